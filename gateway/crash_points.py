@@ -1,0 +1,57 @@
+"""Named places at which a test may have the process killed: before and after every write that changes state.
+
+A *plan* is a folder with one empty file per crash point that is to fire. A process that reaches such a point
+removes the file and sends itself SIGKILL, so each fires once. Without `DISCOVERYBOT_CRASH_PLAN` nothing happens
+and nothing is looked up.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+_PLAN = os.environ.get("DISCOVERYBOT_CRASH_PLAN")
+#: Names of every write that was decorated, as they are imported.
+STATE_CHANGES: set[str] = set()
+
+
+def crash_point(name: str) -> None:
+    """Die here, by SIGKILL, if the plan says so."""
+    if _PLAN is None:
+        return
+    try:
+        (Path(_PLAN) / name).unlink()
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def state_change(name: str) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
+    """Mark a function that writes: `<name>.before` and `<name>.after` become crash points.
+
+    Every function of `gateway.storage`, `gateway.redis` and the node that calls a writing method of a driver
+    carries this; a test reads the source and fails when one does not.
+    """
+    STATE_CHANGES.add(name)
+
+    def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
+        if _PLAN is None:
+            return function
+
+        @functools.wraps(function)
+        def wrapper(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+            crash_point(f"{name}.before")
+            result = function(*args, **kwargs)
+            crash_point(f"{name}.after")
+            return result
+
+        return wrapper
+
+    return decorate

@@ -1,0 +1,98 @@
+"""The error tree. It knows no HTTP: `gateway/web/errors.py` maps it once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DiscoveryBotError(Exception):
+    """Everything the platform refuses or fails on purpose.
+
+    `code` is stable and meant for programs, the message is meant for people, `detail` is JSON-ready.
+    """
+
+    code = "internal_error"
+
+    def __init__(self, message: str, *, detail: Any = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+
+
+class InvalidRequestError(DiscoveryBotError):
+    """The request cannot be carried out as asked; `field` names the part that is wrong."""
+
+    code = "invalid_request"
+
+    def __init__(self, field: str, message: str, *, detail: Any = None) -> None:
+        super().__init__(f"{field}: {message}", detail=detail if detail is not None else {"field": field})
+        self.field = field
+
+
+class ForbiddenAddressError(InvalidRequestError):
+    """A URL that may not be fetched: private, loopback, link-local, metadata, or not http(s)."""
+
+    code = "forbidden_address"
+
+
+class NotFoundError(DiscoveryBotError):
+    """There is no such thing, or it is somebody else's."""
+
+    code = "not_found"
+
+
+class JobNotFoundError(NotFoundError):
+    """No job has this id."""
+
+    code = "job_not_found"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"there is no job {job_id!r}")
+
+
+class ConflictError(DiscoveryBotError):
+    """The thing is in a state that does not allow this."""
+
+    code = "conflict"
+
+
+class JobExistsError(ConflictError):
+    """A job with this id exists already."""
+
+    code = "job_exists"
+
+
+class LiveTwinError(ConflictError):
+    """A job with the same fingerprint is alive; `live_key` is unique while jobs are not final."""
+
+    code = "live_twin"
+
+
+class IdempotencyConflictError(ConflictError):
+    """The idempotency key was used before, for another request."""
+
+    code = "idempotency_key_reused"
+
+
+class UnavailableError(DiscoveryBotError):
+    """The truth store is away: nothing was accepted, ask again."""
+
+    code = "unavailable"
+
+
+class NodeError(DiscoveryBotError):
+    """A crawl node did not do as asked."""
+
+    code = "node_error"
+
+
+class NodeRefusedError(NodeError):
+    """The node answered, and said no: the job was certainly not started by this call."""
+
+    code = "node_refused"
+
+
+class NodeUnreachableError(NodeError):
+    """The node's answer is not known: the job may or may not have been taken. Post the same attempt again."""
+
+    code = "node_unreachable"

@@ -1,0 +1,175 @@
+"""What a job is, which states it can be in, and how it moves between them."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.domain.node_files import ExitReport, Progress
+
+#: The project that has no egg: `crawler/`, `default` in scrapy.cfg.
+DEFAULT_PROJECT = "default"
+
+
+class JobStatus(StrEnum):
+    SCHEDULED = "scheduled"
+    PENDING = "pending"
+    RUNNING = "running"
+    FINISHED = "finished"
+    PARTIAL = "partial"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+
+
+#: A job in one of these will never change again.
+FINAL_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED})
+#: Results worth answering a repeated request with.
+GOOD_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL})
+LIVE_STATUSES = frozenset(JobStatus) - FINAL_STATUSES
+
+TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.SCHEDULED: frozenset({JobStatus.PENDING, JobStatus.CANCELLED}),
+    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELLED, JobStatus.ERROR}),
+    # back to pending: a failed attempt is followed by a new attempt of the same job
+    JobStatus.RUNNING: frozenset({JobStatus.PENDING}) | FINAL_STATUSES,
+    **{status: frozenset[JobStatus]() for status in FINAL_STATUSES},
+}
+
+
+class WaitingReason(StrEnum):
+    """Why a pending job has no slot."""
+
+    CAPACITY = "capacity"
+    SITE_BUSY = "site_busy"
+    USER_QUOTA = "user_quota"
+    NO_NODE = "no_node"
+    NO_SUCH_PROJECT = "no_such_project"
+    BACKOFF = "backoff"
+
+
+class CrawlSpec(BaseModel):
+    """The work itself: everything that changes what a crawl fetches or yields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    project: str = DEFAULT_PROJECT
+    spider: str
+    start_urls: tuple[str, ...]
+    #: 0 is the start URLs alone; `None` leaves it to the spider.
+    depth: int | None = None
+    params: dict[str, Any] = Field(default_factory=dict)
+    max_pages: int | None = None
+    #: Seconds a single attempt may take.
+    timeout: int = 3600
+    ignore_cache: bool = False
+
+
+class Placement(BaseModel):
+    """Where the coming attempt is being put. Kept until the node's answer is known, because an attempt
+    whose answer was lost must go to the same node again: only there is launching it twice impossible.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    attempt: int
+    node: str
+    #: The node must not start it later than this.
+    not_after: datetime
+
+
+class Claim(BaseModel):
+    """A worker's short lease on a pending job. `token` tells two claims of one worker apart."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    token: str
+    until: datetime
+
+
+class Attempt(BaseModel):
+    """One try at running the job, with its own record."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    attempt: int
+    node: str
+    dispatched_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    #: The facts, as the node reported them; present before anything is decided.
+    exit: ExitReport | None = None
+    #: Decided from the facts.
+    status: JobStatus | None = None
+    message: str | None = None
+    #: Byte offset one past the attempt's last log byte; set with the exit.
+    log_end: int | None = None
+
+
+class Job(BaseModel):
+    """One job document. Field names are those in MongoDB (but `id`, which is `_id` there)."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    id: str = Field(alias="_id")
+    user_id: str
+    spec: CrawlSpec
+    status: JobStatus = JobStatus.PENDING
+    #: Identity of the request (see `fingerprint.py`).
+    fingerprint: str
+    #: The fingerprint while the job is not final and was not overtaken; unique.
+    live_key: str | None = None
+    #: `<user_id>:<Idempotency-Key>`; unique.
+    idempotency_key: str | None = None
+    priority: int = 0
+    tags: list[str] = Field(default_factory=list)
+    webhooks: list[str] = Field(default_factory=list)
+    max_retries: int = 3
+    created_at: datetime
+    updated_at: datetime
+    #: Pending jobs are not looked at before this (back-off).
+    not_before: datetime
+    waiting_reason: WaitingReason | None = None
+    claim: Claim | None = None
+    placement: Placement | None = None
+    #: Number of the newest attempt that was ever placed; 0 before the first.
+    attempt: int = 0
+    #: By number as a string: MongoDB paths can then name one (`attempts.2.exit`).
+    attempts: dict[str, Attempt] = Field(default_factory=dict)
+    #: Attempts that ran and failed; compared with `max_retries`.
+    failures: int = 0
+    #: Dispatches that failed in a row; drives the back-off and, in the end, gives up.
+    dispatch_failures: int = 0
+    progress: Progress | None = None
+    cancel_requested_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    message: str | None = None
+    #: False from the outcome until every consequence of it has been carried out.
+    settled: bool | None = None
+    #: Out of retries: a dead letter.
+    dead: bool = False
+    #: The job that this one runs again.
+    retry_of: str | None = None
+    correlation_id: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL_STATUSES
+
+    @property
+    def current(self) -> Attempt | None:
+        """The attempt that counts: the newest one that a node has accepted."""
+        return self.attempts[max(self.attempts, key=int)] if self.attempts else None
+
+    def to_document(self) -> dict[str, Any]:
+        """As stored: absent rather than null, so that sparse and partial indexes see what is there."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+def new_job_id() -> str:
+    """32 hexadecimal digits."""
+    return uuid.uuid4().hex

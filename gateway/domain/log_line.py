@@ -1,0 +1,87 @@
+"""From bytes in a log file to entries with a position.
+
+A line is named by the place where it ends: `<attempt>-<byte offset one past its newline>`. Which bytes make an
+entry depends on nothing but the bytes, so whoever reads a log again, from wherever, finds the same entries.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import orjson
+
+#: Set by the crawler's add-on: milliseconds and zone in every head.
+LOG_FORMAT = "%(asctime)s.%(msecs)03dZ [%(name)s] %(levelname)s: %(message)s"
+LOG_DATEFORMAT = "%Y-%m-%dT%H:%M:%S"
+#: A physical line longer than this is cut into entries of this many bytes.
+MAX_LINE = 1 << 20
+LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
+#: Level of lines before the first head: what Python prints before logging is set up is seldom good news.
+HEADLESS_LEVEL = "ERROR"
+
+# Ours, and Scrapy's default, which has neither zone nor milliseconds (taken as UTC).
+_HEAD = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{3}))?(?:Z|[+-]\d\d:?\d\d)? "
+    r"\[([^\]\s]+)\] (DEBUG|INFO|WARNING|ERROR|CRITICAL): (.*)",
+    re.DOTALL,
+)
+
+
+class LogEntry(NamedTuple):
+    """One line, or one piece of an over-long line. Offsets are bytes in the attempt's log."""
+
+    start: int
+    end: int
+    ts: str | None
+    level: str
+    logger: str | None
+    msg: str
+    #: The line has no head of its own (a traceback, a multi-line message): it belongs to the one before.
+    cont: bool
+
+    def to_json(self) -> bytes:
+        """The `data:` of its SSE event; compact, one line, `null`s and a false `cont` left out."""
+        data: dict[str, object] = {"ts": self.ts, "level": self.level, "logger": self.logger, "msg": self.msg}
+        if self.cont:
+            data = {"level": self.level, "msg": self.msg, "cont": True}
+        return orjson.dumps(data)
+
+    def to_text(self) -> str:
+        """The line as our format writes it, without its newline."""
+        return self.msg if self.cont else f"{self.ts} [{self.logger}] {self.level}: {self.msg}"
+
+
+def _parse_line(raw: bytes, start: int, end: int, head_level: str) -> LogEntry:
+    text = raw.decode("utf-8", "replace").rstrip("\r\n")
+    match = _HEAD.fullmatch(text)
+    if match is None:
+        return LogEntry(start, end, None, head_level, None, text, cont=True)
+    day, time, millis, logger, level, msg = match.groups()
+    return LogEntry(start, end, f"{day}T{time}.{millis or '000'}Z", level, logger, msg, cont=False)
+
+
+def split_entries(
+    data: bytes, start: int, head_level: str = HEADLESS_LEVEL, *, final: bool = False
+) -> tuple[list[LogEntry], str]:
+    """The complete entries in `data`, which begins at byte `start` of the log, and the level then in force.
+
+    A torn last line is left for later unless the log is `final`; the caller goes on at the last entry's `end`.
+    """
+    entries: list[LogEntry] = []
+    position = 0
+    while position < len(data):
+        newline = data.find(b"\n", position, position + MAX_LINE)
+        if newline >= 0:
+            stop = newline + 1
+        elif len(data) - position >= MAX_LINE:
+            stop = position + MAX_LINE
+        elif final:
+            stop = len(data)
+        else:
+            break
+        entry = _parse_line(data[position:stop], start + position, start + stop, head_level)
+        head_level = entry.level
+        entries.append(entry)
+        position = stop
+    return entries, head_level

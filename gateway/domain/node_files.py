@@ -1,0 +1,175 @@
+"""A crawl node's outbox: the names and formats of the files that one attempt leaves behind.
+
+`<outbox>/<job id>-<attempt>/` holds all of them. Each has one writer, and whoever finds them after a crash can
+tell from them alone what happened:
+
+=================  ===========================================================================================
+`spec.json`        what to run; written by `schedule.json` before the attempt is queued
+`started`          made exclusively by the launcher, `flock`ed by the spider process for as long as it lives
+`crawl.log`        stdout, stderr and the log of the spider process
+`items.jsonl`      one item a line, flushed per item
+`progress.json`    rewritten about once a second
+`report.json`      Scrapy's own account of how it ended, written by the add-on
+`exit.json`        how the process ended; written exclusively, by the launcher or, were it killed, the tailer
+`shipped.json`     the tailer's checkpoints
+=================  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SPEC = "spec.json"
+STARTED = "started"
+LOG = "crawl.log"
+ITEMS = "items.jsonl"
+PROGRESS = "progress.json"
+REPORT = "report.json"
+EXIT = "exit.json"
+SHIPPED = "shipped.json"
+#: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
+CATALOG = "catalog.json"
+
+_ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")
+
+
+class AttemptId(NamedTuple):
+    """Names one attempt of one job; also its Scrapyd job id and its folder in the outbox."""
+
+    job_id: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.job_id}-{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """`None` for anything that is not one of ours, so `../../x` can never become a path."""
+        match = _ATTEMPT_ID.fullmatch(text)
+        return cls(match[1], int(match[2])) if match else None
+
+
+class _Record(BaseModel):
+    # a newer node's extra facts must not stop an older reader
+    model_config = ConfigDict(extra="ignore")
+
+
+class NodeSpec(_Record):
+    """`spec.json`: all that a node needs to run one attempt."""
+
+    job_id: str
+    attempt: int
+    project: str
+    spider: str
+    version: str | None = None
+    start_urls: list[str]
+    depth: int | None = None
+    params: dict[str, Any] = Field(default_factory=dict)
+    max_pages: int | None = None
+    #: Seconds, counted from the launch; then a graceful stop, then SIGKILL.
+    timeout: int = 3600
+    ignore_cache: bool = False
+    #: The launcher refuses to start it later than this.
+    not_after: datetime
+    user_id: str = ""
+    correlation_id: str | None = None
+
+
+class Progress(_Record):
+    """`progress.json`, and the job's `progress`."""
+
+    requested_pages: int = 0
+    completed_pages: int = 0
+    items_count: int = 0
+    errors_count: int = 0
+    #: Completed pages per second since the previous report.
+    pages_per_s: float = 0.0
+    at: datetime | None = None
+
+
+class SpiderReport(_Record):
+    """`report.json`: how the crawl ended in Scrapy's eyes."""
+
+    finish_reason: str
+    progress: Progress
+    #: The first few errors, for the message: `{"url", "reason"}`.
+    errors: list[dict[str, str]] = Field(default_factory=list)
+    #: Scrapy's stats; times as ISO strings.
+    stats: dict[str, Any] = Field(default_factory=dict)
+    ended_at: datetime
+
+
+class ExitReport(_Record):
+    """`exit.json`: how the process ended, with the spider's own report where there is one."""
+
+    attempt: int
+    started_at: datetime | None = None
+    ended_at: datetime
+    exit_code: int | None = None
+    #: Signal number that ended the process.
+    signal: int | None = None
+    #: What made the launcher end it: `timeout`, `memory`, `cancel`, `shutdown`.
+    stopped_by: str | None = None
+    #: Why it was never started (`stale`, `spawn_failed: …`).
+    refused: str | None = None
+    #: Nobody saw it end: its lock was free and there was no exit report.
+    lost: bool = False
+    #: CPU seconds and peak resident bytes of the process, where the operating system told.
+    cpu_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    report: SpiderReport | None = None
+    #: Last lines of the log where there is no report: a traceback, usually.
+    log_tail: str | None = None
+
+
+class SpiderInfo(_Record):
+    """One spider that a node can run."""
+
+    project: str
+    version: str | None = None
+    name: str
+    description: str = ""
+    #: JSON Schema of `params`; `None` takes free-form string parameters.
+    params_schema: dict[str, Any] | None = None
+
+
+RecordT = TypeVar("RecordT", bound=_Record)
+
+
+def attempt_dir(outbox: Path, attempt: AttemptId) -> Path:
+    return outbox / str(attempt)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path`: readers see the old content or the new, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def write_exclusively(path: Path, data: bytes) -> bool:
+    """Create `path` with its full content unless it exists; whether it was us."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    return True
+
+
+def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
+    """The record in `path`, or `None` where there is none or it cannot be understood."""
+    with suppress(OSError, ValueError):
+        return model.model_validate(json.loads(path.read_bytes()))
+    return None

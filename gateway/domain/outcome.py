@@ -1,0 +1,101 @@
+"""How an attempt ended, decided from facts: Scrapyd's "finished" only says that the process is gone."""
+
+from __future__ import annotations
+
+import random
+import signal as signals
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from gateway.domain.job import JobStatus
+from gateway.domain.node_files import ExitReport, SpiderReport
+
+#: Share of given-up requests and exceptions among all that was tried, up to which a crawl is `partial`.
+PARTIAL_ERROR_RATE = 0.30
+#: Scrapy finish reasons that mean the crawl has reached a limit it was given.
+OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
+#: Seconds before the first retry; doubled for each further one.
+BACKOFF_BASE = 2.0
+BACKOFF_MAX = 300.0
+
+
+class Outcome(NamedTuple):
+    status: JobStatus
+    message: str
+    #: Whether another attempt could end better.
+    retryable: bool = False
+
+
+def decide(exit_report: ExitReport, *, cancel_requested_at: datetime | None = None) -> Outcome:
+    """The first rule that says something about the facts wins."""
+    if cancel_requested_at is not None and cancel_requested_at <= exit_report.ended_at:
+        return Outcome(JobStatus.CANCELLED, "cancelled on request")
+    for rule in (_never_ran, _was_stopped, _crashed):
+        if outcome := rule(exit_report):
+            return outcome
+    report = exit_report.report
+    if report is None:
+        return _failed("the spider ended without a report", exit_report)
+    return _measured(report)
+
+
+def backoff(failures: int, jitter: Callable[[], float] = random.random) -> timedelta:
+    """Delay before the next try after the n-th failure: 2ⁿ seconds, spread over 50–100 % so that many jobs
+    that failed together do not come back together.
+    """
+    seconds = min(BACKOFF_MAX, BACKOFF_BASE ** min(failures, 16))
+    return timedelta(seconds=seconds * (0.5 + jitter() / 2))
+
+
+def _failed(message: str, exit_report: ExitReport, *, retryable: bool = True) -> Outcome:
+    last_line = next((line for line in reversed((exit_report.log_tail or "").splitlines()) if line.strip()), "")
+    return Outcome(JobStatus.ERROR, f"{message}: {last_line.strip()}" if last_line else message, retryable)
+
+
+def _never_ran(exit_report: ExitReport) -> Outcome | None:
+    if exit_report.refused is None:
+        return None
+    # a stale attempt is the platform's business; what cannot be spawned at all might be the machine's
+    return _failed(f"the node did not start it ({exit_report.refused})", exit_report)
+
+
+def _was_stopped(exit_report: ExitReport) -> Outcome | None:
+    report = exit_report.report
+    reason = report.finish_reason if report else None
+    if exit_report.stopped_by == "timeout" or reason == "closespider_timeout":
+        return Outcome(JobStatus.PARTIAL, "stopped at its time limit")
+    if exit_report.stopped_by == "memory" or reason == "memusage_exceeded":
+        return Outcome(JobStatus.ERROR, "stopped at its memory limit")
+    if exit_report.stopped_by == "shutdown" or reason == "shutdown":
+        return Outcome(JobStatus.ERROR, "the node was shut down while it ran", retryable=True)
+    if reason in OWN_LIMITS and not exit_report.signal:
+        return Outcome(JobStatus.FINISHED, f"reached its own limit ({reason})")
+    return None
+
+
+def _crashed(exit_report: ExitReport) -> Outcome | None:
+    if exit_report.lost and exit_report.report is None:
+        return _failed("the spider process disappeared", exit_report, retryable=True)
+    if exit_report.signal:
+        name = signals.Signals(exit_report.signal).name
+        return _failed(f"the spider process was ended by {name}", exit_report)
+    if exit_report.exit_code:
+        return _failed(f"the spider process ended with exit code {exit_report.exit_code}", exit_report)
+    return None
+
+
+def _measured(report: SpiderReport) -> Outcome:
+    pages, errors = report.progress.completed_pages, report.progress.errors_count
+    first = report.errors[0] if report.errors else None
+    example = f" (the first: {first['url']}: {first['reason']})" if first else ""
+    if pages == 0:
+        return Outcome(JobStatus.ERROR, f"nothing was fetched{example}", retryable=errors > 0)
+    if report.finish_reason not in {"finished", *OWN_LIMITS}:
+        return Outcome(JobStatus.PARTIAL, f"ended early ({report.finish_reason})")
+    if errors == 0:
+        return Outcome(JobStatus.FINISHED, f"{pages} pages")
+    rate = errors / (pages + errors)
+    status = JobStatus.PARTIAL if rate <= PARTIAL_ERROR_RATE else JobStatus.ERROR
+    message = f"{errors} of {pages + errors} requests failed{example}"
+    return Outcome(status, message, retryable=status is JobStatus.ERROR)

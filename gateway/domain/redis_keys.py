@@ -1,0 +1,25 @@
+"""Every Redis name, built in one place."""
+
+from __future__ import annotations
+
+#: Status changes of every job, for `/events`.
+ALL_EVENTS = "events"
+
+
+def dedupe(user_id: str, spider: str, fingerprint: str) -> str:
+    """String `P|<job id>|<ms>` (provisional) or `C|<job id>|<ms>` (the document exists)."""
+    return f"crawl:{user_id}:{spider}:{fingerprint}"
+
+
+def log_stream(job_id: str, attempt: int) -> str:
+    """Stream of one attempt's live lines; entry ids are `<attempt>-<end offset>`."""
+    return f"logs:{job_id}:{attempt}"
+
+
+def job_channel(job_id: str) -> str:
+    """Pub/sub channel of one job: log lines, progress, status changes (see `live_event.py`)."""
+    return f"logs:{job_id}"
+
+
+def rate_limit(site: str) -> str:
+    return f"rate:{site}"

@@ -1,0 +1,162 @@
+"""Every environment variable, once. Read in composition roots only; everyone else is handed what it needs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from gateway.domain.public_address import Network, parse_networks
+
+#: Variables that begin like this are ours; one that no setting has is a spelling mistake.
+OUR_PREFIXES = ("CRAWL_", "GATEWAY_", "DISCOVERYBOT_", "HTTP_CACHE_", "SCRAPYD_", "NODE_")
+#: Ours, but read where no settings exist: by Scrapyd itself, by the processes that a test will kill, by a spider.
+OUTSIDE_SETTINGS = frozenset(
+    {
+        "SCRAPYD_BIND_ADDRESS",
+        "SCRAPYD_HTTP_PORT",
+        "SCRAPYD_UNIX_SOCKET_PATH",
+        "SCRAPYD_EGG_VERSION",
+        "DISCOVERYBOT_CRASH_PLAN",
+        "DISCOVERYBOT_ATTEMPT_DIR",
+        "DISCOVERYBOT_MARK_FD",
+    }
+)
+LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class SettingsError(ValueError):
+    """A setting is malformed or unknown; the message names it."""
+
+
+class _Base(BaseSettings):
+    model_config = SettingsConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """The settings in the environment. Raises `SettingsError` naming every variable that is wrong."""
+        unknown = sorted(set(_unknown(environ)))
+        if unknown:
+            raise SettingsError("unknown setting: " + ", ".join(unknown))
+        try:
+            return cls()
+        except ValidationError as error:
+            lines = (f"{_name(problem['loc'])}: {problem['msg']}" for problem in error.errors())
+            raise SettingsError("; ".join(lines)) from None
+
+
+def _name(location: tuple[int | str, ...]) -> str:
+    return str(location[0]).upper() if location else "settings"
+
+
+def _unknown(environ: Mapping[str, str]) -> list[str]:
+    known = {name.upper() for model in (Settings, NodeSettings) for name in model.model_fields} | OUTSIDE_SETTINGS
+    return [name for name in environ if name.startswith(OUR_PREFIXES) and name not in known]
+
+
+class NodeSettings(_Base):
+    """What a crawl node may know. No secret that a spider, which runs other people's code, could read."""
+
+    #: Where everything is kept that must outlive a restart.
+    discoverybot_home: Path = Path(".discoverybot")
+    #: This node's name in `GET /nodes`; unique, and kept over restarts.
+    node_name: str = Field(default_factory=socket.gethostname, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    #: Where the gateway's workers reach this node's Scrapyd. Default: loopback at `SCRAPYD_PORT`.
+    node_url: HttpUrl | None = None
+    #: How many crawls may run at once on this node.
+    node_slots: int = Field(default=8, ge=1, le=1000)
+    #: Seconds that an ended attempt's files stay on the node once everything is shipped.
+    node_keep_seconds: int = Field(default=24 * 3600, ge=0)
+    scrapyd_port: Port = 6800
+    log_level: LogLevel = "info"
+    #: The HTTP cache that spiders share; no cache without it.
+    http_cache_redis_url: str | None = None
+    #: Seconds a cached page lives.
+    http_cache_ttl: int = Field(default=3600, ge=0)
+    #: Networks (CIDR, comma-separated) that crawls may reach though they are not public.
+    crawl_allow_networks: Annotated[tuple[str, ...], NoDecode] = ()
+    #: Seconds between the polite request to stop and SIGKILL.
+    crawl_stop_grace: float = Field(default=10, ge=0)
+    #: Bytes of resident memory at which a spider is stopped; 0 is no limit.
+    crawl_memory_limit: int = Field(default=2 << 30, ge=0)
+    #: Largest page, in bytes, that a spider takes.
+    crawl_max_page_bytes: int = Field(default=32 << 20, ge=1024)
+
+    @field_validator("crawl_allow_networks", mode="before")
+    @classmethod
+    def _split_networks(cls, value: object) -> object:
+        texts = tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+        if isinstance(texts, tuple):
+            parse_networks(texts)
+        return texts
+
+    @cached_property
+    def allowed_networks(self) -> tuple[Network, ...]:
+        return parse_networks(self.crawl_allow_networks)
+
+    @property
+    def node_dir(self) -> Path:
+        return self.discoverybot_home.absolute() / "node"
+
+    @property
+    def outbox(self) -> Path:
+        return self.node_dir / "outbox"
+
+    @property
+    def node_base_url(self) -> str:
+        return str(self.node_url or f"http://127.0.0.1:{self.scrapyd_port}").rstrip("/")
+
+
+class Settings(NodeSettings):
+    """What the gateway, workers, beats, tailers and the CLI may know."""
+
+    mongo_uri: str = "mongodb://127.0.0.1:27017/discoverybot"
+    #: Wins over the three below it.
+    redis_url: str | None = None
+    redis_host: str = "127.0.0.1"
+    redis_port: Port = 6379
+    redis_db: int = Field(default=0, ge=0)
+    #: Default: `RABBITMQ_URL`, else Redis.
+    broker_url: str | None = None
+    rabbitmq_url: str | None = None
+    queue_name: str = "scraping"
+    #: Threads of one worker.
+    worker_concurrency: int = Field(default=8, ge=1, le=256)
+    gateway_host: str = "127.0.0.1"
+    gateway_port: Port = 8001
+    gateway_workers: int = Field(default=1, ge=1, le=64)
+    #: Seconds for which a repeated request is answered with the job that exists.
+    crawl_cache_ttl: int = Field(default=3600, ge=1)
+    #: Seconds a live log stays in Redis after its last line.
+    result_ttl: int = Field(default=3600, ge=60)
+    #: Seconds an attempt may take, where the request does not say.
+    job_timeout: int = Field(default=3600, ge=1)
+    #: Retries after the first attempt, where the request does not say.
+    max_retries: int = Field(default=3, ge=0, le=20)
+    #: Seconds between two looks at what nobody looked at.
+    tick_seconds: float = Field(default=0.5, gt=0, le=60)
+    #: Seconds without a sign of life after which a node counts as dead.
+    node_dead_after: float = Field(default=30, ge=3)
+    scrapyd_username: str = "discoverybot"
+    scrapyd_password: SecretStr = SecretStr("")
+
+    @model_validator(mode="after")
+    def _mongo_names_a_database(self) -> Self:
+        if not self.mongo_uri.startswith(("mongodb://", "mongodb+srv://")):
+            raise ValueError("MONGO_URI must begin with mongodb:// or mongodb+srv://")
+        return self
+
+    @property
+    def redis_location(self) -> str:
+        return self.redis_url or f"redis://{self.redis_host}:{self.redis_port}/{self.redis_db}"
+
+    @property
+    def broker_location(self) -> str:
+        return self.broker_url or self.rabbitmq_url or self.redis_location

@@ -1,0 +1,12 @@
+"""Shared by all tests: `from sites.server import Site` works everywhere, and nothing of ours leaks in from outside."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+for _name in ("MONGO_URI", "REDIS_URL", "BROKER_URL", "RABBITMQ_URL", "DISCOVERYBOT_HOME", "DISCOVERYBOT_URL"):
+    os.environ.pop(_name, None)
