@@ -1,0 +1,40 @@
+"""Every index, by collection. Each hot query has one whose prefix is its equalities."""
+
+from __future__ import annotations
+
+from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo.database import Database
+
+from gateway.crash_points import state_change
+from gateway.storage.client import Document
+
+_NEWEST = [("created_at", DESCENDING), ("_id", DESCENDING)]
+
+INDEXES: dict[str, list[IndexModel]] = {
+    "jobs": [
+        IndexModel([("live_key", ASCENDING)], name="live_key", unique=True, sparse=True),
+        IndexModel([("idempotency_key", ASCENDING)], name="idempotency_key", unique=True, sparse=True),
+        # the best eligible job: priority, then age
+        IndexModel(
+            [("status", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING)], name="status_priority_age"
+        ),
+        IndexModel([("settled", ASCENDING)], name="settled", sparse=True),
+        IndexModel([("created_at", DESCENDING), ("_id", DESCENDING)], name="newest"),
+        IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
+        IndexModel([("status", ASCENDING), *_NEWEST], name="status_newest"),
+        IndexModel([("status", ASCENDING), ("node", ASCENDING)], name="status_node"),
+    ],
+    "nodes": [],
+    "spiders": [IndexModel([("node", ASCENDING)], name="node")],
+    # keyed by prefixes of `_id` alone
+    "items": [],
+    "logs": [],
+}
+
+
+@state_change("indexes.ensure")
+def ensure_indexes(database: Database[Document]) -> None:
+    """Create what is missing; what is there costs one round trip a collection."""
+    for collection, models in INDEXES.items():
+        if models:
+            database[collection].create_indexes(models)

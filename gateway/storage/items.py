@@ -1,0 +1,83 @@
+"""Items: named by the place where their line ends in the attempt's spool, so shipping one twice changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pymongo import ASCENDING
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from gateway.crash_points import state_change
+from gateway.storage.client import Document
+
+_DUPLICATE_KEY = 11000
+
+
+class Item(NamedTuple):
+    job_id: str
+    attempt: int
+    #: Byte offset one past the line's newline in `items.jsonl`.
+    end: int
+    #: The item, or `None` where BSON cannot hold it,
+    data: dict[str, Any] | None
+    #: which is when its JSON text stands here.
+    raw: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{_prefix(self.job_id, self.attempt)}{self.end:015d}"
+
+
+class ItemStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._items = database["items"]
+
+    @state_change("items.insert")
+    def insert(self, items: Sequence[Item]) -> None:
+        """Insert what is not there yet."""
+        documents = [_document(item) for item in items]
+        if not documents:
+            return
+        try:
+            self._items.insert_many(documents, ordered=False)
+        except BulkWriteError as error:
+            if any(problem["code"] != _DUPLICATE_KEY for problem in error.details["writeErrors"]):
+                raise
+
+    def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
+        """Items in the order they were scraped, after the item whose id is `after`; of every attempt for `None`."""
+        first, past = _range(job_id, attempt)
+        query = {"_id": {"$gt": max(after or first, first), "$lt": past}}
+        found = self._items.find(query).sort("_id", ASCENDING).limit(limit)
+        return [_item(document) for document in found]
+
+    def count(self, job_id: str, attempt: int | None = None) -> int:
+        first, past = _range(job_id, attempt)
+        return self._items.count_documents({"_id": {"$gt": first, "$lt": past}})
+
+    @state_change("items.delete")
+    def delete(self, job_id: str) -> None:
+        first, past = _range(job_id, None)
+        self._items.delete_many({"_id": {"$gt": first, "$lt": past}})
+
+
+def _prefix(job_id: str, attempt: int) -> str:
+    return f"{job_id}:{attempt:04d}:"
+
+
+def _range(job_id: str, attempt: int | None) -> tuple[str, str]:
+    """Open interval of ids; `;` is the character after `:`."""
+    prefix = f"{job_id}:" if attempt is None else _prefix(job_id, attempt)
+    return prefix, prefix[:-1] + ";"
+
+
+def _document(item: Item) -> Document:
+    content = {"data": item.data} if item.raw is None else {"raw": item.raw}
+    return {"_id": item.id, **content}
+
+
+def _item(document: Document) -> Item:
+    job_id, attempt, end = document["_id"].split(":")
+    return Item(job_id, int(attempt), int(end), document.get("data"), document.get("raw"))

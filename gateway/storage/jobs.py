@@ -1,0 +1,255 @@
+"""Jobs: every state change is one compare-and-set on one document, so repeating any of them changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pymongo import ASCENDING, DESCENDING, ReturnDocument
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.crash_points import state_change
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
+from gateway.domain.job import Attempt, Claim, Job, JobStatus, Placement, WaitingReason
+from gateway.domain.node_files import ExitReport, Progress
+from gateway.domain.outcome import Outcome
+from gateway.storage.client import Document
+
+_BEST_FIRST = [("priority", DESCENDING), ("created_at", ASCENDING)]
+
+
+class JobStore:
+    """The `jobs` collection as the path of a job's life needs it. Reading lists is `JobQueries`'s."""
+
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._jobs = database["jobs"]
+        self._clock = clock
+
+    # --- submit
+
+    @state_change("jobs.insert")
+    def insert(self, job: Job) -> None:
+        """Raises `JobExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by which key was taken."""
+        try:
+            self._jobs.insert_one(job.to_document())
+        except DuplicateKeyError as error:
+            key = next(iter((error.details or {}).get("keyPattern", {})), None) or str(error)
+            if "live_key" in key:
+                raise LiveTwinError("the same crawl is already under way") from error
+            if "idempotency_key" in key:
+                raise IdempotencyConflictError("this idempotency key was used before") from error
+            raise JobExistsError(f"there is a job {job.id!r} already") from error
+
+    def get(self, job_id: str) -> Job:
+        """Raises `JobNotFoundError`."""
+        document = self._jobs.find_one({"_id": job_id})
+        if document is None:
+            raise JobNotFoundError(job_id)
+        return _job(document)
+
+    def find_live(self, live_key: str) -> Job | None:
+        return _optional(self._jobs.find_one({"live_key": live_key}))
+
+    def find_idempotent(self, idempotency_key: str) -> Job | None:
+        return _optional(self._jobs.find_one({"idempotency_key": idempotency_key}))
+
+    @state_change("jobs.overtake")
+    def overtake(self, live_key: str) -> None:
+        """Whoever holds `live_key` gives it up to a request that asked for a fresh run."""
+        self._jobs.update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
+
+    @state_change("jobs.add_webhook")
+    def add_webhook(self, job_id: str, url: str) -> None:
+        self._jobs.update_one({"_id": job_id}, {"$addToSet": {"webhooks": url}})
+
+    # --- dispatch
+
+    @state_change("jobs.claim")
+    def claim(self, claim: Claim) -> Job | None:
+        """The best job that is pending, due and unclaimed, now claimed; `None` where there is none."""
+        now = self._clock()
+        unclaimed = {"$or": [{"claim": {"$exists": False}}, {"claim.until": {"$lte": now}}]}
+        document = self._jobs.find_one_and_update(
+            {"status": JobStatus.PENDING, "not_before": {"$lte": now}, **unclaimed},
+            {"$set": {"claim": claim.model_dump(), "updated_at": now}},
+            sort=_BEST_FIRST,
+            return_document=ReturnDocument.AFTER,
+        )
+        return _optional(document)
+
+    @state_change("jobs.place")
+    def place(self, job_id: str, claim: Claim, placement: Placement) -> Job | None:
+        """Decide, before telling anybody, which attempt goes to which node; `None` if the claim is no longer ours."""
+        return self._change(
+            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
+            {"placement": placement.model_dump(), "attempt": placement.attempt},
+        )
+
+    @state_change("jobs.mark_running")
+    def mark_running(self, job_id: str, placement: Placement) -> Job | None:
+        """The node has accepted the attempt."""
+        attempt = Attempt(attempt=placement.attempt, node=placement.node, dispatched_at=self._clock())
+        return self._change(
+            {"_id": job_id, "status": JobStatus.PENDING, "placement.attempt": placement.attempt},
+            {
+                "status": JobStatus.RUNNING,
+                "node": placement.node,
+                "dispatch_failures": 0,
+                f"attempts.{placement.attempt}": attempt.model_dump(exclude_none=True),
+            },
+            unset=("claim", "waiting_reason", "message"),
+        )
+
+    @state_change("jobs.wait")
+    def wait(self, job_id: str, claim: Claim, reason: WaitingReason) -> Job | None:
+        """Give the claim back: the job cannot be started now, and this is why."""
+        return self._change(
+            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
+            {"waiting_reason": reason},
+            unset=("claim",),
+        )
+
+    @state_change("jobs.dispatch_failed")
+    def dispatch_failed(
+        self, job_id: str, claim: Claim, message: str, not_before: datetime, *, keep: bool
+    ) -> Job | None:
+        """Try again at `not_before`; with `keep` at the same node with the same attempt (its answer is unknown)."""
+        return self._change(
+            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
+            {"message": message, "not_before": not_before, "waiting_reason": WaitingReason.BACKOFF},
+            increment="dispatch_failures",
+            unset=("claim",) if keep else ("claim", "placement"),
+        )
+
+    @state_change("jobs.abandon_placement")
+    def abandon_placement(self, job_id: str, placement: Placement) -> Job | None:
+        """The node is gone and the attempt can no longer be started there: free to place the next one."""
+        return self._change(
+            {"_id": job_id, "status": JobStatus.PENDING, "placement.attempt": placement.attempt},
+            {},
+            unset=("claim", "placement"),
+        )
+
+    # --- facts
+
+    @state_change("jobs.record_started")
+    def record_started(self, job_id: str, attempt: int, started_at: datetime) -> bool:
+        """The tailer saw the attempt's started mark: it runs, whatever became of the dispatcher's own record."""
+        changed = self._change(
+            {
+                "_id": job_id,
+                "attempt": attempt,
+                f"attempts.{attempt}.started_at": {"$exists": False},
+                f"attempts.{attempt}": {"$exists": True},
+            },
+            {f"attempts.{attempt}.started_at": started_at},
+        )
+        if changed is None:
+            return False
+        self._jobs.update_one({"_id": job_id, "started_at": {"$exists": False}}, {"$set": {"started_at": started_at}})
+        return True
+
+    @state_change("jobs.record_progress")
+    def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:
+        self._jobs.update_one(
+            {"_id": job_id, "attempt": attempt, "status": JobStatus.RUNNING},
+            {"$set": {"progress": progress.model_dump(exclude_none=True)}},
+        )
+
+    @state_change("jobs.record_exit")
+    def record_exit(self, job_id: str, attempt: int, facts: ExitReport, log_end: int) -> Job | None:
+        """Write how the attempt ended, once. `None` if it is recorded already or the job is gone."""
+        path = f"attempts.{attempt}"
+        facts_set: Document = {
+            f"{path}.exit": facts.model_dump(exclude_none=True),
+            f"{path}.ended_at": facts.ended_at,
+            f"{path}.log_end": log_end,
+        }
+        if facts.started_at:
+            facts_set[f"{path}.started_at"] = facts.started_at
+        return self._change({"_id": job_id, path: {"$exists": True}, f"{path}.exit": {"$exists": False}}, facts_set)
+
+    # --- outcome
+
+    @state_change("jobs.finish")
+    def finish(self, job: Job, outcome: Outcome, *, dead: bool = False) -> Job | None:
+        """The job's end. It is not settled until every consequence has been carried out."""
+        now = self._clock()
+        changes: Document = {
+            "status": outcome.status,
+            "message": outcome.message,
+            "finished_at": now,
+            "settled": False,
+            "dead": dead,
+        }
+        changes.update(_attempt_outcome(job, outcome))
+        if (current := job.current) and current.exit and current.exit.report:
+            changes["progress"] = current.exit.report.progress.model_dump(exclude_none=True)
+        return self._change(
+            {"_id": job.id, "status": job.status, "attempt": job.attempt},
+            changes,
+            unset=("live_key", "claim", "placement", "waiting_reason"),
+        )
+
+    @state_change("jobs.retry")
+    def retry(self, job: Job, outcome: Outcome, not_before: datetime) -> Job | None:
+        """The attempt failed, the job goes on: it waits for its next attempt."""
+        return self._change(
+            {"_id": job.id, "status": JobStatus.RUNNING, "attempt": job.attempt},
+            {
+                "status": JobStatus.PENDING,
+                "message": outcome.message,
+                "not_before": not_before,
+                "waiting_reason": WaitingReason.BACKOFF,
+                **_attempt_outcome(job, outcome),
+            },
+            increment="failures",
+            unset=("placement", "claim", "progress", "node"),
+        )
+
+    @state_change("jobs.settle")
+    def settle(self, job_id: str) -> None:
+        self._jobs.update_one({"_id": job_id, "settled": False}, {"$set": {"settled": True}})
+
+    @state_change("jobs.request_cancel")
+    def request_cancel(self, job_id: str) -> Job | None:
+        """`None` if the job is final or was asked before."""
+        live = {"$in": [JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.RUNNING]}
+        return self._change(
+            {"_id": job_id, "status": live, "cancel_requested_at": {"$exists": False}},
+            {"cancel_requested_at": self._clock()},
+        )
+
+    @state_change("jobs.delete")
+    def delete(self, job_id: str) -> bool:
+        """Ended and settled jobs only; whether there was one."""
+        return self._jobs.delete_one({"_id": job_id, "settled": True}).deleted_count == 1
+
+    def _change(
+        self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
+    ) -> Job | None:
+        update: dict[str, Any] = {"$set": {**changes, "updated_at": self._clock()}}
+        if unset:
+            update["$unset"] = dict.fromkeys(unset, "")
+        if increment:
+            update["$inc"] = {increment: 1}
+        return _optional(self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER))
+
+
+def _attempt_outcome(job: Job, outcome: Outcome) -> Document:
+    if str(job.attempt) not in job.attempts:
+        return {}
+    path = f"attempts.{job.attempt}"
+    return {f"{path}.status": outcome.status, f"{path}.message": outcome.message}
+
+
+def _job(document: Document) -> Job:
+    document.pop("node", None)
+    return Job.model_validate(document)
+
+
+def _optional(document: Document | None) -> Job | None:
+    return None if document is None else _job(document)

@@ -1,0 +1,77 @@
+"""Logs: the bytes of each attempt's log in compressed chunks, so that nobody reads logs off a node."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import zstandard
+from pymongo import ASCENDING, DESCENDING
+from pymongo.database import Database
+
+from gateway.crash_points import state_change
+from gateway.storage.client import Document
+
+#: A chunk is never larger than this before compression, so a bomb cannot hide in one.
+MAX_CHUNK = 4 << 20
+
+
+class LogChunk(NamedTuple):
+    job_id: str
+    attempt: int
+    #: Byte offsets in the attempt's log; a chunk begins and ends at line boundaries.
+    start: int
+    end: int
+    #: Level in force at `start`, for lines that have none of their own.
+    head_level: str
+    data: bytes
+
+
+class LogStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._logs = database["logs"]
+
+    @state_change("logs.append")
+    def append(self, chunk: LogChunk) -> None:
+        """Store the chunk that begins at `chunk.start`; one that was stored before is replaced by the longer one."""
+        document = {
+            "_id": f"{_prefix(chunk.job_id, chunk.attempt)}{chunk.start:015d}",
+            "end": chunk.end,
+            "head_level": chunk.head_level,
+            "data": zstandard.compress(chunk.data, 3),
+        }
+        self._logs.replace_one({"_id": document["_id"]}, document, upsert=True)
+
+    def read(self, job_id: str, attempt: int, position: int, limit: int = 1 << 20) -> list[LogChunk]:
+        """Chunks from the one that holds byte `position` on, until they make `limit` bytes; at least one if any."""
+        prefix = _prefix(job_id, attempt)
+        at = f"{prefix}{position:015d}"
+        before = self._logs.find({"_id": {"$gt": prefix, "$lte": at}}).sort("_id", DESCENDING).limit(1)
+        chunks = [_chunk(document) for document in before if document["end"] > position]
+        size = sum(len(chunk.data) for chunk in chunks)
+        after = self._logs.find({"_id": {"$gt": at, "$lt": f"{prefix[:-1]};"}}).sort("_id", ASCENDING).batch_size(20)
+        with after:
+            while size < limit and (document := next(after, None)) is not None:
+                chunks.append(_chunk(document))
+                size += len(chunks[-1].data)
+        return chunks
+
+    def end(self, job_id: str, attempt: int) -> int:
+        """Byte offset one past the last stored byte; 0 where nothing is stored."""
+        prefix = _prefix(job_id, attempt)
+        query = {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]};"}}
+        last = self._logs.find_one(query, {"end": 1}, sort=[("_id", DESCENDING)])
+        return 0 if last is None else int(last["end"])
+
+    @state_change("logs.delete")
+    def delete(self, job_id: str) -> None:
+        self._logs.delete_many({"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}})
+
+
+def _prefix(job_id: str, attempt: int) -> str:
+    return f"{job_id}:{attempt:04d}:"
+
+
+def _chunk(document: Document) -> LogChunk:
+    job_id, attempt, start = document["_id"].split(":")
+    data = zstandard.decompress(document["data"], max_output_size=MAX_CHUNK + (1 << 20))
+    return LogChunk(job_id, int(attempt), int(start), int(document["end"]), document["head_level"], data)

@@ -1,0 +1,107 @@
+"""Crawl nodes: who is alive, and which jobs hold their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from pydantic import BaseModel, ConfigDict, Field
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.database import Database
+
+from gateway.crash_points import state_change
+from gateway.domain.clock import Clock, utc_now
+from gateway.storage.client import Document
+
+
+class Node(BaseModel):
+    """One node document."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    id: str = Field(alias="_id")
+    url: str
+    max_slots: int
+    #: Job ids; a set, so that taking and freeing are idempotent and cannot drift.
+    slots: list[str] = Field(default_factory=list)
+    #: Attempts whose started mark is locked: their processes are alive.
+    alive: list[str] = Field(default_factory=list)
+    #: Attempts whose files are on the node, alive or not, shipped or not.
+    present: list[str] = Field(default_factory=list)
+    heartbeat_at: datetime
+    #: When the tailer that beats now was started.
+    beating_since: datetime
+    #: Not offered new work before this.
+    rest_until: datetime | None = None
+    version: str = ""
+    free_bytes: int | None = None
+
+    def is_alive(self, now: datetime, dead_after: timedelta) -> bool:
+        return now - self.heartbeat_at < dead_after
+
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.max_slots - len(self.slots))
+
+
+class NodeStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._nodes = database["nodes"]
+        self._clock = clock
+
+    @state_change("nodes.heartbeat")
+    def heartbeat(
+        self,
+        node: str,
+        *,
+        url: str,
+        max_slots: int,
+        alive: Sequence[str],
+        present: Sequence[str],
+        beating_since: datetime,
+        version: str = "",
+        free_bytes: int | None = None,
+    ) -> None:
+        """Register the node, or renew what it says of itself; its slots are the dispatcher's and stay."""
+        said = {
+            "url": url,
+            "max_slots": max_slots,
+            "alive": list(alive),
+            "present": list(present),
+            "heartbeat_at": self._clock(),
+            "beating_since": beating_since,
+            "version": version,
+            "free_bytes": free_bytes,
+        }
+        self._nodes.update_one({"_id": node}, {"$set": said, "$setOnInsert": {"slots": []}}, upsert=True)
+
+    def all(self) -> list[Node]:
+        return [Node.model_validate(document) for document in self._nodes.find().sort("_id", ASCENDING)]
+
+    def get(self, node: str) -> Node | None:
+        document = self._nodes.find_one({"_id": node})
+        return None if document is None else Node.model_validate(document)
+
+    @state_change("nodes.take_slot")
+    def take_slot(self, node: Node, job_id: str) -> bool:
+        """Hold a slot for the job; whether it has one now. One atomic update: a member already, or room for one."""
+        if node.max_slots < 1:
+            return False
+        room = {f"slots.{node.max_slots - 1}": {"$exists": False}}
+        return (
+            self._nodes.find_one_and_update(
+                {"_id": node.id, "max_slots": node.max_slots, "$or": [{"slots": job_id}, room]},
+                {"$addToSet": {"slots": job_id}},
+                return_document=ReturnDocument.AFTER,
+            )
+            is not None
+        )
+
+    @state_change("nodes.free_slot")
+    def free_slot(self, node: str, job_id: str) -> None:
+        self._nodes.update_one({"_id": node}, {"$pull": {"slots": job_id}})
+
+    @state_change("nodes.rest")
+    def rest(self, node: str, until: datetime) -> None:
+        """Offer the node nothing before `until`: it has just failed us."""
+        self._nodes.update_one({"_id": node}, {"$set": {"rest_until": until}})
