@@ -26,6 +26,14 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_CRASH_PLAN",
         "DISCOVERYBOT_ATTEMPT_DIR",
         "DISCOVERYBOT_MARK_FD",
+        "DISCOVERYBOT_URL",  # where the CLI finds the gateway
+        # Node.js's, not a crawl node's
+        "NODE_ENV",
+        "NODE_EXTRA_CA_CERTS",
+        "NODE_NO_WARNINGS",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "NODE_VERSION",
     }
 )
 LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
@@ -144,6 +152,8 @@ class Settings(NodeSettings):
     tick_seconds: float = Field(default=0.5, gt=0, le=60)
     #: Seconds without a sign of life after which a node counts as dead.
     node_dead_after: float = Field(default=30, ge=3)
+    #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
+    discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
     scrapyd_username: str = "discoverybot"
     scrapyd_password: SecretStr = SecretStr("")
 
