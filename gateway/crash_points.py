@@ -8,11 +8,12 @@ and nothing is looked up.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -33,6 +34,17 @@ def crash_point(name: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _around_coroutine(name: str, function: Callable[Params, Awaitable[Any]]) -> Callable[Params, Awaitable[Any]]:
+    @functools.wraps(function)
+    async def wrapper(*args: Params.args, **kwargs: Params.kwargs) -> Any:
+        crash_point(f"{name}.before")
+        result = await function(*args, **kwargs)
+        crash_point(f"{name}.after")
+        return result
+
+    return wrapper
+
+
 def state_change(name: str) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
     """Mark a function that writes: `<name>.before` and `<name>.after` become crash points.
 
@@ -44,6 +56,8 @@ def state_change(name: str) -> Callable[[Callable[Params, Result]], Callable[Par
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         if _PLAN is None:
             return function
+        if inspect.iscoroutinefunction(function):
+            return cast("Callable[Params, Result]", _around_coroutine(name, function))
 
         @functools.wraps(function)
         def wrapper(*args: Params.args, **kwargs: Params.kwargs) -> Result:

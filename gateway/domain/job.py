@@ -148,6 +148,8 @@ class Job(BaseModel):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     message: str | None = None
+    #: The current attempt's exit is recorded, and nobody has decided yet what follows from it.
+    undecided: bool | None = None
     #: False from the outcome until every consequence of it has been carried out.
     settled: bool | None = None
     #: Out of retries: a dead letter.

@@ -19,6 +19,7 @@ INDEXES: dict[str, list[IndexModel]] = {
             [("status", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING)], name="status_priority_age"
         ),
         IndexModel([("settled", ASCENDING)], name="settled", sparse=True),
+        IndexModel([("undecided", ASCENDING)], name="undecided", sparse=True),
         IndexModel([("created_at", DESCENDING), ("_id", DESCENDING)], name="newest"),
         IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
         IndexModel([("status", ASCENDING), *_NEWEST], name="status_newest"),

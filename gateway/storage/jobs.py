@@ -112,6 +112,19 @@ class JobStore:
             unset=("claim",),
         )
 
+    @state_change("jobs.note_waiting")
+    def note_waiting(self, job_id: str, reason: WaitingReason) -> Job | None:
+        """Say why the job has no slot yet; `None` if that is known, or it is not waiting any more."""
+        return self._change(
+            {
+                "_id": job_id,
+                "status": JobStatus.PENDING,
+                "claim": {"$exists": False},
+                "waiting_reason": {"$nin": [reason, WaitingReason.BACKOFF]},
+            },
+            {"waiting_reason": reason},
+        )
+
     @state_change("jobs.dispatch_failed")
     def dispatch_failed(
         self, job_id: str, claim: Claim, message: str, not_before: datetime, *, keep: bool
@@ -167,6 +180,7 @@ class JobStore:
             f"{path}.exit": facts.model_dump(exclude_none=True),
             f"{path}.ended_at": facts.ended_at,
             f"{path}.log_end": log_end,
+            "undecided": True,
         }
         if facts.started_at:
             facts_set[f"{path}.started_at"] = facts.started_at
@@ -191,7 +205,7 @@ class JobStore:
         return self._change(
             {"_id": job.id, "status": job.status, "attempt": job.attempt},
             changes,
-            unset=("live_key", "claim", "placement", "waiting_reason"),
+            unset=("live_key", "claim", "placement", "waiting_reason", "undecided"),
         )
 
     @state_change("jobs.retry")
@@ -207,7 +221,7 @@ class JobStore:
                 **_attempt_outcome(job, outcome),
             },
             increment="failures",
-            unset=("placement", "claim", "progress", "node"),
+            unset=("placement", "claim", "progress", "node", "undecided"),
         )
 
     @state_change("jobs.settle")

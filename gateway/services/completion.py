@@ -1,0 +1,119 @@
+"""From facts to an end: how an attempt ended is recorded first, decided second, and its consequences follow.
+
+Each step is a compare-and-set or idempotent, so any process may take it, twice, at any time.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gateway.domain import redis_keys
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import JobNotFoundError
+from gateway.domain.job import GOOD_STATUSES, Attempt, Job, JobStatus
+from gateway.domain.node_files import AttemptId, ExitReport
+from gateway.domain.outcome import Outcome, backoff, decide
+from gateway.redis.dedupe import DedupeRelease
+from gateway.services.announcer import Announcer
+from gateway.services.waker import ENQUEUE_CRAWL, FINISH_CRAWL, Waker
+from gateway.storage.jobs import JobStore
+from gateway.storage.nodes import NodeStore
+
+
+class Completion:
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        nodes: NodeStore,
+        dedupe: DedupeRelease,
+        announcer: Announcer,
+        waker: Waker,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._jobs = jobs
+        self._nodes = nodes
+        self._dedupe = dedupe
+        self._announcer = announcer
+        self._waker = waker
+        self._clock = clock
+
+    def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None:
+        """A node saw the attempt start, which the dispatcher may not have lived to record."""
+        if self._acknowledge(attempt_id) is None:
+            return
+        if self._jobs.record_started(attempt_id.job_id, attempt_id.attempt, started_at):
+            self._announcer.status(self._jobs.get(attempt_id.job_id))
+
+    def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> None:
+        """Write the facts, then ask for a decision. An attempt that nobody waits for any more is let go."""
+        if self._acknowledge(attempt_id) is None:
+            return
+        if self._jobs.record_exit(attempt_id.job_id, attempt_id.attempt, facts, log_end):
+            self._waker.wake(FINISH_CRAWL, attempt_id.job_id)
+
+    def conclude(self, job_id: str) -> None:
+        """Decide what follows from the facts, and carry it out. Nothing happens where nothing is due."""
+        try:
+            job = self._jobs.get(job_id)
+        except JobNotFoundError:
+            return
+        if job.is_final:
+            self.settle(job)
+            return
+        attempt = job.current
+        if job.status is not JobStatus.RUNNING or attempt is None or attempt.attempt != job.attempt:
+            return
+        if attempt.exit is not None:
+            self._conclude_attempt(job, attempt, decide(attempt.exit, cancel_requested_at=job.cancel_requested_at))
+
+    def end_waiting(self, job: Job, outcome: Outcome) -> Job | None:
+        """End a job that no node has; `None` if one has it by now."""
+        finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
+        if finished is not None:
+            self.settle(finished)
+        return finished
+
+    def settle(self, job: Job) -> None:
+        """Carry out every consequence of the job's end. Repeated until all of them succeed."""
+        if job.settled is not False:
+            return
+        for node in {attempt.node for attempt in job.attempts.values()}:
+            self._nodes.free_slot(node, job.id)
+        if job.status not in GOOD_STATUSES:
+            key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+            self._dedupe.release(key, job.id)
+        self._announcer.status(job)
+        self._waker.wake(ENQUEUE_CRAWL)
+        self._jobs.settle(job.id)
+
+    def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
+        """The job, if this attempt is one of its own; a dispatch that nobody lived to record is recorded now."""
+        try:
+            job = self._jobs.get(attempt_id.job_id)
+        except JobNotFoundError:
+            return None
+        if str(attempt_id.attempt) in job.attempts:
+            return job
+        if job.placement is not None and job.placement.attempt == attempt_id.attempt:
+            return self._jobs.mark_running(job.id, job.placement) or self._acknowledge(attempt_id)
+        return None
+
+    def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+        # the slot first: once the job is pending again, the slot may already be its next attempt's
+        self._nodes.free_slot(attempt.node, job.id)
+        again = (
+            outcome.status is JobStatus.ERROR
+            and outcome.retryable
+            and job.failures < job.max_retries
+            and job.cancel_requested_at is None
+        )
+        if again:
+            waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
+            if waiting is not None:
+                self._announcer.status(waiting)
+            self._waker.wake(ENQUEUE_CRAWL)
+            return
+        finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
+        if finished is not None:
+            self.settle(finished)

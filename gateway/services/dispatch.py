@@ -1,0 +1,202 @@
+"""Fills free slots with the best waiting jobs. The message that woke us is only a reason to look."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import structlog
+
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import NodeRefusedError, NodeUnreachableError
+from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
+from gateway.domain.node_files import AttemptId, NodeSpec
+from gateway.domain.outcome import Outcome, backoff
+from gateway.services.announcer import Announcer
+from gateway.services.completion import Completion
+from gateway.services.scrapyd import ScrapydClient
+from gateway.storage.jobs import JobStore
+from gateway.storage.nodes import Node, NodeStore
+
+log = structlog.get_logger()
+
+#: A worker that has not come back by then is taken for dead; longer than every time-out of the node's client.
+CLAIM_SECONDS = 30
+#: A node must have started an attempt by then, or never.
+START_SECONDS = 120
+#: Clocks of nodes may be off by this much.
+CLOCK_MARGIN = timedelta(seconds=30)
+#: Refusals in a row after which a job is given up.
+MAX_DISPATCH_FAILURES = 8
+#: Seconds for which a node that failed us is offered nothing.
+REST_SECONDS = 2
+
+
+class Dispatch:
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        nodes: NodeStore,
+        scrapyd: ScrapydClient,
+        completion: Completion,
+        announcer: Announcer,
+        dead_after: timedelta,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._jobs = jobs
+        self._nodes = nodes
+        self._scrapyd = scrapyd
+        self._completion = completion
+        self._announcer = announcer
+        self._dead_after = dead_after
+        self._clock = clock
+
+    def fill(self, hint: str | None = None) -> int:
+        """Start jobs until slots or jobs run out; how many were started. `hint` names the job somebody waits for."""
+        started = 0
+        while (reason := self._no_room()) is None:
+            claim = Claim(token=uuid.uuid4().hex, until=self._clock() + timedelta(seconds=CLAIM_SECONDS))
+            job = self._jobs.claim(claim)
+            if job is None:
+                return started
+            started += self._dispatch(job, claim)
+        if hint is not None and (job := self._jobs.note_waiting(hint, reason)):
+            self._announcer.status(job)
+        return started
+
+    def _no_room(self) -> WaitingReason | None:
+        alive = [node for node in self._nodes.all() if node.is_alive(self._clock(), self._dead_after)]
+        if not alive:
+            return WaitingReason.NO_NODE
+        return None if self._with_room(alive) else WaitingReason.CAPACITY
+
+    def _with_room(self, nodes: list[Node]) -> list[Node]:
+        """Nodes that may be offered work, most room first."""
+        now = self._clock()
+        able = [node for node in nodes if node.free_slots and (node.rest_until is None or node.rest_until <= now)]
+        return sorted(able, key=lambda node: (-node.free_slots, node.id))
+
+    def _dispatch(self, job: Job, claim: Claim) -> bool:
+        if job.cancel_requested_at is not None and job.placement is None:
+            self._completion.end_waiting(job, Outcome(JobStatus.CANCELLED, "cancelled on request"))
+            return False
+        node = self._node_for(job)
+        if node is None:
+            return self._place_elsewhere_later(job, claim)
+        attempt = job.placement.attempt if job.placement else job.attempt + 1
+        not_after = self._clock() + timedelta(seconds=START_SECONDS)
+        placement = Placement(attempt=attempt, node=node.id, not_after=not_after)
+        placed = self._jobs.place(job.id, claim, placement)
+        if placed is None:
+            return False
+        return self._post(placed, claim, placement, node)
+
+    def _node_for(self, job: Job) -> Node | None:
+        """A node on which the job now holds a slot: the one whose answer is missing, else the emptiest."""
+        if job.placement is not None:
+            node = self._nodes.get(job.placement.node)
+            if node and node.is_alive(self._clock(), self._dead_after):
+                # over its maximum by one at worst: what may run there already needs no free slot
+                self._nodes.take_slot(node, job.id)
+                return node
+            return None
+        alive = [node for node in self._nodes.all() if node.is_alive(self._clock(), self._dead_after)]
+        return next((node for node in self._with_room(alive) if self._nodes.take_slot(node, job.id)), None)
+
+    def _place_elsewhere_later(self, job: Job, claim: Claim) -> bool:
+        placement = job.placement
+        if placement is None:
+            waiting = self._jobs.wait(job.id, claim, WaitingReason.CAPACITY)
+        elif self._clock() > placement.not_after + CLOCK_MARGIN:
+            # the node is dead and can no longer start it: the next attempt may go anywhere
+            self._nodes.free_slot(placement.node, job.id)
+            waiting = self._jobs.abandon_placement(job.id, placement)
+        else:
+            message = f"node {placement.node} is away; it may have taken the attempt"
+            later = self._clock() + timedelta(seconds=REST_SECONDS)
+            waiting = self._jobs.dispatch_failed(job.id, claim, message, later, keep=True)
+        if waiting is not None:
+            self._announcer.status(waiting)
+        return False
+
+    def _post(self, job: Job, claim: Claim, placement: Placement, node: Node) -> bool:
+        try:
+            self._scrapyd.schedule(node.url, node_spec(job, placement))
+        except NodeUnreachableError as error:
+            self._rest(node)
+            later = self._clock() + backoff(job.dispatch_failures + 1)
+            self._failed(self._jobs.dispatch_failed(job.id, claim, error.message, later, keep=True))
+            return False
+        except NodeRefusedError as error:
+            self._refused(job, claim, node, error)
+            return False
+        running = self._jobs.mark_running(job.id, placement)
+        if running is None:
+            # the tailer was quicker to see it run
+            return True
+        self._announcer.status(running)
+        log.info("dispatched", job_id=job.id, attempt=placement.attempt, node=node.id, event_status="running")
+        if running.cancel_requested_at is not None:
+            self.cancel(running)
+        return True
+
+    def cancel(self, job: Job) -> None:
+        """Ask the node to stop the running attempt. What ends it, and how, is the exit report's to say."""
+        attempt = job.current
+        node = self._nodes.get(attempt.node) if attempt else None
+        if attempt is None or node is None or attempt.exit is not None:
+            return
+        try:
+            self._scrapyd.cancel(node.url, job.spec.project, AttemptId(job.id, attempt.attempt))
+        except (NodeRefusedError, NodeUnreachableError) as error:
+            log.warning("cancel_failed", job_id=job.id, node=node.id, error=error.message)
+
+    def post_again(self, job: Job) -> None:
+        """The attempt shows no sign of life: hand it to its node once more, which changes nothing if it has it."""
+        attempt = job.current
+        node = self._nodes.get(attempt.node) if attempt else None
+        if attempt is None or node is None:
+            return
+        not_after = self._clock() + timedelta(seconds=START_SECONDS)
+        placement = Placement(attempt=attempt.attempt, node=node.id, not_after=not_after)
+        try:
+            self._scrapyd.schedule(node.url, node_spec(job, placement))
+        except (NodeRefusedError, NodeUnreachableError) as error:
+            log.warning("post_again_failed", job_id=job.id, node=node.id, error=error.message)
+
+    def _refused(self, job: Job, claim: Claim, node: Node, error: NodeRefusedError) -> None:
+        self._nodes.free_slot(node.id, job.id)
+        if job.dispatch_failures + 1 >= MAX_DISPATCH_FAILURES:
+            message = f"no node took it after {MAX_DISPATCH_FAILURES} tries: {error.message}"
+            self._completion.end_waiting(job, Outcome(JobStatus.ERROR, message))
+            return
+        later = self._clock() + backoff(job.dispatch_failures + 1)
+        self._failed(self._jobs.dispatch_failed(job.id, claim, error.message, later, keep=False))
+
+    def _failed(self, job: Job | None) -> None:
+        if job is not None:
+            log.warning("dispatch_failed", job_id=job.id, error=job.message, failures=job.dispatch_failures)
+            self._announcer.status(job)
+
+    def _rest(self, node: Node) -> None:
+        self._nodes.rest(node.id, self._clock() + timedelta(seconds=REST_SECONDS))
+
+
+def node_spec(job: Job, placement: Placement) -> NodeSpec:
+    spec = job.spec
+    return NodeSpec(
+        job_id=job.id,
+        attempt=placement.attempt,
+        project=spec.project,
+        spider=spec.spider,
+        start_urls=list(spec.start_urls),
+        depth=spec.depth,
+        params=spec.params,
+        max_pages=spec.max_pages,
+        timeout=spec.timeout,
+        ignore_cache=spec.ignore_cache,
+        not_after=placement.not_after,
+        user_id=job.user_id,
+        correlation_id=job.correlation_id,
+    )

@@ -1,0 +1,59 @@
+"""A node's Scrapyd, over HTTP. It answers errors with 200 and `"status": "error"`; here they are errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from gateway.domain.errors import NodeRefusedError, NodeUnreachableError
+from gateway.domain.node_files import AttemptId, NodeSpec
+
+_TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+
+
+class ScrapydClient:
+    """One for all nodes; connections are kept and shared between threads."""
+
+    def __init__(self, username: str, password: str) -> None:
+        auth = (username, password) if password else None
+        limits = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=15)
+        # trust_env: a proxy of the host's environment must never see the nodes' password
+        self._http = httpx.Client(auth=auth, timeout=_TIMEOUT, limits=limits, trust_env=False)
+
+    def schedule(self, url: str, spec: NodeSpec) -> None:
+        """Hand over one attempt. Posting the same one again changes nothing.
+
+        Raises `NodeRefusedError` if it was certainly not taken, `NodeUnreachableError` if that is not known.
+        """
+        form = {
+            "project": spec.project,
+            "spider": spec.spider,
+            "jobid": str(AttemptId(spec.job_id, spec.attempt)),
+            "spec": spec.model_dump_json(exclude_none=True),
+        }
+        if spec.version:
+            form["_version"] = spec.version
+        self._post(f"{url}/schedule.json", form)
+
+    def cancel(self, url: str, project: str, attempt: AttemptId) -> None:
+        """Ask the attempt to stop; SIGKILL follows after the node's grace. Raises as `schedule` does."""
+        self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt)})
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _post(self, url: str, form: dict[str, str]) -> dict[str, Any]:
+        try:
+            response = self._http.post(url, data=form)
+        except httpx.HTTPError as error:
+            raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
+        if response.status_code in {401, 403}:
+            raise NodeRefusedError(f"{url} refuses our password or address ({response.status_code})")
+        try:
+            answer: dict[str, Any] = response.json()
+        except ValueError as error:
+            raise NodeUnreachableError(f"{url} answered {response.status_code} without JSON") from error
+        if response.status_code != httpx.codes.OK or answer.get("status") != "ok":
+            raise NodeRefusedError(str(answer.get("message", f"{url} answered {response.status_code}")))
+        return answer

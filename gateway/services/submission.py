@@ -1,0 +1,216 @@
+"""From a request to exactly one job, whoever dies on the way and whatever Redis forgets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+
+import redis
+import structlog
+
+from gateway.domain import redis_keys
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import (
+    ConflictError,
+    DiscoveryBotError,
+    IdempotencyConflictError,
+    JobExistsError,
+    LiveTwinError,
+)
+from gateway.domain.fingerprint import fingerprint
+from gateway.domain.job import CrawlSpec, Job, new_job_id
+from gateway.domain.public_address import Network, check_url
+from gateway.redis.dedupe import Dedupe, Entry
+from gateway.services.spider_catalog import SpiderCatalog
+from gateway.services.waker import ENQUEUE_CRAWL, Waker
+from gateway.storage.client import truth_store_errors
+from gateway.storage.jobs import JobStore
+
+log = structlog.get_logger()
+Result = TypeVar("Result")
+
+#: Two requests can only overtake each other so often before something else is wrong.
+_MAX_ROUNDS = 20
+#: Seconds without asking Redis after it has failed.
+_REDIS_REST = 1.0
+
+
+class Order(NamedTuple):
+    """A checked request for one immediate crawl."""
+
+    user_id: str
+    spec: CrawlSpec
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    max_retries: int = 3
+    webhook_url: str | None = None
+    idempotency_key: str | None = None
+    correlation_id: str | None = None
+    retry_of: str | None = None
+
+    def to_job(self, job_id: str, identity: str, now: datetime) -> Job:
+        return Job(
+            id=job_id,
+            user_id=self.user_id,
+            spec=self.spec,
+            fingerprint=identity,
+            live_key=identity,
+            idempotency_key=f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None,
+            priority=self.priority,
+            tags=list(self.tags),
+            webhooks=[self.webhook_url] if self.webhook_url else [],
+            max_retries=self.max_retries,
+            created_at=now,
+            updated_at=now,
+            not_before=now,
+            retry_of=self.retry_of,
+            correlation_id=self.correlation_id,
+        )
+
+
+class Receipt(NamedTuple):
+    job_id: str
+    #: The job was there before this request.
+    cached: bool
+    cached_at: datetime | None = None
+
+
+class Submission:
+    """Deduplicated submission: the Redis key answers repeats, MongoDB's unique `live_key` decides."""
+
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        dedupe: Dedupe,
+        catalog: SpiderCatalog,
+        waker: Waker,
+        executor: Executor,
+        allowed_networks: Iterable[Network] = (),
+        clock: Clock = utc_now,
+    ) -> None:
+        self._jobs = jobs
+        self._dedupe = dedupe
+        self._catalog = catalog
+        self._waker = waker
+        self._executor = executor
+        self._allowed = tuple(allowed_networks)
+        self._clock = clock
+        self._redis_rests_until = 0.0
+
+    async def submit(self, order: Order) -> Receipt:
+        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`."""
+        for index, url in enumerate(order.spec.start_urls):
+            check_url(f"start_urls.{index}", url, self._allowed)
+        if order.webhook_url:
+            check_url("webhook_url", order.webhook_url, self._allowed)
+        identity = fingerprint(order.user_id, order.spec)
+        key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
+        mine = Entry(new_job_id(), int(self._clock().timestamp() * 1000), confirmed=False)
+        if order.spec.ignore_cache or order.idempotency_key:
+            return await self._submit_fresh(order, identity, key, mine)
+        present = await self._claim(key, mine)
+        if present is not None and present.confirmed:
+            if order.webhook_url:
+                await self._run(self._jobs.add_webhook, present.job_id, order.webhook_url)
+            return _cached(present)
+        claimed = present or mine
+        receipt = await self._materialise_claimed(order, identity, key, claimed)
+        await self._try_redis(lambda: self._dedupe.confirm(key, claimed, receipt.job_id))
+        return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
+
+    async def _submit_fresh(self, order: Order, identity: str, key: str, mine: Entry) -> Receipt:
+        receipt = await self._run(self._materialise, order, identity, mine)
+        if not receipt.cached:
+            await self._try_redis(lambda: self._dedupe.overwrite(key, mine._replace(confirmed=True)))
+        return receipt
+
+    async def _materialise_claimed(self, order: Order, identity: str, key: str, claimed: Entry) -> Receipt:
+        """Help the key's owner, who may be dead: insert the document it named."""
+        try:
+            return await self._run(self._materialise, order, identity, claimed)
+        except DiscoveryBotError:
+            # refused: nothing stays behind that would answer the next, corrected request
+            await self._try_redis(lambda: self._dedupe.withdraw(key, claimed))
+            raise
+
+    def _materialise(self, order: Order, identity: str, entry: Entry) -> Receipt:
+        """One document for this request: the named job, or whoever holds the live key."""
+        with truth_store_errors():
+            if order.idempotency_key and (known := self._find_idempotent(order, identity)):
+                return known
+            self._catalog.check(order.spec)
+            for _ in range(_MAX_ROUNDS):
+                if order.spec.ignore_cache:
+                    self._jobs.overtake(identity)
+                receipt = self._insert(order, identity, entry)
+                if receipt is not None:
+                    return receipt
+        raise ConflictError("the same crawl is being started and ended over and over; ask again")
+
+    def _insert(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
+        try:
+            self._jobs.insert(order.to_job(entry.job_id, identity, self._clock()))
+        except JobExistsError:
+            return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))
+        except LiveTwinError:
+            # None: it has ended in this moment, or must first be overtaken
+            twin = None if order.spec.ignore_cache else self._jobs.find_live(identity)
+            return self._join(twin, order) if twin else None
+        except IdempotencyConflictError:
+            return self._find_idempotent(order, identity)
+        self._waker.wake(ENQUEUE_CRAWL, entry.job_id)
+        return Receipt(entry.job_id, cached=False)
+
+    def _join(self, twin: Job, order: Order) -> Receipt:
+        if order.webhook_url:
+            self._jobs.add_webhook(twin.id, order.webhook_url)
+        return Receipt(twin.id, cached=True, cached_at=twin.created_at)
+
+    def _find_idempotent(self, order: Order, identity: str) -> Receipt | None:
+        job = self._jobs.find_idempotent(f"{order.user_id}:{order.idempotency_key}")
+        if job is None:
+            return None
+        if job.fingerprint != identity:
+            raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+        return Receipt(job.id, cached=True, cached_at=job.created_at)
+
+    async def _claim(self, key: str, mine: Entry) -> Entry | None:
+        if time.monotonic() < self._redis_rests_until:
+            return None
+        try:
+            return await self._dedupe.claim(key, mine)
+        except redis.RedisError as error:
+            self._rest_redis(error)
+            return None
+
+    async def _try_redis(self, operation: Callable[[], Awaitable[None]]) -> None:
+        if time.monotonic() < self._redis_rests_until:
+            return
+        try:
+            await operation()
+        except redis.RedisError as error:
+            self._rest_redis(error)
+
+    def _rest_redis(self, error: redis.RedisError) -> None:
+        self._redis_rests_until = time.monotonic() + _REDIS_REST
+        log.warning("dedupe_without_redis", error=str(error))
+
+    async def _run(self, function: Callable[..., Result], *args: Any) -> Result:
+        # the request's context (its id, for the log) goes with it
+        call = functools.partial(contextvars.copy_context().run, function, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+def _moment(entry: Entry) -> datetime:
+    return datetime.fromtimestamp(entry.at_ms / 1000, UTC)
+
+
+def _cached(entry: Entry) -> Receipt:
+    return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))

@@ -1,0 +1,45 @@
+"""What nobody may have looked at: the questions that the sweeper and the reconciler ask of the jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pymongo import ASCENDING
+from pymongo.database import Database
+
+from gateway.domain.job import JobStatus
+from gateway.storage.client import Document
+
+
+class JobSweeps:
+    """Reads only; each is one indexed query for ids."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    def undecided(self, limit: int) -> list[str]:
+        """Jobs whose attempt has ended but whose outcome nobody has decided."""
+        return self._ids({"undecided": True}, limit)
+
+    def unsettled(self, limit: int) -> list[str]:
+        """Final jobs whose consequences have not all been carried out."""
+        return self._ids({"settled": False}, limit)
+
+    def cancelled_while_pending(self, limit: int) -> list[str]:
+        """Waiting jobs that were asked to end and are not on their way to a node."""
+        query = {
+            "status": JobStatus.PENDING,
+            "cancel_requested_at": {"$exists": True},
+            "placement": {"$exists": False},
+        }
+        return self._ids(query, limit)
+
+    def waiting(self, now: datetime, limit: int) -> list[str]:
+        """Pending jobs that could be started now, if there were a slot."""
+        return self._ids({"status": JobStatus.PENDING, "not_before": {"$lte": now}}, limit)
+
+    def running_on(self, node: str) -> list[str]:
+        return self._ids({"status": JobStatus.RUNNING, "node": node}, 0)
+
+    def _ids(self, query: Document, limit: int) -> list[str]:
+        return [document["_id"] for document in self._jobs.find(query, {"_id": ASCENDING}, limit=limit)]
