@@ -113,7 +113,9 @@ class Submission:
         identity = fingerprint(order.user_id, order.spec)
         key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
         mine = Entry(new_job_id(), int(self._clock().timestamp() * 1000), confirmed=False)
-        if order.spec.ignore_cache or order.idempotency_key:
+        if order.idempotency_key and (known := await self._run(self._find_idempotent, order, identity)):
+            return known
+        if order.spec.ignore_cache:
             return await self._submit_fresh(order, identity, key, mine)
         present = await self._claim(key, mine)
         if present is not None and present.confirmed:
@@ -143,8 +145,6 @@ class Submission:
     def _materialise(self, order: Order, identity: str, entry: Entry) -> Receipt:
         """One document for this request: the named job, or whoever holds the live key."""
         with truth_store_errors():
-            if order.idempotency_key and (known := self._find_idempotent(order, identity)):
-                return known
             self._catalog.check(order.spec)
             for _ in range(_MAX_ROUNDS):
                 if order.spec.ignore_cache:
@@ -174,7 +174,8 @@ class Submission:
         return Receipt(twin.id, cached=True, cached_at=twin.created_at)
 
     def _find_idempotent(self, order: Order, identity: str) -> Receipt | None:
-        job = self._jobs.find_idempotent(f"{order.user_id}:{order.idempotency_key}")
+        with truth_store_errors():
+            job = self._jobs.find_idempotent(f"{order.user_id}:{order.idempotency_key}")
         if job is None:
             return None
         if job.fingerprint != identity:

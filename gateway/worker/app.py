@@ -1,0 +1,57 @@
+"""The Celery application: how messages travel, and nothing of what they cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+from celery.signals import setup_logging
+
+from gateway import logging
+from gateway.settings import Settings
+from gateway.worker.tasks import register_tasks
+from gateway.worker.wiring import Wiring
+
+
+def create_celery(settings: Settings) -> Celery:
+    """The app for workers and beats. Nothing is connected before the first task or tick."""
+    app = Celery("discoverybot", broker=settings.broker_location)
+    app.conf.update(
+        task_default_queue=settings.queue_name,
+        # a message is a hint: results are in MongoDB, and a repeated task finds nothing left to do
+        task_ignore_result=True,
+        task_acks_late=True,
+        worker_prefetch_multiplier=1,
+        worker_pool="threads",
+        worker_concurrency=settings.worker_concurrency,
+        worker_enable_remote_control=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_connection_timeout=3,
+        broker_transport_options=_transport_options(settings.broker_location),
+        beat_scheduler="gateway.worker.beat:MongoScheduler",
+        # how long beat may sleep: our scheduler says itself when it wants to be called
+        beat_max_loop_interval=settings.tick_seconds,
+    )
+    wiring = Wiring(settings, app)
+    app.wiring = wiring
+    register_tasks(app, wiring)
+    setup_logging.connect(_Logging(settings.log_level), weak=False)
+    return app
+
+
+class _Logging:
+    """Keeps Celery from putting its own handlers in the place of ours."""
+
+    def __init__(self, level: str) -> None:
+        self._level = level
+
+    def __call__(self, **_: Any) -> None:
+        logging.configure(self._level)
+
+
+def _transport_options(broker: str) -> dict[str, Any]:
+    if not broker.startswith(("redis", "valkey", "unix")):
+        return {}
+    # seconds until a message whose worker was killed is handed out again
+    return {"visibility_timeout": 60, "socket_timeout": 10, "socket_connect_timeout": 3}

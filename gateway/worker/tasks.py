@@ -1,0 +1,28 @@
+"""The tasks. Each says which service looks at what; whatever a task may do, the sweeper may do too."""
+
+from __future__ import annotations
+
+from celery import Celery
+
+from gateway.services import waker
+from gateway.worker.wiring import Wiring
+
+
+def register_tasks(app: Celery, wiring: Wiring) -> None:
+    """Bind the tasks to `app`; their names are part of the contract with everything that sends them."""
+
+    @app.task(name=waker.ENQUEUE_CRAWL)
+    def enqueue_crawl(job_id: str | None = None) -> None:
+        wiring.dispatch.fill(job_id)
+
+    @app.task(name=waker.FINISH_CRAWL)
+    def finish_crawl(job_id: str) -> None:
+        wiring.completion.conclude(job_id)
+
+    @app.task(name=waker.CANCEL_CRAWL)
+    def cancel_crawl(job_id: str) -> None:
+        wiring.dispatch.cancel(wiring.jobs.get(job_id))
+
+    @app.task(name=waker.RECONCILE_NODE)
+    def reconcile_node(node: str) -> None:
+        wiring.reconciliation.node(node)

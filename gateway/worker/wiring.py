@@ -1,0 +1,112 @@
+"""Puts a worker's or beat's services together, each when it is first asked for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cached_property
+
+from celery import Celery
+from pymongo.database import Database
+
+from gateway.domain.clock import Clock
+from gateway.redis.client import connect as connect_redis
+from gateway.redis.dedupe import DedupeRelease
+from gateway.services.announcer import Announcer
+from gateway.services.completion import Completion
+from gateway.services.dispatch import Dispatch
+from gateway.services.reconciliation import Reconciliation
+from gateway.services.scrapyd import ScrapydClient
+from gateway.services.sweeping import Sweeper
+from gateway.services.waker import CeleryWaker
+from gateway.settings import Settings
+from gateway.storage.client import Document, connect, server_clock
+from gateway.storage.heartbeats import HeartbeatStore
+from gateway.storage.indexes import ensure_indexes
+from gateway.storage.job_sweeps import JobSweeps
+from gateway.storage.jobs import JobStore
+from gateway.storage.logs import LogStore
+from gateway.storage.nodes import NodeStore
+
+
+class Wiring:
+    def __init__(self, settings: Settings, app: Celery) -> None:
+        self._settings = settings
+        self._app = app
+
+    @cached_property
+    def _database(self) -> Database[Document]:
+        database = connect(self._settings.mongo_uri)
+        ensure_indexes(database)
+        return database
+
+    @cached_property
+    def _clock(self) -> Clock:
+        return server_clock(self._database)
+
+    @cached_property
+    def jobs(self) -> JobStore:
+        return JobStore(self._database, self._clock)
+
+    @cached_property
+    def _nodes(self) -> NodeStore:
+        return NodeStore(self._database, self._clock)
+
+    @cached_property
+    def _announcer(self) -> Announcer:
+        return Announcer(connect_redis(self._settings.redis_location))
+
+    @cached_property
+    def _waker(self) -> CeleryWaker:
+        return CeleryWaker(self._app)
+
+    @cached_property
+    def completion(self) -> Completion:
+        return Completion(
+            jobs=self.jobs,
+            nodes=self._nodes,
+            dedupe=DedupeRelease(connect_redis(self._settings.redis_location)),
+            announcer=self._announcer,
+            waker=self._waker,
+            clock=self._clock,
+        )
+
+    @cached_property
+    def dispatch(self) -> Dispatch:
+        settings = self._settings
+        return Dispatch(
+            jobs=self.jobs,
+            nodes=self._nodes,
+            scrapyd=ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value()),
+            completion=self.completion,
+            announcer=self._announcer,
+            dead_after=timedelta(seconds=settings.node_dead_after),
+            clock=self._clock,
+        )
+
+    @cached_property
+    def reconciliation(self) -> Reconciliation:
+        return Reconciliation(
+            jobs=self.jobs,
+            sweeps=JobSweeps(self._database),
+            nodes=self._nodes,
+            logs=LogStore(self._database),
+            dispatch=self.dispatch,
+            completion=self.completion,
+            dead_after=timedelta(seconds=self._settings.node_dead_after),
+            clock=self._clock,
+        )
+
+    @cached_property
+    def sweeper(self) -> Sweeper:
+        return Sweeper(
+            jobs=self.jobs,
+            sweeps=JobSweeps(self._database),
+            nodes=self._nodes,
+            completion=self.completion,
+            waker=self._waker,
+            clock=self._clock,
+        )
+
+    @cached_property
+    def heartbeats(self) -> HeartbeatStore:
+        return HeartbeatStore(self._database, self._clock)
