@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.fingerprint import fingerprint
+from gateway.domain.job import CrawlSpec
+
+BASE: dict[str, Any] = {"spider": "seo", "start_urls": ("https://a.example/x", "https://b.example/"), "depth": 2}
+urls = st.lists(st.sampled_from([f"https://{host}.example/{path}" for host in "abc" for path in "xyz"]), min_size=1)
+
+
+@given(urls, st.randoms())
+def test_order_and_repeats_of_start_urls_do_not_matter(start_urls: list[str], random: Any) -> None:
+    shuffled = [*start_urls, start_urls[0]]
+    random.shuffle(shuffled)
+    one, other = ({**BASE, "start_urls": tuple(choice)} for choice in (start_urls, shuffled))
+    assert fingerprint("u", CrawlSpec(**one)) == fingerprint("u", CrawlSpec(**other))
+
+
+def test_spellings_of_one_url_are_one() -> None:
+    spelled = {**BASE, "start_urls": ("HTTPS://A.example/x#part", "https://b.example")}
+    assert fingerprint("u", CrawlSpec(**spelled)) == fingerprint("u", CrawlSpec(**BASE))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"depth": 3}, {"depth": None}, {"spider": "other"}, {"params": {"a": 1}}, {"max_pages": 5}, {"timeout": 5},
+     {"project": "mine"}, {"start_urls": ("https://a.example/x",)}],
+)  # fmt: skip
+def test_whatever_changes_the_work_changes_the_identity(change: dict[str, Any]) -> None:
+    assert fingerprint("u", CrawlSpec(**{**BASE, **change})) != fingerprint("u", CrawlSpec(**BASE))
+
+
+def test_users_and_times_tell_requests_apart_and_ignore_cache_does_not() -> None:
+    same = fingerprint("u", CrawlSpec(**BASE))
+    assert fingerprint("v", CrawlSpec(**BASE)) != same
+    assert fingerprint("u", CrawlSpec(**BASE), when={"interval": "@daily"}) != same
+    assert fingerprint("u", CrawlSpec(**BASE, ignore_cache=True)) == same
+
+
+def test_params_are_compared_by_content_not_by_order() -> None:
+    one, other = CrawlSpec(**BASE, params={"a": 1, "b": 2}), CrawlSpec(**BASE, params={"b": 2, "a": 1})
+    assert fingerprint("u", one) == fingerprint("u", other)

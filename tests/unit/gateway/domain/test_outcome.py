@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway.domain.job import FINAL_STATUSES, TRANSITIONS, JobStatus
+from gateway.domain.node_files import ExitReport, Progress, SpiderReport
+from gateway.domain.outcome import backoff, decide
+
+ENDED = datetime(2027, 6, 1, 9, tzinfo=UTC)
+
+
+def report(*, pages: int = 10, errors: int = 0, reason: str = "finished") -> SpiderReport:
+    first = [{"url": "http://site/x", "reason": "503 Service Unavailable"}] if errors else []
+    progress = Progress(completed_pages=pages, errors_count=errors)
+    return SpiderReport(finish_reason=reason, progress=progress, errors=first, ended_at=ENDED)
+
+
+def ended(spider: SpiderReport | None = None, **facts: object) -> ExitReport:
+    return ExitReport.model_validate({"attempt": 1, "ended_at": ENDED, "exit_code": 0, "report": spider, **facts})
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "retryable"),
+    [
+        (ended(report()), JobStatus.FINISHED, False),
+        (ended(report(pages=7, errors=3)), JobStatus.PARTIAL, False),
+        (ended(report(pages=69, errors=31)), JobStatus.ERROR, True),
+        (ended(report(pages=0, errors=1)), JobStatus.ERROR, True),
+        (ended(report(pages=0)), JobStatus.ERROR, False),
+        (ended(report(reason="closespider_pagecount", errors=9)), JobStatus.FINISHED, False),
+        (ended(report(reason="closespider_itemcount")), JobStatus.FINISHED, False),
+        (ended(report(reason="closespider_timeout")), JobStatus.PARTIAL, False),
+        (ended(None, exit_code=None, signal=9, stopped_by="timeout"), JobStatus.PARTIAL, False),
+        (ended(report(reason="shutdown")), JobStatus.ERROR, True),
+        (ended(report(reason="shutdown"), stopped_by="shutdown"), JobStatus.ERROR, True),
+        (ended(None, exit_code=None, signal=9, stopped_by="memory"), JobStatus.ERROR, False),
+        (ended(None, exit_code=None, signal=11), JobStatus.ERROR, True),
+        (ended(None, exit_code=1, log_tail="Traceback…\nImportError: no module\n"), JobStatus.ERROR, True),
+        (ended(report(), exit_code=1), JobStatus.ERROR, True),
+        (ended(None, exit_code=None, lost=True), JobStatus.ERROR, True),
+        (ended(report(), exit_code=None, lost=True), JobStatus.FINISHED, False),
+        (ended(None, exit_code=None, refused="stale"), JobStatus.ERROR, True),
+        (ended(None), JobStatus.ERROR, True),
+    ],
+)
+def test_the_facts_decide_how_an_attempt_ended(facts: ExitReport, status: JobStatus, *, retryable: bool) -> None:
+    outcome = decide(facts)
+    assert (outcome.status, outcome.retryable) == (status, retryable)
+    assert outcome.message
+
+
+def test_exactly_thirty_percent_of_errors_is_partial_and_more_is_an_error() -> None:
+    assert decide(ended(report(pages=70, errors=30))).status is JobStatus.PARTIAL
+    assert decide(ended(report(pages=70, errors=31))).status is JobStatus.ERROR
+
+
+def test_a_cancellation_counts_if_it_was_asked_before_the_end() -> None:
+    facts = ended(report())
+    assert decide(facts, cancel_requested_at=ENDED - timedelta(seconds=1)).status is JobStatus.CANCELLED
+    assert decide(facts, cancel_requested_at=ENDED + timedelta(seconds=1)).status is JobStatus.FINISHED
+
+
+def test_the_message_of_a_crash_ends_with_the_last_line_of_its_traceback() -> None:
+    facts = ended(None, exit_code=1, log_tail="Traceback (most recent call last):\nImportError: no module 'x'\n\n")
+    assert decide(facts).message == "the spider process ended with exit code 1: ImportError: no module 'x'"
+
+
+def test_backoff_doubles_up_to_five_minutes_and_is_spread_over_its_upper_half() -> None:
+    whole = [backoff(failures, jitter=lambda: 1.0).total_seconds() for failures in range(1, 12)]
+    assert whole == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert backoff(3, jitter=lambda: 0.0).total_seconds() == 4
+
+
+def test_nothing_follows_a_final_status() -> None:
+    assert set(TRANSITIONS) == set(JobStatus)
+    assert {status for status, following in TRANSITIONS.items() if not following} == FINAL_STATUSES

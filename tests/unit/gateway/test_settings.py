@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.settings import NodeSettings, Settings, SettingsError
+
+
+def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return Settings.load()
+
+
+def test_every_setting_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch)
+    assert settings.gateway_port == 8001
+    assert settings.redis_location == settings.broker_location == "redis://127.0.0.1:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("GATEWAY_PORT", "eighty"), ("GATEWAY_PORT", "70000"), ("CRAWL_CACHE_TTL", "0"), ("LOG_LEVEL", "loud"),
+     ("CRAWL_ALLOW_NETWORKS", "127.0.0.1/33"), ("NODE_SLOTS", "0"), ("NODE_NAME", "../x"), ("NODE_URL", "ftp://x")],
+)  # fmt: skip
+def test_a_malformed_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{name}: "):
+        load(monkeypatch, **{name: value})
+
+
+def test_an_unknown_setting_with_a_prefix_of_ours_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="CRAWL_CASH_TTL"):
+        load(monkeypatch, CRAWL_CASH_TTL="5")
+
+
+def test_a_mongo_uri_must_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="MONGO_URI"):
+        load(monkeypatch, MONGO_URI="localhost:27017")
+
+
+def test_redis_and_the_broker_are_found_in_their_documented_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (
+        load(monkeypatch, REDIS_HOST="cache", REDIS_PORT="7000", REDIS_DB="3").redis_location
+        == "redis://cache:7000/3"
+    )
+    assert load(monkeypatch, REDIS_URL="redis://r:1/0").broker_location == "redis://r:1/0"
+    assert load(monkeypatch, RABBITMQ_URL="amqp://q//").broker_location == "amqp://q//"
+    assert load(monkeypatch, BROKER_URL="sqs://").broker_location == "sqs://"
+
+
+def test_networks_are_a_comma_separated_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, CRAWL_ALLOW_NETWORKS="127.0.0.0/8, ::1/128")
+    assert [str(network) for network in settings.allowed_networks] == ["127.0.0.0/8", "::1/128"]
+
+
+def test_a_node_knows_no_password_and_no_store() -> None:
+    assert not {"mongo_uri", "scrapyd_password", "broker_url", "redis_url"} & set(NodeSettings.model_fields)
