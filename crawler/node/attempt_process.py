@@ -1,0 +1,63 @@
+"""One attempt of one of our jobs while it runs: limits held, exit report written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from twisted.internet.error import ProcessTerminated
+from twisted.python.failure import Failure
+
+from crawler.node.crawl_process import CrawlProcess
+from crawler.node.exit_report import ended_report, with_account, write_exit
+from crawler.node.limits import Limits, LimitWatch
+from crawler.node.started_mark import StartedMark
+from gateway.domain.node_files import AttemptId, ExitReport
+
+
+class AttemptProcess(CrawlProcess):
+    def __init__(
+        self,
+        *,
+        project: str,
+        spider: str,
+        attempt: AttemptId,
+        args: Sequence[str],
+        grace: float,
+        folder: Path,
+        mark: StartedMark,
+        limits: Limits,
+    ) -> None:
+        super().__init__(project, spider, str(attempt), args, grace)
+        self._attempt = attempt
+        self._folder = folder
+        self._mark = mark
+        self._limits = LimitWatch(limits, self.stop)
+
+    def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
+        super().connectionMade()
+        self._limits.start(self.pid)
+        with suppress(OSError):  # a full disk; then it can only be found by its environment
+            self._mark.note_pid(self.pid)
+
+    def ended(self, status: Failure) -> None:
+        self._limits.stop()
+        try:
+            write_exit(self._folder, self._report(status.value))
+        finally:
+            # not before: a free lock without a report means that nobody is going to write one
+            self._mark.release()
+
+    def _report(self, reason: BaseException | None) -> ExitReport:
+        terminated = reason if isinstance(reason, ProcessTerminated) else None
+        report = ended_report(
+            self._attempt,
+            self._mark.started_at,
+            exit_code=terminated.exitCode if terminated else 0,
+            signal=terminated.signal if terminated else None,
+            stopped_by=self.stopped_by,
+        )
+        if usage := self.transport.usage:
+            report = report.model_copy(update=usage._asdict())
+        return with_account(self._folder, report)

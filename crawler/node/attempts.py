@@ -1,0 +1,103 @@
+"""Attempts before they are launched: taken once, and taken back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from scrapyd.spiderqueue import SqliteSpiderQueue
+
+from crawler.node.exit_report import refuse
+from crawler.node.project_names import canonical
+from crawler.node.started_mark import StartedMark
+from gateway.crash_points import state_change
+from gateway.domain.clock import utc_now
+from gateway.domain.errors import InvalidRequestError
+from gateway.domain.node_files import EXIT, SPEC, STARTED, AttemptId, NodeSpec, attempt_dir, write_atomically
+
+#: Bytes of a spec's JSON.
+MAX_SPEC = 2_000_000
+
+
+class Queued(NamedTuple):
+    """What Scrapyd's queue is told: names only, so that nothing of the work shows in `ps` or a log."""
+
+    spider: str
+    job: str
+    version: str | None
+    priority: float = 0.0
+
+
+def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) -> NodeSpec:
+    """The spec in a request for this attempt. Raises `InvalidRequestError`."""
+    if text is None:
+        raise InvalidRequestError("spec", "is required for an attempt of a job")
+    if len(text) > MAX_SPEC:
+        raise InvalidRequestError("spec", f"is larger than {MAX_SPEC} bytes")
+    try:
+        spec = NodeSpec.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise InvalidRequestError(".".join(["spec", *map(str, problem["loc"])]), problem["msg"]) from None
+    if spec.not_after.tzinfo is None:
+        raise InvalidRequestError("spec.not_after", "needs a time zone")
+    told = (spec.job_id, spec.attempt, canonical(spec.project).lower(), spec.spider)
+    if told != (attempt.job_id, attempt.attempt, project.lower(), spider):
+        raise InvalidRequestError("spec", "is of another attempt, project or spider than the request")
+    return spec
+
+
+class Intake:
+    """The one door by which attempts enter the queue. However often one is posted, it is queued once at a time,
+    and once it has been launched, never again.
+    """
+
+    def __init__(self, outbox: Path, queues: dict[str, SqliteSpiderQueue]) -> None:
+        self._outbox = outbox
+        self._queues = queues
+
+    def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
+        """Queue the attempt unless it was. Raises `InvalidRequestError` if it is too late for it."""
+        folder = attempt_dir(self._outbox, attempt)
+        if (folder / STARTED).exists() or (folder / EXIT).exists():
+            return
+        if spec.not_after < utc_now():
+            raise InvalidRequestError("spec.not_after", "has passed: the attempt is stale")
+        write_spec(folder, spec)
+        if not any(message["_job"] == queued.job for message in self._queues[project].list()):
+            put(self._queues[project], queued)
+
+    def withdraw(self, project: str, job: str) -> bool:
+        """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""
+        pending = bool(remove(self._queues[project], job))
+        attempt = AttemptId.parse(job)
+        if attempt is None:
+            return pending
+        folder = attempt_dir(self._outbox, attempt)
+        with suppress(FileNotFoundError):  # never heard of
+            mark = StartedMark.make(folder, utc_now())
+            if mark is not None:
+                try:
+                    refuse(folder, attempt, "cancelled", stopped_by="cancel")
+                finally:
+                    mark.release()
+        return pending
+
+
+@state_change("node.write_spec")
+def write_spec(folder: Path, spec: NodeSpec) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / SPEC, spec.model_dump_json(exclude_none=True).encode())
+
+
+@state_change("node.queue")
+def put(queue: SqliteSpiderQueue, queued: Queued) -> None:
+    version = {"_version": queued.version} if queued.version else {}
+    queue.add(queued.spider, priority=queued.priority, _job=queued.job, **version)
+
+
+@state_change("node.withdraw")
+def remove(queue: SqliteSpiderQueue, job: str) -> Any:
+    return queue.remove(lambda message: message["_job"] == job)

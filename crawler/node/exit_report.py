@@ -1,0 +1,71 @@
+"""Writing down how an attempt ended, whatever way it did."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from gateway.crash_points import state_change
+from gateway.domain.clock import utc_now
+from gateway.domain.node_files import (
+    EXIT,
+    LOG,
+    REPORT,
+    AttemptId,
+    ExitReport,
+    SpiderReport,
+    read_record,
+    write_exclusively,
+)
+
+#: Bytes of the log that go into a report without the spider's own account: enough for a traceback's end.
+LOG_TAIL = 2048
+
+
+@state_change("node.write_exit")
+def write_exit(folder: Path, report: ExitReport) -> bool:
+    """Write the attempt's exit report unless there is one; whether it was written. Raises `OSError`."""
+    return write_exclusively(folder / EXIT, report.model_dump_json(exclude_none=True).encode())
+
+
+def refuse(folder: Path, attempt: AttemptId, why: str, *, stopped_by: str | None = None) -> None:
+    """The exit report of an attempt that was never started. Raises `OSError`."""
+    write_exit(folder, ExitReport(attempt=attempt.attempt, ended_at=utc_now(), refused=why, stopped_by=stopped_by))
+
+
+def with_account(folder: Path, report: ExitReport) -> ExitReport:
+    """`report` with the spider's own account, or else with the end of its log."""
+    account = read_record(folder / REPORT, SpiderReport)
+    return report.model_copy(update={"report": account, "log_tail": None if account else read_log_tail(folder / LOG)})
+
+
+def read_log_tail(path: Path) -> str | None:
+    """The last whole lines of a log, as text; `None` where there is nothing."""
+    with suppress(OSError), path.open("rb") as log:
+        size = log.seek(0, os.SEEK_END)
+        log.seek(max(0, size - LOG_TAIL))
+        tail = log.read(LOG_TAIL)
+        if size > LOG_TAIL and b"\n" in tail[:-1]:
+            tail = tail.partition(b"\n")[2]
+        return tail.decode("utf-8", "replace") or None
+    return None
+
+
+def ended_report(
+    attempt: AttemptId,
+    started_at: datetime,
+    *,
+    exit_code: int | None,
+    signal: int | None,
+    stopped_by: str | None,
+) -> ExitReport:
+    return ExitReport(
+        attempt=attempt.attempt,
+        started_at=started_at,
+        ended_at=utc_now(),
+        exit_code=exit_code,
+        signal=signal,
+        stopped_by=stopped_by,
+    )

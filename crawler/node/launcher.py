@@ -1,0 +1,167 @@
+"""Scrapyd's launcher: one slot, one spider process, and nothing that can keep a slot from being freed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scrapyd.config import Config
+from scrapyd.exceptions import DirectoryTraversalError
+from scrapyd.interfaces import IEnvironment, IPoller
+from scrapyd.launcher import Launcher, get_crawl_args
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import Logger
+
+from crawler.node.attempt_process import AttemptProcess
+from crawler.node.config import load_settings
+from crawler.node.crawl_process import CrawlProcess
+from crawler.node.environment import NodeEnvironment
+from crawler.node.exit_report import refuse
+from crawler.node.limits import Limits
+from crawler.node.orphans import Orphan, find_orphans
+from crawler.node.spawn import spawn
+from crawler.node.started_mark import StartedMark
+from gateway.crash_points import state_change
+from gateway.domain.clock import utc_now
+from gateway.domain.node_files import LOG, SPEC, AttemptId, NodeSpec, attempt_dir, read_record
+
+log = Logger()
+
+
+class NodeLauncher(Launcher):
+    """Our attempts run with their mark, limits and exit report; any other job as Scrapyd would run it, but with its
+    output in its log, in a process group of its own, and with the allow-listed environment.
+    """
+
+    def __init__(self, config: Config, app: Any) -> None:
+        super().__init__(config, app)
+        self.settings = load_settings()
+        #: By job id; what a former Scrapyd has left running.
+        self.orphans: dict[str, Orphan] = {}
+
+    def startService(self) -> None:  # noqa: N802 - Twisted's name
+        for orphan in find_orphans(self.settings):
+            self.orphans[orphan.job] = orphan
+            orphan.deferred.addCallback(lambda ended: self.orphans.pop(ended.job))
+            orphan.start()
+            log.info("{job} is still running", job=orphan.job)
+        super().startService()
+
+    def stopService(self) -> Deferred[Any]:  # noqa: N802 - Twisted's name
+        """Ask every spider to stop and wait for them: no longer than the grace, for then they are killed."""
+        self.app.getComponent(IPoller).stop()
+        super().stopService()
+        running = [*self.processes.values(), *self.orphans.values()]
+        for process in running:
+            process.stop("shutdown")
+        return DeferredList([process.deferred for process in running])
+
+    @property
+    def environment(self) -> NodeEnvironment:
+        environment: NodeEnvironment = self.app.getComponent(IEnvironment)
+        return environment
+
+    def _spawn_process(self, message: dict[str, Any], slot: int) -> None:
+        started = False
+        try:
+            started = self._launch(message, slot)
+        except Exception:  # noqa: BLE001 - whatever it is, it must not cost a slot
+            log.failure("cannot launch {job}", job=message.get("_job"))
+        if not started:
+            self.processes.pop(slot, None)
+            self._get_message(slot)
+
+    def _process_finished(self, _result: object, slot: int) -> None:
+        # as Scrapyd's, but it also survives a finished-jobs store that fails
+        process = self.processes.pop(slot)
+        process.end_time = dt.datetime.now()  # noqa: DTZ005 - Scrapyd keeps local times
+        try:
+            self.finished.add(process)
+        except Exception:  # noqa: BLE001 - the list of finished jobs is for people to look at
+            log.failure("cannot remember {job}", job=process.job)
+        self._get_message(slot)
+
+    def _launch(self, message: dict[str, Any], slot: int) -> bool:
+        """Start the message's job in `slot`; false if there is nothing to run."""
+        attempt = AttemptId.parse(message["_job"])
+        return self._launch_job(message, slot) if attempt is None else self._launch_attempt(message, attempt, slot)
+
+    def _launch_job(self, message: dict[str, Any], slot: int) -> bool:
+        project, spider, job = message["_project"], message["_spider"], message["_job"]
+        settings = self.environment.get_settings(message)
+        output = Path(settings.pop("LOG_FILE"))
+        args = get_crawl_args({**message, "settings": {**message.get("settings", {}), **settings}})
+        process = CrawlProcess(project, spider, job, self._command(*args), self.settings.crawl_stop_grace)
+        self._occupy(slot, process)
+        spawn(process, process.args, self.environment.get_environment(message, slot), output)
+        return True
+
+    def _launch_attempt(self, message: dict[str, Any], attempt: AttemptId, slot: int) -> bool:
+        folder = attempt_dir(self.settings.outbox, attempt)
+        mark = StartedMark.make(folder, utc_now())
+        if mark is None:
+            log.info("{attempt} was launched before", attempt=str(attempt))
+            return False
+        try:
+            return self._start(message, attempt, slot, folder, mark)
+        except Exception as error:  # noqa: BLE001 - every reason not to start it is the attempt's outcome
+            log.failure("cannot start {attempt}", attempt=str(attempt))
+            _refuse(folder, attempt, mark, f"spawn_failed: {error}")
+            return False
+
+    def _start(self, message: dict[str, Any], attempt: AttemptId, slot: int, folder: Path, mark: StartedMark) -> bool:
+        spec = read_record(folder / SPEC, NodeSpec)
+        if spec is None:
+            raise ValueError(f"{SPEC} cannot be read")
+        if spec.not_after < mark.started_at:
+            _refuse(folder, attempt, mark, "stale")
+            return False
+        project, spider = message["_project"], message["_spider"]
+        process = AttemptProcess(
+            project=project,
+            spider=spider,
+            attempt=attempt,
+            args=self._command(spider),
+            grace=self.settings.crawl_stop_grace,
+            folder=folder,
+            mark=mark,
+            limits=Limits(spec.timeout, self.settings.crawl_memory_limit),
+        )
+        env = {
+            **self.environment.get_environment(message, slot),
+            "DISCOVERYBOT_ATTEMPT_DIR": str(folder),
+            "DISCOVERYBOT_MARK_FD": str(mark.fd),
+        }
+        self._show_log(project, spider, folder)
+        self._occupy(slot, process)
+        spawn(process, process.args, env, folder / LOG, mark.fd)
+        return True
+
+    def _command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", self.runner, "crawl", *args]
+
+    def _occupy(self, slot: int, process: CrawlProcess) -> None:
+        # before the spawn: a process that ends at once is reported before the spawn returns
+        self.processes[slot] = process
+        process.deferred.addBoth(self._process_finished, slot)
+
+    def _show_log(self, project: str, spider: str, folder: Path) -> None:
+        """Scrapyd's console finds the log where it expects it. Nobody else does, so a failure is no matter."""
+        with suppress(OSError, DirectoryTraversalError):
+            _link_log(self.environment.log_path(project, spider, folder.name), folder / LOG)
+
+
+@state_change("node.link_log")
+def _link_log(link: Path, target: Path) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(target)
+
+
+def _refuse(folder: Path, attempt: AttemptId, mark: StartedMark, why: str) -> None:
+    try:
+        refuse(folder, attempt, why)
+    finally:
+        mark.release()

@@ -1,0 +1,91 @@
+"""Spiders that outlived the Scrapyd that had started them: it was killed, they ran on.
+
+They hold no slot here, and the tailer reports their end. But their limits must be held, and they can be cancelled:
+the mark says which process it is, and while its lock is held that process, or its group, is certainly still there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+
+from crawler.node.limits import Limits, LimitWatch
+from crawler.node.loop import reactor
+from crawler.node.started_mark import is_held, read_mark
+from gateway.domain.clock import utc_now
+from gateway.domain.node_files import EXIT, SPEC, AttemptId, NodeSpec, read_record
+from gateway.settings import NodeSettings
+
+#: Seconds between two looks at whether an orphan has ended.
+WATCH_INTERVAL = 0.5
+
+
+class Orphan:
+    """A process that is somebody else's child. `deferred` fires once it is gone."""
+
+    def __init__(self, folder: Path, pid: int, limits: Limits, grace: float) -> None:
+        self.job = folder.name
+        self.stopped_by: str | None = None
+        self.deferred: Deferred[Orphan] = Deferred()
+        self._folder = folder
+        self._pid = pid
+        self._grace = grace
+        self._limits = LimitWatch(limits, self.stop)
+        self._watch = LoopingCall(self._look)
+
+    def start(self) -> None:
+        self._limits.start(self._pid)
+        self._watch.start(WATCH_INTERVAL, now=False)
+
+    def stop(self, why: str, signal_id: str | int = "INT") -> None:
+        """As `CrawlProcess.stop`."""
+        if self.stopped_by is None and is_held(self._folder):
+            self.stopped_by = why
+            reactor.callLater(self._grace, self.kill)
+            number = signal.Signals[f"SIG{signal_id}"] if isinstance(signal_id, str) else signal_id
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def kill(self) -> None:
+        if is_held(self._folder):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, signal.SIGKILL)
+
+    def _look(self) -> None:
+        if not is_held(self._folder):
+            self._limits.stop()
+            self._watch.stop()
+            self.deferred.callback(self)
+
+
+def find_orphans(settings: NodeSettings) -> Iterator[Orphan]:
+    """The attempts in the outbox that still run, though this Scrapyd has started nothing yet."""
+    for folder in sorted(settings.outbox.glob("*-*")):
+        if AttemptId.parse(folder.name) is None or (folder / EXIT).exists() or not is_held(folder):
+            continue
+        pid, started_at = read_mark(folder)
+        pid = pid or _search(folder)
+        if pid is None:
+            continue
+        spec = read_record(folder / SPEC, NodeSpec)
+        elapsed = (utc_now() - started_at).total_seconds() if started_at else 0.0
+        timeout = (spec.timeout if spec else NodeSpec.model_fields["timeout"].default) - elapsed
+        yield Orphan(folder, pid, Limits(timeout, settings.crawl_memory_limit), settings.crawl_stop_grace)
+
+
+def _search(folder: Path) -> int | None:
+    """The attempt's spider by its environment: Scrapyd was killed before it could note the process id."""
+    for process in psutil.process_iter(["pid", "environ"]):
+        environ = process.info["environ"] or {}
+        pid: int = process.info["pid"]
+        with suppress(ProcessLookupError):
+            if environ.get("DISCOVERYBOT_ATTEMPT_DIR") == str(folder) and os.getpgid(pid) == pid:
+                return pid
+    return None

@@ -1,0 +1,129 @@
+"""Starting a process in a session of its own, and learning how it ended and what it used.
+
+Twisted's own `spawnProcess` can do neither `setsid` (so that a whole process group can be ended) nor `wait4` (so
+that CPU time and peak memory are known). Only its look-out for SIGCHLD is used.
+"""
+
+# mypy: allow-untyped-calls
+# Twisted is typed in parts only.
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from resource import struct_rusage
+from typing import NamedTuple
+
+from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
+from twisted.internet.process import registerReapProcessHandler, unregisterReapProcessHandler
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+log = Logger()
+
+#: `ru_maxrss` counts KiB on Linux and bytes on macOS.
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+#: Wait status of an exit code that no spider uses.
+_UNKNOWN_STATUS = 255 << 8
+#: Python ignores these, and a shell's background job SIGINT; a spider must start with none ignored.
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Usage(NamedTuple):
+    #: Seconds of CPU, its ended and waited-for children's included.
+    cpu_seconds: float
+    #: Resident bytes at the peak. Linux counts what the process was spawned from, so a tiny process seems as
+    #: large as Scrapyd; spiders are larger.
+    peak_memory_bytes: int
+
+
+class SpawnedProcess:
+    """A running process: a `transport` for Twisted's `ProcessProtocol`, leader of a session and group of its own."""
+
+    def __init__(self, pid: int, protocol: ProcessProtocol) -> None:
+        self.pid = pid
+        self.usage: Usage | None = None
+        self._protocol = protocol
+        self._alive = True
+
+    def signalProcess(self, signal_id: str | int) -> None:  # noqa: N802 - Twisted's name
+        """Signal the process alone. Raises `ProcessExitedAlready`."""
+        if not self._alive:
+            raise ProcessExitedAlready
+        os.kill(self.pid, signal.Signals[f"SIG{signal_id}"] if isinstance(signal_id, str) else signal_id)
+
+    def kill_group(self) -> None:
+        """SIGKILL to the process and everything it has started in its group."""
+        with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM where only zombies are left
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def reapProcess(self) -> None:  # noqa: N802 - Twisted calls it on SIGCHLD
+        try:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+        except ChildProcessError:  # somebody else has waited for it: how it ended will never be known
+            pid, status, usage = self.pid, _UNKNOWN_STATUS, None
+        if pid:
+            unregisterReapProcessHandler(pid, self)
+            self._ended(status, usage)
+
+    def processEnded(self, status: int) -> None:  # noqa: N802 - Twisted calls it if it ended before registration
+        self._ended(status, None)
+
+    def _ended(self, status: int, usage: struct_rusage | None) -> None:
+        self._alive = False
+        if usage is not None:
+            self.usage = Usage(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * _MAXRSS_UNIT)
+        # what the spider left behind (a browser, say) ends with it; the number is too fresh to be anybody else's
+        self.kill_group()
+        code = os.waitstatus_to_exitcode(status)
+        reason = ProcessDone(status) if code == 0 else ProcessTerminated(*_split(code), status)
+        self._protocol.processEnded(Failure(reason))
+
+
+def spawn(
+    protocol: ProcessProtocol,
+    args: list[str],
+    env: Mapping[str, str],
+    output: Path,
+    inherited_fd: int | None = None,
+) -> SpawnedProcess:
+    """Start `args` with stdout and stderr appended to `output`. `inherited_fd` is handed down under its own number.
+
+    Raises `OSError` if it cannot be started. One that ends at once may have ended before this returns.
+    """
+    output_fd = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if inherited_fd is not None:
+            os.set_inheritable(inherited_fd, True)  # noqa: FBT003 - takes no keyword
+        pid = os.posix_spawn(
+            args[0],
+            args,
+            env,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output_fd, 1),
+                (os.POSIX_SPAWN_DUP2, output_fd, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+    finally:
+        os.close(output_fd)
+        if inherited_fd is not None:
+            os.set_inheritable(inherited_fd, False)  # noqa: FBT003 - takes no keyword
+    process = SpawnedProcess(pid, protocol)
+    try:
+        protocol.makeConnection(process)
+    except Exception:  # noqa: BLE001 - it runs: from here on it is its end that must be heard of
+        log.failure("{pid} is not told of its start", pid=pid)
+    registerReapProcessHandler(pid, process)
+    return process
+
+
+def _split(code: int) -> tuple[int | None, int | None]:
+    return (code, None) if code >= 0 else (None, -code)

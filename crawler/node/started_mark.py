@@ -1,0 +1,86 @@
+"""The `started` file of an attempt: made once, and locked for as long as the spider lives.
+
+It is locked under a temporary name and only then linked to its own, so nobody ever sees it unlocked while the
+attempt runs. The launcher holds the same lock until the exit report is written: whoever finds the lock free and
+no report knows that nobody is going to write one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+from gateway.crash_points import state_change
+from gateway.domain.clock import to_iso
+from gateway.domain.node_files import STARTED
+
+
+class StartedMark:
+    """A mark that this process has made. `fd` is inherited by the spider, and with it the lock."""
+
+    def __init__(self, fd: int, started_at: datetime) -> None:
+        self.fd = fd
+        self.started_at = started_at
+
+    @classmethod
+    @state_change("node.mark_started")
+    def make(cls, folder: Path, started_at: datetime) -> Self | None:
+        """The attempt's mark, or `None` if there is one: it was launched before. Raises `OSError`."""
+        temporary = folder / f".{STARTED}.{uuid.uuid4().hex}"
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            mark = cls(fd, started_at)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mark._write(None)
+            os.link(temporary, folder / STARTED)
+        except FileExistsError:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        finally:
+            temporary.unlink()
+        return mark
+
+    @state_change("node.note_pid")
+    def note_pid(self, pid: int) -> None:
+        """Say who holds the lock, so that the spider can be reached after Scrapyd was killed."""
+        self._write(pid)
+
+    def release(self) -> None:
+        """Let go. The lock is free once the spider's own copy is gone too."""
+        os.close(self.fd)
+
+    def _write(self, pid: int | None) -> None:
+        # the later text is never the shorter one, so there is nothing to cut off
+        os.pwrite(self.fd, json.dumps({"started_at": to_iso(self.started_at), "pid": pid}).encode().ljust(80), 0)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process holds the lock on the attempt's mark; false where there is no mark."""
+    try:
+        fd = os.open(folder / STARTED, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
+    """Process id and start as the mark tells them; `None` where it does not."""
+    try:
+        content: dict[str, Any] = json.loads((folder / STARTED).read_bytes())
+        return content.get("pid"), datetime.fromisoformat(content["started_at"])
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None, None
