@@ -1,0 +1,75 @@
+"""Which ports the stack uses: those asked for must be free, the others are picked and then kept."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+
+import psutil
+
+LOOPBACK = "127.0.0.1"
+
+
+class PortTakenError(Exception):
+    """Somebody else listens on a port that was asked for."""
+
+    def __init__(self, port: int, wanted_by: str, setting: str) -> None:
+        holder = _holder(port)
+        super().__init__(
+            f"port {port}, which {wanted_by} asks for, is taken{f' by {holder}' if holder else ''}; "
+            f"free it, or choose another with {setting}={port + 1}"
+        )
+
+
+def is_free(port: int, host: str = LOOPBACK) -> bool:
+    """Whether one could listen there now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def demand(port: int, host: str, wanted_by: str, setting: str) -> int:
+    """`port`, if it is free at `host`. Raises `PortTakenError`, which says how to move."""
+    if not is_free(port, host):
+        raise PortTakenError(port, wanted_by, setting)
+    return port
+
+
+class PortPicker:
+    """Free ports from the OS, the remembered ones first."""
+
+    def __init__(self, remembered: Mapping[str, int]) -> None:
+        self._remembered = remembered
+        self.picked: dict[str, int] = {}
+
+    def pick(self, name: str) -> int:
+        """The port that `name` had last time, if nobody has it now; else any free one."""
+        port = self._remembered.get(name, 0)
+        if not (port and is_free(port)):
+            port = self._any()
+        self.picked[name] = port
+        return port
+
+    def _any(self) -> int:
+        taken = set(self.picked.values()) | set(self._remembered.values())
+        while True:
+            with socket.socket() as listener:
+                listener.bind((LOOPBACK, 0))
+                port: int = listener.getsockname()[1]
+            if port not in taken:
+                return port
+
+
+def _holder(port: int) -> str | None:
+    """`name (pid 123)`, where the OS lets us see it."""
+    with suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
+            if listens and connection.pid:
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    return None

@@ -1,0 +1,80 @@
+"""Readiness: a probe answers `None` when its process is ready, else what it is still waiting for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+import httpx
+
+Probe = Callable[[], Awaitable[str | None]]
+
+#: Seconds for one look.
+TIMEOUT = 3.0
+
+
+async def running() -> str | None:
+    """Being alive is all there is to see from outside."""
+    return None
+
+
+def listening(host: str, port: int) -> Probe:
+    """Somebody accepts connections at `host:port`."""
+
+    async def probe() -> str | None:
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), TIMEOUT)
+        except (OSError, TimeoutError):
+            return f"nothing listens on {host}:{port} yet"
+        writer.close()
+        return None
+
+    return probe
+
+
+def redis_answers(host: str, port: int) -> Probe:
+    """Redis says PONG; while it still loads its append-only file it says LOADING."""
+
+    async def ask() -> bytes:
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            writer.write(b"PING\r\n")
+            return await reader.readline()
+        finally:
+            writer.close()
+
+    async def probe() -> str | None:
+        try:
+            answer = await asyncio.wait_for(ask(), TIMEOUT)
+        except (OSError, TimeoutError):
+            return f"nothing listens on {host}:{port} yet"
+        return None if answer == b"+PONG\r\n" else answer.decode("ascii", "replace").strip()
+
+    return probe
+
+
+def http_answers(
+    url: str, accept: Collection[int] = (200,), auth: tuple[str, str] | None = None, **expected: Any
+) -> Probe:
+    """`GET url` has one of the statuses in `accept` and, in its JSON body, the `expected` values."""
+
+    async def probe() -> str | None:
+        try:
+            async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
+                answer = await client.get(url, auth=auth)
+        except httpx.HTTPError as error:
+            return f"no answer from {url} yet ({type(error).__name__})"
+        if answer.status_code not in accept:
+            return f"{url} answers {answer.status_code}: {answer.text[:300]}"
+        return None if _says(answer, expected) else f"{url} answers {answer.text[:300]}"
+
+    return probe
+
+
+def _says(answer: httpx.Response, expected: dict[str, Any]) -> bool:
+    try:
+        body = answer.json() if expected else {}
+    except ValueError:
+        return False
+    return all(body.get(key) == value for key, value in expected.items())

@@ -1,0 +1,75 @@
+"""One log of many processes: every line behind the name of the one that wrote it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import datetime
+from typing import TextIO
+
+import orjson
+
+_COLOURS = (36, 35, 33, 32, 34, 96, 95, 93, 92, 94)
+_RESET = "\x1b[0m"
+#: The supervisor's own lines.
+SELF = "up"
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """A terminal, and nobody asked for none (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class StackLog:
+    """Writes `<time> <process> | <line>`. When whoever read it has gone away, it goes on in silence."""
+
+    def __init__(self, names: list[str], *, quiet: bool = False, stream: TextIO = sys.stdout) -> None:
+        self._stream = stream
+        self._quiet = quiet
+        self._closed = False
+        self._width = max(len(name) for name in [SELF, *names])
+        self._colours = (
+            {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(names)} if wants_colour(stream) else {}
+        )
+
+    def say(self, text: str = "") -> None:
+        """The supervisor's own voice: shown even when quiet."""
+        for line in text.splitlines() or [""]:
+            self._write(SELF, line)
+
+    def line(self, name: str, text: str) -> None:
+        """A line that the process `name` wrote."""
+        if not self._quiet:
+            for part in _readable(text).splitlines() or [""]:
+                self._write(name, part)
+
+    def _write(self, name: str, text: str) -> None:
+        now = datetime.now().astimezone().strftime("%H:%M:%S")
+        head = f"{now} {name:<{self._width}} |"
+        if colour := self._colours.get(name):
+            head = f"\x1b[{colour}m{head}{_RESET}"
+        elif self._colours:
+            head = f"\x1b[1m{head}{_RESET}"
+        if self._closed:
+            return
+        try:
+            self._stream.write(f"{head} {text}\n")
+            self._stream.flush()
+        except (BrokenPipeError, OSError):
+            self._closed = True
+
+
+def _readable(text: str) -> str:
+    """Our JSON lines as a person reads them, without their time (ours is there); anything else as it is."""
+    if not text.startswith('{"'):
+        return text
+    try:
+        record = orjson.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(record, dict) or "event" not in record:
+        return text
+    known = {key: record.pop(key, "") for key in ("ts", "level", "logger", "event", "exception")}
+    extra = "".join(f" {key}={value}" for key, value in record.items())
+    trace = f"\n{known['exception']}" if known["exception"] else ""
+    return f"{str(known['level']).upper()} [{known['logger']}] {known['event']}{extra}{trace}"

@@ -1,0 +1,101 @@
+"""`<home>/stack.json`: where the stack is reached. Read by the CLI and `doctor`, and by the next start,
+which finds in it the ports to use again and the processes that a killed supervisor may have left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import psutil
+from pydantic import BaseModel, Field, ValidationError
+
+FILE = "stack.json"
+LOCK = "stack.lock"
+
+
+class AlreadyRunningError(Exception):
+    """Another stack uses this data folder."""
+
+
+class StackState(BaseModel):
+    """Holds a password: written for the owner's eyes only."""
+
+    gateway_url: str
+    scrapyd_url: str
+    scrapyd_username: str
+    scrapyd_password: str
+    redis_url: str
+    mongo_uri: str
+    supervisor_pid: int = 0
+    #: Of the processes alive when it was last written; empty after an orderly stop.
+    pids: dict[str, int] = Field(default_factory=dict)
+    #: Start times that tell these processes from later ones with their numbers (seconds since the epoch).
+    started: dict[str, float] = Field(default_factory=dict)
+    #: Ports picked by us, to be used again.
+    ports: dict[str, int] = Field(default_factory=dict)
+
+    @classmethod
+    def read(cls, home: Path) -> Self | None:
+        """`None` where no stack ever ran, or its note cannot be read."""
+        try:
+            return cls.model_validate_json((home / FILE).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def with_pids(self, pids: dict[str, int]) -> Self:
+        started = {name: when for name, pid in pids.items() if (when := _start_time(pid)) is not None}
+        return self.model_copy(update={"pids": pids, "started": started})
+
+    def write(self, path: Path) -> None:
+        """Atomically: a reader sees the old content or the new."""
+        write_private(path, self.model_dump_json(indent=2) + "\n")
+
+    def leftovers(self) -> list[psutil.Process]:
+        """Those of `pids` that still run."""
+        found = []
+        for name, pid in self.pids.items():
+            if self.started.get(name) is not None and _start_time(pid) == self.started[name]:
+                with suppress(psutil.Error):
+                    found.append(psutil.Process(pid))
+        return found
+
+
+def _start_time(pid: int) -> float | None:
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return process.create_time()
+    return None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace `path` in one step, mode 0600."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    Path(name).replace(path)
+
+
+@contextmanager
+def only_stack(home: Path) -> Iterator[None]:
+    """Hold the data folder. Raises `AlreadyRunningError` while another stack does; the OS lets go if we die."""
+    import fcntl  # noqa: PLC0415 - absent on Windows, where the rest of the CLI works
+
+    with (home / LOCK).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise AlreadyRunningError(
+                f"a stack with the data folder {home} runs already (pid {lock.read().strip() or 'unknown'}); "
+                "stop it with Ctrl-C there, or give this one a folder of its own with DISCOVERYBOT_HOME"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield

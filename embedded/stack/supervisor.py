@@ -1,0 +1,229 @@
+"""Starts the processes of a table in order, starts again what dies, and stops all of them in reverse order.
+
+One thread, one asyncio loop, no helper processes: `waitpid` is called here and nowhere else, because the
+supervisor also inherits, and must reap, orphans that it never started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from embedded.stack.child import Child
+from embedded.stack.parent_death import adopt_orphans
+from embedded.stack.process import Process
+from embedded.stack.stack_log import StackLog
+
+#: Seconds of the first pause before a restart; it doubles with each death.
+BACKOFF = 0.2
+#: A process that lived this many seconds has earned a short pause again.
+STEADY = 30.0
+#: Deaths of one process, before the stack was ever ready, that make us give up.
+GIVE_UP_AFTER = 5
+#: Seconds between two looks at a process that is not ready yet, and between two reports of what is awaited.
+_LOOK, _REPORT = 0.1, 3.0
+#: Two Ctrl-Cs closer together than this are one: `make` and `uv run` pass on what the terminal sent to all.
+_ONE_CTRL_C = 0.5
+
+
+class _StopAskedError(Exception):
+    """Ends the task group."""
+
+
+class Supervisor:
+    """Keeps `processes` alive from `run()` until a signal (or `stop()`) ends it."""
+
+    def __init__(
+        self,
+        processes: Sequence[Process],
+        *,
+        cwd: Path,
+        log: StackLog,
+        backoff_max: float = 10,
+        stray_grace: float = 10,
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._processes = processes
+        self._cwd = cwd
+        self._log = log
+        self._backoff_max = backoff_max
+        self._stray_grace = stray_grace
+        self._on_start = on_start
+        self._children: dict[str, Child] = {}
+        self._ready = {process.name: asyncio.Event() for process in processes}
+        self._waiting: dict[str, str] = {}
+        self._stopping = asyncio.Event()
+        self._stop_asked_at = 0.0
+        self._announced = False
+        self._failed = False
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Of the processes that are alive now."""
+        return {name: child.pid for name, child in self._children.items() if child.alive and child.pid}
+
+    async def run(self, announce: Callable[[], Awaitable[None]]) -> int:
+        """Start everything, call `announce` once all are ready, go on until told to stop.
+
+        Answers 0, or 1 if the stack never became ready.
+        """
+        adopt_orphans()
+        self._listen()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for process in self._processes:
+                    group.create_task(self._keep_alive(process))
+                group.create_task(self._report_waiting())
+                group.create_task(self._announce(announce))
+                group.create_task(self._until_stopped())
+        except* _StopAskedError:
+            pass
+        finally:
+            await self._stop_all()
+        return 1 if self._failed else 0
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def _until_stopped(self) -> None:
+        await self._stopping.wait()
+        raise _StopAskedError
+
+    # Signals
+
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(signum, partial(self._stop_signal, signum))
+
+    def _stop_signal(self, signum: signal.Signals) -> None:
+        if not self._stopping.is_set():
+            self._stop_asked_at = time.monotonic()
+            self._log.say(f"{signum.name}: stopping" + ("; Ctrl-C again kills" * (signum == signal.SIGINT)))
+            self.stop()
+        elif signum == signal.SIGINT and time.monotonic() - self._stop_asked_at > _ONE_CTRL_C:
+            self._log.say("killing everything")
+            self._stray_grace = 0
+            for child in self._children.values():
+                child.signal(signal.SIGKILL)
+
+    def _reap(self) -> None:
+        by_pid = {child.pid: child for child in self._children.values() if child.alive}
+        with suppress(ChildProcessError):  # no children at all
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                if child := by_pid.get(reaped[0]):
+                    child.end(os.waitstatus_to_exitcode(reaped[1]))
+
+    # Keeping alive
+
+    async def _keep_alive(self, process: Process) -> None:
+        await self._until_all_ready(process.needs)
+        backoff, deaths = BACKOFF, 0
+        while True:
+            child = self._start(process)
+            looking = asyncio.create_task(self._look_until_ready(process))
+            try:
+                await child.ended.wait()
+            finally:
+                looking.cancel()
+            await child.drain()
+            deaths += 1
+            backoff = BACKOFF if child.age > STEADY else backoff
+            if self._hopeless(child, deaths):
+                return
+            self._log.say(f"{_obituary(child)}; starting it again in {backoff:.1f} s")
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, self._backoff_max)
+
+    def _start(self, process: Process) -> Child:
+        self._log.say(f"starting {process.name}")
+        child = self._children[process.name] = Child(process, self._cwd, self._log)
+        self._on_start()
+        return child
+
+    def _hopeless(self, child: Child, deaths: int) -> bool:
+        """It keeps dying and the stack was never announced: something is wrong that a restart does not mend."""
+        if self._announced or deaths < GIVE_UP_AFTER:
+            return False
+        self._log.say(f"{_obituary(child)}, {deaths} times now: giving up. Its last lines:")
+        for line in child.tail:
+            self._log.say(f"  {child.process.name} | {line}")
+        self._failed = True
+        self.stop()
+        return True
+
+    # Readiness
+
+    @property
+    def _all_ready(self) -> bool:
+        return all(event.is_set() for event in self._ready.values())
+
+    async def _until_all_ready(self, names: Iterable[str]) -> None:
+        for name in names:
+            await self._ready[name].wait()
+
+    async def _look_until_ready(self, process: Process) -> None:
+        while (missing := await process.probe()) is not None:
+            self._waiting[process.name] = missing
+            await asyncio.sleep(_LOOK)
+        self._waiting.pop(process.name, None)
+        self._ready[process.name].set()
+
+    async def _report_waiting(self) -> None:
+        while not self._all_ready:
+            await asyncio.sleep(_REPORT)
+            for name, missing in self._waiting.items():
+                self._log.say(f"waiting for {name}: {missing}")
+
+    async def _announce(self, announce: Callable[[], Awaitable[None]]) -> None:
+        await self._until_all_ready(self._ready)
+        await announce()
+        self._announced = True
+
+    # Stopping
+
+    async def _stop_all(self) -> None:
+        for process in reversed(self._processes):
+            child = self._children.get(process.name)
+            if child is not None:
+                if child.alive:
+                    self._log.say(f"stopping {process.name}")
+                await child.stop()
+        await self._stop_strays()
+        self._log.say("stopped")
+
+    async def _stop_strays(self) -> None:
+        """End what we inherited: spiders, mostly, whose Scrapyd was killed."""
+        for signum, patience in ((signal.SIGTERM, self._stray_grace), (signal.SIGKILL, 5)):
+            deadline = time.monotonic() + patience
+            strays = _descendants()
+            for stray in strays:
+                self._log.say(f"ending {stray.pid}, left over by a process that died")
+                with suppress(psutil.Error):
+                    stray.send_signal(signum)
+            while _descendants() and time.monotonic() < deadline:  # noqa: ASYNC110 - the kernel sets no event
+                await asyncio.sleep(_LOOK)
+
+
+def _descendants() -> list[psutil.Process]:
+    living = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                living.append(process)
+    return living
+
+
+def _obituary(child: Child) -> str:
+    code = child.exit_code or 0
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"{child.process.name} {how}"

@@ -1,0 +1,91 @@
+"""The process table of the laptop stack, in the order of starting."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from embedded.stack.ports import LOOPBACK
+from embedded.stack.probe import http_answers
+from embedded.stack.process import Process
+from embedded.stack.state import StackState
+from embedded.stack.stores import Store, other_redis_database
+from gateway.settings import Settings
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is decided before anything starts."""
+
+    settings: Settings
+    home: Path
+    redis: Store
+    mongo: Store
+    gateway_port: int
+    scrapyd_port: int
+    scrapyd_password: str
+    ports: dict[str, int]
+
+    @property
+    def gateway_url(self) -> str:
+        host = self.settings.gateway_host
+        shown = LOOPBACK if host in {"0.0.0.0", "::", "localhost"} else host  # noqa: S104 - compared, not bound
+        return f"http://{f'[{shown}]' if ':' in shown else shown}:{self.gateway_port}"
+
+    @property
+    def scrapyd_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.scrapyd_port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What every process of the stack is told."""
+        told = {
+            "DISCOVERYBOT_HOME": str(self.home),
+            "MONGO_URI": self.mongo.url,
+            "REDIS_URL": self.redis.url,
+            "GATEWAY_PORT": str(self.gateway_port),
+            "SCRAPYD_PORT": str(self.scrapyd_port),
+            "SCRAPYD_USERNAME": self.settings.scrapyd_username,
+            "SCRAPYD_PASSWORD": self.scrapyd_password,
+            "PYTHONUNBUFFERED": "1",
+        }
+        settings = self.settings
+        cache = settings.http_cache_redis_url or other_redis_database(self.redis.url, 1)
+        broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
+        return told | {name: url for name, url in (("HTTP_CACHE_REDIS_URL", cache), ("BROKER_URL", broker)) if url}
+
+    @property
+    def state(self) -> StackState:
+        return StackState(
+            gateway_url=self.gateway_url,
+            scrapyd_url=self.scrapyd_url,
+            scrapyd_username=self.settings.scrapyd_username,
+            scrapyd_password=self.scrapyd_password,
+            redis_url=self.redis.url,
+            mongo_uri=self.mongo.url,
+            ports=self.ports,
+        )
+
+
+def processes(plan: Plan) -> list[Process]:
+    """Stores, node, workers, gateway: each needs only what stands before it."""
+    env = plan.environment
+    python, grace = sys.executable, plan.settings.crawl_stop_grace
+    stores = [store.process for store in (plan.redis, plan.mongo) if store.process]
+    needs = tuple(store.name for store in stores)
+    key = (plan.settings.scrapyd_username, plan.scrapyd_password)
+    door = http_answers(f"{plan.scrapyd_url}/daemonstatus.json", auth=key)
+    celery = (python, "-m", "celery", "-A", "celery_app")
+    return [
+        *stores,
+        # no pid file: one that a killed Scrapyd left behind would keep the next from starting
+        Process("scrapyd", (python, "-m", "scrapyd", "--pidfile="), env, probe=door,
+                grace=grace + 5, death_signal=signal.SIGTERM),
+        Process("tailer", (python, "-m", "gateway.tailer"), env, needs),
+        Process("worker", (*celery, "worker"), env, needs),
+        Process("beat", (*celery, "beat"), env, needs),
+        Process("gateway", (python, "-m", "gateway.web"), env, needs,
+                probe=http_answers(f"{plan.gateway_url}/health/live"), death_signal=signal.SIGTERM),
+    ]  # fmt: skip

@@ -1,0 +1,173 @@
+"""`discoverybot up`: decide everything, refuse what cannot work, then hand over to the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+import embedded
+from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, demand
+from embedded.stack.probe import http_answers
+from embedded.stack.stack_log import StackLog
+from embedded.stack.state import FILE, AlreadyRunningError, StackState, only_stack, write_private
+from embedded.stack.stores import StoreError, choose_mongo, choose_redis, redacted
+from embedded.stack.supervisor import Supervisor
+from embedded.stack.table import Plan, processes
+from gateway.settings import Settings
+
+#: scrapyd.conf, scrapy.cfg and celery_app.py stand here; every process of the stack runs here.
+ROOT = Path(embedded.__file__).resolve().parents[1]
+PASSWORD_FILE = "scrapyd-password"  # noqa: S105 - the name of a file
+#: Exit code of a refusal: nothing was started.
+REFUSED = 2
+#: Seconds for a killed supervisor's processes to follow it.
+_LEFTOVER_PATIENCE = 15
+_LOOK, _REPORT = 0.2, 3.0
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """What the command line says."""
+
+    quiet: bool = False
+    #: Let the OS pick the gateway's and Scrapyd's ports too.
+    free_ports: bool = False
+    #: Written when healthy, and again whenever a process was restarted.
+    ready_file: Path | None = None
+
+
+def up(settings: Settings, options: UpOptions) -> int:
+    """Run the stack until it is told to stop. Answers the exit code: 0, 1 (it never got ready), 2 (refused)."""
+    began = time.monotonic()
+    home = settings.discoverybot_home.absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with only_stack(home):
+            _end_leftovers(home)
+            plan = make_plan(settings, home, free_ports=options.free_ports)
+            return asyncio.run(_run(plan, options, began))
+    except (AlreadyRunningError, PortTakenError, StoreError) as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the log has not begun
+    except OSError as error:
+        print(f"error: DISCOVERYBOT_HOME: {error}", file=sys.stderr)  # noqa: T201
+    return REFUSED
+
+
+def make_plan(settings: Settings, home: Path, *, free_ports: bool) -> Plan:
+    """Raises `PortTakenError` or `StoreError` for what cannot be had."""
+    last = StackState.read(home)
+    ports = PortPicker(last.ports if last else {})
+    if free_ports:
+        gateway_port, scrapyd_port = ports.pick("gateway"), ports.pick("scrapyd")
+    else:
+        gateway_port = demand(settings.gateway_port, settings.gateway_host, "the gateway", "GATEWAY_PORT")
+        scrapyd_port = demand(settings.scrapyd_port, LOOPBACK, "Scrapyd", "SCRAPYD_PORT")
+    return Plan(
+        settings=settings,
+        home=home,
+        redis=choose_redis(settings, home, ports),
+        mongo=choose_mongo(settings, home, ports),
+        gateway_port=gateway_port,
+        scrapyd_port=scrapyd_port,
+        scrapyd_password=scrapyd_password(settings, home),
+        ports=ports.picked,
+    )
+
+
+def scrapyd_password(settings: Settings, home: Path) -> str:
+    """`SCRAPYD_PASSWORD`, else the one made at the first start and kept in the data folder."""
+    if given := settings.scrapyd_password.get_secret_value():
+        return given
+    file = home / PASSWORD_FILE
+    with suppress(FileNotFoundError):
+        if kept := file.read_text().strip():
+            return kept
+    made = secrets.token_urlsafe(18)
+    write_private(file, made + "\n")
+    return made
+
+
+async def _run(plan: Plan, options: UpOptions, began: float) -> int:
+    table = processes(plan)
+    log = StackLog([process.name for process in table], quiet=options.quiet)
+    log.say(f"Redis: {plan.redis.origin} at {redacted(plan.redis.url)}")
+    log.say(f"MongoDB: {plan.mongo.origin} at {redacted(plan.mongo.url)}")
+    state_file = plan.home / FILE
+    announced = False
+
+    def note() -> None:
+        state = plan.state.with_pids(supervisor.pids)
+        state.supervisor_pid = psutil.Process().pid
+        state.write(state_file)
+        if announced and options.ready_file:
+            state.write(options.ready_file)
+
+    async def announce() -> None:
+        nonlocal announced
+        await _until_healthy(plan, log)
+        announced = True
+        note()
+        log.say(_banner(plan, time.monotonic() - began))
+
+    supervisor = Supervisor(
+        table,
+        cwd=ROOT,
+        log=log,
+        backoff_max=plan.settings.discoverybot_restart_backoff_max,
+        stray_grace=plan.settings.crawl_stop_grace,
+        on_start=note,
+    )
+    code = await supervisor.run(announce)
+    plan.state.write(state_file)
+    return code
+
+
+async def _until_healthy(plan: Plan, log: StackLog) -> None:
+    probe = http_answers(f"{plan.gateway_url}/health", accept=(200, 503), status="ok")
+    told = time.monotonic()
+    while (missing := await probe()) is not None:
+        if time.monotonic() - told > _REPORT:
+            told = time.monotonic()
+            log.say(f"waiting for the stack to be healthy: {missing}")
+        await asyncio.sleep(_LOOK)
+
+
+def _banner(plan: Plan, seconds: float) -> str:
+    user, password = plan.settings.scrapyd_username, plan.scrapyd_password
+    port = "" if plan.gateway_url.endswith(":8001") else f"DISCOVERYBOT_URL={plan.gateway_url} "
+    return f"""
+DiscoveryBot is ready ({seconds:.1f} s)
+
+  API        {plan.gateway_url}
+  API docs   {plan.gateway_url}/docs
+  Scrapyd    {plan.scrapyd_url}   user {user}, password {password}
+  Data       {plan.home}
+
+Try, in another terminal:
+
+  {port}.venv/bin/discoverybot crawl https://example.com --depth 1
+
+Ctrl-C stops everything.
+"""
+
+
+def _end_leftovers(home: Path) -> None:
+    """Where a killed supervisor's processes outlived it, they go now: they hold its ports and its files."""
+    last = StackState.read(home)
+    leftovers = last.leftovers() if last else []
+    for process in leftovers:
+        print(f"ending process {process.pid}, left over from a stack that was killed", file=sys.stderr)  # noqa: T201
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGTERM)
+    _, stubborn = psutil.wait_procs(leftovers, timeout=_LEFTOVER_PATIENCE)
+    for process in stubborn:
+        with suppress(psutil.Error):
+            process.kill()

@@ -1,0 +1,56 @@
+"""Runs a supervisor over stand-in processes: `python stand_in_stack.py TABLE.json READY.json`.
+
+TABLE is a list of `{"name", "code", "needs"?, "port"?, "grace"?, "death_signal"?}`; READY is written when all
+are ready and at each later start: `{name: pid}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+
+from embedded.stack.probe import listening, running
+from embedded.stack.process import Process
+from embedded.stack.stack_log import StackLog
+from embedded.stack.supervisor import Supervisor
+
+table_file, ready_file = map(Path, sys.argv[1:])
+table = [
+    Process(
+        row["name"],
+        (sys.executable, "-c", row["code"]),
+        needs=tuple(row.get("needs", ())),
+        probe=listening("127.0.0.1", row["port"]) if "port" in row else running,
+        grace=row.get("grace", 10),
+        death_signal=signal.Signals[row.get("death_signal", "SIGKILL")],
+    )
+    for row in json.loads(table_file.read_text())
+]
+ready = False
+
+
+def note() -> None:
+    if ready:
+        temporary = ready_file.with_suffix(".new")
+        temporary.write_text(json.dumps(supervisor.pids))
+        temporary.replace(ready_file)
+
+
+async def announce() -> None:
+    global ready  # noqa: PLW0603 - a script
+    ready = True
+    note()
+
+
+supervisor = Supervisor(
+    table,
+    cwd=ready_file.parent,
+    log=StackLog([process.name for process in table]),
+    backoff_max=1,
+    stray_grace=1,
+    on_start=note,
+)
+sys.exit(asyncio.run(supervisor.run(announce)))
