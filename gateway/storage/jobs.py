@@ -36,12 +36,12 @@ class JobStore:
         try:
             self._jobs.insert_one(job.to_document())
         except DuplicateKeyError as error:
-            key = next(iter((error.details or {}).get("keyPattern", {})), None) or str(error)
-            if "live_key" in key:
-                raise LiveTwinError("the same crawl is already under way") from error
-            if "idempotency_key" in key:
+            # asked rather than parsed: what a duplicate key error tells of its key differs between servers
+            if self._jobs.find_one({"_id": job.id}, {"_id": 1}):
+                raise JobExistsError(f"there is a job {job.id!r} already") from error
+            if job.idempotency_key and self.find_idempotent(job.idempotency_key):
                 raise IdempotencyConflictError("this idempotency key was used before") from error
-            raise JobExistsError(f"there is a job {job.id!r} already") from error
+            raise LiveTwinError("the same crawl is already under way") from error
 
     def get(self, job_id: str) -> Job:
         """Raises `JobNotFoundError`."""

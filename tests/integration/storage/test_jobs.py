@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from jobs import make_job
+from pymongo.database import Database
+
+from gateway.domain.clock import utc_now
+from gateway.domain.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
+from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
+from gateway.domain.node_files import ExitReport, Progress, SpiderReport
+from gateway.domain.outcome import Outcome
+from gateway.storage.jobs import JobStore
+
+FINISHED = Outcome(JobStatus.FINISHED, "12 pages")
+
+
+@pytest.fixture
+def jobs(database: Database[dict[str, Any]]) -> JobStore:
+    return JobStore(database)
+
+
+def claim(seconds: float = 30) -> Claim:
+    return Claim(token="token", until=utc_now() + timedelta(seconds=seconds))
+
+
+def placed(jobs: JobStore, job: Job, *, attempt: int = 1) -> Placement:
+    mine = claim()
+    assert jobs.claim(mine) is not None
+    placement = Placement(attempt=attempt, node="n1", not_after=utc_now())
+    assert jobs.place(job.id, mine, placement) is not None
+    return placement
+
+
+def running(jobs: JobStore, **fields: Any) -> Job:
+    job = make_job(**fields)
+    jobs.insert(job)
+    started = jobs.mark_running(job.id, placed(jobs, job))
+    assert started is not None
+    return started
+
+
+def ended(jobs: JobStore, job: Job) -> Job:
+    progress = Progress(completed_pages=12, items_count=12)
+    report = SpiderReport(finish_reason="finished", progress=progress, ended_at=utc_now())
+    facts = ExitReport(attempt=job.attempt, ended_at=utc_now(), exit_code=0, report=report)
+    recorded = jobs.record_exit(job.id, job.attempt, facts, 4711)
+    assert recorded is not None
+    return recorded
+
+
+def test_a_job_reads_back_as_it_was_written(jobs: JobStore) -> None:
+    job = make_job(tags=["a"], priority=3, webhooks=["http://hook.example/"], correlation_id="r1")
+    jobs.insert(job)
+    assert jobs.get(job.id) == job
+
+
+def test_a_job_that_is_not_there_is_an_error(jobs: JobStore) -> None:
+    with pytest.raises(JobNotFoundError):
+        jobs.get("0" * 32)
+
+
+def test_each_unique_key_has_its_own_error(jobs: JobStore) -> None:
+    job = make_job(fingerprint="f", idempotency_key="ada:k")
+    jobs.insert(job)
+    with pytest.raises(JobExistsError):
+        jobs.insert(make_job(id=job.id))
+    with pytest.raises(LiveTwinError):
+        jobs.insert(make_job(fingerprint="f"))
+    with pytest.raises(IdempotencyConflictError):
+        jobs.insert(make_job(idempotency_key="ada:k"))
+    assert jobs.find_live("f") == job
+    assert jobs.find_idempotent("ada:k") == job
+    assert jobs.find_live("g") is None
+
+
+def test_an_overtaken_job_gives_up_its_key_and_lives_on(jobs: JobStore) -> None:
+    job = make_job(fingerprint="f")
+    jobs.insert(job)
+    jobs.overtake("f")
+    jobs.insert(make_job(fingerprint="f"))
+    assert jobs.get(job.id).live_key is None
+
+
+def test_claims_take_the_best_eligible_job_once(jobs: JobStore) -> None:
+    now = utc_now()
+    old = make_job(created_at=now - timedelta(minutes=5))
+    urgent = make_job(priority=9)
+    later = make_job(priority=99, not_before=now + timedelta(hours=1))
+    for job in (make_job(), old, urgent, later):
+        jobs.insert(job)
+    first, second = jobs.claim(claim()), jobs.claim(claim())
+    assert first is not None
+    assert second is not None
+    assert (first.id, second.id) == (urgent.id, old.id)
+
+
+def test_an_expired_claim_frees_the_job(jobs: JobStore) -> None:
+    jobs.insert(make_job())
+    assert jobs.claim(claim(seconds=-1)) is not None
+    assert jobs.claim(claim()) is not None
+    assert jobs.claim(claim()) is None
+
+
+def test_a_placement_needs_the_claim(jobs: JobStore) -> None:
+    job = make_job()
+    jobs.insert(job)
+    placement = Placement(attempt=1, node="n1", not_after=utc_now())
+    assert jobs.place(job.id, claim(), placement) is None
+    assert jobs.claim(claim()) is not None
+    assert jobs.place(job.id, claim(), placement) is not None
+    assert jobs.get(job.id).attempt == 1
+
+
+def test_running_is_marked_once(jobs: JobStore) -> None:
+    job = make_job()
+    jobs.insert(job)
+    placement = placed(jobs, job)
+    started = jobs.mark_running(job.id, placement)
+    assert started is not None
+    assert (started.status, started.claim, started.attempts["1"].node) == (JobStatus.RUNNING, None, "n1")
+    assert jobs.mark_running(job.id, placement) is None
+
+
+def test_a_job_that_cannot_be_started_says_why_and_can_be_claimed_again(jobs: JobStore) -> None:
+    job = make_job()
+    jobs.insert(job)
+    jobs.claim(claim())
+    assert jobs.note_waiting(job.id, WaitingReason.CAPACITY) is None
+    waiting = jobs.wait(job.id, claim(), WaitingReason.CAPACITY)
+    assert waiting is not None
+    assert waiting.waiting_reason is WaitingReason.CAPACITY
+    noted = jobs.note_waiting(job.id, WaitingReason.NO_NODE)
+    assert noted is not None
+    assert jobs.note_waiting(job.id, WaitingReason.NO_NODE) is None
+    assert jobs.claim(claim()) is not None
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_failed_dispatch_keeps_its_placement_only_while_the_answer_is_unknown(
+    jobs: JobStore, *, keep: bool
+) -> None:
+    job = make_job()
+    jobs.insert(job)
+    placement = placed(jobs, job)
+    failed = jobs.dispatch_failed(job.id, claim(), "no answer", utc_now(), keep=keep)
+    assert failed is not None
+    assert failed.placement == (placement if keep else None)
+    assert (failed.dispatch_failures, failed.claim) == (1, None)
+
+
+def test_an_abandoned_placement_frees_the_job_for_its_next_attempt(jobs: JobStore) -> None:
+    job = make_job()
+    jobs.insert(job)
+    placement = placed(jobs, job)
+    abandoned = jobs.abandon_placement(job.id, placement)
+    assert abandoned is not None
+    assert (abandoned.placement, abandoned.attempt) == (None, 1)
+
+
+def test_a_start_is_recorded_once_and_for_the_job_too(jobs: JobStore) -> None:
+    job = running(jobs)
+    began = utc_now()
+    assert jobs.record_started(job.id, 1, began)
+    assert not jobs.record_started(job.id, 1, began + timedelta(seconds=1))
+    assert not jobs.record_started(job.id, 2, began)
+    after = jobs.get(job.id)
+    assert (after.started_at, after.attempts["1"].started_at) == (began, began)
+
+
+def test_progress_is_of_the_running_attempt_only(jobs: JobStore) -> None:
+    job = running(jobs)
+    jobs.record_progress(job.id, 2, Progress(completed_pages=99))
+    jobs.record_progress(job.id, 1, Progress(completed_pages=5))
+    assert jobs.get(job.id).progress == Progress(completed_pages=5)
+
+
+def test_an_exit_is_recorded_once(jobs: JobStore) -> None:
+    job = running(jobs)
+    recorded = ended(jobs, job)
+    assert (recorded.undecided, recorded.attempts["1"].log_end) == (True, 4711)
+    facts = ExitReport(attempt=1, ended_at=utc_now(), exit_code=1)
+    assert jobs.record_exit(job.id, 1, facts, 1) is None
+    assert jobs.record_exit(job.id, 7, facts, 1) is None
+
+
+def test_a_job_ends_once_and_keeps_the_last_counts(jobs: JobStore) -> None:
+    job = ended(jobs, running(jobs))
+    finished = jobs.finish(job, FINISHED)
+    assert finished is not None
+    assert (finished.status, finished.settled, finished.live_key, finished.undecided) == (
+        "finished",
+        False,
+        None,
+        None,
+    )
+    assert finished.progress is not None
+    assert finished.progress.completed_pages == 12
+    assert finished.attempts["1"].message == "12 pages"
+    assert jobs.finish(job, FINISHED) is None
+
+
+def test_a_failed_attempt_is_followed_by_another(jobs: JobStore) -> None:
+    job = ended(jobs, running(jobs))
+    later = utc_now() + timedelta(seconds=2)
+    waiting = jobs.retry(job, Outcome(JobStatus.ERROR, "crashed", retryable=True), later)
+    assert waiting is not None
+    assert (waiting.status, waiting.failures, waiting.not_before) == (JobStatus.PENDING, 1, later)
+    assert (waiting.placement, waiting.undecided, waiting.progress) == (None, None, None)
+    assert waiting.attempts["1"].status is JobStatus.ERROR
+    assert waiting.live_key is not None
+    assert jobs.retry(job, FINISHED, later) is None
+
+
+def test_a_cancellation_is_asked_once_and_only_of_the_living(jobs: JobStore) -> None:
+    job = make_job()
+    jobs.insert(job)
+    asked = jobs.request_cancel(job.id)
+    assert asked is not None
+    assert asked.cancel_requested_at is not None
+    assert jobs.request_cancel(job.id) is None
+    assert jobs.finish(asked, Outcome(JobStatus.CANCELLED, "cancelled on request")) is not None
+    assert jobs.request_cancel(job.id) is None
+
+
+def test_only_settled_jobs_can_be_deleted(jobs: JobStore) -> None:
+    job = make_job()
+    jobs.insert(job)
+    finished = jobs.finish(job, FINISHED)
+    assert finished is not None
+    assert not jobs.delete(job.id)
+    jobs.settle(job.id)
+    assert jobs.get(job.id).settled
+    assert jobs.delete(job.id)
+    assert not jobs.delete(job.id)
+
+
+def test_a_webhook_is_added_once(jobs: JobStore) -> None:
+    job = make_job()
+    jobs.insert(job)
+    for _ in range(2):
+        jobs.add_webhook(job.id, "http://hook.example/")
+    assert jobs.get(job.id).webhooks == ["http://hook.example/"]

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from jobs import make_job
+from pymongo.database import Database
+
+from gateway.domain.clock import utc_now
+from gateway.domain.job import Claim, JobStatus, Placement
+from gateway.domain.node_files import ExitReport, SpiderInfo
+from gateway.domain.outcome import Outcome
+from gateway.storage.heartbeats import BEAT, HeartbeatStore
+from gateway.storage.items import Item, ItemStore
+from gateway.storage.job_sweeps import JobSweeps
+from gateway.storage.jobs import JobStore
+from gateway.storage.logs import LogChunk, LogStore
+from gateway.storage.nodes import Node, NodeStore
+from gateway.storage.spiders import SpiderStore
+
+Documents = Database[dict[str, Any]]
+JOB, OTHER = "a" * 32, "b" * 32
+
+
+def item(end: int, *, job: str = JOB, attempt: int = 1, **data: Any) -> Item:
+    return Item(job, attempt, end, {"end": end, **data})
+
+
+def test_items_shipped_twice_are_there_once_and_in_their_order(database: Documents) -> None:
+    items = ItemStore(database)
+    items.insert([item(20), item(9), item(100)])
+    items.insert([item(100), item(1000), Item(JOB, 1, 3000, None, '{"big": 1e999}')])
+    items.insert([])
+    assert [found.end for found in items.page(JOB, 1, None, 10)] == [9, 20, 100, 1000, 3000]
+    assert items.page(JOB, 1, None, 10)[-1].raw == '{"big": 1e999}'
+    assert items.count(JOB) == 5
+
+
+def test_items_are_paged_by_attempt_and_job(database: Documents) -> None:
+    items = ItemStore(database)
+    items.insert([item(end) for end in range(1, 8)] + [item(3, attempt=2), item(4, job=OTHER)])
+    page = items.page(JOB, 1, None, 5)
+    assert [found.end for found in page] == [1, 2, 3, 4, 5]
+    assert [found.end for found in items.page(JOB, 1, page[-1].id, 5)] == [6, 7]
+    assert [found.attempt for found in items.page(JOB, None, None, 100)] == [1] * 7 + [2]
+    assert (items.count(JOB, 2), items.count(OTHER), items.count("c" * 32)) == (1, 1, 0)
+    items.delete(JOB)
+    assert (items.count(JOB), items.count(OTHER)) == (0, 1)
+
+
+def chunk(start: int, data: bytes, *, job: str = JOB, attempt: int = 1) -> LogChunk:
+    return LogChunk(job, attempt, start, start + len(data), "INFO", data)
+
+
+def test_a_log_is_read_from_any_byte_on(database: Documents) -> None:
+    logs = LogStore(database)
+    for start, data in ((0, b"a" * 10), (10, b"b" * 10), (20, b"c" * 10)):
+        logs.append(chunk(start, data))
+    logs.append(chunk(0, b"other", attempt=2))
+    logs.append(chunk(0, b"other", job=OTHER))
+    assert [found.start for found in logs.read(JOB, 1, 0)] == [0, 10, 20]
+    assert [found.start for found in logs.read(JOB, 1, 15)] == [10, 20]
+    assert [found.start for found in logs.read(JOB, 1, 0, limit=1)] == [0]
+    assert logs.read(JOB, 1, 30) == []
+    assert (logs.end(JOB, 1), logs.end(JOB, 2), logs.end(JOB, 3)) == (30, 5, 0)
+
+
+def test_a_chunk_that_is_shipped_again_may_have_grown(database: Documents) -> None:
+    logs = LogStore(database)
+    logs.append(chunk(0, b"one\n"))
+    logs.append(chunk(0, b"one\ntwo\n"))
+    assert [found.data for found in logs.read(JOB, 1, 0)] == [b"one\ntwo\n"]
+    logs.delete(JOB)
+    assert logs.end(JOB, 1) == 0
+
+
+def heartbeat(nodes: NodeStore, name: str = "n1", *, slots: int = 2, alive: tuple[str, ...] = ()) -> Node:
+    nodes.heartbeat(
+        name, url="http://n:6800", max_slots=slots, alive=alive, present=alive, beating_since=utc_now(), version="1"
+    )
+    node = nodes.get(name)
+    assert node is not None
+    return node
+
+
+def test_a_node_registers_itself_and_keeps_its_slots(database: Documents) -> None:
+    nodes = NodeStore(database)
+    node = heartbeat(nodes)
+    assert nodes.take_slot(node, JOB)
+    assert heartbeat(nodes, alive=(f"{JOB}-1",)).slots == [JOB]
+    assert [found.id for found in nodes.all()] == ["n1"]
+    assert nodes.get("n2") is None
+
+
+def test_slots_are_a_set_with_a_maximum(database: Documents) -> None:
+    nodes = NodeStore(database)
+    node = heartbeat(nodes, slots=2)
+    assert nodes.take_slot(node, JOB)
+    assert nodes.take_slot(node, JOB)
+    assert nodes.take_slot(node, OTHER)
+    assert not nodes.take_slot(node, "c" * 32)
+    assert nodes.take_slot(node, OTHER)
+    for _ in range(2):
+        nodes.free_slot("n1", JOB)
+    assert nodes.take_slot(node, "c" * 32)
+    full = nodes.get("n1")
+    assert full is not None
+    assert (full.free_slots, set(full.slots)) == (0, {OTHER, "c" * 32})
+
+
+def test_a_node_without_slots_gives_none(database: Documents) -> None:
+    nodes = NodeStore(database)
+    assert not nodes.take_slot(heartbeat(nodes, slots=0), JOB)
+
+
+def test_a_node_rests_and_dies_by_the_clock(database: Documents) -> None:
+    nodes = NodeStore(database)
+    heartbeat(nodes)
+    until = utc_now() + timedelta(seconds=5)
+    nodes.rest("n1", until)
+    node = nodes.get("n1")
+    assert node is not None
+    assert node.rest_until == until
+    assert node.is_alive(utc_now(), timedelta(seconds=10))
+    assert not node.is_alive(utc_now() + timedelta(seconds=11), timedelta(seconds=10))
+
+
+def test_a_node_publishes_what_it_can_run_now(database: Documents) -> None:
+    spiders = SpiderStore(database)
+    seo = SpiderInfo(project="default", name="seo", params_schema={"$defs": {"a.b": {}}, "$ref": "#/$defs/a.b"})
+    old = SpiderInfo(project="default", name="old")
+    spiders.publish("n1", [seo, old])
+    spiders.publish("n2", [seo])
+    spiders.publish("n1", [seo])
+    assert spiders.all() == [seo]
+
+
+def test_the_newest_sign_of_life_counts(database: Documents) -> None:
+    moments = iter([utc_now(), utc_now() + timedelta(seconds=3), utc_now()])
+    newest: list[datetime] = []
+
+    def clock() -> datetime:
+        newest.append(next(moments))
+        return newest[-1]
+
+    heartbeats = HeartbeatStore(database, clock)
+    assert heartbeats.last(BEAT) is None
+    for name in ("beat:a", "beat:b", "worker:a"):
+        heartbeats.beat(name)
+    assert heartbeats.last(BEAT) == newest[1]
+
+
+@pytest.fixture
+def jobs(database: Documents) -> JobStore:
+    return JobStore(database)
+
+
+def test_a_sweep_finds_what_was_left_undone(database: Documents, jobs: JobStore) -> None:
+    sweeps = JobSweeps(database)
+    waiting, ending, cancelled = make_job(), make_job(priority=5), make_job()
+    for job in (waiting, ending, cancelled):
+        jobs.insert(job)
+    claim = Claim(token="t", until=utc_now())
+    placement = Placement(attempt=1, node="n1", not_after=utc_now())
+    assert jobs.claim(claim) is not None
+    jobs.place(ending.id, claim, placement)
+    jobs.mark_running(ending.id, placement)
+    assert sweeps.running_on("n1") == [ending.id]
+    assert sweeps.running_on("n2") == []
+    jobs.record_exit(ending.id, 1, ExitReport(attempt=1, ended_at=utc_now()), 0)
+    assert sweeps.undecided(10) == [ending.id]
+    finished = jobs.finish(jobs.get(ending.id), Outcome(JobStatus.FINISHED, "done"))
+    assert finished is not None
+    assert (sweeps.undecided(10), sweeps.unsettled(10)) == ([], [ending.id])
+    jobs.settle(ending.id)
+    assert sweeps.unsettled(10) == []
+    jobs.request_cancel(cancelled.id)
+    assert sweeps.cancelled_while_pending(10) == [cancelled.id]
+    assert set(sweeps.waiting(utc_now(), 10)) == {waiting.id, cancelled.id}
