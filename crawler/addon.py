@@ -1,0 +1,112 @@
+"""The one Scrapy add-on that turns any project into a DiscoveryBot project."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from scrapy.utils.misc import load_object
+
+from crawler.downloader import CountingDownloader
+from crawler.egress import EgressDownloadHandler, EgressResolver
+from crawler.page_count import PageCount
+from crawler.page_limit import PageLimit
+from crawler.report import Report
+from crawler.setting_names import EGRESS_ALLOWED_NETWORKS, HTTPCACHE_REDIS_URL, HTTPCACHE_REFRESH
+from gateway.domain.log_line import LOG_DATEFORMAT, LOG_FORMAT
+from gateway.settings import NodeSettings
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
+
+#: Add-ons rank below a project's own settings; what nobody may change ranks as the command line does.
+_FORCED = "cmdline"
+_DEFAULT = "addon"
+_NETWORK_SCHEMES = ("http", "https")
+_CLOSED_SCHEMES = ("file", "ftp", "s3")
+_LOCKED_OUT = (
+    "scrapy.extensions.remote_control.RemoteControl",
+    "scrapy.extensions.telnet.TelnetConsole",
+)
+
+
+class DiscoveryBot:
+    """Report, progress and item spool of an attempt; page limit, HTTP cache, egress rule; doors closed."""
+
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        """What Scrapy reads before there is a crawler: resolver, reactor, logging."""
+        node = NodeSettings.load()
+        # Scrapy has no setting for the zone of its log's times
+        logging.Formatter.converter = time.gmtime
+        _set(settings, _FORCED, _unchangeable(node))
+        _set(settings, _DEFAULT, {"LOG_LEVEL": node.log_level.upper(), "ROBOTSTXT_OBEY": True})
+        if os.environ.get("DISCOVERYBOT_ATTEMPT_DIR"):
+            # the launcher has pointed stderr at the attempt's log
+            _set(settings, _FORCED, {"LOG_FILE": None, "LOG_ENABLED": True})
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Everything else, and once more what a spider may have changed while it was built."""
+        node = NodeSettings.load()
+        _set(settings, _FORCED, _unchangeable(node))
+        for path in _LOCKED_OUT:
+            settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
+        _close_schemes(settings)
+        settings.set_in_component_priority_dict("EXTENSIONS", Report, 900)
+        settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PageLimit, 110)
+        settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PageCount, 120)
+        _use_cache(settings, node)
+
+
+def _set(settings: BaseSettings, priority: str, values: dict[str, Any]) -> None:
+    settings.setdict(values, priority=priority)
+
+
+def _unchangeable(node: NodeSettings) -> dict[str, Any]:
+    """What a project or spider must not be able to undo, most of all by accident."""
+    return {
+        "LOG_FORMAT": LOG_FORMAT,
+        "LOG_DATEFORMAT": LOG_DATEFORMAT,
+        # an HTTP server that executes Python, and a Python prompt
+        "REMOTE_CONTROL_ENABLED": False,
+        "TELNETCONSOLE_ENABLED": False,
+        # without the reactor Scrapy's connections would not ask our resolver
+        "TWISTED_REACTOR_ENABLED": True,
+        "TWISTED_DNS_RESOLVER": EgressResolver,
+        EGRESS_ALLOWED_NETWORKS: list(node.crawl_allow_networks),
+        "HTTPPROXY_ENABLED": False,
+        "DOWNLOADER": CountingDownloader,
+        "DOWNLOAD_MAXSIZE": node.crawl_max_page_bytes,
+        "DOWNLOAD_WARNSIZE": 0,
+    }
+
+
+def _close_schemes(settings: BaseSettings) -> None:
+    """Leave http and https, through our own handler: any other might ask a resolver of its own."""
+    handlers: dict[str, Any] = {**settings.getdict("DOWNLOAD_HANDLERS"), **dict.fromkeys(_CLOSED_SCHEMES)}
+    for scheme in _NETWORK_SCHEMES:
+        replaced = handlers.get(scheme)
+        if replaced not in (None, EgressDownloadHandler):
+            logger.warning("%s is not used for %s: its connections cannot be checked", replaced, scheme)
+        handlers[scheme] = EgressDownloadHandler
+    settings.set("DOWNLOAD_HANDLERS", handlers, priority=_FORCED)
+
+
+def _use_cache(settings: BaseSettings, node: NodeSettings) -> None:
+    if node.http_cache_redis_url and node.http_cache_ttl:
+        # by name: the Redis client takes a tenth of a second to import
+        cache = {
+            "HTTPCACHE_ENABLED": True,
+            "HTTPCACHE_STORAGE": "crawler.http_cache.RedisCacheStorage",
+            "HTTPCACHE_POLICY": "crawler.http_cache.CachePolicy",
+            "HTTPCACHE_EXPIRATION_SECS": node.http_cache_ttl,
+            HTTPCACHE_REDIS_URL: node.http_cache_redis_url,
+        }
+        _set(settings, _FORCED, cache)
+    elif settings.getbool(HTTPCACHE_REFRESH):
+        # a cache that the project brought knows no way to be renewed
+        settings.set("HTTPCACHE_ENABLED", value=False, priority=_FORCED)

@@ -1,0 +1,163 @@
+"""Pages that the same user's crawls fetched a moment ago, in a Redis of their own. Never in the way of a crawl."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import orjson
+import zstandard
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from scrapy.extensions.httpcache import DummyPolicy
+from scrapy.http import Headers
+from scrapy.responsetypes import responsetypes
+
+from crawler.downloader import is_error_status
+from crawler.setting_names import HTTPCACHE_REDIS_URL, HTTPCACHE_REFRESH, HTTPCACHE_USER
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.http import Response
+    from scrapy.settings import BaseSettings
+    from scrapy.utils.request import RequestFingerprinterProtocol
+
+logger = logging.getLogger(__name__)
+
+#: The reactor waits for the answer, so a cache slower than this is worse than none.
+ANSWER_SECONDS = 0.5
+#: How long a Redis that failed is left alone: twice as long each time, at most a minute.
+PAUSE_SECONDS = 5.0
+PAUSE_SECONDS_MAX = 60.0
+#: Larger pages cost Redis more than they save.
+MAX_BODY_BYTES = 5 << 20
+_WORTH_COMPRESSING = 512
+_VERSION = 1
+_NOT_WHOLE = frozenset({"download_stopped", "partial", "dataloss"})
+
+
+def cache_key(user_id: str, fingerprint: bytes) -> str:
+    """Fingerprints know nothing of cookies and logins, so users never share."""
+    return f"cache:{user_id}:{fingerprint.hex()}"
+
+
+class CachePolicy(DummyPolicy):
+    """Keeps whole answers to GET; not what a server said in distress, nor what it asked not to keep."""
+
+    def should_cache_request(self, request: Request) -> bool:
+        return request.method == "GET" and super().should_cache_request(request)
+
+    def should_cache_response(self, response: Response, request: Request) -> bool:
+        return (
+            not is_error_status(response.status)
+            and _NOT_WHOLE.isdisjoint(response.flags)
+            and b"no-store" not in (response.headers.get(b"Cache-Control") or b"").lower()
+            and super().should_cache_response(response, request)
+        )
+
+
+class RedisCacheStorage:
+    """Scrapy's cache storage over Redis, which also forgets what is older than the TTL."""
+
+    def __init__(self, settings: BaseSettings) -> None:
+        self._redis = Redis.from_url(
+            settings[HTTPCACHE_REDIS_URL],
+            socket_timeout=ANSWER_SECONDS,
+            socket_connect_timeout=ANSWER_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._user = settings.get(HTTPCACHE_USER, "")
+        self._ttl = settings.getint("HTTPCACHE_EXPIRATION_SECS")
+        self._refresh = settings.getbool(HTTPCACHE_REFRESH)
+        self._largest = settings.getint("DOWNLOAD_MAXSIZE")
+        self._pause = _Pause()
+        self._fingerprinter: RequestFingerprinterProtocol | None = None
+
+    def open_spider(self, spider: Spider) -> None:
+        self._fingerprinter = spider.crawler.request_fingerprinter
+
+    def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
+        self._redis.close()
+
+    def retrieve_response(self, spider: Spider, request: Request) -> Response | None:  # noqa: ARG002 - Scrapy's signature
+        if self._refresh or self._pause.lasts():
+            return None
+        try:
+            packed = self._redis.get(self._key(request))
+            self._pause.end()
+            return unpack(packed, self._largest) if isinstance(packed, bytes) else None
+        except RedisError as error:
+            self._pause.begin(error)
+        except Exception as error:  # noqa: BLE001 - whatever else is stored there is not a page
+            logger.warning("An entry of the HTTP cache is unreadable: %s", error)
+        return None
+
+    def store_response(self, spider: Spider, request: Request, response: Response) -> None:  # noqa: ARG002 - Scrapy's signature
+        if self._pause.lasts() or len(response.body) > MAX_BODY_BYTES:
+            return
+        try:
+            self._redis.set(self._key(request), pack(response), ex=self._ttl)
+            self._pause.end()
+        except RedisError as error:
+            self._pause.begin(error)
+
+    def _key(self, request: Request) -> str:
+        if self._fingerprinter is None:
+            raise RuntimeError("the spider is not open")
+        return cache_key(self._user, self._fingerprinter.fingerprint(request))
+
+
+class _Pause:
+    """A dead Redis costs its time-out once in a while, not once a page."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self._seconds = PAUSE_SECONDS
+
+    def lasts(self) -> bool:
+        return monotonic() < self._until
+
+    def begin(self, error: Exception) -> None:
+        logger.warning("The HTTP cache does not answer (%s); going on without it for %g s", error, self._seconds)
+        self._until = monotonic() + self._seconds
+        self._seconds = min(PAUSE_SECONDS_MAX, self._seconds * 2)
+
+    def end(self) -> None:
+        self._seconds = PAUSE_SECONDS
+
+
+def pack(response: Response) -> bytes:
+    """A line of JSON (all but the body), then the body, by zstd (level 1) where that makes it smaller."""
+    body, compressed = response.body, False
+    if len(body) > _WORTH_COMPRESSING:
+        smaller = zstandard.ZstdCompressor(level=1).compress(body)
+        if len(smaller) < len(body):
+            body, compressed = smaller, True
+    head = {
+        "version": _VERSION,
+        "url": response.url,
+        "status": response.status,
+        "headers": [
+            [name.decode("latin-1"), [value.decode("latin-1") for value in response.headers.getlist(name)]]
+            for name in response.headers
+        ],
+        "protocol": response.protocol,
+        "compressed": compressed,
+    }
+    return orjson.dumps(head) + b"\n" + body
+
+
+def unpack(packed: bytes, largest: int) -> Response | None:
+    """The response, or `None` for an entry of another version. Raises if the entry is damaged."""
+    line, _, body = packed.partition(b"\n")
+    head = orjson.loads(line)
+    if head["version"] != _VERSION:
+        return None
+    if head["compressed"]:
+        body = zstandard.ZstdDecompressor().decompress(body, max_output_size=largest)
+    headers = Headers(dict(head["headers"]), encoding="latin-1")
+    kind = responsetypes.from_args(headers=headers, url=head["url"], body=body)
+    return kind(url=head["url"], status=head["status"], headers=headers, body=body, protocol=head["protocol"])

@@ -1,0 +1,125 @@
+"""What a search engine sees of a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+
+from lxml import etree
+
+if TYPE_CHECKING:
+    from lxml.html import HtmlElement
+    from scrapy.http import HtmlResponse
+
+#: Characters of one text, and headings of one page, that are kept.
+MAX_TEXT = 500
+MAX_HEADINGS = 200
+_SPACE = re.compile(r"\s+")
+_WORD = re.compile(r"\w+")
+_LOWER = "translate({}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
+
+
+def _xpath(path: str) -> Callable[[Any], Any]:
+    return etree.XPath(path)
+
+
+_titles = _xpath("//title[not(ancestor::svg)]")
+_hrefs = _xpath("//a/@href")
+_base = _xpath("string(//base/@href)")
+_headings = _xpath("//h1|//h2|//h3|//h4|//h5|//h6")
+_visible_text = _xpath("//body//text()[not(parent::script or parent::style or parent::template or parent::noscript)]")
+_metas = _xpath("//meta[@content]")
+_canonical = _xpath(f"string(//link[{_LOWER.format('@rel')}='canonical']/@href)")
+_json_ld = _xpath(f"//script[{_LOWER.format('@type')}='application/ld+json']/text()")
+
+
+class PageFacts:
+    """Reads one HTML page; its tree is walked by libxml2 and not by Python wherever that can be."""
+
+    def __init__(self, response: HtmlResponse) -> None:
+        self._response = response
+        self._root: HtmlElement = response.selector.root
+        self._base = urljoin(response.url, str(_base(self._root)).strip())
+        self._metas = {
+            str(meta.get("name") or meta.get("http-equiv") or "").lower(): str(meta.get("content"))
+            for meta in reversed(_metas(self._root))
+        }
+
+    def links(self) -> Iterator[str]:
+        """Absolute URLs of the page's `<a href>`, in their order, as they are written."""
+        for href in _hrefs(self._root):
+            with suppress(ValueError):
+                yield urljoin(self._base, str(href).strip())
+
+    def as_item(self) -> dict[str, Any]:
+        headings = self._headings()
+        titles = _titles(self._root)
+        return {
+            "title": _text(titles[0]) if titles else None,
+            "description": self._meta("description"),
+            "canonical": self._canonical(),
+            "language": self._language(),
+            "robots": self._robots(),
+            "h1": [heading["text"] for heading in headings if heading["level"] == 1],
+            "headings": headings,
+            "word_count": len(_WORD.findall(" ".join(_visible_text(self._root)))),
+            "structured_data": sorted(set(self._structured_data())),
+        }
+
+    def _meta(self, name: str) -> str | None:
+        return _squeeze(self._metas[name]) if name in self._metas else None
+
+    def _canonical(self) -> str | None:
+        href = str(_canonical(self._root)).strip()
+        with suppress(ValueError):
+            return urljoin(self._base, href) if href else None
+        return href
+
+    def _language(self) -> str | None:
+        header = self._response.headers.get(b"Content-Language") or b""
+        declared = self._root.get("lang") or self._meta("content-language") or header.decode("latin-1")
+        return declared.strip() or None
+
+    def _robots(self) -> list[str]:
+        """Directives for all robots, from the page and from the `X-Robots-Tag` header."""
+        headers = (value.decode("latin-1") for value in self._response.headers.getlist(b"X-Robots-Tag"))
+        texts = (self._metas.get("robots", ""), *headers)
+        directives = (part.strip().lower() for text in texts for part in text.split(","))
+        return list(dict.fromkeys(directive for directive in directives if directive))
+
+    def _headings(self) -> list[dict[str, Any]]:
+        elements = _headings(self._root)[:MAX_HEADINGS]
+        return [{"level": int(element.tag[1]), "text": _text(element)} for element in elements]
+
+    def _structured_data(self) -> Iterator[str]:
+        for text in _json_ld(self._root):
+            with suppress(ValueError, RecursionError):
+                yield from _types(json.loads(text))
+
+
+def _text(element: HtmlElement) -> str:
+    return _squeeze("".join(element.itertext()))
+
+
+def _squeeze(text: str) -> str:
+    return _SPACE.sub(" ", text).strip()[:MAX_TEXT]
+
+
+def _types(data: Any) -> Iterator[str]:
+    """Every `@type` in a JSON-LD document, however deep."""
+    if isinstance(data, list):
+        for part in data:
+            yield from _types(part)
+    if isinstance(data, dict):
+        yield from _strings(data.get("@type"))
+        for value in data.values():
+            yield from _types(value)
+
+
+def _strings(value: Any) -> Iterable[str]:
+    values = value if isinstance(value, list) else [value]
+    return [each for each in values if isinstance(each, str)]

@@ -1,0 +1,64 @@
+"""`max_pages`: never one page more, however many are in flight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from scrapy import signals
+from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
+
+from crawler.page_request import is_new_page
+from crawler.setting_names import MAX_PAGES
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+
+#: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
+REASON = "closespider_pagecount"
+
+
+class PageLimitError(IgnoreRequest):
+    """The crawl has had all the pages that it was allowed."""
+
+
+class PageLimit:
+    """Downloader middleware, after robots.txt: what that forbids is not fetched and costs nothing.
+
+    Once the limit is reached everything new is dropped and the spider ends when it is idle, so retries and
+    redirects of the pages that were counted still come to their end; Scrapy's own `CLOSESPIDER_PAGECOUNT` would
+    cut those short and lets through what is in flight.
+    """
+
+    def __init__(self, limit: int) -> None:
+        if not limit:
+            raise NotConfigured
+        self._limit = limit
+        self._asked_for = 0
+        self._dropped = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        self = cls(crawler.settings.getint(MAX_PAGES))
+        crawler.signals.connect(self.request_scheduled, signals.request_scheduled)
+        crawler.signals.connect(self.spider_idle, signals.spider_idle)
+        return self
+
+    def request_scheduled(self, request: Request, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
+        if self._asked_for >= self._limit and is_new_page(request):
+            self._drop()
+
+    def process_request(self, request: Request) -> None:
+        if not is_new_page(request):
+            return
+        if self._asked_for >= self._limit:
+            self._drop()
+        self._asked_for += 1
+
+    def spider_idle(self, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
+        if self._dropped:
+            raise CloseSpider(REASON)
+
+    def _drop(self) -> None:
+        self._dropped = True
+        raise PageLimitError(f"the limit of {self._limit} pages is reached")

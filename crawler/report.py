@@ -1,0 +1,160 @@
+"""How the crawl is doing and how it ended: the progress file each second, the report at the very end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
+
+from scrapy import signals
+from scrapy.exceptions import NotConfigured
+from scrapy.utils.asyncio import create_looping_call
+
+from crawler.failure_reason import exception_reason
+from crawler.items import ItemSpool
+from crawler.setting_names import ATTEMPT_DIR
+from gateway.crash_points import state_change
+from gateway.domain.clock import to_iso, utc_now
+from gateway.domain.node_files import ITEMS, PROGRESS, REPORT, Progress, SpiderReport, write_atomically
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.python.failure import Failure
+
+logger = logging.getLogger(__name__)
+
+#: Errors told in the report; the log has them all.
+ERRORS_KEPT = 10
+PROGRESS_SECONDS = 1.0
+#: Finish reason of a crawl that could not keep what it found.
+ITEMS_LOST = "items_not_writable"
+
+
+class Report:
+    """Extension that counts, spools items and writes the attempt's progress and report."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        folder = crawler.settings.get(ATTEMPT_DIR)
+        if not folder:
+            raise NotConfigured
+        self._crawler = crawler
+        self._folder = Path(folder)
+        self._spool = ItemSpool(self._folder / ITEMS)
+        self._progress = Progress()
+        self._errors: list[dict[str, str]] = []
+        self._finish_reason = "finished"
+        self._told = Progress()
+        self._told_at = monotonic()
+        self._timer: Any = None
+        self._closing: asyncio.Future[None] | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        self = cls(crawler)
+        for handler, signal in (
+            (self.spider_opened, signals.spider_opened),
+            (self.item_scraped, signals.item_scraped),
+            (self.item_error, signals.item_error),
+            (self.spider_error, signals.spider_error),
+            (self.spider_closed, signals.spider_closed),
+            (self.engine_stopped, signals.engine_stopped),
+        ):
+            crawler.signals.connect(handler, signal)
+        return self
+
+    def requested(self) -> None:
+        self._progress.requested_pages += 1
+
+    def completed(self) -> None:
+        self._progress.completed_pages += 1
+
+    def failed(self, url: str, reason: str) -> None:
+        self._progress.errors_count += 1
+        if len(self._errors) < ERRORS_KEPT:
+            self._errors.append({"url": url, "reason": reason})
+
+    def spider_opened(self) -> None:
+        self._timer = create_looping_call(self._tell)
+        self._timer.start(PROGRESS_SECONDS)
+
+    def item_scraped(self, item: object, response: Response | None) -> None:
+        try:
+            self._spool.append(item)
+        except (OSError, TypeError) as error:
+            self._item_lost(_url(response), error)
+        else:
+            self._progress.items_count += 1
+
+    def item_error(self, response: Response | None, failure: Failure) -> None:
+        self.failed(_url(response), f"in an item pipeline: {exception_reason(failure.value)}")
+
+    def spider_error(self, response: Response | None, failure: Failure) -> None:
+        self.failed(_url(response), f"in the spider: {exception_reason(failure.value)}")
+
+    def spider_closed(self, reason: str) -> None:
+        self._finish_reason = reason
+        if self._timer and self._timer.running:
+            self._timer.stop()
+        self._write_report()
+
+    def engine_stopped(self) -> None:
+        # again: only now do the stats hold what other extensions wrote when the spider closed
+        self._write_report()
+        self._spool.close()
+
+    def _item_lost(self, url: str, error: Exception) -> None:
+        self.failed(url, f"the item could not be written: {error}")
+        logger.error("The item of %s could not be written: %s", url or "start()", error)
+        if isinstance(error, OSError) and self._closing is None:
+            # whatever else it found would be lost as well
+            self._closing = asyncio.ensure_future(self._crawler.engine.close_spider_async(reason=ITEMS_LOST))
+
+    def _tell(self) -> None:
+        now = monotonic()
+        pages = self._progress.completed_pages - self._told.completed_pages
+        self._progress.pages_per_s = round(pages / max(now - self._told_at, 0.001), 1)
+        changed = self._progress != self._told
+        self._told, self._told_at = self._progress.model_copy(), now
+        if changed:
+            self._write_progress()
+
+    def _stamped(self) -> Progress:
+        return self._progress.model_copy(update={"at": utc_now()})
+
+    @state_change("spider.progress")
+    def _write_progress(self) -> None:
+        self._write(PROGRESS, self._stamped().model_dump_json())
+
+    @state_change("spider.report")
+    def _write_report(self) -> None:
+        report = SpiderReport(
+            finish_reason=self._finish_reason,
+            progress=self._stamped(),
+            errors=self._errors,
+            stats={key: _plain(value) for key, value in self._crawler.stats.get_stats().items()},
+            ended_at=utc_now(),
+        )
+        self._write(PROGRESS, report.progress.model_dump_json())
+        self._write(REPORT, report.model_dump_json())
+
+    def _write(self, name: str, text: str) -> None:
+        try:
+            # lone surrogates can be in a URL that a page made up
+            write_atomically(self._folder / name, text.encode("utf-8", "replace"))
+        except OSError as error:
+            logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
+
+
+def _url(response: Response | None) -> str:
+    return getattr(response, "url", "")
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say; stats may hold anything a spider puts there."""
+    if isinstance(value, datetime):
+        return to_iso(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,33 @@
+"""Scrapy settings of our own project. What every project on a node must have is the add-on's business."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from gateway.settings import NodeSettings
+
+_node = NodeSettings.load()
+
+BOT_NAME = "discoverybot"
+SPIDER_MODULES = ["crawler.spiders"]
+NEWSPIDER_MODULE = "crawler.spiders"
+ADDONS = {"crawler.addon.DiscoveryBot": 500}
+
+#: Says who we are; robots.txt groups are matched by the part before the slash.
+USER_AGENT = f"DiscoveryBot/{version('discoverybot')} (Scrapy/{version('scrapy')})"
+ROBOTSTXT_OBEY = True
+
+CONCURRENT_REQUESTS = 16
+CONCURRENT_REQUESTS_PER_DOMAIN = 8
+DOWNLOAD_DELAY = 0
+
+# Scrapy's 60 s for a name and 180 s for a page are for batch jobs that nobody watches.
+DNS_TIMEOUT = 10
+DOWNLOAD_TIMEOUT = 30
+RETRY_TIMES = 2
+REDIRECT_MAX_TIMES = 10
+
+LOG_LEVEL = _node.log_level.upper()
+LOGSTATS_INTERVAL = 10
+# `Versions:` is eleven lines of log before the first that says something about the crawl.
+LOG_VERSIONS: list[str] = []

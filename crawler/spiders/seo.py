@@ -1,0 +1,171 @@
+"""The `seo` spider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+from scrapy import Request
+from scrapy.http import HtmlResponse, Response
+
+from crawler.downloader import is_error
+from crawler.failure_reason import exception_reason
+from crawler.link_ledger import Breakage, LinkLedger, Mention
+from crawler.page_address import page_url, site_of
+from crawler.page_facts import PageFacts
+from crawler.spiders.site_spider import MAY_LEAVE, SiteParams, SiteSpider, is_html
+
+if TYPE_CHECKING:
+    from scrapy.http import Headers
+    from twisted.python.failure import Failure
+
+#: Links of each kind that an item lists; the counts are of all.
+MAX_LINKS = 1000
+_FIRST_ERROR_STATUS = 400
+_OK = range(200, 300)
+
+
+class SeoParams(SiteParams):
+    """Parameters of `seo`."""
+
+    check_external: bool = Field(
+        default=False, description="Ask other sites, too, whether the links to them work; this counts as a page each."
+    )
+
+
+class SeoSpider(SiteSpider):
+    """Audits a site for search engines: what each page says about itself, and which links are broken.
+
+    Items: one of `type: "page"` for each HTML page that was answered with 2xx, one of `type: "broken_link"` for
+    each link, on each page, that leads to a status of 400 or above or to no answer at all.
+    """
+
+    name = "seo"
+    Params: ClassVar[type[SiteParams]] = SeoParams
+    params: SeoParams
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ledger = LinkLedger()
+
+    def page_request(self, url: str, depth: int, **meta: Any) -> Request:
+        self.ledger.expect(url)
+        if depth == 0:
+            self.ledger.mention(url, Mention(url, None))
+        return super().page_request(url, depth, **meta)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        asked = asked_urls(response.request, response.url)
+        self.logger.info("%d %s", response.status, response.url)
+        if response.status >= _FIRST_ERROR_STATUS:
+            yield from self.broken(asked, Breakage(status=response.status))
+            return
+        for url in asked:
+            self.ledger.works(url)
+        if response.status in _OK and isinstance(response, HtmlResponse) and is_html(response.headers):
+            if response.meta.get(MAY_LEAVE):
+                self.sites.add(site_of(response.url))
+            yield from self.audit(response)
+
+    def parse_external(self, response: Response) -> Iterator[Any]:
+        """A page of another site: it works or it does not, the rest is not our business."""
+        asked = asked_urls(response.request, response.url)
+        if response.status >= _FIRST_ERROR_STATUS:
+            yield from self.broken(asked, Breakage(status=response.status))
+        for url in asked:
+            self.ledger.works(url)
+
+    def fail(self, failure: Failure) -> Iterable[Any]:
+        if not is_error(failure.value):
+            return ()
+        asked = asked_urls(failure.request)  # type: ignore[attr-defined] # Scrapy sets it for errbacks
+        return self.broken(asked, Breakage(error=exception_reason(failure.value)))
+
+    def wants_body(self, request: Request, headers: Headers) -> bool:
+        return request.callback != self.parse_external and super().wants_body(request, headers)
+
+    def merge(self, url: str, target: str) -> None:
+        if self.ledger.is_broken(target):
+            return  # fetch it again, to say it of the links that lead there by this way
+        self.ledger.same(url, target)
+        super().merge(url, target)
+
+    def audit(self, response: HtmlResponse) -> Iterator[Any]:
+        facts = PageFacts(response)
+        links = dict.fromkeys(url for url in map(page_url, facts.links()) if url)
+        internal = [url for url in links if self.is_internal(url)]
+        external = [url for url in links if not self.is_internal(url)]
+        yield {**answer(response), **facts.as_item(), **listed(internal, external)}
+        depth = response.meta["depth"] + 1
+        for url in internal:
+            if self.frontier.admits(url, depth):
+                self.ledger.expect(url)
+                yield from self.follow(url, depth)
+            yield from self.mention(url, response.url)
+        if self.params.check_external:
+            yield from self.look_up(external, response.url, depth)
+
+    def look_up(self, urls: Iterable[str], page: str, depth: int) -> Iterator[Any]:
+        for url in urls:
+            if self.frontier.ask(url):
+                self.ledger.expect(url)
+                meta = {"depth": depth, MAY_LEAVE: True}
+                yield Request(url, self.parse_external, errback=self.fail, dont_filter=True, meta=meta)
+            yield from self.mention(url, page)
+
+    def mention(self, url: str, page: str) -> Iterator[dict[str, Any]]:
+        mention = Mention(url, page)
+        breakage = self.ledger.mention(url, mention)
+        if breakage:
+            yield broken_link(mention, breakage)
+
+    def broken(self, urls: Iterable[str], breakage: Breakage) -> Iterator[dict[str, Any]]:
+        for url in urls:
+            for mention in self.ledger.breaks(url, breakage):
+                yield broken_link(mention, breakage)
+
+
+def asked_urls(request: Request | None, url: str | None = None) -> list[str]:
+    """The page that was asked for, and all to which it then led."""
+    hops = request.meta.get("redirect_urls", []) if request else []
+    last = url or (request.url if request else "")
+    pages = map(page_url, [*hops, last])
+    return list(dict.fromkeys(page for page in pages if page))
+
+
+def broken_link(mention: Mention, breakage: Breakage) -> dict[str, Any]:
+    return {
+        "type": "broken_link",
+        "url": mention.url,
+        "page": mention.page,
+        "status": breakage.status,
+        "error": breakage.error,
+    }
+
+
+def answer(response: Response) -> dict[str, Any]:
+    """How the page was got; `response_time_ms` is that of the last hop, and `None` out of the cache."""
+    meta = response.meta
+    cached = "cached" in response.flags
+    latency = None if cached else meta.get("download_latency")
+    hops = zip(meta.get("redirect_urls", []), meta.get("redirect_reasons", []), strict=False)
+    return {
+        "type": "page",
+        "url": response.url,
+        "status": response.status,
+        "depth": meta["depth"],
+        "redirects": [{"url": url, "status": reason} for url, reason in hops],
+        "response_time_ms": None if latency is None else round(latency * 1000, 1),
+        "size": len(response.body),
+        "from_cache": cached,
+    }
+
+
+def listed(internal: list[str], external: list[str]) -> dict[str, Any]:
+    return {
+        "internal_links_count": len(internal),
+        "external_links_count": len(external),
+        "internal_links": internal[:MAX_LINKS],
+        "external_links": external[:MAX_LINKS],
+    }

@@ -1,0 +1,141 @@
+"""What our spiders have in common: checked parameters, and a walk over the pages of a site."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Container, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+from scrapy import Request, Spider, signals
+from scrapy.exceptions import DontCloseSpider, IgnoreRequest, StopDownload
+
+from crawler.frontier import Frontier
+from crawler.page_address import is_on_site, page_url, site_of
+from crawler.page_request import is_page
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.http import Headers
+
+#: Marks requests that may leave the site: the start URLs, wherever they lead, and look-ups of links to others.
+MAY_LEAVE = "may_leave_site"
+HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+
+
+class SiteParams(BaseModel):
+    """Parameters of every spider that walks a site."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    obey_robots: bool = Field(default=True, description="Obey robots.txt.")
+    subdomains: bool = Field(default=False, description="Take the site's subdomains as part of it.")
+
+
+class SiteSpider(Spider):
+    """Fetches the pages of the start URLs' sites, each once, down to `depth` (0: the start URLs alone)."""
+
+    name = ""
+    Params: ClassVar[type[SiteParams]] = SiteParams
+    custom_settings = {  # noqa: RUF012 - so declared by Scrapy
+        # the frontier keeps count of depths and of what was asked for
+        "DEPTH_LIMIT": 0,
+        # a 404 is a finding
+        "HTTPERROR_ALLOW_ALL": True,
+        # a page that refreshes to another is a page
+        "METAREFRESH_ENABLED": False,
+        # as search engines do: no session, no difference between visits
+        "COOKIES_ENABLED": False,
+    }
+
+    def __init__(self, *, start_urls: list[str] | str = "", depth: int | str | None = None, **params: Any) -> None:
+        super().__init__()
+        given = start_urls.split(",") if isinstance(start_urls, str) else start_urls
+        self.start_urls = [url.strip() for url in given if url.strip()]
+        # Scrapyd adds arguments of its own, `_job` among them
+        own = {name: value for name, value in params.items() if not name.startswith("_")}
+        self.params = self.Params.model_validate(own)
+        self.sites: set[str] = set()
+        self._merged: dict[str, str] = {}
+        self.frontier = Frontier(None if depth is None else int(depth))
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        if not spider.params.obey_robots:
+            crawler.settings.set("ROBOTSTXT_OBEY", value=False, priority="cmdline")
+        crawler.signals.connect(spider.stay_on_site, signals.request_scheduled)
+        crawler.signals.connect(spider.skip_body, signals.headers_received)
+        crawler.signals.connect(spider.begin_next_level, signals.spider_idle)
+        return spider
+
+    async def start(self) -> AsyncIterator[Request]:
+        for start_url in self.start_urls:
+            url = page_url(start_url)
+            if url is None:
+                raise ValueError(f"{start_url!r} is not a URL of a page")
+            self.sites.add(site_of(url))
+            if self.frontier.ask(url):
+                yield self.page_request(url, 0, **{MAY_LEAVE: True})
+
+    def page_request(self, url: str, depth: int, **meta: Any) -> Request:
+        # the frontier has seen to it that it is asked for once; Scrapy's filter would hash every URL again
+        return Request(url, self.parse, errback=self.fail, dont_filter=True, meta={"depth": depth, **meta})
+
+    def fail(self, failure: Any) -> Any:
+        """There was no response. The report has the reason; a spider may want to tell more."""
+
+    def follow(self, url: str, depth: int) -> Iterator[Request]:
+        """The request for a page that `admits` let in, unless it has to wait for its level."""
+        if self.frontier.by_level:
+            self.frontier.hold(url, depth)
+        elif self.frontier.ask(url):
+            yield self.page_request(url, depth)
+
+    def is_internal(self, url: str) -> bool:
+        return is_on_site(url, self.sites, subdomains=self.params.subdomains)
+
+    def begin_next_level(self) -> None:
+        requests = [self.page_request(url, depth) for url, depth in self.frontier.next_level()]
+        for request in requests:
+            self.crawler.engine.crawl(request)
+        if requests:
+            raise DontCloseSpider
+
+    def stay_on_site(self, request: Request) -> None:
+        """Drop a redirect that leaves the site, or leads to a page that is fetched anyway."""
+        hops = request.meta.get("redirect_urls")
+        if not hops or request.callback != self.parse or request.meta.get("retry_times"):
+            return
+        target = page_url(request.url)
+        if target is None or not (request.meta.get(MAY_LEAVE) or self.is_internal(target)):
+            raise IgnoreRequest(f"{hops[0]} leads off the site")
+        asked = {page_url(hop) for hop in hops}
+        if target not in asked and not self.frontier.ask(target) and not self._goes_round(target, asked):
+            self.merge(hops[0], target)
+
+    def merge(self, url: str, target: str) -> None:
+        """`url` leads to `target`, which was asked for before."""
+        self._merged[url] = target
+        raise IgnoreRequest(f"{url} leads to {target}, which was asked for before")
+
+    def _goes_round(self, target: str, asked: Container[str | None]) -> bool:
+        """Whether `target` waits for one of `asked`: of two pages that redirect to each other one must go on."""
+        seen: set[str] = set()
+        while target in self._merged and target not in seen:
+            seen.add(target)
+            target = self._merged[target]
+        return target in asked
+
+    def skip_body(self, headers: Headers, request: Request) -> None:
+        """Of what is no page only the status matters."""
+        if is_page(request) and not self.wants_body(request, headers):
+            raise StopDownload(fail=False)
+
+    def wants_body(self, request: Request, headers: Headers) -> bool:  # noqa: ARG002 - for those who override it
+        return is_html(headers)
+
+
+def is_html(headers: Headers) -> bool:
+    """By its content type; without one it may be."""
+    content_type = (headers.get(b"Content-Type") or b"text/html").decode("latin-1")
+    return content_type.partition(";")[0].strip().lower() in HTML_TYPES
