@@ -1,0 +1,147 @@
+"""Lines that are not in a ring: from Redis while they are young, else from MongoDB."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar, cast
+
+import redis
+import redis.asyncio
+import structlog
+
+from gateway.domain import redis_keys
+from gateway.domain.job import Job
+from gateway.domain.log_line import MAX_LINE, split_entries
+from gateway.storage.client import truth_store_errors
+from gateway.storage.jobs import JobStore
+from gateway.storage.logs import LogChunk, LogStore
+from gateway.web.event_stream.position import Position
+from gateway.web.event_stream.run import Run
+from gateway.web.event_stream.sse import log_event
+
+#: Uncompressed bytes of log read from MongoDB at a time.
+PAGE_BYTES = 256 << 10
+#: Entries read from Redis at a time.
+PAGE_ENTRIES = 1000
+#: Runs smaller than this are the live end, which will have grown by the next look: not worth keeping.
+_KEEP_BYTES = 64 << 10
+
+Result = TypeVar("Result")
+log = structlog.get_logger()
+
+
+class History:
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        jobs: JobStore,
+        logs: LogStore,
+        executor: Executor,
+        cache_bytes: int,
+    ) -> None:
+        self._redis = client
+        self._jobs = jobs
+        self._logs = logs
+        self._executor = executor
+        self._cache = _RunCache(cache_bytes)
+
+    async def ask(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """Run a store's method in a thread of ours. Raises what it raises; `UnavailableError` if MongoDB is away."""
+
+        def guarded() -> Result:
+            with truth_store_errors():
+                return call(*arguments)
+
+        return await asyncio.get_running_loop().run_in_executor(self._executor, guarded)
+
+    async def job(self, job_id: str) -> Job:
+        """Raises `JobNotFoundError`, `UnavailableError`."""
+        return await self.ask(self._jobs.get, job_id)
+
+    async def log_end(self, job_id: str, attempt: int) -> int:
+        """One past the last byte that MongoDB has. Raises `UnavailableError`."""
+        return await self.ask(self._logs.end, job_id, attempt)
+
+    async def render(self, job_id: str, position: Position, render: Callable[[LogChunk], bytes]) -> tuple[bytes, int]:
+        """A page of what MongoDB has from `position` on, and where it ends: `position` where there is no more.
+
+        Raises `UnavailableError`.
+        """
+
+        def page() -> tuple[bytes, int]:
+            chunks = self._logs.read(job_id, position.attempt, position.offset, PAGE_BYTES)
+            return b"".join(map(render, chunks)), chunks[-1].end if chunks else position.offset
+
+        return await self.ask(page)
+
+    async def read(self, job_id: str, position: Position, *, live: bool) -> Run | None:
+        """A run that holds the line after `position`; one that begins later, where only later ones exist; or `None`.
+
+        Redis is asked only if it is thought to be `live`. Raises `UnavailableError`.
+        """
+        run = self._cache.find(job_id, position)
+        if run is None and live:
+            run = await self._from_redis(job_id, position)
+        if run is None:
+            run = await self.ask(self._from_mongodb, job_id, position)
+        if run is not None and run.size >= _KEEP_BYTES:
+            self._cache.put(job_id, run)
+        return run
+
+    async def _from_redis(self, job_id: str, position: Position) -> Run | None:
+        attempt, offset = position
+        # ids are offsets, and no entry is longer than MAX_LINE: the range bounds the memory, and misses nothing
+        first, last = f"({attempt}-{offset}", f"{attempt}-{offset + MAX_LINE}"
+        try:
+            found = await self._redis.xrange(redis_keys.log_stream(job_id, attempt), first, last, PAGE_ENTRIES)
+        except (redis.RedisError, OSError) as error:
+            log.warning("log_stream_unreadable", job_id=job_id, error=str(error))
+            return None
+        rows = cast("list[tuple[bytes, dict[bytes, bytes]]]", found or [])
+        run = Run(attempt, offset)
+        for entry_id, fields in rows:
+            if int(fields[b"s"]) > run.end:
+                break
+            end = int(entry_id.partition(b"-")[2])
+            run.append(end, log_event(attempt, end, fields[b"d"]))
+        return run if len(run) else None
+
+    def _from_mongodb(self, job_id: str, position: Position) -> Run | None:
+        run: Run | None = None
+        for chunk in self._logs.read(job_id, position.attempt, position.offset, PAGE_BYTES):
+            if run is None:
+                run = Run(position.attempt, chunk.start)
+            elif chunk.start != run.end:
+                break
+            # a chunk ends where a line ends, so what looks torn at its end is how the log ends
+            for entry in split_entries(chunk.data, chunk.start, chunk.head_level, final=True)[0]:
+                run.append(entry.end, log_event(position.attempt, entry.end, entry.to_json()))
+        return run
+
+
+class _RunCache:
+    """The runs used last, up to a number of bytes. A line never changes, so neither does a run."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._runs: OrderedDict[tuple[str, int, int], Run] = OrderedDict()
+
+    def find(self, job_id: str, position: Position) -> Run | None:
+        for key, run in self._runs.items():
+            if key[0] == job_id and run.covers(position):
+                self._runs.move_to_end(key)
+                return run
+        return None
+
+    def put(self, job_id: str, run: Run) -> None:
+        key = (job_id, run.attempt, run.start)
+        if (replaced := self._runs.pop(key, None)) is not None:
+            self._size -= replaced.size
+        self._runs[key] = run
+        self._size += run.size
+        while self._size > self._max_bytes:
+            self._size -= self._runs.popitem(last=False)[1].size
