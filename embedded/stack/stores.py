@@ -46,7 +46,7 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
     """Raises `StoreError` where the settings name one that does not answer or is too old."""
     if settings.model_fields_set & _REDIS_SETTINGS:
         return Store(settings.redis_location, f"your own, {_check_redis(settings.redis_location)}")
-    binary, origin = _redis_binary()
+    binary, origin = redis_binary()
     folder = _folder(home / "redis")
     port = ports.pick("redis")
     command = (
@@ -95,7 +95,7 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _redis_binary() -> tuple[Path, str]:
+def redis_binary() -> tuple[Path, str]:
     for name in ("valkey-server", "redis-server"):
         if (found := shutil.which(name)) and (version := redis_binary_version(found)) >= (_REDIS_AT_LEAST,):
             return Path(found), f"{found} {'.'.join(map(str, version))}"

@@ -1,0 +1,89 @@
+"""A whole platform for a moment: free ports, a folder that goes away, stores of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from embedded.stack.parent_death import die_with_parent
+from embedded.stack.state import StackState
+from embedded.stack.up import ROOT
+
+#: Settings of the user's own platform that must not reach a scratch one.
+_NOT_INHERITED = frozenset(
+    {
+        *("MONGO_URI", "REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB"),
+        *("BROKER_URL", "RABBITMQ_URL", "HTTP_CACHE_REDIS_URL", "SCRAPYD_PASSWORD", "NODE_URL"),
+    }
+)
+#: Seconds to become healthy, and to stop.
+_START, _STOP = 120, 60
+
+
+class ScratchError(Exception):
+    """The scratch platform did not start."""
+
+
+@contextmanager
+def scratch_stack(command: Sequence[str], settings: Mapping[str, str]) -> Iterator[StackState]:
+    """Run `command` (a `discoverybot up`) with a fresh data folder; when the block ends all of it is gone.
+
+    Raises `ScratchError` if it does not become healthy.
+    """
+    with tempfile.TemporaryDirectory(prefix="discoverybot-") as folder:
+        ready = Path(folder) / "ready.json"
+        kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+        environment = {**kept, **settings, "DISCOVERYBOT_HOME": folder}
+        arguments = ("--free-ports", "--ready-file", str(ready))
+        with running((*command, *arguments), environment) as process:
+            _until(ready.exists, process)
+            yield StackState.model_validate_json(ready.read_bytes())
+
+
+@contextmanager
+def running(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, *, piped: bool = False
+) -> Iterator[subprocess.Popen[str]]:
+    """`command`, in the repository's root, until the block ends; a Ctrl-C for us does not reach it."""
+    process = subprocess.Popen(  # noqa: S603 - the commands are ours
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if piped else None,
+        text=True,
+        start_new_session=True,
+        preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 - before any thread starts
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def _until(look: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + _START
+    while not look():
+        if process.poll() is not None:
+            raise ScratchError(f"the platform did not start (exit code {process.returncode})")
+        if time.monotonic() > deadline:
+            raise ScratchError(f"the platform was not healthy within {_START} s")
+        time.sleep(0.05)
+
+
+UP_COMMAND = (sys.executable, "-m", "gateway.cli.main", "up", "--quiet")

@@ -1,0 +1,106 @@
+"""The gateway's HTTP API as the CLI uses it. Whatever goes wrong is an `ApiError` with a message for people."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from gateway.cli.exit_code import ExitCode
+
+#: Seconds to connect, and to wait for an answer. Streams have their own.
+_TIMEOUT = httpx.Timeout(30, connect=5)
+#: Times that a crawl is asked for again after the connection broke; an Idempotency-Key makes that safe.
+_SUBMISSIONS = 3
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class ApiError(Exception):
+    """The gateway refused, or could not be reached."""
+
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.REFUSED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Api:
+    """One gateway."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        # a proxy for the outer world is no way to a gateway on this machine
+        trust_env = urlsplit(url).hostname not in _LOOPBACK
+        try:
+            self.client = httpx.Client(base_url=url, timeout=_TIMEOUT, trust_env=trust_env)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise ApiError(f"url: {url!r} is not the address of a gateway: {error}") from None
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self._call("GET", path, params=_given(query))
+
+    def post(self, path: str, **options: Any) -> Any:
+        return self._call("POST", path, **options)
+
+    def submit(self, body: dict[str, Any]) -> dict[str, Any]:
+        """`POST /crawl`. Safe to repeat: a lost answer is asked for again and names the same job."""
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        for _ in range(_SUBMISSIONS - 1):
+            try:
+                answer: dict[str, Any] = self._checked(self.client.post("/crawl", json=body, headers=headers)).json()
+            except (httpx.ReadError, httpx.RemoteProtocolError):
+                continue
+            except httpx.HTTPError as error:
+                raise self._unreachable(error) from None
+            return answer
+        last: dict[str, Any] = self.post("/crawl", json=body, headers=headers)
+        return last
+
+    @contextmanager
+    def download(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:
+        """The body of `GET path`, piece by piece, however long it is."""
+        try:
+            with self.client.stream("GET", path, params=_given(query)) as answer:
+                if answer.is_error:
+                    answer.read()
+                self._checked(answer)
+                yield answer.iter_bytes()
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+
+    def _call(self, method: str, path: str, **options: Any) -> Any:
+        try:
+            return self._checked(self.client.request(method, path, **options)).json()
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+        except ValueError:
+            raise ApiError(f"{self.url} does not answer as a gateway does", ExitCode.ERROR) from None
+
+    def _checked(self, answer: httpx.Response) -> httpx.Response:
+        if answer.is_success:
+            return answer
+        code = ExitCode.ERROR if answer.is_server_error else ExitCode.REFUSED
+        raise ApiError(refusal(answer), code)
+
+    def _unreachable(self, error: httpx.HTTPError) -> ApiError:
+        reason = str(error) or type(error).__name__
+        return ApiError(
+            f"no gateway at {self.url}: {reason}\nStart one with `discoverybot up`, "
+            "or name another with --url or DISCOVERYBOT_URL; `discoverybot doctor` looks closer.",
+            ExitCode.ERROR,
+        )
+
+
+def refusal(answer: httpx.Response) -> str:
+    """The message of an error answer: ours name the field; anything else is shown by its status."""
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{answer.request.url} answers {answer.status_code} {answer.reason_phrase}"
+
+
+def _given(query: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}

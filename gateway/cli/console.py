@@ -1,0 +1,8 @@
+"""Where the CLI writes: results to stdout, everything about them to stderr."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)

@@ -1,0 +1,131 @@
+"""`discoverybot crawl`: ask for a crawl, watch it, fetch what it found."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from gateway.cli.api import Api, ApiError
+from gateway.cli.console import err, out
+from gateway.cli.exit_code import ExitCode, of_status
+from gateway.cli.following import follow
+from gateway.cli.gateway_address import gateway_url
+from gateway.cli.items import STDOUT, format_of, save_items
+from gateway.cli.log_view import LogView, status_text
+from gateway.cli.options import Level, Url
+
+Urls = Annotated[list[str], typer.Argument(metavar="URL…", help="Where to start.", show_default=False)]
+Spider = Annotated[str, typer.Option("--spider", "-s", help="Which spider; `GET /spiders` lists them.")]
+Depth = Annotated[int | None, typer.Option(help="Links to follow from a URL; 0: none.", show_default=False)]
+MaxPages = Annotated[int | None, typer.Option(help="Stop after so many pages.", show_default=False)]
+Param = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="K=V", help="A parameter of the spider; repeatable.", show_default=False),
+]
+User = Annotated[str | None, typer.Option(help="Who asks. Default: your login name.", show_default=False)]
+IgnoreCache = Annotated[bool, typer.Option("--ignore-cache", help="Crawl again, past both caches.")]
+Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Watch it to its end.")]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Its items: .jsonl, .json, .csv; `-`: stdout.", show_default=False
+    ),
+]
+
+
+def crawl(
+    urls: Urls,
+    *,
+    spider: Spider = "seo",
+    depth: Depth = None,
+    max_pages: MaxPages = None,
+    param: Param = None,
+    user: User = None,
+    ignore_cache: IgnoreCache = False,
+    follow_log: Follow = True,
+    output: Output = None,
+    level: Level = None,
+    url: Url = None,
+) -> None:
+    """Crawl, with the log live. Exit code: 0 finished, 1 error, 2 refused, 3 partial, 4 cancelled, 130 Ctrl-C."""
+    if output and not follow_log:
+        raise typer.BadParameter("needs --follow: there are no items before the end", param_hint="--output")
+    item_format = format_of(output) if output else ""
+    api = Api(gateway_url(url))
+    given = {"depth": depth, "max_pages": max_pages, "params": parse_params(api, spider, param) if param else None}
+    body: dict[str, Any] = {"user_id": user or login_name(), "spider": spider, "start_urls": urls}
+    body |= {name: value for name, value in given.items() if value is not None}
+    receipt = api.submit(body | ({"ignore_cache": True} if ignore_cache else {}))
+    job_id = receipt["job_id"]
+    if not follow_log:
+        out.print(job_id)
+        return
+    console = err if output == STDOUT else out
+    if receipt.get("cached"):
+        console.print(
+            Text(f"the same crawl was asked for at {receipt.get('cached_at')}; --ignore-cache runs it again")
+        )
+    code = watch(api, job_id, console, level)
+    if output:
+        save_items(api, job_id, item_format, output)
+    raise typer.Exit(code)
+
+
+def watch(api: Api, job_id: str, console: Console, level: str | None = None) -> ExitCode:
+    """Show the job until its end, then how it ended. Ctrl-C stops the watching, not the job."""
+    console.print(Text.assemble("job ", (job_id, "bold")))
+    try:
+        end = LogView(console).show(follow(api, job_id, level=level))
+    except KeyboardInterrupt:
+        err.print(f"\nStopped watching; the crawl goes on. To watch: discoverybot logs -f {job_id}")
+        err.print(f"To cancel it: discoverybot cancel {job_id}")
+        return ExitCode.INTERRUPTED
+    end = end or api.get(f"/jobs/{job_id}/status")
+    console.print(summary(end))
+    return of_status(end["status"])
+
+
+def summary(status: dict[str, Any]) -> Text:
+    """`finished: 32 pages, 30 items, 1 error`, and the message if there is one."""
+    counts = ", ".join(
+        f"{status.get(field) or 0} {word}"
+        for field, word in (("completed_pages", "pages"), ("items_count", "items"), ("errors_count", "errors"))
+    )
+    text = Text.assemble(status_text(status["status"]), f": {counts}")
+    return text.append(f"\n{status['message']}") if status.get("message") else text
+
+
+def parse_params(api: Api, spider: str, pairs: list[str]) -> dict[str, Any]:
+    """`k=v` pairs, each value of the type that the spider's schema names; a spider without one takes text."""
+    found: dict[str, Any] = next((one for one in api.get("/spiders")["spiders"] if one["name"] == spider), {})
+    schema = found.get("params_schema")
+    params = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise ApiError(f"param: {pair!r} is not of the form name=value")
+        takes_text = schema is None or schema.get("properties", {}).get(name, {}).get("type") == "string"
+        params[name] = value if takes_text else _json_or_text(value)
+    return params
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def login_name() -> str:
+    """Of the person at the keyboard, in the letters that a user id may have."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        name = ""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:64] or "local"

@@ -1,0 +1,101 @@
+"""`discoverybot demo`: the whole platform, once through, on a site of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import typer
+from rich.table import Table
+
+from embedded.stack.scratch import UP_COMMAND, ScratchError, running, scratch_stack
+from gateway.cli.api import Api, ApiError
+from gateway.cli.console import out
+from gateway.cli.crawl import watch
+from gateway.cli.exit_code import ExitCode
+
+_SITE = (sys.executable, "-m", "crawler.demo_site", "--port", "0")
+_SERVER_ERROR = 500
+#: The site has broken pages in it: a crawl that says so did well.
+_GOOD = frozenset({ExitCode.OK, ExitCode.PARTIAL})
+
+
+class Finding(NamedTuple):
+    kind: str
+    page: str
+    detail: str
+
+
+def demo() -> None:
+    """Start a scratch platform, crawl a small bundled site with the log live, show what is wrong with the site."""
+    out.print("Starting a scratch platform: free ports, a temporary folder, nothing of it stays.", style="bold")
+    try:
+        with (
+            scratch_stack(UP_COMMAND, {"CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}) as stack,
+            running(_SITE, piped=True) as site,
+        ):
+            code, found = _crawl(Api(stack.gateway_url), _site_url(site))
+    except ScratchError as error:
+        raise ApiError(str(error), ExitCode.ERROR) from None
+    if code in _GOOD:
+        out.print(findings_table(found))
+        out.print("Now your own: `make up`, then `.venv/bin/discoverybot crawl https://…`", style="bold")
+    raise typer.Exit(ExitCode.OK if code in _GOOD else code)
+
+
+def _site_url(site: subprocess.Popen[str]) -> str:
+    """The first line that it prints ends with its URL."""
+    words = site.stdout.readline().split() if site.stdout else []
+    url = next((word for word in words if word.startswith("http://")), None)
+    if url is None:
+        raise ScratchError("the demo site did not start")
+    return url
+
+
+def _crawl(api: Api, url: str) -> tuple[ExitCode, list[Finding]]:
+    out.print(f"Crawling {url} with the spider `seo`.", style="bold")
+    receipt = api.submit({"user_id": "demo", "spider": "seo", "start_urls": [url], "max_retries": 0})
+    code = watch(api, receipt["job_id"], out)
+    with api.download(f"/jobs/{receipt['job_id']}/items", format="jsonl") as pieces:
+        items = [json.loads(line) for line in b"".join(pieces).splitlines()]
+    return code, list(findings(items))
+
+
+def findings(items: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What a site's owner would want to mend, out of the items of `seo`; the gravest first."""
+    links = [item for item in items if item.get("type") == "broken_link"]
+    pages = [item for item in items if item.get("type") == "page"]
+    for link in links:
+        if (link["status"] or 0) >= _SERVER_ERROR:
+            yield Finding("server error", link["page"], f"{link['url']} ({link['status']})")
+    for link in links:
+        if (link["status"] or 0) < _SERVER_ERROR:
+            yield Finding("broken link", link["page"], f"{link['url']} ({link['status'] or link['error']})")
+    for page in pages:
+        if not page["title"]:
+            yield Finding("no title", page["url"], "")
+        if not page["description"]:
+            yield Finding("no description", page["url"], "")
+        if page["redirects"]:
+            hops = [hop["url"] for hop in page["redirects"]]
+            yield Finding("redirect", page["url"], "from " + ", ".join(map(_path, hops)))
+
+
+def findings_table(found: list[Finding]) -> Table:
+    """Sorted as they come; pages by their path."""
+    table = Table(title=f"{len(found)} findings", title_justify="left", header_style="bold")
+    for name in ("Finding", "Page", "Detail"):
+        table.add_column(name, overflow="fold")
+    styles = {"server error": "bold red", "broken link": "red", "redirect": "dim"}
+    for kind, page, detail in found:
+        table.add_row(kind, _path(page), detail, style=styles.get(kind, "yellow"))
+    return table
+
+
+def _path(url: str) -> str:
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

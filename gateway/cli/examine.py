@@ -1,0 +1,184 @@
+"""The examinations of `doctor`: each looks at one thing and says what it found."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import redis
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from embedded.stack.ports import is_free
+from embedded.stack.state import StackState
+from embedded.stack.stores import StoreError, redacted, redis_binary
+from gateway.settings import Settings
+
+_PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo", "redis")
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_TIMEOUT = 5
+_LOW_DISK = 1 << 30
+_AT_LEAST = (3, 11)
+
+
+class Mark(Enum):
+    OK = auto()
+    INFO = auto()
+    BROKEN = auto()
+
+
+class Finding(NamedTuple):
+    mark: Mark
+    name: str
+    text: str
+    #: How to mend it.
+    remedy: str = ""
+
+
+class Patient(NamedTuple):
+    settings: Settings
+    home: Path
+    stack: StackState | None
+    gateway_url: str
+    #: Somebody said where the gateway is, so it ought to be there.
+    named: bool
+
+    @property
+    def supervised(self) -> bool:
+        """A stack of this data folder runs."""
+        return self.stack is not None and bool(self.stack.leftovers())
+
+
+def versions() -> Iterator[Finding]:
+    text = f"{platform.python_version()} ({sys.executable})"
+    if sys.version_info < _AT_LEAST:
+        yield Finding(Mark.BROKEN, "python", text, "3.11 or later is needed")
+    else:
+        yield Finding(Mark.OK, "python", text)
+    yield Finding(Mark.OK, "versions", ", ".join(f"{name} {version(name)}" for name in _PACKAGES))
+
+
+def disk(patient: Patient) -> Iterator[Finding]:
+    existing = next(path for path in (patient.home, *patient.home.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    text = f"{patient.home}: {free / (1 << 30):.1f} GiB free"
+    if not os.access(existing, os.W_OK):
+        yield Finding(
+            Mark.BROKEN, "data folder", f"{existing} is not writable", "choose another with DISCOVERYBOT_HOME"
+        )
+    elif free < _LOW_DISK:
+        yield Finding(Mark.BROKEN, "data folder", text, "make room, or choose another place with DISCOVERYBOT_HOME")
+    else:
+        yield Finding(Mark.OK, "data folder", text)
+
+
+def binaries(_: Patient) -> Iterator[Finding]:
+    try:
+        yield Finding(Mark.OK, "redis binary", redis_binary()[1])
+    except StoreError as error:
+        yield Finding(Mark.BROKEN, "redis binary", str(error), "set REDIS_URL, or install redis-server 7 or later")
+    mongod = shutil.which("mongod")
+    yield Finding(Mark.INFO, "mongod", mongod or "not installed: the embedded server stands in, for laptops only")
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    yield Finding(Mark.INFO, "chromium", browser or "not installed: only spiders that need a browser miss it")
+
+
+def stack(patient: Patient) -> Iterator[Finding]:
+    if not patient.supervised or patient.stack is None:
+        yield Finding(Mark.INFO, "stack", f"none runs with {patient.home}", "start it: discoverybot up")
+        yield from _ports(patient.settings)
+        return
+    for name, pid in patient.stack.pids.items():
+        alive = any(process.pid == pid for process in patient.stack.leftovers())
+        remedy = "its supervisor starts it again; the log of `discoverybot up` says why it ended"
+        yield Finding(Mark.OK, name, f"runs, pid {pid}") if alive else Finding(Mark.BROKEN, name, "is gone", remedy)
+
+
+def _ports(settings: Settings) -> Iterator[Finding]:
+    for port, wanted_by, setting in (
+        (settings.gateway_port, "gateway port", "GATEWAY_PORT"),
+        (settings.scrapyd_port, "scrapyd port", "SCRAPYD_PORT"),
+    ):
+        if is_free(port):
+            yield Finding(Mark.OK, wanted_by, f"{port} is free")
+        else:
+            yield Finding(
+                Mark.INFO, wanted_by, f"{port} is taken", f"`up` needs it: free it, or set {setting}={port + 1}"
+            )
+
+
+def gateway(patient: Patient) -> Iterator[Finding]:
+    try:
+        answer = httpx.get(f"{patient.gateway_url}/health", timeout=_TIMEOUT, trust_env=False)
+        checks = answer.json()["checks"]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+        expected = patient.named or patient.supervised
+        text = f"{patient.gateway_url} does not answer ({type(error).__name__})"
+        yield Finding(Mark.BROKEN if expected else Mark.INFO, "gateway", text, "start it: discoverybot up")
+        return
+    yield Finding(Mark.OK, "gateway", patient.gateway_url)
+    for name, check in checks.items():
+        mark = Mark.OK if check["status"] == "ok" else Mark.BROKEN
+        yield Finding(mark, f"  {name}", check["message"], check.get("todo") or "")
+
+
+def stores(patient: Patient) -> Iterator[Finding]:
+    known = patient.settings.model_fields_set
+    running = patient.stack if patient.supervised else None
+    if running or known & {"redis_url", "redis_host", "redis_port"}:
+        yield _redis(running.redis_url if running else patient.settings.redis_location)
+    if running or "mongo_uri" in known:
+        yield _mongo(running.mongo_uri if running else patient.settings.mongo_uri)
+
+
+def _redis(url: str) -> Finding:
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=_TIMEOUT, socket_timeout=_TIMEOUT) as client:
+            return Finding(
+                Mark.OK, "redis", f"{redacted(url)} answers, version {client.info('server')['redis_version']}"
+            )
+    except (redis.RedisError, OSError, ValueError) as error:
+        return Finding(Mark.BROKEN, "redis", f"{redacted(url)}: {error}", "start it, or correct REDIS_URL")
+
+
+def _mongo(uri: str) -> Finding:
+    try:
+        with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=_TIMEOUT * 1000) as client:
+            return Finding(Mark.OK, "mongo", f"{redacted(uri)} answers, version {client.server_info()['version']}")
+    except PyMongoError as error:
+        text = f"{redacted(uri)}: {str(error)[:200]}"
+        return Finding(Mark.BROKEN, "mongo", text, "start it, or correct MONGO_URI")
+
+
+def scrapyd(patient: Patient) -> Iterator[Finding]:
+    """Its console must answer, and only to those who know the password."""
+    if not patient.supervised or patient.stack is None:
+        return
+    state = patient.stack
+    address = f"{state.scrapyd_url}/daemonstatus.json"
+    try:
+        stranger = httpx.get(address, timeout=_TIMEOUT, trust_env=False)
+        key = (state.scrapyd_username, state.scrapyd_password)
+        known = httpx.get(address, auth=key, timeout=_TIMEOUT, trust_env=False)
+    except httpx.HTTPError as error:
+        remedy = "the log of `discoverybot up` says why"
+        yield Finding(Mark.BROKEN, "scrapyd", f"{state.scrapyd_url} does not answer ({type(error).__name__})", remedy)
+        return
+    if stranger.status_code != httpx.codes.UNAUTHORIZED:
+        yield Finding(Mark.BROKEN, "scrapyd", "opens to strangers", "set SCRAPYD_PASSWORD and start again")
+    elif known.is_success:
+        yield Finding(Mark.OK, "scrapyd", f"{state.scrapyd_url} answers, and asks for its password")
+    else:
+        remedy = "SCRAPYD_PASSWORD has changed since the start: start again"
+        yield Finding(Mark.BROKEN, "scrapyd", f"answers {known.status_code} to our password", remedy)
+
+
+CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (disk, binaries, stack, gateway, stores, scrapyd)

@@ -1,0 +1,78 @@
+"""`discoverybot items`: what a crawl found, to a file or to stdout."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from gateway.cli.api import Api, ApiError
+from gateway.cli.console import err
+from gateway.cli.gateway_address import gateway_url
+from gateway.cli.options import JobId, Url
+
+STDOUT = "-"
+FORMATS = ("jsonl", "json", "csv")
+
+
+Format = Annotated[
+    str | None,
+    typer.Option("--format", help="jsonl, json or csv. Default: by the file's name.", show_default=False),
+]
+Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to; `-` is stdout.")]
+
+
+def items(job_id: JobId, *, item_format: Format = None, output: Output = STDOUT, url: Url = None) -> None:
+    """The items of a crawl, also while it runs."""
+    chosen = item_format or format_of(output)
+    if chosen not in FORMATS:
+        raise typer.BadParameter(f"{chosen!r} is none of {', '.join(FORMATS)}", param_hint="--format")
+    save_items(Api(gateway_url(url)), job_id, chosen, output)
+
+
+def format_of(output: str) -> str:
+    """By the file's name. Raises `BadParameter` for a name that says nothing."""
+    suffix = Path(output).suffix.lstrip(".").lower()
+    if output == STDOUT:
+        return "jsonl"
+    if suffix not in FORMATS:
+        raise typer.BadParameter(f"{output!r} must end in .jsonl, .json or .csv", param_hint="--output")
+    return suffix
+
+
+def save_items(api: Api, job_id: str, item_format: str, output: str) -> None:
+    """All of them; a file is there whole or not at all."""
+    with api.download(f"/jobs/{job_id}/items", format=item_format) as pieces, _writing(output) as file:
+        for piece in pieces:
+            file.write(piece)
+    if output != STDOUT:
+        err.print(f"items: {output}")
+
+
+@contextmanager
+def _writing(output: str) -> Iterator[BinaryIO]:
+    if output == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = Path(output)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).replace(target)
+    except OSError as error:
+        raise ApiError(f"output: {output}: {error.strerror}") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,65 @@
+"""`discoverybot jobs` and `discoverybot cancel`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from gateway.cli.api import Api
+from gateway.cli.console import out
+from gateway.cli.gateway_address import gateway_url
+from gateway.cli.log_view import status_text
+from gateway.cli.options import JobId, Url
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def jobs(
+    *,
+    status: Annotated[str | None, typer.Option(help="Only those in this status.", show_default=False)] = None,
+    spider: Annotated[str | None, typer.Option(help="Only those of this spider.", show_default=False)] = None,
+    user: Annotated[str | None, typer.Option(help="Only those of this user.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
+    url: Url = None,
+) -> None:
+    """The latest crawls, newest first."""
+    page = Api(gateway_url(url)).get("/jobs", status=status, spider=spider, user_id=user, limit=limit)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("JOB", "STATUS", "SPIDER", "START", "PAGES", "ITEMS", "ERRORS", "AGE"):
+        table.add_column(
+            name,
+            justify="right" if name in {"PAGES", "ITEMS", "ERRORS", "AGE"} else "left",
+            no_wrap=True,
+            min_width=32 if name == "JOB" else None,
+        )
+    for job in page["jobs"]:
+        table.add_row(*_cells(job))
+    out.print(table)
+    if page.get("next"):
+        out.print("more: --limit", style="dim")
+
+
+def cancel(job_id: JobId, *, url: Url = None) -> None:
+    """Stop a crawl: politely, then by force."""
+    answer = Api(gateway_url(url)).post(f"/jobs/{job_id}/cancel")
+    asked = "cancellation asked for; it is " if answer.get("status") != "cancelled" else ""
+    out.print(f"{job_id}: {asked}{answer.get('status', '')}")
+
+
+def _cells(job: dict[str, Any]) -> list[Any]:
+    more = job["start_urls_count"] - 1
+    start = job["start_urls"][0] + (f" +{more}" if more else "")
+    counts = (str(job[name]) for name in ("completed_pages", "items_count", "errors_count"))
+    return [job["job_id"], status_text(job["status"]), job["spider"], start, *counts, age(job["created_at"])]
+
+
+def age(moment: str, now: datetime | None = None) -> str:
+    """`42s`, `5m`, `3h`, `2d` since an ISO time."""
+    seconds = int(((now or datetime.now(UTC)) - datetime.fromisoformat(moment)).total_seconds())
+    for unit, letter in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
+        if seconds >= unit:
+            return f"{seconds // unit}{letter}"
+    return f"{max(seconds, 0)}s"

@@ -1,0 +1,111 @@
+"""A crawl as it is watched: coloured log lines, and under them one line that says how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from gateway.cli.following import Event
+
+LEVEL_STYLES = {
+    "DEBUG": "dim",
+    "INFO": "",
+    "WARNING": "yellow",
+    "ERROR": "red",
+    "CRITICAL": "bold white on red",
+}
+STATUS_STYLES = {
+    "scheduled": "blue",
+    "pending": "blue",
+    "running": "cyan",
+    "finished": "green",
+    "partial": "yellow",
+    "error": "red",
+    "cancelled": "magenta",
+}
+
+
+def log_line(entry: dict[str, Any]) -> Text:
+    """One `log` event as a line; a continuation is indented under its head."""
+    style = LEVEL_STYLES.get(str(entry.get("level")), "")
+    if entry.get("cont"):
+        return Text(f"  {entry['msg']}", style=style)
+    time = str(entry.get("ts") or "")[11:23]
+    return Text.assemble(
+        (f"{time} ", "dim"),
+        (f"{entry.get('level'):<8} ", style or "green"),
+        (f"{entry.get('logger')} ", "cyan dim"),
+        (str(entry.get("msg")), style),
+    )
+
+
+def status_text(status: str) -> Text:
+    return Text(status, style=STATUS_STYLES.get(status, ""))
+
+
+def progress_line(status: str, progress: dict[str, Any]) -> Text:
+    """`running  120 pages  118 items  0 errors  57.1 pages/s`."""
+    errors = int(progress.get("errors_count", 0))
+    return Text.assemble(
+        (f" {status} ", f"bold {STATUS_STYLES.get(status, '')} reverse"),
+        f"  {progress.get('completed_pages', 0)} pages  {progress.get('items_count', 0)} items  ",
+        (f"{errors} errors", "red" if errors else ""),
+        f"  {progress.get('pages_per_s', 0):.1f} pages/s",
+    )
+
+
+class LogView:
+    """Shows events on `console`; the progress line only where it is a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = "pending"
+        self._progress: dict[str, Any] = {}
+        self._dropped = False
+
+    def show(self, events: Iterable[Event]) -> dict[str, Any] | None:
+        """Until the end of `events`. Answers the data of the `end` event."""
+        if not self._console.is_terminal:
+            return self._show(events, None)
+        with Live(self._line(), console=self._console, transient=True, refresh_per_second=8) as live:
+            return self._show(events, live)
+
+    def _show(self, events: Iterable[Event], live: Live | None) -> dict[str, Any] | None:
+        for event in events:
+            if event.name == "end":
+                return event.data
+            self._take(event)
+            if live is not None and event.name != "log":
+                live.update(self._line())
+        return None
+
+    def _line(self) -> Text:
+        return progress_line(self._status, self._progress)
+
+    def _take(self, event: Event) -> None:
+        if event.name == "log":
+            self._console.print(log_line(event.data), soft_wrap=True)
+        elif event.name == "progress":
+            self._progress = event.data
+        elif event.name == "status":
+            self._tell_status(event.data)
+        elif event.name == "gap":
+            self._note(f"lines from {event.data.get('from')} to {event.data.get('to')} are no longer kept")
+        elif event.name == "dropped" and not self._dropped:
+            self._note("connection lost, coming back")
+        self._dropped = event.name == "dropped"
+
+    def _tell_status(self, data: dict[str, Any]) -> None:
+        changed, self._status = data.get("status") != self._status, str(data.get("status"))
+        reason = data.get("waiting_reason")
+        if changed or reason:
+            attempt = f", attempt {data['attempt']}" if data.get("attempt", 0) > 1 else ""
+            why = "".join(f": {text}" for text in (reason, data.get("message")) if text)
+            self._note(f"{self._status}{attempt}{why}")
+
+    def _note(self, text: str) -> None:
+        self._console.print(Text(f"── {text}", style="blue"), soft_wrap=True)

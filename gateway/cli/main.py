@@ -1,0 +1,49 @@
+"""The `discoverybot` command."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import typer
+from rich.text import Text
+
+from gateway.cli.api import ApiError
+from gateway.cli.console import err
+from gateway.cli.crawl import crawl
+from gateway.cli.demo import demo
+from gateway.cli.doctor import doctor
+from gateway.cli.exit_code import ExitCode
+from gateway.cli.items import items
+from gateway.cli.jobs import cancel, jobs
+from gateway.cli.logs import logs
+from gateway.cli.up import up
+from gateway.settings import SettingsError
+
+app = typer.Typer(
+    help="A self-hosted crawl platform: POST a crawl, watch it live, collect the results.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (up, crawl, jobs, logs, items, cancel, doctor, demo):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; every foreseeable failure is one line, never a traceback."""
+    try:
+        app(prog_name="discoverybot")
+    except ApiError as error:
+        _fail(str(error), error.exit_code)
+    except SettingsError as error:
+        _fail(str(error), ExitCode.REFUSED)
+
+
+def _fail(message: str, code: ExitCode) -> NoReturn:
+    err.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
