@@ -1,0 +1,50 @@
+"""The two ends of an attempt, told to the job: that it was started, and how it ended."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Protocol
+
+import structlog
+
+from gateway.domain.clock import truncate
+from gateway.domain.node_files import EXIT, AttemptId, ExitReport, read_record
+from gateway.tailer.attempt import Attempt
+from gateway.tailer.outbox import started_at
+
+log = structlog.get_logger()
+
+
+class Completion(Protocol):
+    """What the tailer needs of it. Both may be repeated; both return once MongoDB has the facts."""
+
+    def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None: ...
+
+    def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> None: ...
+
+
+class ExitShipper:
+    def __init__(self, completion: Completion) -> None:
+        self._completion = completion
+
+    def ship_start(self, attempt: Attempt) -> None:
+        if attempt.start_reported:
+            return
+        moment = started_at(attempt.folder)
+        if moment is not None:
+            self._completion.attempt_started(attempt.id, moment)
+            attempt.start_reported = True
+
+    def ship_exit(self, attempt: Attempt, log_end: int) -> None:
+        """To be called once MongoDB has all of the log and the items."""
+        self._completion.record_exit(attempt.id, _read_facts(attempt), log_end)
+        attempt.checkpoint.acknowledged = True
+
+
+def _read_facts(attempt: Attempt) -> ExitReport:
+    facts = read_record(attempt.folder / EXIT, ExitReport)
+    if facts is not None:
+        return facts
+    log.warning("exit_report_unreadable", attempt=str(attempt.id))
+    written = datetime.fromtimestamp((attempt.folder / EXIT).stat().st_mtime, UTC)
+    return ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), lost=True)

@@ -1,0 +1,150 @@
+"""The loop: knows every attempt on the node, tells the sinks where to look, and clears up behind them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import structlog
+
+from gateway.domain.clock import Clock
+from gateway.domain.node_files import EXIT, LOG, SPEC, STARTED, AttemptId, NodeSpec, read_record
+from gateway.tailer.attempt import Attempt
+from gateway.tailer.endings import Endings
+from gateway.tailer.outbox import Outbox
+from gateway.tailer.sink_thread import SinkThread
+from gateway.tailer.watch import watch
+
+log = structlog.get_logger()
+
+#: Seconds between two sweeps; MongoDB gets what is new at each.
+SWEEP_EVERY = 0.5
+#: Seconds from hearing of a change to looking: enough for a file to get its proper name.
+SETTLE = 0.02
+#: Files whose writing is told at once, by the names under which they are written; the log is, too.
+_PROMPT = (STARTED, f".{STARTED}", f".{EXIT}")
+#: How long a launch may still be asked for after an attempt's `not_after`: clocks differ.
+REPOST_MARGIN = timedelta(seconds=60)
+
+
+class Follower:
+    """Finished attempts cost nothing but their names in memory until the day of their removal."""
+
+    def __init__(self, outbox: Outbox, live: SinkThread, truth: SinkThread, *, keep: timedelta, clock: Clock) -> None:
+        self._outbox = outbox
+        self._live = live
+        self._truth = truth
+        self._keep = keep
+        self._clock = clock
+        self._endings = Endings(clock)
+        self._open: dict[AttemptId, Attempt] = {}
+        #: Acknowledged ones, by when they may go (seconds since the epoch).
+        self._kept: dict[AttemptId, float] = {}
+        #: Attempts that something has happened to which cannot wait for the sweep.
+        self._hints: set[AttemptId] = set()
+        self._stopping = False
+        self._wake = threading.Event()
+
+    @property
+    def present(self) -> list[AttemptId]:
+        """Attempts whose end MongoDB has not acknowledged."""
+        return [attempt.id for attempt in list(self._open.values()) if not attempt.checkpoint.acknowledged]
+
+    def run(self) -> None:
+        """Until `stop`."""
+        observer = watch(self._outbox.path, self.changed)
+        next_sweep = 0.0
+        try:
+            while not self._stopping:
+                if time.monotonic() >= next_sweep:
+                    next_sweep = time.monotonic() + SWEEP_EVERY
+                    self.sweep()
+                elif self._wake.wait(max(0.0, next_sweep - time.monotonic())):
+                    time.sleep(SETTLE)
+                    self._wake.clear()
+                    self._follow_hints()
+        finally:
+            observer.stop()
+            for attempt in self._open.values():
+                attempt.save(now=True)
+
+    def stop(self) -> None:
+        """End `run` soon. Takes no lock, so that a signal handler may call it."""
+        self._stopping = True
+
+    def changed(self, attempt_id: AttemptId, name: str) -> None:
+        """A file of the attempt was written. Called by the watching thread."""
+        attempt = self._open.get(attempt_id)
+        if attempt is not None and name == LOG:
+            self._live.look_at(attempt)
+        elif attempt_id not in self._kept and (attempt is None or name.startswith(_PROMPT)):
+            self._hints.add(attempt_id)
+            self._wake.set()
+
+    def sweep(self) -> None:
+        """Look at everything once."""
+        found = self._outbox.scan()
+        for attempt_id in (*self._open.keys() - set(found), *self._kept.keys() - set(found)):
+            self._forget(attempt_id)
+        for attempt_id in found:
+            self._visit(attempt_id)
+
+    def _follow_hints(self) -> None:
+        hints, self._hints = self._hints, set()
+        for attempt_id in hints:
+            self._visit(attempt_id)
+
+    def _visit(self, attempt_id: AttemptId) -> None:
+        """A broken folder is in nobody's way."""
+        try:
+            if attempt_id not in self._kept:
+                self._look_at(self._open.get(attempt_id) or self._admit(attempt_id))
+            elif self._kept[attempt_id] < self._clock().timestamp():
+                self._remove(attempt_id)
+        except OSError as error:
+            log.warning("attempt_troubled", attempt=str(attempt_id), error=str(error))
+
+    def _admit(self, attempt_id: AttemptId) -> Attempt:
+        attempt = self._open[attempt_id] = Attempt(self._outbox.path, attempt_id)
+        if attempt.checkpoint.acknowledged and attempt.log_end is not None:
+            # whoever still wants the rest of a log that is acknowledged reads MongoDB
+            self._set_aside(attempt)
+        return attempt
+
+    def _look_at(self, attempt: Attempt) -> None:
+        if attempt.id in self._kept:
+            return
+        self._endings.look(attempt)
+        attempt.save(now=attempt.checkpoint.acknowledged)
+        if not attempt.checkpoint.acknowledged:
+            self._truth.look_at(attempt)
+        elif attempt.is_live_shipped:
+            self._set_aside(attempt)
+            return
+        self._live.look_at(attempt)
+
+    def _set_aside(self, attempt: Attempt) -> None:
+        self._kept[attempt.id] = self._removal_time(attempt)
+        self._open.pop(attempt.id, None)
+        self._forget_sinks(attempt.id)
+
+    def _removal_time(self, attempt: Attempt) -> float:
+        """After the keeping time, and not while the same attempt might be launched again for want of its mark."""
+        ended = (attempt.folder / EXIT).stat().st_mtime
+        spec = read_record(attempt.folder / SPEC, NodeSpec)
+        launchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
+        return max(ended + self._keep.total_seconds(), launchable)
+
+    def _remove(self, attempt_id: AttemptId) -> None:
+        self._outbox.remove(attempt_id)
+        self._forget(attempt_id)
+
+    def _forget(self, attempt_id: AttemptId) -> None:
+        self._open.pop(attempt_id, None)
+        self._kept.pop(attempt_id, None)
+        self._forget_sinks(attempt_id)
+
+    def _forget_sinks(self, attempt_id: AttemptId) -> None:
+        self._live.forget(attempt_id)
+        self._truth.forget(attempt_id)

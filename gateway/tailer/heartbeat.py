@@ -1,0 +1,84 @@
+"""Tells MongoDB every two seconds that this node lives and what is on it; what it does not tell is judged lost."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from gateway.domain.node_files import AttemptId, attempt_dir
+from gateway.storage.nodes import NodeStore
+from gateway.tailer.catalog import CatalogPublisher
+from gateway.tailer.outbox import is_locked
+
+log = structlog.get_logger()
+
+#: Seconds between two beats.
+EVERY = 2.0
+
+
+class NodeFacts(NamedTuple):
+    """What stays the same from beat to beat."""
+
+    name: str
+    url: str
+    slots: int
+    version: str
+    outbox: Path
+    beating_since: datetime
+
+
+class Heartbeat(threading.Thread):
+    """`present` names the attempts on this node whose end MongoDB has not yet acknowledged."""
+
+    def __init__(
+        self,
+        nodes: NodeStore,
+        catalog: CatalogPublisher,
+        facts: NodeFacts,
+        present: Callable[[], Sequence[AttemptId]],
+    ) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self._nodes = nodes
+        self._catalog = catalog
+        self._facts = facts
+        self._present = present
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        is_well = True
+        while True:
+            try:
+                self.beat()
+                self._catalog.publish()
+                is_well = True
+            except Exception as error:  # noqa: BLE001 - a node whose heart stops for good is taken for dead
+                if is_well:
+                    log.warning("no_heartbeat", error=str(error))
+                is_well = False
+            if self._stopping.wait(EVERY):
+                return
+
+    def beat(self) -> None:
+        """Raises PyMongo's errors and `OSError`."""
+        facts = self._facts
+        present = self._present()
+        alive = [attempt_id for attempt_id in present if is_locked(attempt_dir(facts.outbox, attempt_id))]
+        self._nodes.heartbeat(
+            facts.name,
+            url=facts.url,
+            max_slots=facts.slots,
+            alive=[str(attempt_id) for attempt_id in alive],
+            present=[str(attempt_id) for attempt_id in present],
+            beating_since=facts.beating_since,
+            version=facts.version,
+            free_bytes=shutil.disk_usage(facts.outbox).free,
+        )
+
+    def stop(self) -> None:
+        self._stopping.set()

