@@ -22,7 +22,7 @@ def connect(url: str, *, timeout: float = _TIMEOUT) -> redis.Redis:
         health_check_interval=30,
         retry=Retry(NoBackoff(), 1),
     )
-    return redis.Redis(connection_pool=pool)
+    return redis.Redis.from_pool(pool)
 
 
 def connect_async(url: str, *, timeout: float = _TIMEOUT) -> redis.asyncio.Redis:
@@ -34,4 +34,4 @@ def connect_async(url: str, *, timeout: float = _TIMEOUT) -> redis.asyncio.Redis
         socket_timeout=timeout,
         socket_connect_timeout=timeout,
     )
-    return redis.asyncio.Redis(connection_pool=pool)
+    return redis.asyncio.Redis.from_pool(pool)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import mongomock
+import pytest
+import redis
+from stores import valkey_server
+
+from gateway.domain.clock import utc_now
+from gateway.redis.client import connect
+from gateway.redis.dedupe import DedupeRelease
+from gateway.services.announcer import Announcer
+from gateway.services.completion import Completion
+from gateway.services.dispatch import Dispatch
+from gateway.services.reconciliation import Reconciliation
+from gateway.services.scrapyd import ScrapydClient
+from gateway.services.sweeping import Sweeper
+from gateway.storage.indexes import ensure_indexes
+from gateway.storage.job_sweeps import JobSweeps
+from gateway.storage.jobs import JobStore
+from gateway.storage.logs import LogStore
+from gateway.storage.nodes import NodeStore
+
+sys.path.insert(0, str(Path(__file__).parent))
+from node_double import NodeDouble, node_double
+
+DEAD_AFTER = timedelta(seconds=30)
+
+
+class Platform:
+    """Services on real stores, with a clock that a test can turn and a waker that remembers."""
+
+    def __init__(self, redis_url: str, double: NodeDouble) -> None:
+        self.database: Any = mongomock.MongoClient(tz_aware=True)["services"]
+        ensure_indexes(self.database)
+        self.double = double
+        self.ahead = timedelta()
+        self.woken: list[tuple[Any, ...]] = []
+        self.redis: redis.Redis = connect(redis_url)
+        self.jobs = JobStore(self.database, self.clock)
+        self.nodes = NodeStore(self.database, self.clock)
+        self.sweeps = JobSweeps(self.database)
+        self.scrapyd = ScrapydClient("discoverybot", "secret")
+        announcer = Announcer(self.redis)
+        self.completion = Completion(
+            jobs=self.jobs, nodes=self.nodes, dedupe=DedupeRelease(self.redis), announcer=announcer, waker=self,
+            clock=self.clock,
+        )  # fmt: skip
+        self.dispatch = Dispatch(
+            jobs=self.jobs, nodes=self.nodes, scrapyd=self.scrapyd, completion=self.completion, announcer=announcer,
+            dead_after=DEAD_AFTER, clock=self.clock,
+        )  # fmt: skip
+        self.reconciliation = self.reconciler()
+        self.sweeper = Sweeper(
+            jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion, waker=self,
+            clock=self.clock, monotonic=self.monotonic,
+        )  # fmt: skip
+
+    def reconciler(self) -> Reconciliation:
+        return Reconciliation(
+            jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, logs=LogStore(self.database),
+            dispatch=self.dispatch, completion=self.completion, dead_after=DEAD_AFTER, clock=self.clock,
+            monotonic=self.monotonic,
+        )  # fmt: skip
+
+    def clock(self) -> datetime:
+        return utc_now() + self.ahead
+
+    def monotonic(self) -> float:
+        return self.clock().timestamp()
+
+    def wake(self, task: str, *args: Any) -> None:
+        self.woken.append((task, *args))
+
+    def heartbeat(self, name: str = "n1", *, slots: int = 2, present: tuple[str, ...] = ()) -> None:
+        self.nodes.heartbeat(
+            name, url=self.double.url, max_slots=slots, alive=present, present=present, beating_since=self.clock()
+        )
+
+    def slots(self, name: str = "n1") -> list[str]:
+        node = self.nodes.get(name)
+        assert node is not None
+        return node.slots
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with valkey_server(tmp_path_factory.mktemp("valkey")) as url:
+        yield url
+
+
+@pytest.fixture
+def double() -> Iterator[NodeDouble]:
+    with node_double() as double:
+        yield double
+
+
+@pytest.fixture
+def platform(redis_url: str, double: NodeDouble) -> Iterator[Platform]:
+    platform = Platform(redis_url, double)
+    platform.redis.flushall()
+    yield platform
+    platform.scrapyd.close()
+    platform.redis.close()

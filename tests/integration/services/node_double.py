@@ -1,0 +1,60 @@
+"""A crawl node's HTTP door that answers as a test says: takes jobs, refuses them, or loses its answer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
+
+
+class NodeDouble:
+    def __init__(self) -> None:
+        #: `(path, form)` of every request.
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        #: `ok`, `refuse`, `vanish` (closes without an answer) or `broken` (500, no JSON).
+        self.mode = "ok"
+        self.url = ""
+
+    @property
+    def posted(self) -> list[str]:
+        return [form["jobid"] for path, form in self.requests if path == "/schedule.json"]
+
+    @property
+    def cancelled(self) -> list[str]:
+        return [form["job"] for path, form in self.requests if path == "/cancel.json"]
+
+
+@contextmanager
+def node_double() -> Iterator[NodeDouble]:
+    double = NodeDouble()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            double.requests.append((self.path, {name: values[0] for name, values in parse_qs(body).items()}))
+            if double.mode == "vanish":
+                self.close_connection = True
+                return
+            answer = {"status": "ok"} if double.mode == "ok" else {"status": "error", "message": "no such spider"}
+            content = b"oops" if double.mode == "broken" else json.dumps(answer).encode()
+            self.send_response(500 if double.mode == "broken" else 200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """The requests are kept, not printed."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    double.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield double
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

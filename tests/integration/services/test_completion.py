@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from conftest import Platform
+from jobs import make_job
+
+from gateway.domain import redis_keys
+from gateway.domain.job import Job, JobStatus
+from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.services.cancellation import Cancellation
+from gateway.services.waker import ENQUEUE_CRAWL, FINISH_CRAWL
+
+
+def running(platform: Platform, **fields: Any) -> Job:
+    job = make_job(**fields)
+    platform.jobs.insert(job)
+    platform.heartbeat()
+    assert platform.dispatch.fill() == 1
+    return platform.jobs.get(job.id)
+
+
+def exit_of(platform: Platform, job: Job, *, pages: int = 3, **facts: Any) -> None:
+    report = SpiderReport(
+        finish_reason="finished", progress=Progress(completed_pages=pages), ended_at=platform.clock()
+    )
+    described = {"attempt": job.attempt, "ended_at": platform.clock(), "exit_code": 0, "report": report, **facts}
+    platform.completion.record_exit(AttemptId(job.id, job.attempt), ExitReport.model_validate(described), 77)
+
+
+def test_facts_come_first_then_a_wake_then_the_end_and_its_consequences(platform: Platform) -> None:
+    job = running(platform)
+    exit_of(platform, job)
+    assert (FINISH_CRAWL, job.id) in platform.woken
+    assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+    platform.completion.conclude(job.id)
+    ended = platform.jobs.get(job.id)
+    assert (ended.status, ended.settled, platform.slots()) == (JobStatus.FINISHED, True, [])
+    assert (ENQUEUE_CRAWL,) in platform.woken
+
+
+def test_the_sweeper_alone_brings_a_job_to_its_end(platform: Platform) -> None:
+    job = running(platform)
+    exit_of(platform, job)
+    platform.sweeper.sweep()
+    assert platform.jobs.get(job.id).settled
+
+
+def test_a_crashed_attempt_is_tried_again_until_the_job_is_dead(platform: Platform) -> None:
+    job = running(platform, max_retries=2)
+    for attempt in (1, 2, 3):
+        assert platform.jobs.get(job.id).attempt == attempt
+        exit_of(platform, platform.jobs.get(job.id), report=None, exit_code=1, log_tail="ImportError: x")
+        platform.completion.conclude(job.id)
+        platform.ahead += timedelta(minutes=10)
+        platform.heartbeat()
+        platform.dispatch.fill()
+    ended = platform.jobs.get(job.id)
+    assert (ended.status, ended.dead, ended.attempt, ended.failures) == (JobStatus.ERROR, True, 3, 2)
+    assert [ended.attempts[str(n)].status for n in (1, 2, 3)] == [JobStatus.ERROR] * 3
+
+
+@pytest.mark.parametrize(("pages", "kept"), [(3, True), (0, False)])
+def test_only_a_good_result_keeps_answering_repeated_requests(platform: Platform, *, pages: int, kept: bool) -> None:
+    job = running(platform, max_retries=0)
+    key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+    platform.redis.set(key, f"C|{job.id}|1")
+    exit_of(platform, job, pages=pages)
+    platform.completion.conclude(job.id)
+    assert bool(platform.redis.exists(key)) is kept
+
+
+def test_a_key_that_names_another_job_by_now_is_left_alone(platform: Platform) -> None:
+    job = running(platform, max_retries=0)
+    key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+    platform.redis.set(key, "C|ffffffffffffffffffffffffffffffff|1")
+    exit_of(platform, job, pages=0)
+    platform.completion.conclude(job.id)
+    assert platform.redis.exists(key)
+
+
+def test_an_exit_that_overtook_its_dispatch_is_recorded_all_the_same(platform: Platform) -> None:
+    job = make_job()
+    platform.jobs.insert(job)
+    platform.heartbeat()
+    platform.double.mode = "vanish"
+    platform.dispatch.fill()
+    exit_of(platform, platform.jobs.get(job.id))
+    platform.completion.conclude(job.id)
+    assert platform.jobs.get(job.id).status is JobStatus.FINISHED
+
+
+def test_an_attempt_that_nobody_waits_for_is_let_go(platform: Platform) -> None:
+    job = running(platform)
+    stray = job.model_copy(update={"attempt": 7})
+    exit_of(platform, stray)
+    assert platform.jobs.get(job.id).undecided is None
+    exit_of(platform, make_job(attempt=1))
+
+
+def test_concluding_twice_changes_nothing(platform: Platform) -> None:
+    job = running(platform)
+    exit_of(platform, job)
+    platform.completion.conclude(job.id)
+    once = platform.jobs.get(job.id)
+    platform.completion.conclude(job.id)
+    assert platform.jobs.get(job.id) == once
+
+
+def test_a_waiting_job_is_cancelled_at_once_and_a_running_one_is_asked(platform: Platform) -> None:
+    cancellation = Cancellation(jobs=platform.jobs, completion=platform.completion, waker=platform)
+    job = running(platform)
+    asked = cancellation.cancel(job.id)
+    assert asked.status is JobStatus.RUNNING
+    assert ("cancel_crawl", job.id) in platform.woken
+    waiting = make_job()
+    platform.jobs.insert(waiting)
+    assert cancellation.cancel(waiting.id).status is JobStatus.CANCELLED
+    exit_of(platform, job, report=None, exit_code=None, signal=9)
+    platform.completion.conclude(job.id)
+    assert platform.jobs.get(job.id).status is JobStatus.CANCELLED

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from conftest import Platform
+from jobs import make_job
+
+from gateway.domain.job import Job, JobStatus, WaitingReason
+from gateway.services.dispatch import MAX_DISPATCH_FAILURES
+
+
+def submitted(platform: Platform, count: int = 1, **fields: object) -> list[Job]:
+    jobs = [make_job(**fields) for _ in range(count)]
+    for job in jobs:
+        platform.jobs.insert(job)
+    return jobs
+
+
+def test_free_slots_are_filled_with_the_best_jobs_whoever_was_named(platform: Platform) -> None:
+    platform.heartbeat(slots=2)
+    (plain,) = submitted(platform)
+    best = submitted(platform, 2, priority=5)
+    assert platform.dispatch.fill(plain.id) == 2
+    assert set(platform.double.posted) == {f"{job.id}-1" for job in best}
+    waiting = platform.jobs.get(plain.id)
+    assert (waiting.status, waiting.waiting_reason) == (JobStatus.PENDING, WaitingReason.CAPACITY)
+
+
+def test_without_a_living_node_a_job_says_so_and_waits(platform: Platform) -> None:
+    (job,) = submitted(platform)
+    assert platform.dispatch.fill(job.id) == 0
+    assert platform.jobs.get(job.id).waiting_reason is WaitingReason.NO_NODE
+    platform.heartbeat()
+    assert platform.dispatch.fill(job.id) == 1
+    assert platform.jobs.get(job.id).waiting_reason is None
+
+
+def test_a_refusal_frees_the_slot_and_in_the_end_gives_the_job_up(platform: Platform) -> None:
+    platform.heartbeat()
+    platform.double.mode = "refuse"
+    (job,) = submitted(platform)
+    for _ in range(MAX_DISPATCH_FAILURES):
+        platform.dispatch.fill()
+        assert platform.slots() == []
+        platform.ahead += timedelta(minutes=10)
+        platform.heartbeat()
+    ended = platform.jobs.get(job.id)
+    assert (ended.status, ended.dead) == (JobStatus.ERROR, True)
+    assert "no such spider" in (ended.message or "")
+    assert len(platform.double.posted) == MAX_DISPATCH_FAILURES
+
+
+def test_a_lost_answer_is_followed_by_the_same_attempt_at_the_same_node(platform: Platform) -> None:
+    platform.heartbeat("n1")
+    platform.double.mode = "vanish"
+    (job,) = submitted(platform)
+    assert platform.dispatch.fill() == 0
+    unsure = platform.jobs.get(job.id)
+    assert unsure.placement is not None
+    assert platform.slots() == [job.id]
+    platform.double.mode = "ok"
+    platform.ahead += timedelta(seconds=10)
+    platform.heartbeat("n0", slots=50)
+    platform.heartbeat("n1")
+    assert platform.dispatch.fill() == 1
+    assert set(platform.double.posted) == {f"{job.id}-1"}
+    assert platform.jobs.get(job.id).attempts["1"].node == "n1"
+
+
+def test_an_attempt_whose_node_died_before_answering_goes_elsewhere_only_when_it_can_no_longer_start(
+    platform: Platform,
+) -> None:
+    platform.heartbeat("n1")
+    platform.double.mode = "vanish"
+    (job,) = submitted(platform)
+    platform.dispatch.fill()
+    platform.double.mode = "ok"
+    platform.ahead += timedelta(seconds=60)
+    platform.heartbeat("n2")
+    assert platform.dispatch.fill() == 0
+    platform.ahead += timedelta(seconds=120)
+    platform.heartbeat("n2")
+    assert platform.dispatch.fill() == 1
+    assert platform.jobs.get(job.id).attempts["2"].node == "n2"
+    assert platform.slots("n1") == []
+
+
+def test_a_worker_that_died_after_the_node_accepted_is_made_up_for_by_the_next(platform: Platform) -> None:
+    platform.heartbeat()
+    (job,) = submitted(platform)
+    platform.dispatch.fill()
+    # as the dead worker left it: placed and posted, not recorded
+    platform.database["jobs"].update_one(
+        {"_id": job.id}, {"$set": {"status": "pending"}, "$unset": {"attempts": "", "claim": ""}}
+    )
+    platform.database["jobs"].update_one(
+        {"_id": job.id}, {"$set": {"placement": {"attempt": 1, "node": "n1", "not_after": platform.clock()}}}
+    )
+    assert platform.dispatch.fill() == 1
+    assert platform.double.posted == [f"{job.id}-1"] * 2
+    assert platform.jobs.get(job.id).attempt == 1
+
+
+def test_a_job_cancelled_while_it_was_handed_over_is_cancelled_at_the_node(platform: Platform) -> None:
+    platform.heartbeat()
+    (job,) = submitted(platform)
+    platform.double.mode = "vanish"
+    platform.dispatch.fill()
+    platform.jobs.request_cancel(job.id)
+    platform.double.mode = "ok"
+    platform.ahead += timedelta(seconds=10)
+    platform.heartbeat()
+    platform.dispatch.fill()
+    assert platform.double.cancelled == [f"{job.id}-1"]
+
+
+def test_a_node_that_failed_rests_before_it_is_offered_more(platform: Platform) -> None:
+    platform.heartbeat()
+    platform.double.mode = "broken"
+    submitted(platform, 2)
+    assert platform.dispatch.fill() == 0
+    assert len(platform.double.posted) == 1

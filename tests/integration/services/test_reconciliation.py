@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from conftest import DEAD_AFTER, Platform
+from jobs import make_job
+
+from gateway.domain.job import Job, JobStatus
+from gateway.domain.node_files import AttemptId
+
+
+def running(platform: Platform) -> Job:
+    job = make_job()
+    platform.jobs.insert(job)
+    platform.heartbeat()
+    assert platform.dispatch.fill() == 1
+    return platform.jobs.get(job.id)
+
+
+def watch(platform: Platform, seconds: float, *, step: float = 5) -> None:
+    """Reconcile every `step` seconds for `seconds`, without a heartbeat."""
+    for _ in range(int(seconds // step) + 1):
+        platform.reconciliation.node("n1")
+        platform.ahead += timedelta(seconds=step)
+
+
+def test_an_attempt_that_shows_no_sign_of_life_is_handed_over_again(platform: Platform) -> None:
+    job = running(platform)
+    platform.reconciliation.node("n1")
+    assert platform.double.posted == [f"{job.id}-1"]
+    platform.ahead += timedelta(seconds=6)
+    platform.heartbeat()
+    platform.reconciliation.node("n1")
+    assert platform.double.posted == [f"{job.id}-1"] * 2
+    platform.completion.attempt_started(AttemptId(job.id, 1), platform.clock())
+    platform.reconciliation.node("n1")
+    assert len(platform.double.posted) == 2
+
+
+def test_a_node_that_was_watched_dying_loses_its_attempts_to_the_others(platform: Platform) -> None:
+    job = running(platform)
+    watch(platform, DEAD_AFTER.total_seconds() + 5)
+    waiting = platform.jobs.get(job.id)
+    assert (waiting.status, waiting.failures) == (JobStatus.PENDING, 1)
+    assert "n1" in (waiting.message or "")
+    platform.ahead += timedelta(seconds=30)
+    platform.heartbeat("n2")
+    assert platform.dispatch.fill() == 1
+    assert platform.jobs.get(job.id).attempts["2"].node == "n2"
+
+
+def test_an_old_heartbeat_alone_is_no_proof_of_death(platform: Platform) -> None:
+    job = running(platform)
+    platform.ahead += timedelta(hours=1)
+    platform.reconciliation.node("n1")
+    assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+    platform.ahead += timedelta(seconds=60)  # the store was away: nobody could look, nobody could beat
+    platform.reconciliation.node("n1")
+    assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+
+
+def test_a_leaked_slot_is_freed_and_a_held_one_is_not(platform: Platform) -> None:
+    job = running(platform)
+    node = platform.nodes.get("n1")
+    assert node is not None
+    platform.nodes.take_slot(node, "f" * 32)
+    platform.reconciliation.node("n1")
+    assert platform.slots() == [job.id]
+
+
+def test_a_cancellation_that_got_lost_is_sent_again(platform: Platform) -> None:
+    job = running(platform)
+    platform.jobs.request_cancel(job.id)
+    platform.ahead += timedelta(seconds=6)
+    platform.heartbeat()
+    platform.reconciliation.node("n1")
+    assert platform.double.cancelled == [f"{job.id}-1"]

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from conftest import Platform
+
+from gateway.domain import redis_keys
+from gateway.domain.errors import ForbiddenAddressError, IdempotencyConflictError, InvalidRequestError
+from gateway.domain.fingerprint import fingerprint
+from gateway.domain.job import CrawlSpec, JobStatus, new_job_id
+from gateway.domain.node_files import SpiderInfo
+from gateway.domain.outcome import Outcome
+from gateway.redis.client import connect_async
+from gateway.redis.dedupe import Dedupe, Entry
+from gateway.services.spider_catalog import SpiderCatalog
+from gateway.services.submission import Order, Submission
+from gateway.storage.spiders import SpiderStore
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"obey_robots": {"type": "boolean"}, "limit": {"type": "integer"}},
+    "additionalProperties": False,
+}
+
+
+def order(**fields: Any) -> Order:
+    spec = {"spider": "seo", "start_urls": ("https://site.example/",), **fields.pop("spec", {})}
+    return Order(user_id=fields.pop("user_id", "ada"), spec=CrawlSpec(**spec), **fields)
+
+
+def key_of(one: Order) -> str:
+    return redis_keys.dedupe(one.user_id, one.spec.spider, fingerprint(one.user_id, one.spec))
+
+
+@pytest.fixture
+async def submission(platform: Platform, redis_url: str) -> AsyncIterator[Submission]:
+    spiders = SpiderStore(platform.database)
+    spiders.publish("n1", [SpiderInfo(project="default", name="seo", params_schema=SCHEMA)])
+    client = connect_async(redis_url)
+    with ThreadPoolExecutor(8) as executor:
+        yield Submission(
+            jobs=platform.jobs,
+            dedupe=Dedupe(client, ttl=60),
+            catalog=SpiderCatalog(spiders),
+            waker=platform,
+            executor=executor,
+            clock=platform.clock,
+        )
+    await client.aclose()
+
+
+def job_count(platform: Platform) -> int:
+    count: int = platform.database["jobs"].count_documents({})
+    return count
+
+
+async def test_a_repeated_request_is_answered_with_the_job_that_exists(
+    platform: Platform, submission: Submission
+) -> None:
+    first, second = await submission.submit(order()), await submission.submit(order())
+    assert (first.cached, second.cached) == (False, True)
+    assert first.job_id == second.job_id
+    assert second.cached_at is not None
+    assert platform.woken == [("enqueue_crawl", first.job_id)]
+
+
+async def test_two_hundred_simultaneous_identical_requests_make_one_job(
+    platform: Platform, submission: Submission
+) -> None:
+    receipts = await asyncio.gather(*(submission.submit(order()) for _ in range(200)))
+    assert len({receipt.job_id for receipt in receipts}) == 1
+    assert sum(not receipt.cached for receipt in receipts) <= 1
+    assert job_count(platform) == 1
+
+
+async def test_a_request_whose_owner_died_before_the_document_is_finished_by_the_next(
+    platform: Platform, submission: Submission
+) -> None:
+    dead = Entry(new_job_id(), 1_700_000_000_000, confirmed=False)
+    platform.redis.set(key_of(order()), dead.encode())
+    receipts = await asyncio.gather(*(submission.submit(order()) for _ in range(20)))
+    assert {receipt.job_id for receipt in receipts} == {dead.job_id}
+    assert platform.jobs.get(dead.job_id).status is JobStatus.PENDING
+    assert platform.redis.get(key_of(order())) == dead._replace(confirmed=True).encode().encode()
+
+
+async def test_a_flushed_redis_changes_nothing_while_the_job_lives(
+    platform: Platform, submission: Submission
+) -> None:
+    first = await submission.submit(order())
+    platform.redis.flushall()
+    again = await submission.submit(order())
+    assert (again.job_id, again.cached) == (first.job_id, True)
+    third = await submission.submit(order())
+    assert third.job_id == first.job_id
+    assert job_count(platform) == 1
+
+
+async def test_ignore_cache_takes_a_new_job_and_the_key(platform: Platform, submission: Submission) -> None:
+    first = await submission.submit(order())
+    fresh = await submission.submit(order(spec={"ignore_cache": True}))
+    assert fresh.job_id != first.job_id
+    assert not fresh.cached
+    assert (await submission.submit(order())).job_id == fresh.job_id
+    assert platform.jobs.get(first.job_id).live_key is None
+
+
+async def test_an_idempotency_key_makes_even_ignore_cache_safe_to_repeat(
+    platform: Platform, submission: Submission
+) -> None:
+    one = order(spec={"ignore_cache": True}, idempotency_key="k")
+    receipts = [await submission.submit(one) for _ in range(3)]
+    assert len({receipt.job_id for receipt in receipts}) == 1
+    assert job_count(platform) == 1
+    with pytest.raises(IdempotencyConflictError):
+        await submission.submit(order(spec={"depth": 9}, idempotency_key="k"))
+
+
+async def test_after_an_error_the_same_request_is_a_new_job(platform: Platform, submission: Submission) -> None:
+    first = await submission.submit(order())
+    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, "site is down"))
+    again = await submission.submit(order())
+    assert (again.job_id == first.job_id, again.cached) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [({"spider": "nope"}, "spider"), ({"params": {"limit": "x"}}, "params.limit"),
+     ({"params": {"oops": 1}}, "params.oops"), ({"project": "elsewhere"}, "project")],
+)  # fmt: skip
+async def test_what_no_spider_takes_is_refused_and_leaves_nothing_behind(
+    platform: Platform, submission: Submission, spec: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        await submission.submit(order(spec=spec))
+    assert caught.value.field == field
+    assert caught.value.detail["known"]
+    assert (job_count(platform), platform.redis.keys("crawl:*")) == (0, [])
+
+
+async def test_a_forbidden_address_is_refused_and_leaves_nothing_behind(
+    platform: Platform, submission: Submission
+) -> None:
+    with pytest.raises(ForbiddenAddressError):
+        await submission.submit(order(spec={"start_urls": ("https://ok.example/", "http://169.254.169.254/")}))
+    with pytest.raises(ForbiddenAddressError):
+        await submission.submit(order(webhook_url="http://127.0.0.1:6800/addversion.json"))
+    assert (job_count(platform), platform.redis.keys("crawl:*")) == (0, [])
+
+
+async def test_users_do_not_share_jobs(submission: Submission) -> None:
+    mine, theirs = await submission.submit(order()), await submission.submit(order(user_id="bob"))
+    assert mine.job_id != theirs.job_id
+
+
+async def test_a_webhook_in_a_repeat_is_added_to_the_job(platform: Platform, submission: Submission) -> None:
+    first = await submission.submit(order())
+    await submission.submit(order(webhook_url="https://hook.example/"))
+    assert platform.jobs.get(first.job_id).webhooks == ["https://hook.example/"]
+
+
+async def test_submission_works_while_redis_is_away(platform: Platform, submission: Submission) -> None:
+    client = connect_async("redis://127.0.0.1:1/0", timeout=0.2)
+    submission._dedupe = Dedupe(client, ttl=60)
+    receipts = await asyncio.gather(*(submission.submit(order()) for _ in range(20)))
+    assert len({receipt.job_id for receipt in receipts}) == 1
+    assert job_count(platform) == 1
+    await client.aclose()

@@ -1,0 +1,143 @@
+"""The whole platform for a test: `discoverybot up` on free ports, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+ROOT = Path(__file__).parent.parent
+#: Seconds; generous, because machines are shared. A stack is up in a fraction of it.
+START_TIMEOUT = 90.0
+FINAL = frozenset({"finished", "partial", "error", "cancelled"})
+
+Value = TypeVar("Value")
+
+
+def wait_until(question: Callable[[], Value | None], *, timeout: float = 60.0, what: str = "it") -> Value:
+    """The first truthy answer. Asks again while it is refused or false; fails loudly when time runs out."""
+    deadline = time.monotonic() + timeout
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            if last := question():
+                return last  # type: ignore[return-value]  # truthy, so not None
+        except (httpx.TransportError, OSError) as error:
+            last = error
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not happen within {timeout} s; last: {last!r}")
+
+
+class Stack:
+    def __init__(self, home: Path, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.home = home
+        self.process = process
+        self.output = output
+        self.http = httpx.Client(timeout=15, trust_env=False)
+
+    @property
+    def ready(self) -> dict[str, Any]:
+        """What the stack says of itself; rewritten by it whenever a process is started again."""
+        described: dict[str, Any] = json.loads((self.home / "ready.json").read_bytes())
+        return described
+
+    @property
+    def url(self) -> str:
+        return str(self.ready["gateway_url"])
+
+    def environment(self) -> dict[str, str]:
+        """For a further process of the platform beside the stack's own."""
+        ready = self.ready
+        return {
+            **os.environ,
+            "DISCOVERYBOT_HOME": str(self.home),
+            "MONGO_URI": ready["mongo_uri"],
+            "REDIS_URL": ready["redis_url"],
+            "BROKER_URL": ready["broker_url"],
+            "SCRAPYD_USERNAME": ready["scrapyd_username"],
+            "SCRAPYD_PASSWORD": ready["scrapyd_password"],
+            "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
+        }
+
+    def kill(self, name: str, signum: int = signal.SIGKILL) -> None:
+        os.kill(self.ready["pids"][name], signum)
+
+    def crawl(self, url: str, **fields: Any) -> str:
+        body = {"user_id": "tester", "spider": "seo", "start_urls": [url], **fields}
+        answer = self.http.post(f"{self.url}/crawl", json=body)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        return str(answer.json()["job_id"])
+
+    def status(self, job_id: str) -> dict[str, Any]:
+        answer = self.http.get(f"{self.url}/jobs/{job_id}/status")
+        assert answer.status_code == httpx.codes.OK, answer.text
+        described: dict[str, Any] = answer.json()
+        return described
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        described: dict[str, Any] = self.http.get(f"{self.url}/jobs/{job_id}").raise_for_status().json()
+        return described
+
+    def wait_final(self, job_id: str, *, timeout: float = 60.0) -> dict[str, Any]:
+        def final() -> dict[str, Any] | None:
+            status = self.status(job_id)
+            return status if status["status"] in FINAL else None
+
+        return wait_until(final, timeout=timeout, what=f"the end of job {job_id}")
+
+    def items(self, job_id: str) -> list[dict[str, Any]]:
+        text = self.http.get(f"{self.url}/jobs/{job_id}/items", params={"format": "jsonl"}).raise_for_status().text
+        return [json.loads(line) for line in text.splitlines()]
+
+    def log(self, job_id: str) -> bytes:
+        answer = self.http.get(f"{self.url}/jobs/{job_id}/logs", headers={"Accept": "text/plain"})
+        return answer.raise_for_status().content
+
+    def log_on_node(self, job_id: str, attempt: int = 1) -> bytes:
+        return (self.home / "node" / "outbox" / f"{job_id}-{attempt}" / "crawl.log").read_bytes()
+
+
+@contextmanager
+def running_stack(home: Path, **variables: str) -> Iterator[Stack]:
+    """A healthy platform; at the end Ctrl-C, as a user would, and nothing may be left running."""
+    home.mkdir(parents=True, exist_ok=True)
+    ready = home / "ready.json"
+    ready.unlink(missing_ok=True)
+    output = home / "up.log"
+    environment = {**os.environ, "DISCOVERYBOT_HOME": str(home), "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8", **variables}
+    command = [str(Path(sys.executable).with_name("discoverybot")), "up", "--free-ports", "--ready-file", str(ready)]
+    with output.open("ab") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+    stack = Stack(home, process, output)
+    try:
+        wait_until(lambda: _is_up(stack), timeout=START_TIMEOUT, what="a healthy stack")
+        yield stack
+    finally:
+        stack.http.close()
+        _stop(process)
+
+
+def _is_up(stack: Stack) -> bool:
+    if stack.process.poll() is not None:
+        raise AssertionError(f"the stack ended with {stack.process.returncode}:\n{stack.output.read_text()[-4000:]}")
+    return (stack.home / "ready.json").exists()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(45)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+        raise
