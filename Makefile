@@ -1,0 +1,58 @@
+# All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help up demo test check bench fmt clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.synced
+
+help: ## List these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1  \2/p' $(MAKEFILE_LIST)
+
+up: $(STAMP) ## Start the whole platform on this machine; Ctrl-C stops it
+	@exec $(BIN)/discoverybot up
+
+demo: $(STAMP) ## Crawl a small bundled site on a scratch platform and show what is wrong with it
+	@exec $(BIN)/discoverybot demo
+
+test: $(STAMP) ## Run all tests
+	@tests/install-system-packages
+	@exec $(BIN)/pytest -n 2 --dist loadgroup
+
+check: $(STAMP) ## Lint, formatting, types, import rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## Measure us beside the ceiling and the peers
+	@exec $(BIN)/python -m bench
+
+fmt: $(STAMP) ## Format, and mend what can be mended
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## Remove what was built and installed here (your data in .discoverybot/ stays)
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# uv on PATH if it is 0.9 or later, else one of our own
+$(STAMP): pyproject.toml uv.lock
+	@set -e; uv=uv; \
+	case "$$(uv --version 2>/dev/null || true)" in \
+	  "uv 0.9"*|"uv 0."[1-9][0-9]*|"uv "[1-9]*) ;; \
+	  *) uv=.tools/uv/bin/uv; \
+	     if ! [ -x $$uv ]; then \
+	       echo "Installing uv into .tools/"; \
+	       $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	         || { echo "Python 3.11 or later is needed; name one with make PYTHON=…"; exit 1; }; \
+	       $(PYTHON) -m venv .tools/uv \
+	         || { echo "Python's venv module is needed (Debian: apt install python3-venv)"; exit 1; }; \
+	       .tools/uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9'; \
+	     fi ;; \
+	esac; \
+	echo "Installing what uv.lock names into .venv/"; \
+	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet; \
+	touch $@
