@@ -1,0 +1,28 @@
+# syntax=docker/dockerfile:1
+# One image for every process of ours: docker-compose.yml says which of them a container is.
+
+FROM python:3.14-slim-trixie AS build
+RUN pip install --no-cache-dir "uv>=0.9,<1"
+ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_DIR=/var/cache/uv
+WORKDIR /app
+# what changes seldom comes first: a change of ours rebuilds only the last two layers
+COPY pyproject.toml uv.lock ./
+RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev --no-install-project --no-build
+COPY README.md LICENSE scrapy.cfg scrapyd.conf celery_app.py ./
+COPY gateway gateway
+COPY crawler crawler
+COPY embedded embedded
+RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev
+
+FROM python:3.14-slim-trixie
+# eggs are other people's code: no root, and nothing of ours that they could write to
+RUN useradd --system --uid 10001 --home-dir /data --no-create-home discoverybot \
+    && install --directory --owner=discoverybot --group=discoverybot --mode=0750 /data
+COPY --from=build /app /app
+ENV PATH="/app/.venv/bin:$PATH" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 DISCOVERYBOT_HOME=/data
+USER discoverybot
+# scrapyd.conf, scrapy.cfg and celery_app.py are found in the working directory
+WORKDIR /app
+VOLUME /data
+EXPOSE 8001 6800
+CMD ["python", "-m", "gateway.web"]
