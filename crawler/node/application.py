@@ -20,7 +20,8 @@ def application(config: Config) -> Any:
     settings = load_settings()
     require_password(config)
     apply(config, settings)
-    settings.outbox.mkdir(parents=True, exist_ok=True)
+    for folder in (settings.outbox, settings.node_dir / "logs"):
+        folder.mkdir(parents=True, exist_ok=True)
     app = scrapyd.app.application(config)
     # Scrapyd names no option for it; the launcher looks it up when it needs it
     app.setComponent(IEnvironment, NodeEnvironment(config))

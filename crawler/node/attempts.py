@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from scrapyd.spiderqueue import SqliteSpiderQueue
+from twisted.logger import Logger
 
 from crawler.node.exit_report import refuse
 from crawler.node.project_names import canonical
@@ -16,6 +16,8 @@ from gateway.crash_points import state_change
 from gateway.domain.clock import utc_now
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.node_files import EXIT, SPEC, STARTED, AttemptId, NodeSpec, attempt_dir, write_atomically
+
+log = Logger()
 
 #: Bytes of a spec's JSON.
 MAX_SPEC = 2_000_000
@@ -31,7 +33,10 @@ class Queued(NamedTuple):
 
 
 def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) -> NodeSpec:
-    """The spec in a request for this attempt. Raises `InvalidRequestError`."""
+    """The spec in a request for this attempt, with the project's name as Scrapyd keeps it.
+
+    Raises `InvalidRequestError`.
+    """
     if text is None:
         raise InvalidRequestError("spec", "is required for an attempt of a job")
     if len(text) > MAX_SPEC:
@@ -46,7 +51,7 @@ def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) 
     told = (spec.job_id, spec.attempt, canonical(spec.project).lower(), spec.spider)
     if told != (attempt.job_id, attempt.attempt, project.lower(), spider):
         raise InvalidRequestError("spec", "is of another attempt, project or spider than the request")
-    return spec
+    return spec.model_copy(update={"project": project})
 
 
 class Intake:
@@ -73,17 +78,21 @@ class Intake:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""
         pending = bool(remove(self._queues[project], job))
         attempt = AttemptId.parse(job)
-        if attempt is None:
-            return pending
-        folder = attempt_dir(self._outbox, attempt)
-        with suppress(FileNotFoundError):  # never heard of
-            mark = StartedMark.make(folder, utc_now())
-            if mark is not None:
-                try:
-                    refuse(folder, attempt, "cancelled", stopped_by="cancel")
-                finally:
-                    mark.release()
+        if attempt is not None and not (attempt_dir(self._outbox, attempt) / STARTED).exists():
+            try:
+                self._bar(attempt)
+            except OSError:  # a full disk; it is out of the queue
+                log.failure("cannot write down that {job} was cancelled", job=job)
         return pending
+
+    def _bar(self, attempt: AttemptId) -> None:
+        """Make the attempt's mark, so that nobody can launch it. Raises `OSError`."""
+        folder = attempt_dir(self._outbox, attempt)
+        if folder.exists() and (mark := StartedMark.make(folder, utc_now())):
+            try:
+                refuse(folder, attempt, "cancelled", stopped_by="cancel")
+            finally:
+                mark.release()
 
 
 @state_change("node.write_spec")

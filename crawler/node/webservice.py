@@ -129,6 +129,7 @@ class Schedule(AsyncService):
 
     async def _take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
         queued = queued._replace(version=queued.version or spec.version)
+        spec = spec.model_copy(update={"version": queued.version})
         self.require_project(project, queued.version)
         try:
             known = await spider_lists(self.root.app).has(project, queued.version, queued.spider)

@@ -1,0 +1,89 @@
+"""A runner that starts in no time: what its process does depends on the name of the spider alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SPIDERS = ("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone")
+
+
+def main() -> None:
+    command, *rest = sys.argv[1:]
+    if command == "list":
+        _say("\n".join(SPIDERS))
+        return
+    spider = rest[0]
+    folder = Path(os.environ.get("DISCOVERYBOT_ATTEMPT_DIR", ""))
+    with (Path(os.environ["DISCOVERYBOT_HOME"]) / "runs").open("a") as runs:
+        runs.write(f"{folder.name}\n")
+    os.set_inheritable(int(os.environ.get("DISCOVERYBOT_MARK_FD", "0")), False)  # noqa: FBT003 - takes no keyword
+    _say(" ".join([f"{spider} begins", *rest[1:]]))
+    globals()[spider](folder)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def quick(_: Path) -> None:
+    sys.stderr.write("done\n")
+
+
+def polite(folder: Path) -> None:
+    def stop(*_: object) -> None:
+        (folder / "asked").write_text("x" + ((folder / "asked").read_text() if (folder / "asked").exists() else ""))
+        sys.exit(0)
+
+    signal.signal(signal.SIGINT, stop)
+    _wait(folder)
+
+
+def stubborn(folder: Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _wait(folder)
+
+
+def parent(folder: Path) -> None:
+    """Leaves a child behind that would run on."""
+    child = subprocess.Popen(["sleep", "600"])
+    (folder / "child").write_text(str(child.pid))
+
+
+def hungry(folder: Path) -> None:
+    ballast = b"x" * (400 << 20)
+    polite(folder)
+    del ballast
+
+
+def environ(folder: Path) -> None:
+    (folder / "environ.json").write_text(json.dumps(dict(os.environ)))
+
+
+def not_importable(_: Path) -> None:
+    import no_such_module_anywhere  # noqa: F401, PLC0415 - it is what the test is about
+
+
+def reporting(folder: Path) -> None:
+    report = {"finish_reason": "finished", "progress": {"completed_pages": 3}, "ended_at": "2027-01-01T00:00:00Z"}
+    (folder / "report.json").write_text(json.dumps(report))
+
+
+def gone(folder: Path) -> None:
+    """Puts a full disk where the exit report is going to be written."""
+    (folder / f".exit.json.{os.getppid()}").symlink_to("/dev/full")
+
+
+def _wait(folder: Path) -> None:
+    (folder / "ready").touch()
+    while True:
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from scrapyd.config import Config
+
+from crawler.node.config import NodeConfigError, apply, load_settings, node_config, require_password
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("DISCOVERYBOT_HOME", str(tmp_path / "50%(x)s"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NODE_SLOTS", "5")
+    monkeypatch.setenv("SCRAPYD_PORT", "6999")
+    config = node_config()
+    assert (config.getint("max_proc"), config.getint("http_port")) == (5, 6999)
+    assert config.get("eggs_dir") == str(tmp_path / "50%(x)s" / "node" / "eggs")
+
+
+def test_a_wrong_setting_is_a_configuration_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_SLOTS", "many")
+    with pytest.raises(NodeConfigError, match="NODE_SLOTS"):
+        load_settings()
+
+
+def test_there_is_always_a_user_name_and_never_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config(values={})
+    config.cp.set("scrapyd", "password", "in a file")
+    monkeypatch.delenv("SCRAPYD_USERNAME", raising=False)
+    for password in ("", None):
+        monkeypatch.delenv("SCRAPYD_PASSWORD", raising=False)
+        if password is not None:
+            monkeypatch.setenv("SCRAPYD_PASSWORD", password)
+        with pytest.raises(NodeConfigError, match="SCRAPYD_PASSWORD"):
+            require_password(config)
+    monkeypatch.setenv("SCRAPYD_PASSWORD", "x")
+    require_password(config)
+    apply(config)
+    assert config.get("username") == "discoverybot"
+
+
+def test_scrapyd_conf_says_something_about_every_option_that_scrapyd_has() -> None:
+    ours, theirs = Config(), Config(values={})
+    theirs.cp.read_string(files("scrapyd").joinpath("default_scrapyd.conf").read_text())
+    text = (ROOT / "scrapyd.conf").read_text()
+    for section in ("scrapyd", "services"):
+        for option in theirs.cp.options(section):
+            assert re.search(rf"^{re.escape(option)}\s*=", text, re.MULTILINE), option
+            same = theirs.cp.get(section, option) == ours.cp.get(section, option)
+            assert same or re.search(rf"^#.*\n(?:.*=.*\n)*{re.escape(option)}\s*=", text, re.MULTILINE), option
