@@ -1,0 +1,81 @@
+"""The part of the Compose specification (github.com/compose-spec/compose-spec) that we use, each key known."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+from unit.house.sources import ROOT
+
+Duration = Annotated[str, Field(pattern=r"^(\d+h)?(\d+m)?(\d+s)?$", min_length=2)]
+Scalar = str | int | float | bool | None
+_INTERPOLATED = re.compile(r"(?<!\$)\$\{([A-Z_]+)")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class HealthCheck(_Part):
+    test: list[str]
+    interval: Duration
+    timeout: Duration
+    retries: int
+    start_period: Duration | None = None
+
+
+class Dependency(_Part):
+    condition: Literal["service_started", "service_healthy", "service_completed_successfully"]
+
+
+class Deploy(_Part):
+    replicas: int
+
+
+class Service(_Part):
+    image: str
+    build: str | None = None
+    init: bool = False
+    hostname: str | None = None
+    command: list[str] = []
+    environment: dict[str, Scalar] = {}
+    ports: list[str] = []
+    volumes: list[str] = []
+    networks: list[str] = []
+    network_mode: Literal["host"] | None = None
+    extra_hosts: list[str] = []
+    restart: Literal["no", "always", "on-failure", "unless-stopped"]
+    depends_on: dict[str, Dependency] = {}
+    healthcheck: HealthCheck | None = None
+    deploy: Deploy | None = None
+    cap_drop: list[str] = []
+    security_opt: list[str] = []
+    stop_grace_period: Duration | None = None
+
+
+class Network(_Part):
+    name: str
+
+
+class ComposeFile(_Part):
+    name: str
+    services: dict[str, Service]
+    networks: dict[str, Network]
+    volumes: dict[str, None]
+
+
+def read_compose_file() -> ComposeFile:
+    """Raises `ValidationError` on a key that Compose does not know."""
+    content: dict[str, Any] = yaml.safe_load(_text())
+    return ComposeFile.model_validate({key: value for key, value in content.items() if not key.startswith("x-")})
+
+
+def interpolated_names() -> set[str]:
+    """Variables that Compose itself takes from the environment or the .env file."""
+    return set(_INTERPOLATED.findall(_text()))
+
+
+def _text() -> str:
+    return (ROOT / "docker-compose.yml").read_text(encoding="utf-8")

@@ -1,0 +1,174 @@
+"""Every write that changes state has a crash point, so that the fault tests can kill a process at all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from unit.house.sources import python_files, relative
+from unit.house.state_changes import crash_point_names, generators_with_crash_points, uncovered_writes
+
+WRITING_FOLDERS = ("gateway/storage", "gateway/redis", "gateway/tailer", "crawler/node")
+#: `file function` → why a process that dies there leaves nothing that anybody has to mend.
+NEEDS_NONE = {
+    "crawler/node/egg.py project_environment": "a private copy in a temporary folder",
+}
+
+
+@pytest.mark.parametrize("path", python_files(*WRITING_FOLDERS), ids=relative)
+def test_every_write_has_a_crash_point(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    writes = uncovered_writes(source, receivers_are_redis=relative(path).startswith("gateway/redis/"))
+    assert not [write for write in writes if f"{relative(path)} {write.function}" not in NEEDS_NONE]
+
+
+def test_no_two_writes_share_a_name() -> None:
+    names = Counter(name for path in _packages() for name in crash_point_names(path.read_text(encoding="utf-8")))
+    assert names
+    assert not [name for name, count in names.items() if count > 1]
+
+
+def test_a_crash_point_surrounds_the_write_itself() -> None:
+    assert not [
+        f"{relative(path)} {name}"
+        for path in _packages()
+        for name in generators_with_crash_points(path.read_text(encoding="utf-8"))
+    ]
+
+
+def test_no_exception_has_outlived_its_reason() -> None:
+    uncovered = {
+        f"{relative(path)} {write.function}"
+        for path in python_files(*WRITING_FOLDERS)
+        for write in uncovered_writes(
+            path.read_text(encoding="utf-8"), receivers_are_redis=relative(path).startswith("gateway/redis/")
+        )
+    }
+    assert set(NEEDS_NONE) <= uncovered
+
+
+def _packages() -> list[Path]:
+    return python_files("gateway", "crawler")
+
+
+UNCOVERED = {
+    "a document": """
+        def finish(self):
+            self._jobs.update_one({}, {})
+        """,
+    "a claim whose result is used": """
+        def claim(self):
+            return _job(self._jobs.find_one_and_update({}, {}))
+        """,
+    "a key": """
+        def set(self):
+            self._redis.set("key", "value")
+        """,
+    "a pipeline": """
+        async def publish(self):
+            async with self._redis.pipeline() as pipeline:
+                await pipeline.execute()
+        """,
+    "a script": """
+        class Dedupe:
+            def __init__(self, client):
+                self._confirm = client.register_script("")
+
+            def confirm(self):
+                self._confirm(keys=[])
+        """,
+    "a file made exclusively": """
+        def start(path):
+            write_exclusively(path, b"")
+        """,
+    "a link": """
+        def start(path):
+            os.link(path, path)
+        """,
+    "a folder removed": """
+        def forget(path):
+            shutil.rmtree(path)
+        """,
+    "a path replaced": """
+        def swap(path):
+            path.replace(path)
+        """,
+    "a file opened for writing": """
+        def spool(path):
+            path.open("xb")
+        """,
+    "a write inside a lambda": """
+        def later(self):
+            return lambda: self._jobs.delete_one({})
+        """,
+    "a private function that anybody calls": """
+        def finish(self):
+            self._change()
+
+        @state_change("jobs.cancel")
+        def cancel(self):
+            self._change()
+
+        def _change(self):
+            self._jobs.update_one({}, {})
+        """,
+    "a private function that only calls itself": """
+        def _change(self):
+            self._jobs.update_one({}, {})
+            self._change()
+        """,
+    "a write when the module is imported": """
+        jobs.insert_one({})
+        """,
+}
+
+COVERED = {
+    "a marked function": """
+        @state_change("jobs.finish")
+        def finish(self):
+            self._jobs.update_one({}, {})
+        """,
+    "what stands inside a marked function": """
+        @crash_points.state_change("jobs.finish")
+        def finish(self):
+            def change():
+                self._jobs.update_one({}, {})
+            change()
+        """,
+    "a private function that only marked ones call": """
+        @state_change("jobs.finish")
+        def finish(self):
+            self._change()
+
+        def _change(self):
+            self._really_change()
+
+        def _really_change(self):
+            self._jobs.update_one({}, {})
+        """,
+    "no write at all": """
+        def look(self, event, text):
+            event.set()
+            self._jobs.find_one({})
+            text.replace("a", "b")
+            path.open("rb")
+            open("w")
+        """,
+}
+
+
+@pytest.mark.parametrize("sample", UNCOVERED.values(), ids=UNCOVERED)
+def test_a_write_without_one_is_found(sample: str) -> None:
+    assert len(uncovered_writes(dedent(sample))) == 1
+
+
+@pytest.mark.parametrize("sample", COVERED.values(), ids=COVERED)
+def test_a_covered_write_is_not_complained_about(sample: str) -> None:
+    assert not uncovered_writes(dedent(sample))
+
+
+def test_a_marked_generator_is_found() -> None:
+    sample = '@state_change("items.ship")\ndef ship(self):\n    yield self._items.insert_one({})\n'
+    assert generators_with_crash_points(sample) == ["ship"]

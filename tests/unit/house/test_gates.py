@@ -1,0 +1,73 @@
+"""What a change has to pass is the same at a desk, before a commit and on a runner."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from unit.house.sources import ROOT
+
+CLOSING_LINE = "===== 5 passed in 0.12s ====="
+#: Stands in for make, so that the gate can be looked at without going through it.
+MAKE = """#!/bin/sh
+for target; do :; done
+echo "$target" >> "$TARGETS"
+cat
+[ "$target" = "$FAILING" ] && exit 2
+[ "$target" = test ] && echo "{closing_line}"
+exit 0
+"""
+
+
+def _run_gate(folder: Path, *, failing: str = "") -> subprocess.CompletedProcess[str]:
+    make = folder / "make"
+    make.write_text(MAKE.format(closing_line=CLOSING_LINE))
+    make.chmod(0o755)
+    environment = {"PATH": f"{folder}:{os.defpath}", "TARGETS": str(folder / "targets"), "FAILING": failing}
+    return subprocess.run(
+        [ROOT / ".ci/run"], cwd=folder, env=environment, capture_output=True, text=True, timeout=10, check=False
+    )
+
+
+def test_the_gate_ends_with_the_closing_line_of_pytest(tmp_path: Path) -> None:
+    done = _run_gate(tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == CLOSING_LINE
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("failing", ["check", "test"])
+def test_the_gate_runs_both_and_says_which_failed(tmp_path: Path, failing: str) -> None:
+    done = _run_gate(tmp_path, failing=failing)
+    assert done.returncode == 1
+    assert (tmp_path / "targets").read_text().split() == ["check", "test"]
+    assert done.stderr.splitlines()[-1] == f"failed: make {failing}"
+
+
+def test_hooks_before_a_commit_are_fetched_from_nowhere() -> None:
+    repositories = _yaml(".pre-commit-config.yaml")["repos"]
+    hooks = [hook for repository in repositories for hook in repository["hooks"]]
+    assert {repository["repo"] for repository in repositories} == {"local"}
+    assert all(hook["language"] == "system" and hook["entry"].startswith(".venv/bin/") for hook in hooks)
+
+
+def test_the_runner_goes_through_the_same_gate_on_the_oldest_and_newest_python() -> None:
+    job = _yaml(".github/workflows/ci.yml")["jobs"]["test"]
+    assert job["strategy"]["matrix"]["python"] == ["3.11", "3.14"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+
+
+def test_the_stores_are_tested_on_a_real_mongodb() -> None:
+    job = _yaml(".github/workflows/ci.yml")["jobs"]["stores"]
+    assert job["services"]["mongo"]["image"] == "mongo:8"
+    assert job["env"]["MONGO_TEST_URI"]
+    assert "tests/integration/storage tests/integration/mongo_conformance" in job["steps"][-1]["run"]
+
+
+def _yaml(path: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+    return content

@@ -1,0 +1,74 @@
+"""import-linter reads the import statements; here we look at what importing really loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+from unit.house.sources import ROOT
+
+# Imports the package and every module below it, but what is run (`__main__`), and prints what is loaded then.
+_LOAD_ALL = """
+import importlib, pkgutil, sys
+package = importlib.import_module(sys.argv[1])
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+print("\\n".join(sys.modules))
+"""
+_DRIVERS = ("pymongo", "bson", "redis", "httpx", "kombu")
+_FRAMEWORKS = ("fastapi", "starlette", "uvicorn", "celery", "scrapy", "scrapyd", "twisted")
+# not all of twisted: structlog loads a part of it wherever it is installed
+_CRAWLING = ("scrapy", "scrapyd", "twisted.web", "twisted.internet.reactor", "crawler")
+_DOORS = ("gateway.web", "gateway.worker", "gateway.tailer", "gateway.cli")
+
+
+class Rule(NamedTuple):
+    package: str
+    never_loads: tuple[str, ...]
+
+
+RULES = [
+    Rule("gateway.domain", (*_DRIVERS, *_FRAMEWORKS, "gateway.settings")),
+    Rule("gateway.storage", (*_FRAMEWORKS, *_DOORS, "gateway.services", "gateway.settings", "crawler")),
+    Rule("gateway.redis", (*_FRAMEWORKS, *_DOORS, "gateway.services", "gateway.settings", "crawler", "pymongo")),
+    Rule("gateway.services", (*_CRAWLING, *_DOORS, "fastapi", "gateway.settings")),
+    Rule("gateway.web", (*_CRAWLING, *(door for door in _DOORS if door != "gateway.web"))),
+    Rule("gateway.worker", (*_CRAWLING, "fastapi", *(door for door in _DOORS if door != "gateway.worker"))),
+    Rule("gateway.tailer", (*_CRAWLING, "fastapi", *(door for door in _DOORS if door != "gateway.tailer"))),
+    Rule("gateway.cli", (*_CRAWLING, "fastapi", "celery", *(door for door in _DOORS if door != "gateway.cli"))),
+    Rule("crawler", (*_DOORS, "gateway.services", "gateway.storage", "embedded", "pymongo", "fastapi", "celery")),
+    Rule("embedded", (*_CRAWLING, *_DOORS, "gateway.services", "gateway.storage", "fastapi", "celery")),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.package for rule in RULES])
+def test_importing_it_loads_nothing_it_may_not_know(rule: Rule) -> None:
+    loaded = _loaded_by(rule.package)
+    assert rule.package in loaded
+    assert not [module for module in loaded if _is_below(module, rule.never_loads)]
+
+
+def test_a_forbidden_import_would_be_seen() -> None:
+    assert [module for module in _loaded_by("gateway.storage") if _is_below(module, ("pymongo",))]
+
+
+@cache
+def _loaded_by(package: str) -> tuple[str, ...]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _LOAD_ALL, package],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return tuple(done.stdout.splitlines())
+
+
+def _is_below(module: str, packages: tuple[str, ...]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
