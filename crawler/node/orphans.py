@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -25,18 +26,21 @@ from gateway.settings import NodeSettings
 
 #: Seconds between two looks at whether an orphan has ended.
 WATCH_INTERVAL = 0.5
+#: Seconds within which a process is spawned once its mark was made, and more: clocks are set right at times.
+SPAWN_TIME = 60.0
 
 
 class Orphan:
     """A process that is somebody else's child. `deferred` fires once it is gone."""
 
-    def __init__(self, folder: Path, pid: int, limits: Limits, grace: float) -> None:
+    def __init__(self, folder: Path, pid: int, started_at: datetime | None, limits: Limits, grace: float) -> None:
         self.job = folder.name
         self.stopped_by: str | None = None
         self.deferred: Deferred[Orphan] = Deferred()
         self._folder = folder
         self._pid = pid
         self._grace = grace
+        self._latest_start = (started_at or utc_now()).timestamp() + SPAWN_TIME
         self._limits = LimitWatch(limits, self.stop)
         self._watch = LoopingCall(self._look)
 
@@ -46,7 +50,7 @@ class Orphan:
 
     def stop(self, why: str, signal_id: str | int = "INT") -> None:
         """As `CrawlProcess.stop`."""
-        if self.stopped_by is None and is_held(self._folder):
+        if self.stopped_by is None and self._is_ours():
             self.stopped_by = why
             reactor.callLater(self._grace, self.kill)
             number = signal.Signals[f"SIG{signal_id}"] if isinstance(signal_id, str) else signal_id
@@ -54,9 +58,20 @@ class Orphan:
                 os.kill(self._pid, number)
 
     def kill(self) -> None:
-        if is_held(self._folder):
+        if self._is_ours():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, signal.SIGKILL)
+
+    def _is_ours(self) -> bool:
+        """Whether the process, or at least its group, is still the attempt's. The lock could also be held by
+        something that left the group, while the number went to somebody else, who was started later.
+        """
+        if not is_held(self._folder):
+            return False
+        try:
+            return psutil.Process(self._pid).create_time() < self._latest_start
+        except psutil.NoSuchProcess:
+            return True  # a group keeps its number from being given away
 
     def _look(self) -> None:
         if not is_held(self._folder):
@@ -77,7 +92,8 @@ def find_orphans(settings: NodeSettings) -> Iterator[Orphan]:
         spec = read_record(folder / SPEC, NodeSpec)
         elapsed = (utc_now() - started_at).total_seconds() if started_at else 0.0
         timeout = (spec.timeout if spec else NodeSpec.model_fields["timeout"].default) - elapsed
-        yield Orphan(folder, pid, Limits(timeout, settings.crawl_memory_limit), settings.crawl_stop_grace)
+        limits = Limits(timeout, settings.crawl_memory_limit)
+        yield Orphan(folder, pid, started_at, limits, settings.crawl_stop_grace)
 
 
 def _search(folder: Path) -> int | None:

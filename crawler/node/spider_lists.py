@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.logger import Logger
 
 from crawler.node.command import Command
+from crawler.node.project_names import OWN_PROJECT
 
 log = Logger()
 
@@ -42,8 +43,7 @@ class SpiderLists(Service):
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         super().startService()
-        for project in self._app.getComponent(ISpiderScheduler).list_projects():
-            self._in_background(self.refresh(project, None), f"the spiders of {project}")
+        self._in_background(self._warm_up(), "the spiders")
         self.write_catalog()
 
     def stopService(self) -> None:  # noqa: N802 - Twisted's name
@@ -76,8 +76,16 @@ class SpiderLists(Service):
     def write_catalog(self) -> None:
         """Have `catalog.json` written, in the background."""
         if self._catalog:
-            env = self._app.getComponent(IEnvironment).for_project("default")
+            env = self._app.getComponent(IEnvironment).for_project(OWN_PROJECT)
             self._in_background(self._run([self._catalog], env, "", ""), "the catalogue")
+
+    async def _warm_up(self) -> None:
+        projects = self._app.getComponent(ISpiderScheduler).list_projects()
+        for project in sorted(projects, key=lambda name: name != OWN_PROJECT):
+            if self.running:
+                await ensureDeferred(self.refresh(project, None)).addErrback(
+                    self._report, f"the spiders of {project}"
+                )
 
     def _is_fresh(self, project: str, version: str | None) -> bool:
         return time.monotonic() - self._listed_at.get((project, version), float("-inf")) < FRESH
