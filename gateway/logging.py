@@ -1,0 +1,64 @@
+"""One JSON line an event, ours and our libraries', with what the context knows: request id, job id and the like."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import orjson
+import structlog
+from structlog.types import EventDict, Processor
+
+#: Libraries that talk too much at `info`.
+_QUIET = ("httpx", "httpcore", "pymongo", "urllib3", "amqp", "kombu")
+
+
+def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
+    """Send structlog's and the standard library's events to `stream` (stderr) as JSON lines.
+
+    Fields: `ts`, `level`, `logger`, `event`, and those bound in `structlog.contextvars` (`request_id`, `job_id`,
+    `run_id`, `site_name`, `task_id`, `status`). Called once, where a process begins.
+    """
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+    ]
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(serializer=_to_json),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _to_json(event: EventDict, **_: Any) -> str:
+    # an id of a user's making may hold half a surrogate pair, which is no UTF-8: better a "?" than a lost line
+    try:
+        return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:
+        plain = {str(key): str(value).encode("utf-8", "replace").decode() for key, value in event.items()}
+        return orjson.dumps(plain).decode()

@@ -1,0 +1,149 @@
+"""What works, what does not, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import redis
+from kombu.connection import Connection
+from kombu.exceptions import KombuError
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from gateway.domain.clock import Clock, utc_now
+from gateway.storage.client import Document
+from gateway.storage.heartbeats import BEAT, HeartbeatStore
+from gateway.storage.nodes import NodeStore
+
+#: Beats tick about twice a second; one that was silent for so long is gone.
+BEAT_DEAD_AFTER = timedelta(seconds=15)
+_BROKER_TIMEOUT = 2
+
+
+class Check(NamedTuple):
+    #: `ok` or `down`.
+    status: str
+    message: str
+    #: How to mend it.
+    todo: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+class Report(NamedTuple):
+    checks: dict[str, Check]
+
+    @property
+    def accepting(self) -> bool:
+        """Whether a crawl that is asked for now would be kept: MongoDB is all that takes."""
+        return self.checks["mongo"].ok
+
+    @property
+    def status(self) -> str:
+        if not self.accepting:
+            return "down"
+        return "ok" if all(check.ok for check in self.checks.values()) else "degraded"
+
+
+class Health:
+    """`database` should be one whose time-outs are short: whoever asks is waiting."""
+
+    def __init__(
+        self,
+        *,
+        database: Database[Document],
+        client: redis.Redis,
+        broker_url: str,
+        dead_after: timedelta,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._database = database
+        self._redis = client
+        self._broker_url = broker_url
+        self._nodes = NodeStore(database, clock)
+        self._heartbeats = HeartbeatStore(database, clock)
+        self._dead_after = dead_after
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(10, thread_name_prefix="health")
+
+    def report(self) -> Report:
+        """All checks, at the same time."""
+        checks: dict[str, Callable[[], Check]] = {
+            "mongo": self._check_mongo,
+            "redis": self._check_redis,
+            "broker": self._check_broker,
+            "nodes": self._check_nodes,
+            "beat": self._check_beat,
+        }
+        running = {name: self._threads.submit(check) for name, check in checks.items()}
+        return Report({name: future.result() for name, future in running.items()})
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _check_mongo(self) -> Check:
+        try:
+            self._database.command("ping")
+        except PyMongoError as error:
+            todo = "start MongoDB, or set MONGO_URI; nothing is accepted until it answers"
+            return Check("down", f"no answer ({type(error).__name__})", todo)
+        return Check("ok", "answers")
+
+    def _check_redis(self) -> Check:
+        try:
+            self._redis.ping()
+        except redis.RedisError as error:
+            todo = "start Redis, or set REDIS_URL; crawls are accepted, live logs come late"
+            return Check("down", f"no answer ({type(error).__name__})", todo)
+        return Check("ok", "answers")
+
+    def _check_broker(self) -> Check:
+        todo = "start the broker, or set BROKER_URL; until then jobs are found by the beat's sweeps, a little later"
+        try:
+            options = _broker_options(self._broker_url)
+            broker = Connection(self._broker_url, connect_timeout=_BROKER_TIMEOUT, **options)  # type: ignore[no-untyped-call] # kombu has no types
+            with broker:
+                broker.connect()
+        except (KombuError, redis.RedisError, OSError) as error:
+            return Check("down", f"no answer ({type(error).__name__})", todo)
+        return Check("ok", "answers")
+
+    def _check_nodes(self) -> Check:
+        todo = "start Scrapyd and its tailer (`python -m gateway.tailer`); jobs wait for a node"
+        with suppress(PyMongoError):
+            now = self._clock()
+            nodes = self._nodes.all()
+            alive = [node for node in nodes if node.is_alive(now, self._dead_after)]
+            if not alive:
+                return Check("down", "none is alive" if nodes else "none was ever seen", todo)
+            free = sum(node.free_slots for node in alive)
+            return Check("ok", f"{len(alive)} alive, {free} free slots")
+        return _UNKNOWN
+
+    def _check_beat(self) -> Check:
+        todo = "start `celery -A celery_app beat`; without it lost messages are not made up for"
+        with suppress(PyMongoError):
+            last = self._heartbeats.last(BEAT)
+            if last is None:
+                return Check("down", "none was ever seen", todo)
+            age = self._clock() - last
+            if age > BEAT_DEAD_AFTER:
+                return Check("down", f"last seen {age.total_seconds():.0f} s ago", todo)
+            return Check("ok", "ticks")
+        return _UNKNOWN
+
+
+_UNKNOWN = Check("down", "not known while MongoDB is away", "see `mongo`")
+
+
+def _broker_options(url: str) -> dict[str, Any]:
+    # amqp takes none of these
+    if not url.startswith(("redis", "valkey")):
+        return {}
+    return {"transport_options": {"socket_timeout": _BROKER_TIMEOUT, "socket_connect_timeout": _BROKER_TIMEOUT}}

@@ -1,0 +1,31 @@
+"""Signs of life of the processes that serve nobody directly: the beats."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pymongo.database import Database
+
+from gateway.crash_points import state_change
+from gateway.domain.clock import Clock, utc_now
+from gateway.storage.client import Document
+
+#: Every beat's name begins so.
+BEAT = "beat"
+
+
+class HeartbeatStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._heartbeats = database["heartbeats"]
+        self._clock = clock
+
+    @state_change("heartbeats.beat")
+    def beat(self, name: str) -> None:
+        """`name` is alive now. One document a name: several beats choose names that differ after the prefix."""
+        self._heartbeats.update_one({"_id": name}, {"$set": {"at": self._clock()}}, upsert=True)
+
+    def last(self, name_prefix: str) -> datetime | None:
+        """The newest sign of life of anyone whose name begins so."""
+        # U+FFFF sorts after every character that a name can hold
+        found = self._heartbeats.find({"_id": {"$gte": name_prefix, "$lt": f"{name_prefix}\uffff"}})
+        return max((document["at"] for document in found), default=None)

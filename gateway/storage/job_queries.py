@@ -1,0 +1,113 @@
+"""Lists of jobs, and where a job stands among the others. The path of a single job's life is `JobStore`'s."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from pymongo import ASCENDING, DESCENDING
+from pymongo.database import Database
+
+from gateway.domain.errors import InvalidRequestError
+from gateway.domain.job import Job, JobStatus
+from gateway.storage.client import Document
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
+#: A place in the queue beyond this is not worth counting to.
+MAX_QUEUE_POSITION = 10_000
+
+
+class JobFilter(NamedTuple):
+    """Which jobs; what is `None` or empty does not restrict."""
+
+    user_id: str | None = None
+    status: tuple[JobStatus, ...] = ()
+    spider: str | None = None
+    tag: str | None = None
+    #: Created at or after,
+    since: datetime | None = None
+    #: and before.
+    until: datetime | None = None
+    #: Text, of either case, in the id, the spider, a tag, a start URL or the message.
+    q: str | None = None
+
+
+class JobQueries:
+    def __init__(self, database: Database[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    def page(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> tuple[list[Job], str | None]:
+        """Newest first; and the cursor of the page that follows, `None` after the last.
+
+        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+        """
+        conditions = _conditions(wanted)
+        if cursor is not None:
+            conditions.append(_after(cursor))
+        query: Document = {"$and": conditions} if conditions else {}
+        newest_first = [("created_at", DESCENDING), ("_id", DESCENDING)]
+        found = self._jobs.find(query).sort(newest_first).limit(limit + 1)
+        jobs = [_job(document) for document in found]
+        more = len(jobs) > limit
+        return jobs[:limit], _cursor(jobs[limit - 1]) if more else None
+
+    def queue_position(self, job: Job) -> int | None:
+        """1 for the job that is looked at next; `None` for one that does not wait."""
+        if job.status is not JobStatus.PENDING:
+            return None
+        ahead: Document = {
+            "status": JobStatus.PENDING,
+            "$or": [
+                {"priority": {"$gt": job.priority}},
+                {"priority": job.priority, "created_at": {"$lt": job.created_at}},
+            ],
+        }
+        return self._jobs.count_documents(ahead, limit=MAX_QUEUE_POSITION) + 1
+
+    def counts(self) -> dict[JobStatus, int]:
+        """How many jobs there are in each state."""
+        return {status: self._jobs.count_documents({"status": status}) for status in JobStatus}
+
+    def oldest_waiting(self) -> datetime | None:
+        """When the job that has waited longest was created."""
+        first = self._jobs.find_one(
+            {"status": JobStatus.PENDING}, {"created_at": 1}, sort=[("created_at", ASCENDING)]
+        )
+        return None if first is None else first["created_at"]
+
+
+def _conditions(wanted: JobFilter) -> list[Document]:
+    conditions: list[Document] = []
+    for path, value in (("user_id", wanted.user_id), ("spec.spider", wanted.spider), ("tags", wanted.tag)):
+        if value is not None:
+            conditions.append({path: value})
+    if wanted.status:
+        conditions.append({"status": wanted.status[0] if len(wanted.status) == 1 else {"$in": list(wanted.status)}})
+    if wanted.since is not None:
+        conditions.append({"created_at": {"$gte": wanted.since}})
+    if wanted.until is not None:
+        conditions.append({"created_at": {"$lt": wanted.until}})
+    if wanted.q is not None:
+        text = {"$regex": re.escape(wanted.q), "$options": "i"}
+        paths = ("_id", "spec.spider", "tags", "spec.start_urls", "message")
+        conditions.append({"$or": [{path: text} for path in paths]})
+    return conditions
+
+
+def _cursor(job: Job) -> str:
+    return f"{(job.created_at - _EPOCH) // timedelta(milliseconds=1)}-{job.id}"
+
+
+def _after(cursor: str) -> Document:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InvalidRequestError("after", "is not a cursor; take `next` of the page before")
+    created_at = _EPOCH + timedelta(milliseconds=int(match[1]))
+    return {"$or": [{"created_at": {"$lt": created_at}}, {"created_at": created_at, "_id": {"$lt": match[2]}}]}
+
+
+def _job(document: dict[str, Any]) -> Job:
+    document.pop("node", None)
+    return Job.model_validate(document)

@@ -1,0 +1,53 @@
+"""`python -m gateway.web`: serves the gateway as the settings say."""
+
+from __future__ import annotations
+
+import sys
+
+import uvicorn
+
+from gateway import logging
+from gateway.settings import Settings, SettingsError
+from gateway.web.loopback_guard import is_loopback
+
+#: Seconds for which answers under way, streams among them, may take when we are told to stop.
+_GRACE = 5
+
+
+def main() -> int:
+    try:
+        settings = Settings.load()
+    except SettingsError as error:
+        return _fail(str(error))
+    if not is_loopback(settings.gateway_host):
+        return _fail(
+            f"GATEWAY_HOST: {settings.gateway_host} is not a loopback address; there are no keys yet, "
+            "so the gateway serves this machine only"
+        )
+    logging.configure(settings.log_level)
+    uvicorn.run(
+        "gateway.web.app:create_app",
+        factory=True,
+        host=settings.gateway_host.strip("[]"),
+        port=settings.gateway_port,
+        workers=settings.gateway_workers,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        # who connects is what the guard asks; nobody may claim to be somebody else
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+    )
+    return 0
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"gateway: {message}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The gateway: `uvicorn gateway.web.app:create_app --factory`, or `python -m gateway.web`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+from gateway import logging
+from gateway.settings import Settings
+from gateway.web import errors
+from gateway.web.body_limit import BodyLimit
+from gateway.web.loopback_guard import LoopbackGuard
+from gateway.web.request_context import RequestContext
+from gateway.web.routes import crawl, events, health, items, jobs, logs, nodes, root, spiders
+from gateway.web.schemas.problem import problems
+from gateway.web.wiring import wire
+
+_DESCRIPTION = """
+POST a crawl, watch it live, collect the result.
+
+Errors are `{"error": {"code", "message", "detail"}, "request_id"}`, times are UTC, unknown fields are refused.
+Send `X-Request-ID` to choose a request's id yourself; it becomes the job's `correlation_id`.
+"""
+_TAGS = [
+    {"name": "crawls", "description": "Ask for work."},
+    {"name": "jobs", "description": "Watch it, collect its results, end it, run it again."},
+    {"name": "platform", "description": "What can be run, where, and whether all is well."},
+]
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Called by a server, without settings: they come from the environment, and logging is set up too.
+
+    Raises `SettingsError` that names what is wrong with the environment.
+    """
+    if settings is None:
+        settings = Settings.load()
+        logging.configure(settings.log_level)
+    app = FastAPI(
+        title="DiscoveryBot",
+        version=version("discoverybot"),
+        description=_DESCRIPTION,
+        openapi_tags=_TAGS,
+        lifespan=_lifespan(settings),
+        # a slash too many is a wrong address, not a reason to send a body twice
+        redirect_slashes=False,
+        middleware=[
+            Middleware(RequestContext),
+            Middleware(LoopbackGuard, host=settings.gateway_host),
+            Middleware(BodyLimit),
+        ],
+        responses=problems(403, 422, 500),
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    errors.install(app)
+    # order matters: `/jobs/health` and its like come before `/jobs/{job_id}`
+    for module in (root, crawl, jobs, logs, items, events, spiders, nodes, health):
+        app.include_router(module.router)
+    return app
+
+
+def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with wire(settings) as wiring:
+            app.state.wiring = wiring
+            app.state.event_streams = wiring.streams
+            yield
+
+    return lifespan

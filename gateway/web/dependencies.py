@@ -1,0 +1,37 @@
+"""What routes ask FastAPI for."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, cast
+
+from fastapi import Depends, Path, Request
+
+from gateway.domain.errors import JobNotFoundError
+from gateway.web.wiring import Wiring
+
+_JOB_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def _wiring(request: Request) -> Wiring:
+    return cast("Wiring", request.app.state.wiring)
+
+
+def _job_id(
+    job_id: Annotated[
+        str, Path(description="As `POST /crawl` gave it.", examples=["5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])
+    ],
+) -> str:
+    if not _JOB_ID.fullmatch(job_id):
+        raise JobNotFoundError(job_id)
+    return job_id
+
+
+def _request_id(request: Request) -> str:
+    return cast("str", request.state.request_id)
+
+
+Wired = Annotated[Wiring, Depends(_wiring)]
+#: Anything that is not shaped like an id of ours is simply not there.
+JobId = Annotated[str, Depends(_job_id)]
+RequestId = Annotated[str, Depends(_request_id)]

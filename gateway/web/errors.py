@@ -1,0 +1,135 @@
+"""The one place where errors become HTTP answers, all in one format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pymongo.errors import PyMongoError
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from gateway.domain.errors import (
+    ConflictError,
+    DiscoveryBotError,
+    ForbiddenAddressError,
+    InvalidRequestError,
+    NodeError,
+    NotFoundError,
+    UnavailableError,
+)
+from gateway.storage.client import truth_store_errors
+
+#: Seconds after which a client may ask again.
+RETRY_AFTER = 2
+#: The nearest ancestor of an error decides.
+_STATUSES: dict[type[DiscoveryBotError], int] = {
+    InvalidRequestError: 422,
+    ForbiddenAddressError: 403,
+    NotFoundError: 404,
+    ConflictError: 409,
+    UnavailableError: 503,
+    NodeError: 502,
+    DiscoveryBotError: 500,
+}
+_CODES = {403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
+#: Where a parameter was found; left out of a field's name.
+_PLACES = frozenset({"body", "query", "path", "header", "cookie"})
+
+
+class BodyTooLargeError(HTTPException):
+    """The body is larger than the gateway takes. FastAPI passes on nothing but its own kind while it reads one."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(413, f"the body is larger than {limit} bytes")
+
+
+def problem(
+    scope: Scope, status: int, code: str, message: str, *, detail: Any = None, headers: dict[str, str] | None = None
+) -> Response:
+    """The error answer; the request's id is known by the time anything can go wrong."""
+    request_id = scope.get("state", {}).get("request_id", "")
+    content = {"error": {"code": code, "message": message, "detail": detail}, "request_id": request_id}
+    return Response(_to_json(content), status, headers, media_type="application/json")
+
+
+def install(app: FastAPI) -> None:
+    """Map every error the application can raise. What is unforeseen is `RequestContext`'s, which knows the id."""
+    app.add_exception_handler(DiscoveryBotError, _ours)
+    app.add_exception_handler(PyMongoError, _database)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DiscoveryBotError)  # noqa: S101 - registered for nothing else
+    status = next(_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
+    headers = {"Retry-After": str(RETRY_AFTER)} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    return problem(request.scope, status, error.code, error.message, detail=error.detail, headers=headers)
+
+
+async def _database(request: Request, error: Exception) -> Response:
+    try:
+        with truth_store_errors():
+            raise error
+    except UnavailableError as unavailable:
+        return await _ours(request, unavailable)
+
+
+async def _validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
+    found = [_describe(fault) for fault in error.errors()]
+    first = found[0]
+    detail = {"field": first["field"], "problems": found[:20]}
+    message = f"{first['field']}: {first['message']}" + (f" (and {len(found) - 1} more)" if len(found) > 1 else "")
+    return problem(request.scope, 422, InvalidRequestError.code, message, detail=detail)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
+    headers = dict(error.headers) if error.headers else None
+    if error.status_code == HTTPStatus.BAD_REQUEST:
+        # FastAPI's one use of 400: a body that is not even text, or nests without end
+        detail = {"field": "body", "problems": [{"field": "body", "message": "cannot be read as JSON"}]}
+        return problem(request.scope, 422, InvalidRequestError.code, "body: cannot be read as JSON", detail=detail)
+    code = _CODES.get(error.status_code, "http_error")
+    message = str(error.detail)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        message = f"there is nothing at {request.url.path}"
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        message = f"{request.method} is not possible here"
+    return problem(request.scope, error.status_code, code, message, headers=headers)
+
+
+def _describe(fault: dict[str, Any]) -> dict[str, str]:
+    location: Sequence[str | int] = fault["loc"]
+    if fault["type"] == "json_invalid":
+        return {"field": "body", "message": f"is not JSON: {fault['ctx']['error']} at position {location[-1]}"}
+    if tuple(location) == ("body",):
+        return {"field": "body", "message": "must be a JSON object, sent with Content-Type: application/json"}
+    names = location[1:] if location and location[0] in _PLACES else location
+    message = "there is no such field" if fault["type"] == "extra_forbidden" else str(fault["msg"])
+    # pydantic puts this before what our own validators say
+    return {"field": ".".join(str(name) for name in names), "message": message.removeprefix("Value error, ")}
+
+
+def _to_json(content: Any) -> bytes:
+    try:
+        return orjson.dumps(content)
+    except TypeError:
+        return orjson.dumps(_clean(content))
+
+
+def _clean(value: Any) -> Any:
+    """`value` without what JSON cannot carry: a field may be named by half a surrogate pair."""
+    if isinstance(value, dict):
+        return {_clean(str(key)): _clean(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(inner) for inner in value]
+    if value is None or isinstance(value, bool | float):
+        return value
+    return str(value).encode("utf-8", "replace").decode()

@@ -1,0 +1,126 @@
+"""Items as JSON, JSON lines or CSV, encoded batch by batch so that any number of them passes through."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import orjson
+
+from gateway.storage.items import Item
+
+Row = dict[str, Any]
+
+
+class ItemFormat(Protocol):
+    media_type: str
+    extension: str
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """The next items; the first call also yields what stands before them."""
+
+    def end(self, following: str | None) -> bytes:
+        """What stands after the last; `following` is the cursor to go on from."""
+
+
+class JsonFormat:
+    """`{"items": […], "next": …}`."""
+
+    media_type = "application/json"
+    extension = "json"
+
+    def __init__(self, fields: Sequence[str] = ()) -> None:
+        self._fields = fields
+        self._separator = b'{"items":[\n'
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        parts = []
+        for item in items:
+            parts += [self._separator, _json(_row(item, self._fields))]
+            self._separator = b",\n"
+        return b"".join(parts)
+
+    def end(self, following: str | None) -> bytes:
+        opening = self._separator if self._separator != b",\n" else b"\n"
+        return opening + b'],"next":' + orjson.dumps(following) + b"}\n"
+
+
+class JsonLinesFormat:
+    media_type = "application/x-ndjson"
+    extension = "jsonl"
+
+    def __init__(self, fields: Sequence[str] = ()) -> None:
+        self._fields = fields
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        return b"".join(_json(_row(item, self._fields)) + b"\n" for item in items)
+
+    def end(self, following: str | None) -> bytes:  # noqa: ARG002 - lines have no end
+        return b""
+
+
+class CsvFormat:
+    """Columns are the `fields`, or those of the first batch: what comes later cannot add to a header already sent.
+
+    Nested values are JSON, `null` is empty, booleans are `true` and `false`.
+    """
+
+    media_type = "text/csv; charset=utf-8"
+    extension = "csv"
+
+    def __init__(self, fields: Sequence[str] = ()) -> None:
+        self._fields = fields
+        self._columns: list[str] | None = None
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        rows = [_row(item, self._fields) for item in items]
+        buffer = io.StringIO(newline="")
+        writer = csv.writer(buffer)
+        columns = self._columns
+        if columns is None:
+            columns = self._columns = list(self._fields or dict.fromkeys(name for row in rows for name in row))
+            writer.writerows([columns] if columns else [])
+        writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+        return buffer.getvalue().encode("utf-8", "replace")
+
+    def end(self, following: str | None) -> bytes:  # noqa: ARG002 - a table has no end
+        return self.encode(()) if self._columns is None else b""
+
+
+FORMATS: dict[str, type[JsonFormat | JsonLinesFormat | CsvFormat]] = {
+    "json": JsonFormat,
+    "jsonl": JsonLinesFormat,
+    "csv": CsvFormat,
+}
+
+
+def _row(item: Item, fields: Sequence[str]) -> Row:
+    row = item.data if item.data is not None else _parse(item.raw or "")
+    return {name: row[name] for name in fields if name in row} if fields else row
+
+
+def _parse(raw: str) -> Row:
+    """What BSON could not hold. A line that is no JSON object is shown for what it is."""
+    try:
+        # NaN and its like are Python's, not JSON's
+        value = json.loads(raw, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"_raw": raw}
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, default=str)
+    except TypeError:
+        # integers beyond 64 bits, half surrogate pairs: what kept the item out of BSON
+        return json.dumps(value, default=str, separators=(",", ":")).encode()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else _json(value).decode()

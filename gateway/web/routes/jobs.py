@@ -1,0 +1,80 @@
+"""Jobs: lists, one in full or at a glance, cancel, run again, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from gateway.storage.client import truth_store_errors
+from gateway.web.dependencies import JobId, Wired
+from gateway.web.schemas.crawl import CrawlReceipt
+from gateway.web.schemas.job import JobDetail, JobPage, JobsHealth, JobStatusView, JobSummary
+from gateway.web.schemas.listing import JobsQuery
+from gateway.web.schemas.problem import problems
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+
+@router.get("", summary="List jobs", responses=problems(503))
+async def list_jobs(query: Annotated[JobsQuery, Query()], wiring: Wired) -> JobPage:
+    """Newest first. Pass `next` as `after` for the page that follows."""
+    jobs, following = await wiring.reads.run(wiring.queries.page, query.to_filter(), query.limit, query.after)
+    return JobPage(jobs=[JobSummary.of(job) for job in jobs], next=following)
+
+
+# before `/jobs/{job_id}`, which would take it for an id
+@router.get("/health", summary="How the queue fares", tags=["platform"], responses=problems(503))
+def jobs_health(wiring: Wired) -> JobsHealth:
+    with truth_store_errors():
+        now = wiring.truth.clock()
+        oldest = wiring.queries.oldest_waiting()
+        alive = [node for node in wiring.nodes.all() if node.is_alive(now, wiring.dead_after)]
+        return JobsHealth(
+            status="degraded" if oldest and not alive else "ok",
+            jobs=wiring.queries.counts(),
+            oldest_waiting_seconds=max(0.0, (now - oldest).total_seconds()) if oldest else None,
+            nodes_alive=len(alive),
+            free_slots=sum(node.free_slots for node in alive),
+        )
+
+
+@router.get("/{job_id}", summary="Everything known of a job", responses=problems(404, 503))
+def get_job(job_id: JobId, wiring: Wired) -> JobDetail:
+    job = wiring.jobs.get(job_id)
+    return JobDetail.of(job, wiring.queries.queue_position(job))
+
+
+@router.get("/{job_id}/status", summary="Where a job stands", responses=problems(404, 503))
+def get_status(job_id: JobId, wiring: Wired) -> JobStatusView:
+    """Small enough to poll; the log stream carries the same as it happens."""
+    job = wiring.jobs.get(job_id)
+    return JobStatusView.of(job, wiring.queries.queue_position(job))
+
+
+@router.post("/{job_id}/cancel", summary="Stop a job", responses=problems(404, 409, 503))
+def cancel_job(job_id: JobId, wiring: Wired) -> JobStatusView:
+    """A waiting job ends at once. A running one is asked to end, and killed after `CRAWL_STOP_GRACE` seconds:
+    until then its status stays `running`, with `cancel_requested_at` set.
+    """
+    return JobStatusView.of(wiring.cancellation.cancel(job_id))
+
+
+@router.post(
+    "/{job_id}/retry",
+    summary="Run an ended job again",
+    response_model=CrawlReceipt,
+    response_model_exclude_none=True,
+    responses=problems(404, 409, 503),
+)
+def retry_job(job_id: JobId, wiring: Wired) -> CrawlReceipt:
+    """As a new job, linked to the old by `retry_of`."""
+    wiring.truth.require()
+    job = wiring.resubmission.run_again(job_id)
+    return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
+
+
+@router.delete("/{job_id}", summary="Delete an ended job", status_code=204, responses=problems(404, 409, 503))
+def delete_job(job_id: JobId, wiring: Wired) -> None:
+    """With its items and logs."""
+    wiring.deletion.delete(job_id)

@@ -1,0 +1,192 @@
+"""What is told of a job: in one glance (`JobStatusView`), in a list, and in full."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from gateway.domain.job import Attempt, CrawlSpec, Job, JobStatus, WaitingReason
+from gateway.domain.node_files import AttemptId, ExitReport, Progress
+from gateway.web.schemas.types import Timestamp
+
+
+class JobStatusView(BaseModel):
+    """Small enough to poll."""
+
+    job_id: str
+    status: JobStatus
+    spider: str
+    attempt: int = Field(description="Number of the newest attempt; 0 before the first.")
+    spider_job_id: str | None = Field(description="`<job>-<attempt>`: the attempt's name in Scrapyd.")
+    node: str | None
+    waiting_reason: WaitingReason | None = Field(description="Why it has no slot; pending jobs only.")
+    queue_position: int | None = Field(description="1 goes next; pending jobs only.")
+    not_before: Timestamp | None = Field(description="It waits until then at least; pending jobs only.")
+    requested_pages: int
+    completed_pages: int
+    items_count: int
+    errors_count: int
+    pages_per_s: float
+    created_at: Timestamp
+    started_at: Timestamp | None
+    finished_at: Timestamp | None
+    cancel_requested_at: Timestamp | None
+    message: str | None
+    dead: bool = Field(description="Out of retries: a dead letter.")
+
+    @classmethod
+    def of(cls, job: Job, queue_position: int | None = None) -> JobStatusView:
+        return cls(**_standing(job), queue_position=queue_position)
+
+
+class JobSummary(JobStatusView):
+    """One line of a list."""
+
+    user_id: str
+    project: str
+    start_urls: list[str] = Field(description="The first ten.")
+    start_urls_count: int
+    tags: list[str]
+    priority: int
+
+    @classmethod
+    def of(cls, job: Job, queue_position: int | None = None) -> JobSummary:
+        return cls(
+            **_standing(job),
+            queue_position=queue_position,
+            user_id=job.user_id,
+            project=job.spec.project,
+            start_urls=list(job.spec.start_urls[:10]),
+            start_urls_count=len(job.spec.start_urls),
+            tags=job.tags,
+            priority=job.priority,
+        )
+
+
+class JobPage(BaseModel):
+    jobs: list[JobSummary]
+    next: str | None = Field(description="`after` of the next page; null on the last.")
+
+
+class ExitView(BaseModel):
+    """How the spider's process ended, as the node saw it."""
+
+    exit_code: int | None
+    signal: int | None
+    stopped_by: str | None = Field(description="`timeout`, `memory`, `cancel` or `shutdown`.")
+    refused: str | None = Field(description="Why the node did not start it.")
+    lost: bool = Field(description="Nobody saw it end.")
+    finish_reason: str | None = Field(description="Scrapy's own word.")
+    cpu_seconds: float | None
+    peak_memory_bytes: int | None
+    errors: list[dict[str, str]] = Field(description="The first few: URL and reason.")
+    log_tail: str | None = Field(description="Where the spider left no report.")
+
+    @classmethod
+    def of(cls, facts: ExitReport) -> ExitView:
+        report = facts.report
+        same = facts.model_dump(exclude={"report", "attempt", "started_at", "ended_at"})
+        return cls(
+            **same,
+            finish_reason=report.finish_reason if report else None,
+            errors=report.errors if report else [],
+        )
+
+
+class AttemptView(BaseModel):
+    attempt: int
+    spider_job_id: str
+    node: str
+    status: JobStatus | None
+    message: str | None
+    dispatched_at: Timestamp
+    started_at: Timestamp | None
+    ended_at: Timestamp | None
+    log_bytes: int | None = Field(description="Known once it has ended.")
+    progress: Progress | None
+    exit: ExitView | None
+    stats: dict[str, Any] = Field(description="Scrapy's stats.")
+
+    @classmethod
+    def of(cls, job: Job, attempt: Attempt) -> AttemptView:
+        report = attempt.exit.report if attempt.exit else None
+        live = job.progress if attempt is job.current else None
+        return cls(
+            **attempt.model_dump(exclude={"exit", "log_end"}),
+            spider_job_id=str(AttemptId(job.id, attempt.attempt)),
+            log_bytes=attempt.log_end,
+            progress=report.progress if report else live,
+            exit=ExitView.of(attempt.exit) if attempt.exit else None,
+            stats=report.stats if report else {},
+        )
+
+
+class JobDetail(JobStatusView):
+    """Everything known."""
+
+    user_id: str
+    spec: CrawlSpec
+    tags: list[str]
+    priority: int
+    max_retries: int
+    failures: int = Field(description="Attempts that ran and failed.")
+    webhooks: list[str]
+    retry_of: str | None
+    correlation_id: str | None = Field(description="The id of the request that asked for it.")
+    updated_at: Timestamp
+    attempts: list[AttemptView]
+    logs_url: str
+    items_url: str
+
+    @classmethod
+    def of(cls, job: Job, queue_position: int | None = None) -> JobDetail:
+        attempts = sorted(job.attempts.values(), key=lambda attempt: attempt.attempt)
+        return cls(
+            **_standing(job),
+            queue_position=queue_position,
+            **job.model_dump(
+                include={
+                    "user_id", "tags", "priority", "max_retries", "failures", "webhooks", "retry_of",
+                    "correlation_id", "updated_at",
+                }
+            ),
+            spec=job.spec,
+            attempts=[AttemptView.of(job, attempt) for attempt in attempts],
+            logs_url=f"/jobs/{job.id}/logs",
+            items_url=f"/jobs/{job.id}/items",
+        )  # fmt: skip
+
+
+class JobsHealth(BaseModel):
+    """How the queue fares."""
+
+    status: Literal["ok", "degraded"] = Field(description="Degraded: jobs wait and no living node can take one.")
+    jobs: dict[JobStatus, int]
+    oldest_waiting_seconds: float | None
+    nodes_alive: int
+    free_slots: int
+
+
+def _standing(job: Job) -> dict[str, Any]:
+    """The fields of `JobStatusView` but the queue position, which only the store knows."""
+    current = job.current
+    waiting = job.status is JobStatus.PENDING
+    progress = job.progress or Progress()
+    return {
+        "job_id": job.id,
+        "status": job.status,
+        "spider": job.spec.spider,
+        "attempt": job.attempt,
+        "spider_job_id": str(AttemptId(job.id, current.attempt)) if current else None,
+        "node": current.node if current else None,
+        "waiting_reason": job.waiting_reason if waiting else None,
+        "not_before": job.not_before if waiting else None,
+        **progress.model_dump(exclude={"at"}),
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+        "cancel_requested_at": job.cancel_requested_at,
+        "message": job.message,
+        "dead": job.dead,
+    }

@@ -1,0 +1,59 @@
+"""What every refusal looks like, and how routes declare theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class ErrorBody(BaseModel):
+    code: str = Field(description="Stable, for programs.", examples=["job_not_found"])
+    message: str = Field(description="For people.", examples=["there is no job '5f0c…'"])
+    detail: Any = Field(default=None, description="What is known besides; `detail.field` names a wrong field.")
+
+
+class Problem(BaseModel):
+    """Any answer that is not a success."""
+
+    error: ErrorBody
+    request_id: str = Field(description="Also in the `X-Request-ID` header, and in the gateway's log.")
+
+
+_MEANINGS = {
+    403: "Not allowed: an address that may not be fetched, or a request from another origin",
+    404: "There is no such thing",
+    409: "Its state does not allow this",
+    413: "The body is larger than 256 KiB",
+    422: "Invalid; `detail.field` names the field",
+    500: "A fault of ours; the log has more under the request id",
+    503: "The database is away; nothing was accepted, ask again after `Retry-After` seconds",
+}
+_CODES = {
+    403: "forbidden",
+    404: "job_not_found",
+    409: "conflict",
+    413: "body_too_large",
+    422: "invalid_request",
+    500: "internal_error",
+    503: "unavailable",
+}
+Responses = dict[int | str, dict[str, Any]]
+
+
+def problems(*statuses: int) -> Responses:
+    """For `responses=` of a route: these refusals, in our format."""
+    return {status: _response(status) for status in statuses}
+
+
+def _response(status: int) -> dict[str, Any]:
+    error: dict[str, Any] = {"code": _CODES[status], "message": _MEANINGS[status], "detail": None}
+    example = {"error": error, "request_id": "0b9f6f1c2f0e4c3d9a4f5e6d7c8b9a01"}
+    response: dict[str, Any] = {
+        "model": Problem,
+        "description": _MEANINGS[status],
+        "content": {"application/json": {"example": example}},
+    }
+    if status == 503:  # noqa: PLR2004 - the one status of ours that says when to come back
+        response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+    return response

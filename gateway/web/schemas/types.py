@@ -1,0 +1,93 @@
+"""The types that requests and answers share. A request's are strict: nothing is guessed from the wrong type."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any
+
+import orjson
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from gateway.domain.clock import to_iso, truncate
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d)")
+#: ASCII's controls, and what JSON can spell but UTF-8 cannot.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_BOOLEANS = {"true": True, "false": False}
+#: Bytes of JSON that one job's `params` may have, and how deep they may nest.
+MAX_PARAMS_BYTES = 64 << 10
+MAX_PARAMS_DEPTH = 16
+_INT64 = 1 << 63
+
+
+def _parse_time(value: object) -> object:
+    """RFC 3339 with an offset; a bare number is no time."""
+    if not isinstance(value, str):
+        return value
+    if not _TIME.fullmatch(value):
+        raise ValueError("must be a time with an offset, such as 2027-06-01T09:00:00Z")
+    try:
+        return truncate(datetime.fromisoformat(value.upper()))
+    except OverflowError as error:
+        raise ValueError("lies outside the years 1 to 9999") from error
+
+
+def _parse_boolean(value: object) -> object:
+    return _BOOLEANS.get(value, value) if isinstance(value, str) else value
+
+
+def _printable(text: str) -> str:
+    if _UNPRINTABLE.search(text):
+        raise ValueError("must not hold control characters or half surrogate pairs")
+    return text
+
+
+def _storable(value: Any, depth: int = 0) -> None:
+    """Refuse what BSON or strict JSON cannot hold, before anything is written."""
+    if depth > MAX_PARAMS_DEPTH:
+        raise ValueError(f"must not nest deeper than {MAX_PARAMS_DEPTH} levels")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not key or "\0" in key or "." in key or key.startswith("$"):
+                raise ValueError("must not have names that are empty, hold a dot or NUL, or begin with $")
+            _storable(inner, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _storable(inner, depth + 1)
+    elif isinstance(value, int) and not -_INT64 <= value < _INT64:
+        raise ValueError("must not hold integers beyond 64 bits")
+    elif isinstance(value, float) and not -float("inf") < value < float("inf"):
+        raise ValueError("must not hold NaN or infinities")
+
+
+def _check_params(params: dict[str, Any]) -> dict[str, Any]:
+    _storable(params)
+    try:
+        size = len(orjson.dumps(params))
+    except TypeError as error:
+        raise ValueError("must hold only valid Unicode") from error
+    if size > MAX_PARAMS_BYTES:
+        raise ValueError(f"must not be larger than {MAX_PARAMS_BYTES} bytes of JSON")
+    return params
+
+
+#: In an answer: `2027-06-01T09:00:01.250Z`.
+Timestamp = Annotated[
+    datetime,
+    PlainSerializer(to_iso, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+#: In a query: a time with an offset; UTC afterwards.
+QueryTime = Annotated[datetime, BeforeValidator(_parse_time, json_schema_input_type=str)]
+#: In a query: `true` or `false`, nothing else.
+QueryBoolean = Annotated[bool, BeforeValidator(_parse_boolean), Field(strict=True)]
+#: Visible text in one line.
+Text = Annotated[str, AfterValidator(_printable)]
+#: No spaces, no colon (it separates the parts of Redis keys), no control characters.
+UserId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._@+|~=-]+$", min_length=1, max_length=128)]
+Name = Annotated[Text, Field(min_length=1, max_length=100)]
+Tag = Annotated[Text, Field(min_length=1, max_length=100)]
+#: As long as a URL may be in every browser.
+UrlText = Annotated[Text, Field(min_length=1, max_length=2083)]
+Params = Annotated[dict[str, Any], AfterValidator(_check_params)]

@@ -1,0 +1,59 @@
+"""MongoDB from the gateway's side: it may come later than we do, and nothing is accepted before it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime
+
+import structlog
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import UnavailableError
+from gateway.storage.client import Document, server_clock
+from gateway.storage.indexes import ensure_indexes
+
+log = structlog.get_logger("gateway.web")
+
+_RETRY_SECONDS = 1.0
+
+
+class TruthStore:
+    """Without the unique indexes two identical requests could make two jobs: so they come first."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self.database = database
+        self._clock: Clock = utc_now
+        self._ready = asyncio.Event()
+
+    def clock(self) -> datetime:
+        """MongoDB's time, once it has been measured; this machine's until then."""
+        return self._clock()
+
+    def require(self) -> None:
+        """Raises `UnavailableError` until the database has been prepared."""
+        if not self._ready.is_set():
+            raise UnavailableError("the database has not been reached since the gateway was started")
+
+    async def prepare(self) -> None:
+        """Try until it works."""
+        while True:
+            try:
+                self._clock = await asyncio.to_thread(self._prepare_once)
+            except PyMongoError as error:
+                log.warning("database_not_ready", error=type(error).__name__)
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                self._ready.set()
+                return
+
+    async def wait(self, seconds: float) -> None:
+        """Until it is ready, but not longer than `seconds`."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), seconds)
+
+    def _prepare_once(self) -> Clock:
+        ensure_indexes(self.database)
+        return server_clock(self.database)

@@ -1,0 +1,155 @@
+"""Puts the gateway's stores and services together, and takes them apart again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import redis
+import redis.asyncio
+
+from gateway.redis.client import connect as connect_redis
+from gateway.redis.client import connect_async
+from gateway.redis.dedupe import Dedupe, DedupeRelease
+from gateway.services.announcer import Announcer
+from gateway.services.cancellation import Cancellation
+from gateway.services.completion import Completion
+from gateway.services.deletion import Deletion
+from gateway.services.health import Health
+from gateway.services.retry import Resubmission
+from gateway.services.spider_catalog import SpiderCatalog
+from gateway.services.submission import Submission
+from gateway.services.waker import CeleryWaker, Waker, create_producer
+from gateway.settings import Settings
+from gateway.storage import client as mongo
+from gateway.storage.items import ItemStore
+from gateway.storage.job_queries import JobQueries
+from gateway.storage.jobs import JobStore
+from gateway.storage.logs import LogStore
+from gateway.storage.nodes import NodeStore
+from gateway.storage.spiders import SpiderStore
+from gateway.web.event_stream.streams import EventStreams
+from gateway.web.thread_pool import ThreadPool
+from gateway.web.truth_store import TruthStore
+
+#: Threads for taking orders, and for reading lists and items; every other blocking route shares FastAPI's.
+_SUBMIT_THREADS = 16
+_READ_THREADS = 8
+#: Seconds the start waits for MongoDB before requests are answered with "unavailable".
+_START_PATIENCE = 5.0
+_HEALTH_TIMEOUT = 2.0
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What routes may use."""
+
+    settings: Settings
+    truth: TruthStore
+    jobs: JobStore
+    queries: JobQueries
+    items: ItemStore
+    nodes: NodeStore
+    catalog: SpiderCatalog
+    submission: Submission
+    cancellation: Cancellation
+    resubmission: Resubmission
+    deletion: Deletion
+    health: Health
+    reads: ThreadPool
+    streams: EventStreams
+
+    @property
+    def dead_after(self) -> timedelta:
+        return timedelta(seconds=self.settings.node_dead_after)
+
+
+@asynccontextmanager
+async def wire(settings: Settings) -> AsyncIterator[Wiring]:
+    """Everything, connected lazily: a store that is away does not keep the gateway from starting."""
+    async with AsyncExitStack() as stack:
+        truth = TruthStore(mongo.connect(settings.mongo_uri))
+        stack.callback(truth.database.client.close)
+        await _start_preparing(truth, stack)
+        client = connect_redis(settings.redis_location)
+        stack.callback(client.close)
+        async_client = connect_async(settings.redis_location)
+        stack.push_async_callback(async_client.aclose)
+        waker = CeleryWaker(create_producer(settings.broker_location, settings.queue_name))
+        stack.callback(waker.close)
+        wiring = _assemble(
+            settings=settings, truth=truth, client=client, async_client=async_client, waker=waker, stack=stack
+        )
+        await wiring.streams.start()
+        stack.push_async_callback(wiring.streams.stop)
+        yield wiring
+
+
+async def _start_preparing(truth: TruthStore, stack: AsyncExitStack) -> None:
+    task = asyncio.create_task(truth.prepare())
+    stack.callback(task.cancel)
+    await truth.wait(_START_PATIENCE)
+
+
+def _assemble(
+    *,
+    settings: Settings,
+    truth: TruthStore,
+    client: redis.Redis,
+    async_client: redis.asyncio.Redis,
+    waker: Waker,
+    stack: AsyncExitStack,
+) -> Wiring:
+    database, clock = truth.database, truth.clock
+    jobs, nodes = JobStore(database, clock), NodeStore(database, clock)
+    items, logs, queries = ItemStore(database), LogStore(database), JobQueries(database)
+    catalog = SpiderCatalog(SpiderStore(database))
+    release = DedupeRelease(client)
+    completion = Completion(
+        jobs=jobs, nodes=nodes, dedupe=release, announcer=Announcer(client), waker=waker, clock=clock
+    )
+    submits, reads = ThreadPool(_SUBMIT_THREADS, "submit"), ThreadPool(_READ_THREADS, "read")
+    stack.callback(submits.close)
+    stack.callback(reads.close)
+    return Wiring(
+        settings=settings,
+        truth=truth,
+        jobs=jobs,
+        queries=queries,
+        items=items,
+        nodes=nodes,
+        catalog=catalog,
+        submission=Submission(
+            jobs=jobs,
+            dedupe=Dedupe(async_client, settings.crawl_cache_ttl),
+            catalog=catalog,
+            waker=waker,
+            executor=submits.executor,
+            allowed_networks=settings.allowed_networks,
+            clock=clock,
+        ),
+        cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
+        resubmission=Resubmission(jobs=jobs, waker=waker, clock=clock),
+        deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
+        health=_health(settings, truth, client, stack),
+        reads=reads,
+        streams=EventStreams(settings.redis_location, jobs, logs, queries),
+    )
+
+
+def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: AsyncExitStack) -> Health:
+    # its own client: the others' time-outs are too long for whoever asks after our health
+    database = mongo.connect(settings.mongo_uri, timeout=_HEALTH_TIMEOUT)
+    stack.callback(database.client.close)
+    health = Health(
+        database=database,
+        client=client,
+        broker_url=settings.broker_location,
+        dead_after=timedelta(seconds=settings.node_dead_after),
+        clock=truth.clock,
+    )
+    stack.callback(health.close)
+    return health
