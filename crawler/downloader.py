@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from scrapy.core.downloader import Downloader
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
+
+logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT", bound=Response | Request | Failure)
 
@@ -48,7 +51,11 @@ class CountingDownloader(Downloader):
             else:
                 report.completed()
         elif isinstance(result, Failure) and is_error(result.value):
-            report.failed(request.url, exception_reason(result.value))
+            reason = exception_reason(result.value)
+            report.failed(request.url, reason)
+            if isinstance(result.value, IgnoreRequest):
+                # of these alone Scrapy says nothing in the log
+                logger.error("Gave up %s: %s", request.url, reason)
         return result
 
 

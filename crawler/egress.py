@@ -104,4 +104,7 @@ def _refusal(request: Request) -> EgressBlockedError | None:
     name = urlparse_cached(request).hostname or ""
     refused = getattr(getattr(reactor, "resolver", None), "refused", {})
     address = refused.get(name) or refused.get(name.encode("idna", "ignore").decode())
-    return EgressBlockedError(f"{name} is at {address}, which is not a public address") if address else None
+    if not address:
+        return None
+    where = name if name == address else f"{name} ({address})"
+    return EgressBlockedError(f"{where} is not a public address")

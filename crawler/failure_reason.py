@@ -29,7 +29,8 @@ def exception_reason(error: BaseException | None) -> str:
             return words
     if isinstance(error, DownloadCancelledError):
         # Scrapy says how large only when the server said so beforehand
-        return f"{_TOO_LARGE}: {error}" if str(error) else _TOO_LARGE
+        said = str(error).partition(" in request ")[0]
+        return f"{_TOO_LARGE}: {said}" if said else _TOO_LARGE
     text = str(error)
     if isinstance(error, IgnoreRequest) and text:
         return text

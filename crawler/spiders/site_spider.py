@@ -39,6 +39,8 @@ class SiteSpider(Spider):
     custom_settings = {  # noqa: RUF012 - so declared by Scrapy
         # the frontier keeps count of depths and of what was asked for
         "DEPTH_LIMIT": 0,
+        # nearest first, and as they stand on the page
+        "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
         # a 404 is a finding
         "HTTPERROR_ALLOW_ALL": True,
         # a page that refreshes to another is a page

@@ -47,6 +47,8 @@ class Reply(NamedTuple):
     status: int = 200
     content_type: str | None = "text/html; charset=utf-8"
     headers: Mapping[str, str] = {}
+    #: Seconds before it is sent.
+    delay: float = 0
 
     @property
     def data(self) -> bytes:
@@ -69,6 +71,7 @@ class Site:
         self,
         pages: Mapping[str, str | Reply] | None = None,
         *,
+        host: str = "127.0.0.1",
         port: int = 0,
         delay: float = 0,
         robots: str | None = None,
@@ -76,6 +79,7 @@ class Site:
         self.pages: dict[str, str | Reply] = dict(pages or {})
         if robots is not None:
             self.pages["/robots.txt"] = Reply(robots, content_type="text/plain")
+        self.host = host
         self.delay = delay
         #: Every answer, in the order in which they were begun.
         self.access_log: list[Visit] = []
@@ -84,7 +88,7 @@ class Site:
         self._may_answer.set()
         self._tries: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", port), _Handler)
+        self._server = _Server((host, port), _Handler)
         self._server.site = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
@@ -94,7 +98,7 @@ class Site:
 
     @property
     def netloc(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -241,6 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         site.wait_until_allowed()
         reply = site.reply(self.path)
+        site.closing.wait(reply.delay)
         site.log(Visit(self.command, self.path, reply.status))
         self._send(reply)
 

@@ -1,0 +1,136 @@
+"""A crawl as the launcher starts it: a folder with a spec in, files out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from resource import RLIMIT_FSIZE, prlimit
+from typing import Any, NamedTuple
+
+import pytest
+from sites.server import Site
+
+ROOT = Path(__file__).parents[3]
+JOB_ID = "0123456789abcdef0123456789abcdef"
+DEADLINE = 60
+
+
+class Crawl(NamedTuple):
+    """What an attempt left behind."""
+
+    exit_code: int
+    folder: Path
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "items.jsonl").read_bytes().splitlines()]
+
+    @property
+    def pages(self) -> list[dict[str, Any]]:
+        return [item for item in self.items if item["type"] == "page"]
+
+    @property
+    def broken(self) -> list[dict[str, Any]]:
+        return [item for item in self.items if item["type"] == "broken_link"]
+
+    @property
+    def report(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads((self.folder / "report.json").read_bytes())
+        return report
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        progress: dict[str, Any] = self.report["progress"]
+        return progress
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "crawl.log").read_text(errors="replace")
+
+
+class Attempt:
+    """A running attempt."""
+
+    def __init__(
+        self, folder: Path, spec: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, file_bytes: int | None
+    ) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        (folder / "spec.json").write_text(json.dumps(spec))
+        env = {
+            "PATH": os.environ["PATH"],
+            "DISCOVERYBOT_ATTEMPT_DIR": str(folder),
+            "DISCOVERYBOT_HOME": str(folder.parent / "home"),
+            "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
+            **environ,
+        }
+        with (folder / "crawl.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "crawler.node.runner", "crawl", spec["spider"]],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env, cwd=cwd, start_new_session=True,
+            )  # fmt: skip
+        if file_bytes:
+            # before it writes anything: importing Scrapy alone takes it half a second
+            prlimit(self.process.pid, RLIMIT_FSIZE, (file_bytes, file_bytes))
+
+    def wait(self) -> Crawl:
+        return Crawl(self.process.wait(DEADLINE), self.folder)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(DEADLINE)
+
+
+Start = Callable[..., Attempt]
+Run = Callable[..., Crawl]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Start a spider: `start("seo", url, …, depth=1, environ={…}, cwd=…)`; more keywords go into the spec.
+
+    `file_bytes` is the size at which writing to any file fails.
+    """
+    attempts: list[Attempt] = []
+
+    def start_attempt(
+        spider: str,
+        *urls: str,
+        environ: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
+        file_bytes: int | None = None,
+        **spec: Any,
+    ) -> Attempt:
+        full = {
+            "job_id": JOB_ID,
+            "attempt": 1,
+            "project": "DiscoveryBot",
+            "spider": spider,
+            "start_urls": list(urls),
+            "not_after": "2040-01-01T00:00:00Z",
+            **spec,
+        }
+        attempt = Attempt(tmp_path_factory.mktemp("node") / f"{JOB_ID}-1", full, environ or {}, cwd, file_bytes)
+        attempts.append(attempt)
+        return attempt
+
+    yield start_attempt
+    for attempt in attempts:
+        attempt.end()
+
+
+@pytest.fixture(scope="module")
+def run(start: Start) -> Run:
+    """Run a spider to its end."""
+    return lambda *args, **kwargs: start(*args, **kwargs).wait()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site() as running:
+        yield running

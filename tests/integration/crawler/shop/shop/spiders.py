@@ -1,0 +1,69 @@
+"""Spiders that know nothing of DiscoveryBot."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.http import Response
+
+
+class Doors(Spider):
+    """Tells what it was given and what it may do."""
+
+    name = "doors"
+    custom_settings = {  # noqa: RUF012 - so declared by Scrapy
+        "REMOTE_CONTROL_ENABLED": True,
+        "HTTPPROXY_ENABLED": True,
+        "ITEM_PIPELINES": {"shop.spiders.Picky": 1},
+    }
+
+    async def start(self) -> AsyncIterator[Any]:
+        arguments = {name: getattr(self, name, None) for name in ("start_urls", "depth", "text", "number", "flag")}
+        yield {"type": "arguments", **arguments}
+        yield {"type": "odd", "big": 2**70, "bytes": b"caf\xe9", "set": {1}, "half": "\ud800"}
+        yield {"type": "bad"}
+        yield Request("file:///etc/hostname", errback=self.refused)
+        yield Request(self.start_urls[0] + "?proxied", errback=self.refused, meta={"proxy": "http://127.0.0.1:9"})
+        for url in self.start_urls:
+            yield Request(url)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        extensions = [type(one).__name__ for one in self.crawler.extensions.middlewares]
+        yield {"type": "extensions", "names": extensions}
+        yield {"type": "deeper", "depth": response.meta["depth"]}
+        yield response.follow("/deeper", self.parse)
+
+    def refused(self, failure: Any) -> Any:
+        return {"type": "refused", "url": failure.request.url, "error": str(failure.value)}
+
+
+class Picky:
+    def process_item(self, item: Any) -> Any:
+        if item["type"] == "bad":
+            raise ValueError("a bad item")
+        return item
+
+
+class RaisesAtStart(Spider):
+    name = "raises_at_start"
+
+    async def start(self) -> AsyncIterator[Any]:
+        raise RuntimeError("no start today")
+        yield
+
+
+class RaisesWhenBuilt(Spider):
+    name = "raises_when_built"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        raise RuntimeError("cannot be built")
+
+
+class RaisesInCallback(Spider):
+    name = "raises_in_callback"
+
+    def parse(self, response: Response) -> Any:
+        raise RuntimeError(f"cannot read {response.url}")

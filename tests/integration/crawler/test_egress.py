@@ -1,0 +1,43 @@
+"""Where a spider may connect to is decided at the connection, so nothing gets around it."""
+
+from __future__ import annotations
+
+from sites.server import Site, links
+
+from .conftest import Crawl, Run
+
+
+def refused(crawl: Crawl) -> set[str]:
+    return {error["url"] for error in crawl.report["errors"] if "is not a public address" in error["reason"]}
+
+
+def test_loopback_is_refused_in_every_spelling_unless_it_is_allowed(run: Run, site: Site) -> None:
+    spellings = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "0")
+    urls = [f"http://{host}:{site.port}/" for host in spellings]
+    crawl = run("seo", *urls, depth=0, environ={"CRAWL_ALLOW_NETWORKS": ""})
+    assert refused(crawl) == set(urls)
+    assert crawl.progress["errors_count"] == len(urls)
+    assert crawl.progress["completed_pages"] == 0
+    assert site.access_log == [], "not even robots.txt was asked for"
+
+
+def test_a_redirect_to_a_forbidden_address_is_refused_at_its_hop(run: Run) -> None:
+    with Site(host="127.0.0.2") as inside, Site() as site:
+        targets = (
+            inside.url,
+            f"http://localhost.localdomain.invalid:{inside.port}",
+            "ftp://127.0.0.2/",
+            "file:///etc/passwd",
+        )
+        starts = [f"{site.url}/redirect-to?{target}" for target in targets]
+        crawl = run("seo", *starts, depth=0, environ={"CRAWL_ALLOW_NETWORKS": "127.0.0.1/32"})
+        assert inside.access_log == []
+    assert inside.url in refused(crawl)
+    assert crawl.pages == []
+
+
+def test_what_is_allowed_is_fetched_by_name_as_well(run: Run) -> None:
+    with Site({"/": links()}) as site:
+        crawl = run("seo", f"http://localhost:{site.port}/", depth=0)
+    assert crawl.progress["completed_pages"] == 1
+    assert crawl.progress["errors_count"] == 0

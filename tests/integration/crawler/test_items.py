@@ -1,0 +1,39 @@
+"""Items are in their file as soon as they are scraped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+from sites.server import Site
+
+from .conftest import Run, Start
+
+
+def test_what_was_scraped_before_a_kill_is_there_and_whole(start: Start) -> None:
+    with Site(delay=0.02) as site:
+        attempt = start("seo", f"{site.url}/endless/0")
+        items, progress = attempt.folder / "items.jsonl", attempt.folder / "progress.json"
+        end = time.monotonic() + 30
+        while not (items.exists() and items.read_bytes().count(b"\n") > 20 and progress.exists()):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        os.kill(attempt.process.pid, signal.SIGKILL)
+        attempt.process.wait()
+        served = len(site.paths())
+    data = items.read_bytes()
+    assert data.endswith(b"\n")
+    pages = [json.loads(line) for line in data.splitlines()]
+    assert served - 16 <= len(pages) <= served
+    assert json.loads(progress.read_bytes())["at"]
+
+
+def test_a_crawl_whose_items_cannot_be_kept_ends_and_says_so(run: Run) -> None:
+    with Site() as site:
+        crawl = run("seo", f"{site.url}/endless/0", file_bytes=20_000)
+    assert crawl.report["finish_reason"] == "items_not_writable"
+    assert any("could not be written" in error["reason"] for error in crawl.report["errors"])
+    assert len(crawl.items) == crawl.progress["items_count"] > 0, "each line is whole"
+    assert not (crawl.folder / ".reserve").exists()
