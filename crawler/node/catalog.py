@@ -6,8 +6,8 @@ import inspect
 from typing import TYPE_CHECKING
 
 import orjson
+from scrapy.settings import Settings
 from scrapy.spiderloader import get_spider_loader
-from scrapy.utils.project import get_project_settings
 
 from crawler.node.project_names import OWN_PROJECT
 from gateway.crash_points import state_change
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def spider_infos() -> list[SpiderInfo]:
     """The spiders of our own project; those of eggs are listed when they are deployed."""
-    loader = get_spider_loader(get_project_settings())
+    settings = Settings()
+    settings.setmodule("crawler.settings")
+    loader = get_spider_loader(settings)
     return [_info(loader.load(name)) for name in sorted(loader.list())]
 
 

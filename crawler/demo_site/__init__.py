@@ -1,0 +1,1 @@
+"""A small site about a lighthouse, with everything wrong that an audit should find. `python -m crawler.demo_site`."""

@@ -1,0 +1,163 @@
+"""The pages of the demo site: the lighthouse of Skarholm, which does not exist, and its keepers."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+ROBOTS = "User-agent: *\nDisallow: /keepers-only/\n"
+#: Path → status and target. The old news takes three hops.
+REDIRECTS = {
+    "/visit": (301, "/visiting"),
+    "/news": (302, "/log"),
+    "/old-news": (301, "/older-news"),
+    "/older-news": (301, "/news-archive"),
+    "/news-archive": (302, "/archive"),
+}
+#: One page each under `/log/` (a logbook), `/keepers/` and `/ships/`.
+MONTHS = (
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
+KEEPERS = {
+    "aino-berg": "kept the light for thirty-one winters and the bees for thirty",
+    "jonas-vik": "repainted the tower four times and never in the colour that was ordered",
+    "marta-holm": "taught the foghorn to play the first half of a waltz",
+    "otto-lind": "is said to have mistaken the moon for a ship, and to have been polite to it",
+}
+SHIPS = {
+    "gull": "a mail boat, always late and always forgiven",
+    "patience": "a barge that took the wrong turn in 1931 and stayed",
+    "northern-star": "a schooner, wrecked on the Teeth without loss of anything but the cheese",
+    "little-anna": "a ferry, which carries eleven passengers or four cows",
+    "ebb": "a survey ship that found the island two metres from where it had been",
+}
+
+
+class Page(NamedTuple):
+    title: str | None
+    heading: str
+    text: str
+    links: tuple[str, ...] = ()
+    description: str | None = None
+    extra_head: str = ""
+    second_heading: str = ""
+
+
+def _entry(month: str) -> Page:
+    index = MONTHS.index(month)
+    around = tuple(f"/log/{MONTHS[i]}" for i in (index - 1, index + 1) if 0 <= i < len(MONTHS))
+    ship = list(SHIPS)[index % len(SHIPS)]
+    return Page(
+        # spring has no title, and the autumn forgot its descriptions
+        None if month in {"march", "april"} else f"Logbook, {month}",
+        f"The logbook for {month}",
+        f"Wind, weather and what passed the light in {month}: the {ship} most of all.",
+        (*around, f"/ships/{ship}", "/log"),
+        None if month in MONTHS[8:] else f"What the keepers of Skarholm wrote down in {month}.",
+    )
+
+
+def _keeper(name: str) -> Page:
+    spoken = name.replace("-", " ").title()
+    data = {"@context": "https://schema.org", "@type": "Person", "name": spoken, "worksFor": {"@type": "Place"}}
+    return Page(
+        f"{spoken}, keeper",
+        spoken,
+        f"{spoken} {KEEPERS[name]}.",
+        ("/keepers", "/lamp-room", *(f"/keepers/{other}" for other in KEEPERS if other != name)),
+        f"The life of {spoken}, keeper of the Skarholm light.",
+        f'<script type="application/ld+json">{json.dumps(data)}</script>',
+    )
+
+
+def _ship(name: str) -> Page:
+    spoken = name.replace("-", " ").title()
+    return Page(
+        "Ships of Skarholm",  # the same for all of them
+        f"The {spoken}",
+        f"The {spoken}: {SHIPS[name]}.",
+        ("/ships", f"/photos/{name}.html" if name == "ebb" else "/visiting"),
+        second_heading=f"The {spoken}" if name == "gull" else "",
+    )
+
+
+_PLACE = {
+    "@context": "https://schema.org",
+    "@graph": [{"@type": "LandmarksOrHistoricalBuildings"}, {"@type": "WebSite"}],
+}
+PAGES = {
+    "/": Page(
+        "The Skarholm Light",
+        "The Skarholm Light",
+        "A lighthouse on a rock that is on no map but ours. It has been lit every night since 1874, bar one.",
+        (
+            "/history",
+            "/keepers",
+            "/ships",
+            "/log",
+            "/visit",
+            "/lamp-room",
+            "/old-news",
+            "/shop",
+            "/keepers-only/rota",
+        ),
+        "The lighthouse of Skarholm: its history, its keepers, its ships and how to visit it.",
+        f'<link rel="canonical" href="/"><script type="application/ld+json">{json.dumps(_PLACE)}</script>',
+    ),
+    "/history": Page(
+        "History", "How it began", "First a fire, then a lamp, then a committee.", ("/", "/keepers", "/plans.pdf")
+    ),
+    "/keepers": Page(
+        "The keepers", "The keepers", "Four of them are remembered here.", tuple(f"/keepers/{k}" for k in KEEPERS)
+    ),
+    "/ships": Page(
+        "Ships of Skarholm", "Ships", "Those that passed, and one that stayed.", tuple(f"/ships/{s}" for s in SHIPS)
+    ),
+    "/log": Page("The logbook", "The logbook", "A page for each month.", tuple(f"/log/{m}" for m in MONTHS)),
+    "/visiting": Page(
+        "Visiting",
+        "How to get here",
+        "By the Little Anna, tide permitting.",
+        ("/tide-tables", "/ships/little-anna", "/"),
+    ),
+    "/lamp-room": Page(
+        "The lamp room",
+        "The lamp room",
+        "Ninety-one steps up.",
+        ("/history", "/lenses"),
+        second_heading="The lamp room",
+    ),
+    "/lenses": Page(
+        None,
+        "The lenses",
+        "Two of glass and one of ice.",
+        ("/lamp-room",),
+        extra_head='<meta name="robots" content="noindex">',
+    ),
+    "/archive": Page(
+        "Archive", "The archive", "Old news, kept dry.", ("/news", "/gone-fishing", "https://example.com/")
+    ),
+    "/shop": Page("The shop", "The shop", "Closed until there are visitors.", ("/visit", "/gone-fishing")),
+    "/keepers-only/rota": Page("Rota", "Who does the dishes", "Not for visitors.", ("/",)),
+    **{f"/log/{month}": _entry(month) for month in MONTHS},
+    **{f"/keepers/{name}": _keeper(name) for name in KEEPERS},
+    **{f"/ships/{name}": _ship(name) for name in SHIPS},
+}
+
+
+def page(path: str) -> str | None:
+    """The HTML of the page at `path`, or `None` if there is none (which is the case for some that are linked)."""
+    found = PAGES.get(path)
+    return _render(found) if found else None
+
+
+def _render(page: Page) -> str:
+    title = f"<title>{page.title}</title>" if page.title else ""
+    description = f'<meta name="description" content="{page.description}">' if page.description else ""
+    links = "".join(f'<li><a href="{link}">{link.strip("/").replace("-", " ") or "home"}</a>' for link in page.links)
+    second = f"<h1>{page.second_heading}</h1>" if page.second_heading else ""
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{title}{description}{page.extra_head}</head>'
+        f"<body><h1>{page.heading}</h1><p>{page.text}</p>{second}<h2>See also</h2><ul>{links}</ul></body></html>"
+    )
