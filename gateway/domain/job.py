@@ -127,6 +127,11 @@ class Job(BaseModel):
     priority: int = 0
     tags: list[str] = Field(default_factory=list)
     webhooks: list[str] = Field(default_factory=list)
+    #: Those that have answered.
+    webhooks_delivered: list[str] = Field(default_factory=list)
+    #: When the others are to be called (again); absent before the job's end and when there is nothing left to do.
+    webhooks_due: datetime | None = None
+    webhook_failures: int = 0
     max_retries: int = 3
     created_at: datetime
     updated_at: datetime

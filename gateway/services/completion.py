@@ -15,7 +15,7 @@ from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.domain.outcome import Outcome, backoff, decide
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
-from gateway.services.waker import ENQUEUE_CRAWL, FINISH_CRAWL, Waker
+from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, FINISH_CRAWL, Waker
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
 
@@ -85,6 +85,9 @@ class Completion:
             self._dedupe.release(key, job.id)
         self._announcer.status(job)
         self._waker.wake(ENQUEUE_CRAWL)
+        if job.webhooks:
+            # from here on `webhooks_due` keeps them from being forgotten
+            self._waker.wake(CALL_WEBHOOKS, job.id)
         self._jobs.settle(job.id)
 
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:

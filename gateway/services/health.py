@@ -105,12 +105,15 @@ class Health:
 
     def _check_broker(self) -> Check:
         todo = "start the broker, or set BROKER_URL; until then jobs are found by the beat's sweeps, a little later"
+        options = _broker_options(self._broker_url)
         try:
-            options = _broker_options(self._broker_url)
-            broker = Connection(self._broker_url, connect_timeout=_BROKER_TIMEOUT, **options)  # type: ignore[no-untyped-call] # kombu has no types
+            broker: Any = Connection(self._broker_url, connect_timeout=_BROKER_TIMEOUT, **options)  # type: ignore[no-untyped-call] # kombu has few types
+        except (KeyError, ValueError) as error:
+            return Check("down", f"BROKER_URL cannot be understood: {error}", todo)
+        try:
             with broker:
                 broker.connect()
-        except (KombuError, redis.RedisError, OSError) as error:
+        except (*broker.connection_errors, *broker.channel_errors, OSError, KombuError) as error:
             return Check("down", f"no answer ({type(error).__name__})", todo)
         return Check("ok", "answers")
 

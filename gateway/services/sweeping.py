@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import redis
 import structlog
@@ -12,7 +13,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import DiscoveryBotError
 from gateway.services.cancellation import CANCELLED
 from gateway.services.completion import Completion
-from gateway.services.waker import ENQUEUE_CRAWL, RECONCILE_NODE, Waker
+from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, RECONCILE_NODE, Waker
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
@@ -21,6 +22,8 @@ log = structlog.get_logger()
 
 #: Jobs looked at in one sweep; the next one is a moment away.
 BATCH = 200
+#: Left to whoever is calling them now: two callers at once would tell everything twice.
+WEBHOOK_PATIENCE = timedelta(seconds=2)
 #: Seconds between two looks at a node.
 RECONCILE_SECONDS = 2.0
 
@@ -51,6 +54,8 @@ class Sweeper:
         self._each(self._sweeps.undecided(BATCH), self._completion.conclude)
         self._each(self._sweeps.unsettled(BATCH), self._completion.conclude)
         self._each(self._sweeps.cancelled_while_pending(BATCH), self._end_cancelled)
+        for job_id in self._sweeps.webhooks_due(self._clock() - WEBHOOK_PATIENCE, BATCH):
+            self._waker.wake(CALL_WEBHOOKS, job_id)
         nodes = self._nodes.all()
         if any(node.free_slots for node in nodes) and (waiting := self._sweeps.waiting(self._clock(), 1)):
             self._waker.wake(ENQUEUE_CRAWL, waiting[0])

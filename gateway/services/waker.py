@@ -14,6 +14,7 @@ log = structlog.get_logger()
 ENQUEUE_CRAWL = "enqueue_crawl"
 FINISH_CRAWL = "finish_crawl"
 CANCEL_CRAWL = "cancel_crawl"
+CALL_WEBHOOKS = "call_webhooks"
 RECONCILE_NODE = "reconcile_node"
 
 

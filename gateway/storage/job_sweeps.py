@@ -38,6 +38,9 @@ class JobSweeps:
         """Pending jobs that could be started now, if there were a slot."""
         return self._ids({"status": JobStatus.PENDING, "not_before": {"$lte": now}}, limit)
 
+    def webhooks_due(self, now: datetime, limit: int) -> list[str]:
+        return self._ids({"webhooks_due": {"$lte": now}}, limit)
+
     def running_on(self, node: str) -> list[str]:
         return self._ids({"status": JobStatus.RUNNING, "node": node}, 0)
 

@@ -63,7 +63,10 @@ class JobStore:
 
     @state_change("jobs.add_webhook")
     def add_webhook(self, job_id: str, url: str) -> None:
+        """One more to be told of the job's end; of one that has ended, soon."""
         self._jobs.update_one({"_id": job_id}, {"$addToSet": {"webhooks": url}})
+        ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks_delivered": {"$ne": url}}
+        self._jobs.update_one(ended, {"$set": {"webhooks_due": self._clock(), "webhook_failures": 0}})
 
     # --- dispatch
 
@@ -200,6 +203,8 @@ class JobStore:
             "dead": dead,
         }
         changes.update(_attempt_outcome(job, outcome))
+        if job.webhooks:
+            changes["webhooks_due"] = now
         if (current := job.current) and current.exit and current.exit.report:
             changes["progress"] = current.exit.report.progress.model_dump(exclude_none=True)
         return self._change(
@@ -227,6 +232,18 @@ class JobStore:
     @state_change("jobs.settle")
     def settle(self, job_id: str) -> None:
         self._jobs.update_one({"_id": job_id, "settled": False}, {"$set": {"settled": True}})
+
+    @state_change("jobs.webhooks_called")
+    def webhooks_called(self, job: Job, delivered: Sequence[str], again: datetime | None) -> None:
+        """Who has answered by now, and when to call the others again (`None`: never)."""
+        update: dict[str, Any] = {"$addToSet": {"webhooks_delivered": {"$each": list(delivered)}}}
+        if again is None:
+            update["$unset"] = {"webhooks_due": ""}
+        else:
+            update["$set"] = {"webhooks_due": again}
+            update["$inc"] = {"webhook_failures": 1}
+        # a webhook that was added meanwhile has moved the time
+        self._jobs.update_one({"_id": job.id, "webhooks_due": job.webhooks_due}, update)
 
     @state_change("jobs.request_cancel")
     def request_cancel(self, job_id: str) -> Job | None:

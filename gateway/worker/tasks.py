@@ -23,6 +23,10 @@ def register_tasks(app: Celery, wiring: Wiring) -> None:
     def cancel_crawl(job_id: str) -> None:
         wiring.dispatch.cancel(wiring.jobs.get(job_id))
 
+    @app.task(name=waker.CALL_WEBHOOKS)
+    def call_webhooks(job_id: str) -> None:
+        wiring.webhooks.call(job_id)
+
     @app.task(name=waker.RECONCILE_NODE)
     def reconcile_node(node: str) -> None:
         wiring.reconciliation.node(node)

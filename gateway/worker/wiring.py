@@ -18,6 +18,8 @@ from gateway.services.reconciliation import Reconciliation
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
 from gateway.services.waker import CeleryWaker
+from gateway.services.webhook_caller import WebhookCaller
+from gateway.services.webhooks import Webhooks
 from gateway.settings import Settings
 from gateway.storage.client import Document, connect, server_clock
 from gateway.storage.heartbeats import HeartbeatStore
@@ -82,6 +84,10 @@ class Wiring:
             dead_after=timedelta(seconds=settings.node_dead_after),
             clock=self._clock,
         )
+
+    @cached_property
+    def webhooks(self) -> Webhooks:
+        return Webhooks(jobs=self.jobs, caller=WebhookCaller(self._settings.allowed_networks), clock=self._clock)
 
     @cached_property
     def reconciliation(self) -> Reconciliation:

@@ -1,0 +1,69 @@
+"""Tells those who asked that a job has ended: at least once, again after a failure, in the end no more."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import orjson
+import structlog
+
+from gateway.domain.clock import Clock, to_iso, utc_now
+from gateway.domain.errors import JobNotFoundError
+from gateway.domain.job import Job
+from gateway.domain.outcome import backoff
+from gateway.storage.jobs import JobStore
+
+log = structlog.get_logger()
+
+#: Rounds of calls after which a webhook that never answered is given up; with the back-off about four minutes.
+MAX_ROUNDS = 7
+
+
+class Caller(Protocol):
+    def post(self, url: str, body: bytes) -> str | None:
+        """`None` for success, else the reason of the failure."""
+
+
+class Webhooks:
+    def __init__(self, *, jobs: JobStore, caller: Caller, clock: Clock = utc_now) -> None:
+        self._jobs = jobs
+        self._caller = caller
+        self._clock = clock
+
+    def call(self, job_id: str) -> None:
+        """Call every webhook of the ended job that has not answered yet, if it is time."""
+        try:
+            job = self._jobs.get(job_id)
+        except JobNotFoundError:
+            return
+        if job.webhooks_due is None or job.webhooks_due > self._clock():
+            return
+        missing = [url for url in job.webhooks if url not in job.webhooks_delivered]
+        body = message(job)
+        failures = {url: reason for url in missing if (reason := self._caller.post(url, body)) is not None}
+        for url, reason in failures.items():
+            log.warning("webhook_failed", job_id=job.id, url=url, reason=reason, round=job.webhook_failures + 1)
+        again = bool(failures) and job.webhook_failures + 1 < MAX_ROUNDS
+        self._jobs.webhooks_called(
+            job,
+            [url for url in missing if url not in failures],
+            self._clock() + backoff(job.webhook_failures + 1) if again else None,
+        )
+
+
+def message(job: Job) -> bytes:
+    """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`."""
+    counts = (
+        job.progress.model_dump(include={"completed_pages", "items_count", "errors_count"}) if job.progress else {}
+    )
+    finished_at = to_iso(job.finished_at) if job.finished_at else None
+    return orjson.dumps(
+        {
+            "event": "job.ended",
+            "job_id": job.id,
+            "status": job.status.value,
+            "message": job.message,
+            "finished_at": finished_at,
+            **counts,
+        }
+    )
