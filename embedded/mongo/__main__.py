@@ -1,0 +1,34 @@
+"""`python -m embedded.mongo --path FILE`: one database file, served on loopback."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from embedded.mongo.server import serve
+from embedded.mongo.store import StoreError
+
+
+def main() -> int:
+    """0 after SIGTERM or SIGINT, 1 if the file or the port cannot be used, 2 for a wrong argument."""
+    parser = argparse.ArgumentParser(prog="python -m embedded.mongo", description=__doc__)
+    parser.add_argument("--path", type=Path, required=True, help="the database file, made if it is not there")
+    parser.add_argument("--host", default="127.0.0.1", help="a loopback address")
+    parser.add_argument("--port", type=int, default=27017, help="0 lets the system choose")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    try:
+        asyncio.run(serve(arguments.path, arguments.host, arguments.port))
+    except ValueError as error:
+        parser.error(str(error))
+    except (StoreError, OSError) as error:
+        print(error, file=sys.stderr)  # noqa: T201 - the message is for whoever starts us
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""The fields of a command: each is taken by name and type, and whatever is left over is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from embedded.mongo.errors import Code, MongoError, not_implemented
+from embedded.mongo.paths import Document
+
+_T = TypeVar("_T")
+
+#: What drivers send with any command and one machine without sessions has no use for.
+_ALWAYS_ALLOWED = frozenset(
+    {"$db", "lsid", "$readPreference", "$clusterTime", "readConcern", "writeConcern", "comment", "maxTimeMS"}
+)
+#: Fields of MongoDB's commands that change what is answered: refused unless they ask for nothing.
+_KNOWN_ELSEWHERE = frozenset(
+    {
+        "allowPartialResults",
+        "arrayFilters",
+        "awaitData",
+        "bypassDocumentValidation",
+        "collation",
+        "c",
+        "commitQuorum",
+        "explain",
+        "let",
+        "max",
+        "min",
+        "noCursorTimeout",
+        "oplogReplay",
+        "returnKey",
+        "sampleRate",
+        "showRecordId",
+        "tailable",
+        "rawData",
+    }
+)
+_TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: "int"}
+
+
+class Arguments:
+    """One command or one statement of it. `command` is named in errors."""
+
+    def __init__(self, command: str, fields: Document) -> None:
+        self._command = command
+        self._fields = fields
+
+    @property
+    def db(self) -> str:
+        return str(self._fields["$db"])
+
+    def allow(self, *names: str) -> None:
+        """Raises `IDLUnknownField` or `NotImplemented` for any other field."""
+        for name, value in self._fields.items():
+            if name in names or name in _ALWAYS_ALLOWED or name == self._command:
+                continue
+            if name not in _KNOWN_ELSEWHERE:
+                raise MongoError(Code.IDLUnknownField, f"BSON field '{self._command}.{name}' is an unknown field.")
+            if value:
+                raise not_implemented(f"'{name}' of {self._command}")
+
+    def required(self, name: str, kind: type[_T]) -> _T:
+        """Raises `IDLFailedToParse` if it is missing, `TypeMismatch` if it is of another type."""
+        if self._fields.get(name) is None:
+            raise MongoError(
+                Code.IDLFailedToParse, f"BSON field '{self._command}.{name}' is missing but a required field"
+            )
+        return self._checked(name, kind)
+
+    def optional(self, name: str, kind: type[_T], default: _T) -> _T:
+        """A null is as good as nothing."""
+        return default if self._fields.get(name) is None else self._checked(name, kind)
+
+    def _checked(self, name: str, kind: type[_T]) -> _T:
+        value = self._fields[name]
+        if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+            return value
+        raise MongoError(
+            Code.TypeMismatch,
+            f"BSON field '{self._command}.{name}' is the wrong type '{type(value).__name__}', "
+            f"expected type '{_TYPE_NAMES.get(kind, kind.__name__)}'",
+        )
+
+    def any(self, name: str) -> Any:
+        return self._fields.get(name)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Booleans and numbers, as MongoDB's `safeBool`."""
+        value = self._fields.get(name, default)
+        if not isinstance(value, (bool, int, float)):
+            raise MongoError(
+                Code.TypeMismatch,
+                f"BSON field '{self._command}.{name}' is the wrong type '{type(value).__name__}', "
+                "expected type 'bool'",
+            )
+        return bool(value)
+
+    def count(self, name: str, default: int = 0) -> int:
+        """A whole number that is not negative; 5.0 is one."""
+        value = self._fields.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+            raise MongoError(
+                Code.TypeMismatch, f"BSON field '{self._command}.{name}' must be a whole number, not {value!r}"
+            )
+        if value < 0:
+            raise MongoError(Code.BadValue, f"BSON field '{name}' value must be >= 0, actual value '{int(value)}'")
+        return int(value)
+
+    def statements(self, name: str) -> Iterator[Arguments]:
+        """The entries of a write command, each with arguments of its own."""
+        for statement in self.required(name, list):
+            if not isinstance(statement, dict):
+                raise MongoError(Code.TypeMismatch, f"'{self._command}.{name}' must hold objects")
+            yield Arguments(f"{self._command}.{name}", statement)

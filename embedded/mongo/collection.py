@@ -1,0 +1,246 @@
+"""One collection: its documents, kept as the BSON they came in, and its indexes."""
+# ruff: noqa: S608 - the names of tables are ours: a letter and a number of the catalog
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+
+from embedded.mongo.errors import Code, MongoError
+from embedded.mongo.index import Index
+from embedded.mongo.keys import sort_key
+from embedded.mongo.match import Predicate, compile_filter
+from embedded.mongo.paths import Document, Path, elements_at
+from embedded.mongo.plan import Plan, Sort, choose
+from embedded.mongo.scan import Scan, count_statement
+
+_Item = TypeVar("_Item")
+
+MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
+#: MongoDB's limit for sorts that no index answers.
+MAX_SORT_BYTES = 100 * 1024 * 1024
+
+CODEC: CodecOptions[Document] = CodecOptions(
+    document_class=dict, tz_aware=False, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+
+
+def decode(body: bytes) -> Document:
+    return bson.decode(body, CODEC)
+
+
+class Found(NamedTuple):
+    doc: int
+    body: bytes
+    document: Document
+
+
+class Search(NamedTuple):
+    """What to look for; `limit` 0 is no limit."""
+
+    query: Document
+    sort: Sort = ()
+    skip: int = 0
+    limit: int = 0
+    hint: Any = None
+
+
+class Collection:
+    def __init__(self, connection: sqlite3.Connection, number: int, namespace: str) -> None:
+        self.number = number
+        self.namespace = namespace
+        self.indexes: dict[str, Index] = {}
+        self.table = f"c{number}"
+        self._connection = connection
+
+    def create_table(self) -> None:
+        self._connection.execute(
+            f"CREATE TABLE {self.table} (doc INTEGER PRIMARY KEY AUTOINCREMENT, body BLOB NOT NULL)"
+        )
+
+    def drop_table(self) -> None:
+        self._connection.execute(f"DROP TABLE {self.table}")
+
+    # --- writing: everything that can be refused is refused before the first change
+
+    def insert(self, document: Document) -> None:
+        """Raises `DuplicateKey`, `BSONObjectTooLarge`, `InvalidIdField` or `CannotIndexParallelArrays`."""
+        body = _encoded(document)
+        keys = [(index, *index.spec.keys(document)) for index in self.indexes.values()]
+        for index, own, _ in keys:
+            if index.holder(own) is not None:
+                raise index.duplicate(self.namespace, document)
+        doc = self._connection.execute(f"INSERT INTO {self.table} (body) VALUES (?)", (body,)).lastrowid
+        for index, own, multikey in keys:
+            self._add(index, own, doc or 0, multikey=multikey)
+
+    def replace(self, found: Found, new: Document) -> bool:
+        """Whether there was anything to change. Raises as `insert` does."""
+        body = _encoded(new)
+        if body == found.body:
+            return False
+        changes: list[tuple[Index, set[bytes], set[bytes], bool]] = []
+        for index in self.indexes.values():
+            old_keys, _ = index.spec.keys(found.document)
+            new_keys, multikey = index.spec.keys(new)
+            if index.holder(new_keys - old_keys, other_than=found.doc) is not None:
+                raise index.duplicate(self.namespace, new)
+            changes.append((index, old_keys - new_keys, new_keys - old_keys, multikey))
+        for index, gone, come, multikey in changes:
+            index.remove(gone, found.doc)
+            self._add(index, come, found.doc, multikey=multikey)
+        self._connection.execute(f"UPDATE {self.table} SET body = ? WHERE doc = ?", (body, found.doc))
+        return True
+
+    def remove(self, found: Found) -> None:
+        for index in self.indexes.values():
+            index.remove(index.spec.keys(found.document)[0], found.doc)
+        self._connection.execute(f"DELETE FROM {self.table} WHERE doc = ?", (found.doc,))
+
+    def fill(self, index: Index) -> None:
+        """Give a new index the keys of all documents. Raises `DuplicateKey`."""
+        for row in Scan(self._connection, self.table, Plan()).rows():
+            if row is not None:
+                document = decode(row.body)
+                keys, multikey = index.spec.keys(document)
+                if index.holder(keys) is not None:
+                    raise index.duplicate(self.namespace, document)
+                self._add(index, keys, row.doc, multikey=multikey)
+
+    def _add(self, index: Index, keys: set[bytes], doc: int, *, multikey: bool) -> None:
+        if keys:
+            index.add(keys, doc)
+        if multikey and not index.multikey:
+            index.multikey = True
+            self._connection.execute("UPDATE indexes SET multikey = 1 WHERE number = ?", (index.number,))
+
+    # --- reading
+
+    def plan(self, search: Search) -> Plan:
+        return choose(self.indexes.values(), search.query, search.sort, search.hint)
+
+    def find(self, search: Search) -> Iterator[Found | None]:
+        """The documents in order; `None` where others may work in between. Raises for what is no filter."""
+        plan = self.plan(search)
+        found = self._matching(search.query, plan)
+        if search.sort and not plan.is_sorted:
+            found = _sorted(found, search.sort, search.skip + search.limit if search.limit else 0)
+        return _window(found, search.skip, search.limit)
+
+    def _matching(self, query: Document, plan: Plan) -> Iterator[Found | None]:
+        matches = compile_filter(query)
+        return self._walk(plan, matches)
+
+    def _walk(self, plan: Plan, matches: Predicate) -> Iterator[Found | None]:
+        for row in Scan(self._connection, self.table, plan).rows():
+            if row is None:
+                yield None
+            elif matches(document := decode(row.body)):
+                yield Found(row.doc, row.body, document)
+
+    def count(self, query: Document, hint: Any = None) -> Iterator[int | None]:
+        """How many match, last; before it `None` where others may work in between."""
+        plan = self.plan(Search(query, hint=hint))
+        matching = self._matching(query, plan)
+        if plan.is_exact:
+            yield self._count_keys(plan)
+            return
+        total = 0
+        for found in matching:
+            if found is None:
+                yield None
+            else:
+                total += 1
+        yield total
+
+    def _count_keys(self, plan: Plan) -> int:
+        if plan.index is None:
+            return int(self._connection.execute(f"SELECT count(*) FROM {self.table}").fetchone()[0])
+        statement = count_statement(plan.index.table)
+        return sum(self._connection.execute(statement, interval).fetchone()[0] for interval in plan.intervals)
+
+    def is_current(self, found: Found) -> bool:
+        """Whether the document is still what it was when it was found."""
+        row = self._connection.execute(f"SELECT body FROM {self.table} WHERE doc = ?", (found.doc,)).fetchone()
+        return row is not None and row[0] == found.body
+
+
+def _encoded(document: Document) -> bytes:
+    if isinstance(document["_id"], list):
+        raise MongoError(Code.InvalidIdField, "The '_id' value cannot be of type array")
+    body = bson.encode(document, codec_options=CODEC)
+    if len(body) > MAX_DOCUMENT_BYTES:
+        raise MongoError(
+            Code.BSONObjectTooLarge,
+            f"object to insert too large. size in bytes: {len(body)}, max size: {MAX_DOCUMENT_BYTES}",
+        )
+    return body
+
+
+def _window(found: Iterator[Found | None], skip: int, limit: int) -> Iterator[Found | None]:
+    passed = 0
+    for one in found:
+        if one is None:
+            yield None
+            continue
+        passed += 1
+        if passed > skip:
+            yield one
+        if limit and passed >= skip + limit:
+            return
+
+
+def sort_documents(documents: list[Document], sort: Sort) -> None:
+    """Sort in place."""
+    _sort(documents, sort, lambda document: document)
+
+
+def _sort(items: list[_Item], sort: Sort, document_of: Callable[[_Item], Document]) -> None:
+    """Last key first, for Python's sort is stable."""
+    for name, direction in reversed(sort):
+        items.sort(key=_sort_key(tuple(name.split(".")), direction, document_of), reverse=direction < 0)
+
+
+def _sort_key(
+    path: Path, direction: int, document_of: Callable[[_Item], Document]
+) -> Callable[[_Item], tuple[Any, ...]]:
+    return lambda item: _sort_value(document_of(item), path, direction)
+
+
+def _sort_value(document: Document, path: Path, direction: int) -> tuple[Any, ...]:
+    """An array counts by its smallest element, when descending by its largest."""
+    values, _ = elements_at(document, path)
+    if len(values) == 1:
+        return sort_key(values[0])
+    return (min if direction > 0 else max)(map(sort_key, values))
+
+
+def _document(found: Found) -> Document:
+    return found.document
+
+
+def _sorted(found: Iterator[Found | None], sort: Sort, wanted: int) -> Iterator[Found | None]:
+    """All in order, or the `wanted` first. Raises when they take more memory than MongoDB would give."""
+    kept: list[Found] = []
+    size = 0
+    for one in found:
+        if one is None:
+            yield None
+            continue
+        kept.append(one)
+        size += len(one.body)
+        if wanted and len(kept) >= 2 * wanted + 1000:
+            _sort(kept, sort, _document)
+            del kept[wanted:]
+            size = sum(len(item.body) for item in kept)
+        if size > MAX_SORT_BYTES:
+            raise MongoError(
+                Code.QueryExceededMemoryLimitNoDiskUseAllowed,
+                f"Sort exceeded memory limit of {MAX_SORT_BYTES} bytes, but did not opt in to external sorting.",
+            )
+    _sort(kept, sort, _document)
+    yield from kept

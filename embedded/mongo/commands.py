@@ -1,0 +1,98 @@
+"""Every command, by the names drivers use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from embedded.mongo import handshake
+from embedded.mongo.arguments import Arguments
+from embedded.mongo.cursors import Cursors
+from embedded.mongo.errors import Code, MongoError, not_implemented
+from embedded.mongo.paths import Document
+from embedded.mongo.reads import Reads
+from embedded.mongo.schema import Schema, expire
+from embedded.mongo.steps import Answer
+from embedded.mongo.store import Store
+from embedded.mongo.writes import Writes
+
+Handler = Callable[[Arguments], Document | Answer]
+
+_READ_CONCERNS = frozenset({"local", "available", "majority"})
+
+
+class Commands:
+    """Carries out commands on one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._cursors = Cursors()
+        self._writes = Writes(store)
+        self.table = self._table()
+
+    def _table(self) -> Mapping[str, Handler]:
+        reads, writes, schema = Reads(self._store, self._cursors), self._writes, Schema(self._store, self._cursors)
+        return {
+            "hello": handshake.hello,
+            "isMaster": handshake.hello,
+            "ismaster": handshake.hello,
+            "ping": handshake.ping,
+            "buildInfo": handshake.build_info,
+            "buildinfo": handshake.build_info,
+            "connectionStatus": handshake.connection_status,
+            "endSessions": handshake.ping,
+            "find": reads.find,
+            "getMore": reads.get_more,
+            "killCursors": reads.kill_cursors,
+            "count": reads.count,
+            "distinct": reads.distinct,
+            "aggregate": reads.aggregate,
+            "insert": writes.insert,
+            "update": writes.update,
+            "delete": writes.delete,
+            "findAndModify": writes.find_and_modify,
+            "findandmodify": writes.find_and_modify,
+            "createIndexes": schema.create_indexes,
+            "listIndexes": schema.list_indexes,
+            "dropIndexes": schema.drop_indexes,
+            "listCollections": schema.list_collections,
+            "listDatabases": schema.list_databases,
+            "drop": schema.drop,
+            "dropDatabase": schema.drop_database,
+        }
+
+    def run(self, command: Document) -> Document | Answer:
+        """The reply, or the steps to it. Raises `MongoError` here or in a step."""
+        name = next(iter(command), "")
+        if name not in self.table:
+            raise MongoError(Code.CommandNotFound, f"no such command: '{name}'")
+        if "$db" not in command:
+            raise MongoError(Code.IDLFailedToParse, "OP_MSG requests require a $db argument")
+        _check_session(command)
+        _check_concerns(command)
+        return self.table[name](Arguments(name, command))
+
+    def expire(self) -> Answer:
+        """One sweep: what has outlived a TTL index, and cursors nobody came back for."""
+        self._cursors.forget_idle()
+        return expire(self._store, self._writes)
+
+    def forget(self) -> None:
+        """After a rollback nothing handed out before holds."""
+        self._cursors.clear()
+
+
+def _check_session(command: Document) -> None:
+    if "txnNumber" in command or "autocommit" in command or command.get("startTransaction"):
+        raise MongoError(
+            Code.IllegalOperation, "Transaction numbers are only allowed on a replica set member or mongos"
+        )
+
+
+def _check_concerns(command: Document) -> None:
+    """One machine is its own majority, and what is acknowledged is in the journal."""
+    write = command.get("writeConcern") or {}
+    if isinstance(write.get("w"), int) and write["w"] > 1:
+        raise MongoError(Code.BadValue, "cannot use 'w' > 1 when a host is not replicated")
+    level = (command.get("readConcern") or {}).get("level", "local")
+    if level not in _READ_CONCERNS:
+        raise not_implemented(f"the read concern '{level}'")

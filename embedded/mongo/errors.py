@@ -1,0 +1,91 @@
+"""What is refused, by the codes and names of MongoDB's own `error_codes.yml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+
+class Code(IntEnum):
+    """Members carry MongoDB's `codeName` to the letter: drivers and our stores look at both."""
+
+    InternalError = 1
+    BadValue = 2
+    UnknownError = 8
+    FailedToParse = 9
+    TypeMismatch = 14
+    InvalidLength = 16
+    IllegalOperation = 20
+    NamespaceNotFound = 26
+    IndexNotFound = 27
+    PathNotViable = 28
+    ConflictingUpdateOperators = 40
+    CursorNotFound = 43
+    MaxTimeMSExpired = 50
+    DollarPrefixedFieldName = 52
+    InvalidIdField = 53
+    EmptyFieldName = 56
+    CommandNotFound = 59
+    ImmutableField = 66
+    CannotCreateIndex = 67
+    InvalidOptions = 72
+    InvalidNamespace = 73
+    IndexOptionsConflict = 85
+    IndexKeySpecsConflict = 86
+    CannotBackfillArray = 158
+    InvalidPipelineOperator = 168
+    CannotIndexParallelArrays = 171
+    QueryPlanKilled = 175
+    InvalidIndexSpecificationOption = 197
+    NotImplemented = 238
+    NoQueryExecutionPlans = 291
+    QueryExceededMemoryLimitNoDiskUseAllowed = 292
+    BSONObjectTooLarge = 10334
+    DuplicateKey = 11000
+    OutOfDiskSpace = 14031
+    Location15947 = 15947  # $group must be an object
+    Location15952 = 15952  # unknown group operator
+    Location15955 = 15955  # a group specification must include an _id
+    Location15956 = 15956  # $skip must not be negative
+    Location15958 = 15958  # $limit must be positive
+    Location15959 = 15959  # $match must be an object
+    Location15975 = 15975  # $sort key ordering must be 1 or -1
+    Location15976 = 15976  # $sort stage must have at least one sort key
+    Location16410 = 16410  # field path starts with $
+    Location31249 = 31249  # path collision in a projection
+    Location31253 = 31253  # inclusion in an exclusion projection
+    Location31254 = 31254  # exclusion in an inclusion projection
+    Location40156 = 40156  # $count needs a non-empty string
+    Location40234 = 40234  # a $group field must be an accumulator
+    Location40238 = 40238  # a $group field must be one accumulator
+    Location40323 = 40323  # a stage must have exactly one field
+    Location40324 = 40324  # unrecognized pipeline stage
+    IDLFailedToParse = 40414
+    IDLUnknownField = 40415
+    Location51075 = 51075  # $regex options without $regex
+    Location51091 = 51091  # invalid regular expression
+    Location51108 = 51108  # invalid flag in regex options
+    Location51272 = 51272  # empty $project
+
+
+class MongoError(Exception):
+    """A command, or one statement of it, that is answered with an error."""
+
+    def __init__(self, code: Code, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details: Mapping[str, Any] = details
+
+    def as_reply(self) -> dict[str, Any]:
+        """What a failed command answers."""
+        return {"ok": 0.0, "errmsg": str(self), "code": int(self.code), "codeName": self.code.name, **self.details}
+
+    def as_write_error(self, index: int) -> dict[str, Any]:
+        """What statement `index` of a write command answers; the command itself is `ok`."""
+        return {"index": index, "code": int(self.code), "errmsg": str(self), **self.details}
+
+
+def not_implemented(what: str) -> MongoError:
+    """MongoDB has it and this server does not."""
+    return MongoError(Code.NotImplemented, f"{what} is not supported by the embedded server; use MongoDB")

@@ -1,0 +1,183 @@
+"""Indexes: what an index document asks for, the keys a document has in it, and its table of keys in SQLite."""
+# ruff: noqa: S608 - the names of tables are ours: a letter and a number of the catalog
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+from embedded.mongo.errors import Code, MongoError, not_implemented
+from embedded.mongo.keys import encode, inverted
+from embedded.mongo.match import compile_filter
+from embedded.mongo.paths import MISSING, Document, Path, elements_at
+
+_OPTIONS = frozenset(
+    {"v", "key", "name", "unique", "sparse", "partialFilterExpression", "expireAfterSeconds", "background"}
+)
+_KNOWN_ELSEWHERE = frozenset(
+    {"collation", "hidden", "weights", "default_language", "language_override", "wildcardProjection", "clustered"}
+)
+ID_INDEX = "_id_"
+
+
+class IndexSpec:
+    """An index as `createIndexes` describes it. Raises for what is no index or none of the supported kinds."""
+
+    def __init__(self, document: Document) -> None:
+        _check_options(document)
+        self.name: str = document["name"]
+        self.key: list[tuple[str, int]] = [(name, int(direction)) for name, direction in document["key"].items()]
+        self.unique = bool(document.get("unique"))
+        self.sparse = bool(document.get("sparse"))
+        self.partial: Document | None = document.get("partialFilterExpression")
+        self.expire_after: float | None = document.get("expireAfterSeconds")
+        self.paths: list[Path] = [tuple(name.split(".")) for name, _ in self.key]
+        if self.sparse and self.partial is not None:
+            raise MongoError(Code.CannotCreateIndex, 'cannot mix "partialFilterExpression" and "sparse" options')
+        self._covers = compile_filter(self.partial) if self.partial is not None else None
+
+    def to_document(self) -> Document:
+        """As `listIndexes` shows it, and as the catalog keeps it."""
+        options: Document = {"v": 2, "key": dict(self.key), "name": self.name}
+        if self.unique and self.name != ID_INDEX:
+            options["unique"] = True
+        if self.sparse:
+            options["sparse"] = True
+        if self.partial is not None:
+            options["partialFilterExpression"] = self.partial
+        if self.expire_after is not None:
+            options["expireAfterSeconds"] = self.expire_after
+        return options
+
+    def same_keys(self, other: IndexSpec) -> bool:
+        """Whether both would be the same index to MongoDB, whatever their names."""
+        return (self.key, self.unique, self.sparse, self.partial) == (
+            other.key,
+            other.unique,
+            other.sparse,
+            other.partial,
+        )
+
+    def keys(self, document: Document) -> tuple[set[bytes], bool]:
+        """The document's keys, none if it is not in the index; and whether an array made them ("multikey").
+
+        Raises `CannotIndexParallelArrays` for two arrays at once.
+        """
+        if self._covers and not self._covers(document):
+            return set(), False
+        fields = [elements_at(document, path) for path in self.paths]
+        if self.sparse and all(value is MISSING for values, _ in fields for value in values):
+            return set(), False
+        if sum(is_array for _, is_array in fields) > 1:
+            arrays = " ".join(
+                f"[{name}]" for (name, _), (_, is_array) in zip(self.key, fields, strict=True) if is_array
+            )
+            raise MongoError(Code.CannotIndexParallelArrays, f"cannot index parallel arrays {arrays}")
+        encoded = [
+            {encode(value) if direction > 0 else inverted(encode(value)) for value in values}
+            for (values, _), (_, direction) in zip(fields, self.key, strict=True)
+        ]
+        return {b"".join(parts) for parts in product(*encoded)}, any(is_array for _, is_array in fields)
+
+
+def _check_options(document: Document) -> None:
+    for option in document:
+        if option in _KNOWN_ELSEWHERE:
+            raise not_implemented(f"the index option '{option}'")
+        if option not in _OPTIONS:
+            raise MongoError(
+                Code.InvalidIndexSpecificationOption, f"The field '{option}' is not valid for an index specification"
+            )
+    key, name = document.get("key"), document.get("name")
+    if not isinstance(key, dict) or not isinstance(name, str) or not name:
+        raise MongoError(Code.FailedToParse, "an index specification needs a 'key' document and a 'name'")
+    if not key:
+        raise MongoError(Code.CannotCreateIndex, "Index keys cannot be empty.")
+    _check_directions(key)
+    if "expireAfterSeconds" in document:
+        _check_expiry(document)
+
+
+def _check_directions(key: Document) -> None:
+    for field, direction in key.items():
+        if isinstance(direction, str):
+            raise not_implemented(f"an index of type '{direction}'")
+        if direction not in (1, -1):
+            raise MongoError(
+                Code.CannotCreateIndex, f"Values in the index key pattern must be 1 or -1, not {direction}"
+            )
+        if not field or "$" in field:
+            raise MongoError(Code.CannotCreateIndex, f"Index key '{field}' is no field name")
+
+
+def _check_expiry(document: Document) -> None:
+    seconds = document["expireAfterSeconds"]
+    if len(document["key"]) > 1:
+        raise MongoError(
+            Code.CannotCreateIndex, "TTL indexes are single-field indexes, compound indexes do not support TTL"
+        )
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 2**31:
+        raise MongoError(Code.CannotCreateIndex, "TTL index 'expireAfterSeconds' must be within 0 and 2147483647")
+
+
+class Index:
+    """A spec and its table: `key`, the order-preserving bytes, and `doc`, the row of the document."""
+
+    def __init__(self, connection: sqlite3.Connection, number: int, spec: IndexSpec, *, multikey: bool) -> None:
+        self.number = number
+        self.spec = spec
+        #: Whether any document has or had an array there: such an index gives no order, and one end of a range.
+        self.multikey = multikey
+        self.table = f"i{number}"
+        self._connection = connection
+        self._holder = f"SELECT doc FROM {self.table} WHERE key = ?"
+        self._add = f"INSERT OR IGNORE INTO {self.table} (key, doc) VALUES (?, ?)"
+        self._remove = f"DELETE FROM {self.table} WHERE key = ? AND doc = ?"
+
+    def create_table(self) -> None:
+        primary_key = "key" if self.spec.unique else "key, doc"
+        self._connection.execute(
+            f"CREATE TABLE {self.table} (key BLOB NOT NULL, doc INTEGER NOT NULL, PRIMARY KEY ({primary_key}))"
+            " WITHOUT ROWID"
+        )
+
+    def drop_table(self) -> None:
+        self._connection.execute(f"DROP TABLE {self.table}")
+
+    def holder(self, keys: Iterable[bytes], *, other_than: int | None = None) -> int | None:
+        """Whose row holds one of the keys already, if the index is unique."""
+        if self.spec.unique:
+            for key in keys:
+                row = self._connection.execute(self._holder, (key,)).fetchone()
+                if row and row[0] != other_than:
+                    return int(row[0])
+        return None
+
+    def add(self, keys: Iterable[bytes], doc: int) -> None:
+        self._connection.executemany(self._add, [(key, doc) for key in keys])
+
+    def remove(self, keys: Iterable[bytes], doc: int) -> None:
+        self._connection.executemany(self._remove, [(key, doc) for key in keys])
+
+    def duplicate(self, namespace: str, document: Document) -> MongoError:
+        """The error for a document whose key is taken."""
+        pattern = dict(self.spec.key)
+        value = {name: _first(document, path) for (name, _), path in zip(self.spec.key, self.spec.paths, strict=True)}
+        shown = ", ".join(f"{name}: {_shown(item)}" for name, item in value.items())
+        return MongoError(
+            Code.DuplicateKey,
+            f"E11000 duplicate key error collection: {namespace} index: {self.spec.name} dup key: {{ {shown} }}",
+            keyPattern=pattern,
+            keyValue=value,
+        )
+
+
+def _first(document: Document, path: Path) -> Any:
+    value = elements_at(document, path)[0][0]
+    return None if value is MISSING else value
+
+
+def _shown(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

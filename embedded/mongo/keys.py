@@ -1,0 +1,139 @@
+"""The order of BSON values, twice: as tuples to compare in memory, as bytes for SQLite to compare by memcmp.
+
+Both follow https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/. An encoded value is no prefix
+of another, so that concatenated values compare field by field; a descending field has all its bytes inverted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import NoneType
+from typing import Any, Final
+
+from bson import Binary, Int64, ObjectId
+from bson.datetime_ms import DatetimeMS
+
+from embedded.mongo.errors import not_implemented
+from embedded.mongo.paths import Absent
+
+NULL: Final = 5
+NUMBER: Final = 10
+STRING: Final = 15
+OBJECT: Final = 20
+ARRAY: Final = 25
+BINARY: Final = 30
+OBJECT_ID: Final = 35
+BOOL: Final = 40
+DATE: Final = 45
+_EMPTY_ARRAY: Final = 4
+
+_RANKS: dict[type, int] = {
+    NoneType: NULL,
+    int: NUMBER,
+    Int64: NUMBER,
+    float: NUMBER,
+    str: STRING,
+    dict: OBJECT,
+    list: ARRAY,
+    bytes: BINARY,
+    Binary: BINARY,
+    ObjectId: OBJECT_ID,
+    bool: BOOL,
+    datetime: DATE,
+    DatetimeMS: DATE,
+}
+
+#: Sorts after everything that continues the bytes before it: ranks, inverted or not, are smaller.
+AFTER: Final = b"\xff"
+_INVERTED: Final = bytes(255 - byte for byte in range(256))
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - BSON dates are decoded as naive UTC
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def rank(value: Any) -> int:
+    """The place of the value's type in the order of types. Raises `NotImplemented` for types we never store."""
+    found = _RANKS.get(type(value))
+    if found is not None:
+        return found
+    if isinstance(value, Absent):
+        return _EMPTY_ARRAY if value is Absent.EMPTY_ARRAY else NULL
+    raise not_implemented(f"comparing values of type {type(value).__name__}")
+
+
+def sort_key(value: Any) -> tuple[Any, ...]:
+    """A tuple that compares as BSON does."""
+    place = rank(value)
+    comparable = _COMPARABLES.get(place)
+    return (place, comparable(value)) if comparable else (place,)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Equality as MongoDB sees it: 1 is 1.0, field order counts, true is not 1."""
+    if type(one) is type(other) and isinstance(one, (str, ObjectId, bool)):
+        return bool(one == other)
+    return rank(one) == rank(other) and sort_key(one) == sort_key(other)
+
+
+def encode(value: Any) -> bytes:
+    """Bytes whose memcmp order is the order of `sort_key`."""
+    place = rank(value)
+    body = _BODIES.get(place)
+    return bytes((place,)) + body(value) if body else bytes((place,))
+
+
+def inverted(encoded: bytes) -> bytes:
+    """The same for a descending field."""
+    return encoded.translate(_INVERTED)
+
+
+def milliseconds(value: datetime | DatetimeMS) -> int:
+    """Since the epoch, rounded down."""
+    if isinstance(value, DatetimeMS):
+        return int(value)
+    naive = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    return (naive - _EPOCH) // _MILLISECOND
+
+
+def _text(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass").replace(b"\0", b"\0\xff") + b"\0\0"
+
+
+def _number(value: float) -> bytes:
+    """The nearest double, its bits flipped into order, then what the double leaves out of a 64-bit integer."""
+    if value != value:  # noqa: PLR0124 - NaN
+        return bytes(10)
+    nearest = float(value) + 0.0  # -0.0 is 0.0
+    rest = int(value) - int(nearest) if isinstance(value, int) else 0
+    bits = struct.pack(">d", nearest)
+    ordered = inverted(bits) if bits[0] & 0x80 else bytes((bits[0] | 0x80,)) + bits[1:]
+    return ordered + struct.pack(">H", 0x8000 + rest)
+
+
+def _object(value: dict[str, Any]) -> bytes:
+    return b"".join(bytes((rank(item),)) + _text(name) + encode(item) for name, item in value.items()) + b"\0"
+
+
+_BODIES: dict[int, Callable[[Any], bytes]] = {
+    NUMBER: _number,
+    STRING: _text,
+    OBJECT: _object,
+    ARRAY: lambda value: b"".join(map(encode, value)) + b"\0",
+    BINARY: lambda value: struct.pack(">IB", len(value), getattr(value, "subtype", 0)) + bytes(value),
+    OBJECT_ID: lambda value: value.binary,
+    BOOL: lambda value: b"\1" if value else b"\0",
+    DATE: lambda value: struct.pack(">Q", milliseconds(value) + 2**63),
+}
+
+
+_COMPARABLES: dict[int, Callable[[Any], Any]] = {
+    NUMBER: lambda value: (1, value) if value == value else (0, 0),  # noqa: PLR0124 - NaN, the smallest, is not itself
+    STRING: lambda value: value,
+    OBJECT: lambda value: tuple((rank(item), name, sort_key(item)) for name, item in value.items()),
+    ARRAY: lambda value: tuple(map(sort_key, value)),
+    BINARY: lambda value: (len(value), getattr(value, "subtype", 0), bytes(value)),
+    OBJECT_ID: lambda value: value.binary,
+    BOOL: lambda value: value,
+    DATE: milliseconds,
+}

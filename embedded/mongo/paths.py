@@ -1,0 +1,74 @@
+"""Dotted paths through documents and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+Document = dict[str, Any]
+Path = tuple[str, ...]
+
+
+class Absent(Enum):
+    """What a path can lead to that is no BSON value."""
+
+    MISSING = "no such field"
+    #: How indexes and sorts see `[]`: below null, as MongoDB's `undefined`.
+    EMPTY_ARRAY = "no elements"
+
+
+MISSING = Absent.MISSING
+EMPTY_ARRAY = Absent.EMPTY_ARRAY
+
+
+def values_at(value: Any, path: Path) -> list[Any]:
+    """Everything that `path` leads to: arrays on the way fan out, a number is also an array index.
+
+    The last step does not fan out: an array at the end is one value. Empty if arrays on the way hold no documents.
+    """
+    for depth, part in enumerate(path):
+        if isinstance(value, dict):
+            value = value.get(part, MISSING)
+        elif isinstance(value, list):
+            return _through_array(value, path[depth:])
+        else:
+            return [MISSING]
+    return [value]
+
+
+def _through_array(array: list[Any], path: Path) -> list[Any]:
+    found: list[Any] = []
+    if (position := array_index(path[0])) is not None and position < len(array):
+        found += values_at(array[position], path[1:])
+    for element in array:
+        if isinstance(element, dict):
+            found += values_at(element, path)
+    return found
+
+
+def elements_at(document: Document, path: Path) -> tuple[list[Any], bool]:
+    """What an index holds and a sort looks at: arrays by their elements; and whether there was an array."""
+    values = values_at(document, path) or [MISSING]
+    if len(values) == 1 and not isinstance(values[0], list):
+        return values, _crosses_array(document, path)
+    flat: list[Any] = []
+    for value in values:
+        flat += (value or [EMPTY_ARRAY]) if isinstance(value, list) else [value]
+    return flat, True
+
+
+def _crosses_array(value: Any, path: Path) -> bool:
+    for part in path[:-1]:
+        value = value.get(part)
+        if not isinstance(value, dict):
+            return isinstance(value, list)
+    return False
+
+
+def array_index(part: str) -> int | None:
+    return int(part) if part.isascii() and part.isdigit() else None
+
+
+def is_prefix(shorter: Sequence[str], longer: Sequence[str]) -> bool:
+    return tuple(longer[: len(shorter)]) == tuple(shorter)

@@ -1,0 +1,217 @@
+"""Which index to walk for a query, over which intervals of its keys, and in which direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bson.regex import Regex
+
+from embedded.mongo.errors import Code, MongoError
+from embedded.mongo.index import ID_INDEX, Index
+from embedded.mongo.keys import AFTER, encode, equal, inverted, rank
+from embedded.mongo.match import compile_condition, is_operators
+from embedded.mongo.paths import Document
+
+Sort = Sequence[tuple[str, int]]
+_RANGES = frozenset({"$gt", "$gte", "$lt", "$lte"})
+
+
+class Interval(NamedTuple):
+    """Keys from `low` up to, not including, `high`."""
+
+    low: bytes
+    high: bytes
+
+
+EVERYTHING = Interval(b"", AFTER)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to walk. Without an index: all documents in the order they came."""
+
+    index: Index | None = None
+    intervals: Sequence[Interval] = (EVERYTHING,)
+    descending: bool = False
+    #: The walk is in the order of the sort that was asked for.
+    is_sorted: bool = False
+    #: Exactly the documents that match are walked over, each once.
+    is_exact: bool = False
+    score: float = 0.0
+
+
+@dataclass
+class Conditions:
+    """The part of a filter that an index can answer, by field: what every match must fulfil."""
+
+    equal: dict[str, Any] = field(default_factory=dict)
+    among: dict[str, list[Any]] = field(default_factory=dict)
+    ranges: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    #: Fields that must exist for any other reason.
+    existing: set[str] = field(default_factory=set)
+    #: Whether there is nothing else in the filter.
+    is_complete: bool = True
+
+    @classmethod
+    def of(cls, query: Document) -> Conditions:
+        conditions = cls()
+        conditions._read(query)
+        return conditions
+
+    def _read(self, query: Document) -> None:
+        for name, operand in query.items():
+            if name == "$and":
+                for branch in operand:
+                    self._read(branch)
+            elif name.startswith("$"):
+                self.is_complete = False
+            elif is_operators(operand):
+                for operator, value in operand.items():
+                    self._read_operator(name, operator, value)
+            else:
+                self._read_operator(name, "$eq", operand)
+
+    def _read_operator(self, name: str, operator: str, value: Any) -> None:
+        if operator == "$eq" and _is_point(value) and name not in self.equal:
+            self.equal[name] = value
+        elif operator == "$in" and all(_is_point(item) for item in value) and name not in self.among:
+            self.among[name] = value
+        elif operator in _RANGES and _is_point(value) and value is not None:
+            self.ranges.setdefault(name, []).append((operator, value))
+        else:
+            self.is_complete = False
+            if operator == "$exists" and value:
+                self.existing.add(name)
+
+    def imply(self, name: str, operand: Any) -> bool:
+        """Whether every match fulfils `{name: operand}` too; not sure means no."""
+        if operand == {"$exists": True} and self.need_a_value(name):
+            return True
+        test = compile_condition(operand)
+        if name in self.equal:
+            return test([self.equal[name]])
+        if name in self.among:
+            return all(test([value]) for value in self.among[name])
+        return is_operators(operand) and all(
+            any(operator == own and equal(value, limit) for own, limit in self.ranges.get(name, ()))
+            for operator, value in operand.items()
+        )
+
+    def need_a_value(self, name: str) -> bool:
+        if name in self.equal:
+            return self.equal[name] is not None
+        if name in self.among:
+            return None not in self.among[name]
+        return name in self.ranges or name in self.existing
+
+
+def _is_point(value: Any) -> bool:
+    """Whether one key stands for the value: an array's elements are indexed, not the array."""
+    return not isinstance(value, (list, Regex))
+
+
+def choose(indexes: Iterable[Index], query: Document, sort: Sort = (), hint: Any = None) -> Plan:
+    """The best plan. Raises `BadValue` for a hint that names no index."""
+    conditions = Conditions.of(query)
+    if hint is not None:
+        return _hinted(indexes, conditions, sort, hint)
+    plans = [_plan(index, conditions, sort) for index in indexes if _holds_all_matches(index, conditions)]
+    best = max(plans, key=lambda plan: plan.score, default=Plan())
+    return best if best.score else Plan(is_exact=not query)
+
+
+def _hinted(indexes: Iterable[Index], conditions: Conditions, sort: Sort, hint: Any) -> Plan:
+    for index in indexes:
+        if hint in (index.spec.name, dict(index.spec.key)):
+            if index.spec.partial is not None and not _holds_all_matches(index, conditions):
+                raise MongoError(Code.NoQueryExecutionPlans, "the hinted partial index does not cover the query")
+            return _plan(index, conditions, sort)
+    raise MongoError(Code.BadValue, "hint provided does not correspond to an existing index")
+
+
+def _holds_all_matches(index: Index, conditions: Conditions) -> bool:
+    if index.spec.sparse:
+        return any(conditions.need_a_value(name) for name, _ in index.spec.key)
+    return all(conditions.imply(name, operand) for name, operand in (index.spec.partial or {}).items())
+
+
+def _plan(index: Index, conditions: Conditions, sort: Sort) -> Plan:
+    key, prefix, used = index.spec.key, b"", 0
+    while used < len(key) and key[used][0] in conditions.equal:
+        prefix += _encoded(conditions.equal[key[used][0]], key[used][1])
+        used += 1
+    intervals, consumed = [Interval(prefix, prefix + AFTER)], {name for name, _ in key[:used]}
+    score = 2.0 * used + (100 if used == len(key) and (index.spec.unique or index.spec.name == ID_INDEX) else 0)
+    if used < len(key) and (bounds := _bounds(index, prefix, used, conditions)) is not None:
+        intervals, is_tight = bounds
+        consumed |= {key[used][0]} if is_tight else set()
+        score += 1
+    descending = None if index.multikey else _direction(key, used, conditions, sort)
+    return Plan(
+        index,
+        intervals,
+        descending=bool(descending),
+        is_sorted=descending is not None,
+        is_exact=_is_exact(index, conditions, consumed),
+        score=score + (1.5 if sort and descending is not None else 0),
+    )
+
+
+def _is_exact(index: Index, conditions: Conditions, consumed: set[str]) -> bool:
+    """A condition on a field twice, null (which is also "missing") and arrays need another look at the document."""
+    constrained = [*conditions.equal, *conditions.among, *conditions.ranges]
+    return (
+        conditions.is_complete
+        and not index.multikey
+        and len(constrained) == len(set(constrained))
+        and set(constrained) == consumed
+        and None not in conditions.equal.values()
+        and not any(None in values for values in conditions.among.values())
+    )
+
+
+def _encoded(value: Any, direction: int) -> bytes:
+    return encode(value) if direction > 0 else inverted(encode(value))
+
+
+def _bounds(index: Index, prefix: bytes, used: int, conditions: Conditions) -> tuple[list[Interval], bool] | None:
+    """The intervals for the first field without an equality; and whether they say all of its condition."""
+    name, direction = index.spec.key[used]
+    if name in conditions.among:
+        starts = sorted({prefix + _encoded(value, direction) for value in conditions.among[name]})
+        return [Interval(start, start + AFTER) for start in starts], True
+    if name not in conditions.ranges:
+        return None
+    limits = conditions.ranges[name]
+    # one element of an array may fulfil one limit, another element the other
+    chosen = limits[:1] if index.multikey else limits
+    interval, same_type = _range(chosen, direction)
+    return [Interval(prefix + interval.low, prefix + interval.high)], same_type and len(chosen) == len(limits)
+
+
+def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval, bool]:
+    """Within the type of the first limit; limits of another type (nothing can match) are left to the filter."""
+    place = rank(limits[0][1])
+    type_byte = bytes((place,)) if direction > 0 else inverted(bytes((place,)))
+    low, high = type_byte, type_byte + AFTER
+    same_type = [(operator, value) for operator, value in limits if rank(value) == place]
+    for operator, value in same_type:
+        key = _encoded(value, direction)
+        # what is greater lies, in a descending field, before
+        if (operator in ("$gt", "$gte")) == (direction > 0):
+            low = max(low, key + AFTER if operator in ("$gt", "$lt") else key)
+        else:
+            high = min(high, key if operator in ("$gt", "$lt") else key + AFTER)
+    return Interval(low, high), len(same_type) == len(limits)
+
+
+def _direction(key: Sort, used: int, conditions: Conditions, sort: Sort) -> bool | None:
+    """Whether to walk backwards for the sort; `None` if the index does not give it."""
+    wanted = [(name, direction) for name, direction in sort if name not in conditions.equal]
+    rest = key[used : used + len(wanted)]
+    if [name for name, _ in rest] != [name for name, _ in wanted]:
+        return None
+    turns = {own != asked for (_, own), (_, asked) in zip(rest, wanted, strict=True)}
+    return turns == {True} if len(turns) <= 1 else None

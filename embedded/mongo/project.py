@@ -1,0 +1,130 @@
+"""Projections: which fields of a document are answered, shared by `find`, `findAndModify` and `$project`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from embedded.mongo.errors import Code, MongoError, not_implemented
+from embedded.mongo.paths import Document
+
+Projection = Callable[[Document], Document]
+#: Fields to keep or to drop; a document stands for fields below.
+Tree = dict[str, Any]
+
+
+def compile_projection(fields: Document) -> Projection:
+    """For `find` and `findAndModify`: 1, 0 and `$slice`."""
+    flags: Document = {}
+    slices: dict[str, slice] = {}
+    for name, operand in fields.items():
+        if is_flag(operand):
+            flags[name] = operand
+        elif isinstance(operand, dict) and set(operand) == {"$slice"} and "." not in name:
+            slices[name] = _checked_slice(operand["$slice"])
+        else:
+            raise not_implemented(f"the projection of '{name}' by {operand!r}")
+    if any(flag for name, flag in flags.items() if name != "_id"):
+        flags |= dict.fromkeys(slices, 1)
+    chosen = flag_projection(flags)
+    return chosen if not slices else lambda document: _slice(chosen(document), slices)
+
+
+def is_flag(operand: Any) -> bool:
+    return isinstance(operand, (bool, int, float))
+
+
+def flag_projection(flags: Document) -> Projection:
+    """The fields named with 1 and `_id`, or all but those named with 0; without flags all."""
+    keep_id = bool(flags.get("_id", True))
+    others = {name: bool(flag) for name, flag in flags.items() if name != "_id"}
+    if len(set(others.values())) > 1:
+        _refuse_mixture(others)
+    if not flags:
+        return lambda document: document
+    including = next(iter(others.values())) if others else keep_id
+    tree = _tree(others)
+    if including:
+        if keep_id:
+            tree["_id"] = True
+        return lambda document: _include(document, tree)
+    if not keep_id:
+        tree["_id"] = True
+    return lambda document: _exclude(document, tree)
+
+
+def _refuse_mixture(flags: dict[str, bool]) -> None:
+    first, *rest = flags.items()
+    name = next(name for name, flag in rest if flag != first[1])
+    if first[1]:
+        raise MongoError(Code.Location31254, f"Cannot do exclusion on field {name} in inclusion projection")
+    raise MongoError(Code.Location31253, f"Cannot do inclusion on field {name} in exclusion projection")
+
+
+def _tree(names: dict[str, bool]) -> Tree:
+    tree: Tree = {}
+    for name in names:
+        *parents, last = name.split(".")
+        if last == "$":
+            raise not_implemented("the positional projection")
+        below = tree
+        for parent in parents:
+            below = below.setdefault(parent, {})
+            if below is True:
+                raise MongoError(Code.Location31249, f"Path collision at {name}")
+        if last in below:
+            raise MongoError(Code.Location31249, f"Path collision at {name}")
+        below[last] = True
+    return tree
+
+
+def _include(value: Document, tree: Tree) -> Document:
+    kept: Document = {}
+    for name, item in value.items():
+        below = tree.get(name)
+        if below is True:
+            kept[name] = item
+        elif below is not None and isinstance(item, dict):
+            kept[name] = _include(item, below)
+        elif below is not None and isinstance(item, list):
+            kept[name] = _include_elements(item, below)
+    return kept
+
+
+def _include_elements(array: list[Any], tree: Tree) -> list[Any]:
+    """Scalars fall away: they have no such field."""
+    return [
+        _include(element, tree) if isinstance(element, dict) else _include_elements(element, tree)
+        for element in array
+        if isinstance(element, (dict, list))
+    ]
+
+
+def _exclude(value: Any, tree: Tree) -> Any:
+    if isinstance(value, list):
+        return [_exclude(element, tree) for element in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: item if below is None else _exclude(item, below)
+        for name, item in value.items()
+        if (below := tree.get(name)) is not True
+    }
+
+
+def _checked_slice(operand: Any) -> slice:
+    """A count (from the end if negative), or `[skip, count]`."""
+    if type(operand) is int:
+        return slice(operand) if operand >= 0 else slice(operand, None)
+    if isinstance(operand, list) and len(operand) == 2 and all(type(number) is int for number in operand):  # noqa: PLR2004 - skip, count
+        skip, count = operand
+        if count > 0 and skip >= 0:
+            return slice(skip, skip + count)
+    raise not_implemented(f"$slice of {operand!r}")
+
+
+def _slice(document: Document, slices: dict[str, slice]) -> Document:
+    return {
+        name: item[slices[name]] if name in slices and isinstance(item, list) else item
+        for name, item in document.items()
+    }

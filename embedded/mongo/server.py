@@ -1,0 +1,106 @@
+"""The server: connections on loopback, each asking one thing after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import socket
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from embedded.mongo.commands import Commands
+from embedded.mongo.executor import Executor
+from embedded.mongo.paths import Document
+from embedded.mongo.store import Store
+from embedded.mongo.wire import Messages, Request, WireError, encode_reply
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 500
+#: Between two sweeps of the TTL indexes, in seconds; MongoDB takes 60.
+_SWEEP_SECONDS = 10.0
+
+
+class Connection(asyncio.Protocol):
+    """Answers in the order of the questions. Bytes that are no message end this connection, and only this one."""
+
+    def __init__(self, executor: Executor, connections: set[Connection]) -> None:
+        self._executor = executor
+        self._connections = connections
+        self._messages = Messages()
+        self._requests: deque[Request] = deque()
+        self._is_busy = False
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connections.add(self)
+        if len(self._connections) > MAX_CONNECTIONS:
+            logger.warning("connection refused because %d others are open", MAX_CONNECTIONS)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._connections.discard(self)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._requests += self._messages.feed(data)
+        except WireError as error:
+            logger.warning("connection closed because of %s", error)
+            self.close()
+        self._ask_next()
+
+    def _ask_next(self) -> None:
+        if self._requests and not self._is_busy:
+            self._is_busy = True
+            request = self._requests.popleft()
+            self._executor.submit(request.command, lambda reply: self._answer(request, reply))
+
+    def _answer(self, request: Request, reply: Document) -> None:
+        if request.wants_reply and not self._transport.is_closing():
+            self._transport.write(encode_reply(request, reply))
+        self._is_busy = False
+        self._ask_next()
+
+
+async def serve(path: Path, host: str, port: int) -> None:
+    """Serve the file until SIGTERM or SIGINT. Prints `ready on HOST:PORT`, with the port the system chose for 0.
+
+    Raises `ValueError` for a host that is not loopback, `StoreError` and `OSError`.
+    """
+    if not ipaddress.ip_address(host).is_loopback:
+        raise ValueError(f"{host} is not a loopback address: this server knows no passwords; use MongoDB instead")
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    store = Store(path)
+    try:
+        executor = Executor(store, Commands(store))
+        connections: set[Connection] = set()
+        listener = await loop.create_server(lambda: Connection(executor, connections), host, port)
+        sweeper = asyncio.create_task(_sweep(executor))
+        print(f"ready on {host}:{listener.sockets[0].getsockname()[1]}", flush=True)  # noqa: T201 - who starts us waits for it
+        await stopped.wait()
+        listener.close()
+        for connection in list(connections):
+            connection.close()
+        sweeper.cancel()
+        with suppress(asyncio.CancelledError):
+            await sweeper
+    finally:
+        store.close()
+
+
+async def _sweep(executor: Executor) -> None:
+    while True:
+        await asyncio.sleep(_SWEEP_SECONDS)
+        executor.expire()

@@ -1,0 +1,247 @@
+"""Updates: an update document compiled into changes to make to a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from bson import Int64, ObjectId
+from bson.regex import Regex
+
+from embedded.mongo.array_update import ARRAY_MODIFIERS
+from embedded.mongo.errors import Code, MongoError, not_implemented
+from embedded.mongo.keys import NUMBER, equal, rank, sort_key
+from embedded.mongo.match import is_operators
+from embedded.mongo.paths import MISSING, Document, Path, array_index, is_prefix
+
+#: From the value at a path (or `MISSING`) to the value that is to stand there; `MISSING` leaves nothing.
+Change = Callable[[Any], Any]
+
+
+class FieldChange(NamedTuple):
+    path: Path
+    modifier: str
+    change: Change
+
+
+class Update:
+    """What to make of a document: its replacement, or changes at paths. Raises for what is no update."""
+
+    def __init__(self, update: Any) -> None:
+        if isinstance(update, list):
+            raise not_implemented("an aggregation pipeline as update")
+        self.is_replacement = not is_operators(update)
+        self._replacement: Document = _checked_replacement(update) if self.is_replacement else {}
+        self._changes: list[FieldChange] = [] if self.is_replacement else _changes(update)
+
+    def apply(self, document: Document, *, inserting: bool = False) -> Document:
+        """The new document. May change `document` in place. Raises `ImmutableField` if its `_id` would change."""
+        identity = document.get("_id", MISSING)
+        if self.is_replacement:
+            document = {"_id": identity, **self._replacement} if identity is not MISSING else dict(self._replacement)
+        for path, modifier, change in self._changes:
+            if inserting or modifier != "$setOnInsert":
+                _change_at(document, path, change, create=modifier not in _NEVER_CREATE)
+        if identity is not MISSING and not equal(document.get("_id", MISSING), identity):
+            raise MongoError(
+                Code.ImmutableField,
+                "Performing an update on the path '_id' would modify the immutable field '_id'",
+            )
+        return document
+
+    def new_document(self, query: Document) -> Document:
+        """What an upsert inserts where `query` found nothing: its equalities, then the update."""
+        seed: Document = {}
+        for path, value in _equalities(query):
+            if not self.is_replacement or path == ("_id",):
+                _change_at(seed, path, _assign("", value), create=True)
+        document = self.apply(seed, inserting=True)
+        return (
+            {"_id": document.pop("_id", MISSING), **document}
+            if "_id" in document
+            else {"_id": ObjectId(), **document}
+        )
+
+
+def _checked_replacement(update: Any) -> Document:
+    if not isinstance(update, dict):
+        raise MongoError(Code.FailedToParse, "Update argument must be either an object or an array")
+    for name in update:
+        if name.startswith("$"):
+            raise MongoError(
+                Code.DollarPrefixedFieldName,
+                f"The dollar ($) prefixed field '{name}' in '{name}' is not allowed in a replacement document",
+            )
+    return update
+
+
+def _changes(update: Document) -> list[FieldChange]:
+    """In the order MongoDB applies them: by path, numbers as numbers."""
+    changes = [change for modifier, operand in update.items() for change in _modifier_changes(modifier, operand)]
+    changes.sort(
+        key=lambda change: [(array_index(part) is None, array_index(part) or 0, part) for part in change.path]
+    )
+    for one, other in pairwise(changes):
+        if is_prefix(one.path, other.path):
+            name = ".".join(other.path)
+            raise MongoError(
+                Code.ConflictingUpdateOperators, f"Updating the path '{name}' would create a conflict at '{name}'"
+            )
+    return changes
+
+
+def _modifier_changes(modifier: str, operand: Any) -> Iterable[FieldChange]:
+    if modifier in _KNOWN_ELSEWHERE:
+        raise not_implemented(f"the update operator {modifier}")
+    if modifier not in MODIFIERS:
+        raise MongoError(
+            Code.FailedToParse,
+            f"Unknown modifier: {modifier}. Expected a valid update modifier or pipeline-style update specified as "
+            "an array",
+        )
+    if not isinstance(operand, dict):
+        raise MongoError(
+            Code.FailedToParse,
+            f"Modifiers operate on fields but we found type {type(operand).__name__} instead. For example: "
+            f"{{$mod: {{<field>: ...}}}} not {{{modifier}: {operand!r}}}",
+        )
+    for name, value in operand.items():
+        yield FieldChange(_checked_path(name), modifier, MODIFIERS[modifier](name, value))
+
+
+def _checked_path(name: str) -> Path:
+    path = tuple(name.split("."))
+    for part in path:
+        if not part:
+            raise MongoError(
+                Code.EmptyFieldName, f"The update path '{name}' contains an empty field name, which is not allowed."
+            )
+        if part == "$" or part.startswith("$["):
+            raise not_implemented(f"the positional operator in '{name}'")
+        if part.startswith("$"):
+            raise MongoError(
+                Code.DollarPrefixedFieldName,
+                f"The dollar ($) prefixed field '{part}' in '{name}' is not valid for storage.",
+            )
+    return path
+
+
+def _change_at(container: Any, path: Path, change: Change, *, create: bool) -> None:
+    """Walk to the parent of the last step, making documents on the way where `create` allows, and change there."""
+    for depth, part in enumerate(path[:-1]):
+        below = _get(container, part)
+        if below is MISSING:
+            if not create:
+                return
+            below = {}
+            _put(container, part, below)
+        if not isinstance(below, (dict, list)) or (isinstance(below, list) and array_index(path[depth + 1]) is None):
+            if not create:
+                return
+            raise MongoError(
+                Code.PathNotViable, f"Cannot create field '{path[depth + 1]}' in element {{{part}: {below!r}}}"
+            )
+        container = below
+    current = _get(container, path[-1])
+    new = change(current)
+    if new is MISSING:
+        _remove(container, path[-1])
+    elif create or current is not MISSING:
+        _put(container, path[-1], new)
+
+
+def _get(container: Any, part: str) -> Any:
+    if isinstance(container, dict):
+        return container.get(part, MISSING)
+    position = array_index(part)
+    return container[position] if position is not None and position < len(container) else MISSING
+
+
+#: MongoDB refuses to pad an array by more.
+_MAX_PADDING = 1_500_000
+
+
+def _put(container: Any, part: str, value: Any) -> None:
+    if isinstance(container, dict):
+        container[part] = value
+        return
+    position = int(part)
+    if position - len(container) > _MAX_PADDING:
+        raise MongoError(Code.CannotBackfillArray, f"Cannot add more than {_MAX_PADDING} null elements to an array")
+    container.extend([None] * (position + 1 - len(container)))
+    container[position] = value
+
+
+def _remove(container: Any, part: str) -> None:
+    """Out of a document; in an array null takes its place."""
+    if isinstance(container, dict):
+        container.pop(part, None)
+    elif _get(container, part) is not MISSING:
+        container[int(part)] = None
+
+
+def _increment(name: str, amount: Any) -> Change:
+    if rank(amount) != NUMBER:
+        raise MongoError(Code.TypeMismatch, f"Cannot increment with non-numeric argument: {{{name}: {amount!r}}}")
+
+    def change(current: Any) -> Any:
+        if current is MISSING:
+            return amount
+        if rank(current) != NUMBER:
+            raise MongoError(
+                Code.TypeMismatch,
+                "Cannot apply $inc to a value of non-numeric type. "
+                f"The field '{name}' has the type {type(current).__name__}",
+            )
+        total = current + amount
+        if isinstance(total, int) and not -(2**63) <= total < 2**63:
+            raise MongoError(Code.BadValue, f"Failed to apply $inc operations to current value ({current}L)")
+        return Int64(total) if isinstance(total, int) and Int64 in (type(current), type(amount)) else total
+
+    return change
+
+
+def _extreme(*, smaller: bool) -> Callable[[str, Any], Change]:
+    def build(_: str, candidate: Any) -> Change:
+        key = sort_key(candidate)
+
+        def change(current: Any) -> Any:
+            if current is MISSING:
+                return candidate
+            held = sort_key(current)
+            return candidate if (key < held if smaller else key > held) else current
+
+        return change
+
+    return build
+
+
+def _assign(_: str, value: Any) -> Change:
+    return lambda _current: value
+
+
+#: The update operators, each from a field's name and operand to a change.
+MODIFIERS: Mapping[str, Callable[[str, Any], Change]] = {
+    "$set": _assign,
+    "$setOnInsert": _assign,
+    "$unset": lambda _name, _operand: lambda _current: MISSING,
+    "$inc": _increment,
+    "$min": _extreme(smaller=True),
+    "$max": _extreme(smaller=False),
+    **ARRAY_MODIFIERS,
+}
+_NEVER_CREATE = frozenset({"$unset", "$pull", "$pop"})
+_KNOWN_ELSEWHERE = frozenset({"$mul", "$rename", "$currentDate", "$pullAll", "$bit"})
+
+
+def _equalities(query: Document) -> Iterable[tuple[Path, Any]]:
+    for name, operand in query.items():
+        if name == "$and":
+            for branch in operand:
+                yield from _equalities(branch)
+        elif not name.startswith("$") and not isinstance(operand, Regex):
+            if not is_operators(operand):
+                yield tuple(name.split(".")), operand
+            elif "$eq" in operand:
+                yield tuple(name.split(".")), operand["$eq"]
