@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from gateway.web.body_limit import BodyLimit
+
+
+async def size(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(str(len(await request.body())))
+
+
+APP = BodyLimit(Starlette(routes=[Route("/", size, methods=["POST"])]), limit=10)
+
+
+async def post(content: bytes | AsyncIterator[bytes], headers: dict[str, str] | None = None) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(APP), base_url="http://gateway") as http:
+        return await http.post("/", content=content, headers=headers)
+
+
+async def pieces(count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield b"12345"
+
+
+async def test_a_body_may_be_as_large_as_the_limit() -> None:
+    assert (await post(b"x" * 10)).text == "10"
+    assert (await post(pieces(2))).text == "10"
+
+
+async def test_one_that_says_it_is_larger_is_not_even_read() -> None:
+    response = await post(b"x" * 11)
+    assert response.status_code == 413
+    assert response.json()["error"]["code"] == "body_too_large"
+    assert response.headers["connection"] == "close"
+
+
+async def test_one_that_does_not_say_is_counted() -> None:
+    assert (await post(pieces(3))).status_code == 413
+
+
+@pytest.mark.parametrize("declared", ["9" * 5000, "99999999999999999999"])
+async def test_an_absurd_length_is_too_large_too(declared: str) -> None:
+    assert (await post(b"x", {"content-length": declared})).status_code == 413
