@@ -40,7 +40,8 @@ def connect(uri: str, *, timeout: float = 5.0) -> Database[Document]:
 def server_clock(database: Database[Document]) -> Clock:
     """A clock that shows the database server's time: the one that all processes on all machines share."""
     before = utc_now()
-    server = database.command("hello")["localTime"]
+    # commands do not share the client's options: this time comes without its zone
+    server = database.command("hello")["localTime"].replace(tzinfo=UTC)
     after = utc_now()
     offset = server - (before + (after - before) / 2)
     # below that it is the measurement that is off, not the clock
