@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import signal
 import sys
 from pathlib import Path
@@ -30,6 +31,8 @@ def main() -> int:
         print(f"tailer: {error}", file=sys.stderr)  # noqa: T201 - there is no logging without settings
         return 2
     configure(settings.log_level)
+    # at "debug" it would tell of every line that a spider writes
+    logging.getLogger("watchdog").setLevel(logging.WARNING)
     settings.outbox.mkdir(parents=True, exist_ok=True)
     lock = _lock(settings.node_dir / "tailer.lock")
     if lock is None:

@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 #: Seconds to leave a store, or an attempt, alone after a failure; doubled for each further one.
 FIRST_PAUSE = 0.25
-LONGEST_PAUSE = 5.0
+LONGEST_PAUSE = 2.0
 
 
 class Sink(Protocol):

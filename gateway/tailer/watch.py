@@ -20,10 +20,11 @@ class _Handler(FileSystemEventHandler):
         self._listener = listener
 
     def on_modified(self, event: FileSystemEvent) -> None:
-        path = Path(str(event.src_path))
-        attempt_id = AttemptId.parse(path.parent.name)
+        # called for every line of every log: no pathlib
+        folder, _, name = str(event.src_path).rpartition("/")
+        attempt_id = AttemptId.parse(folder.rpartition("/")[2])
         if attempt_id is not None:
-            self._listener(attempt_id, path.name)
+            self._listener(attempt_id, name)
 
 
 def watch(outbox: Path, listener: Listener) -> BaseObserver:

@@ -1,0 +1,247 @@
+"""A crawl node without Scrapyd: a tailer as a real process, and a test that plays the launcher and the spider."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+import redis
+from jobs import make_job
+
+from gateway.domain.clock import utc_now
+from gateway.domain.job import Job, JobStatus
+from gateway.domain.node_files import (
+    EXIT,
+    ITEMS,
+    LOG,
+    PROGRESS,
+    SPEC,
+    STARTED,
+    AttemptId,
+    ExitReport,
+    NodeSpec,
+    Progress,
+    write_atomically,
+    write_exclusively,
+)
+from gateway.domain.redis_keys import log_stream
+from gateway.storage.client import connect
+from gateway.storage.items import Item, ItemStore
+from gateway.storage.jobs import JobStore
+from gateway.storage.logs import LogStore
+from gateway.storage.nodes import NodeStore
+from gateway.storage.spiders import SpiderStore
+
+Value = TypeVar("Value")
+#: Forks a tailer for each line it reads, so that a test which kills twenty need not import everything twenty times.
+_FORKER = """
+import os, sys, signal
+from gateway.tailer.__main__ import main
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print("ready", flush=True)
+for _ in sys.stdin:
+    if (pid := os.fork()) == 0:
+        sys.stdin.close()
+        os._exit(main())
+    print(pid, flush=True)
+"""
+
+
+def eventually(question: Callable[[], Value | None], *, timeout: float = 20.0) -> Value:
+    """The first truthy answer."""
+    deadline = time.monotonic() + timeout
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"not within {timeout} s: {answer!r}"
+        time.sleep(0.01)
+    return answer
+
+
+class Crawl:
+    """One attempt, as its spider writes it."""
+
+    def __init__(self, folder: Path, attempt_id: AttemptId) -> None:
+        self.id = attempt_id
+        self.folder = folder
+        self._mark: int | None = None
+
+    def start(self) -> None:
+        temporary = self.folder / ".started.test"
+        self._mark = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        fcntl.flock(self._mark, fcntl.LOCK_EX)
+        temporary.write_bytes(orjson.dumps({"started_at": utc_now().isoformat(), "pid": os.getpid()}))
+        os.link(temporary, self.folder / STARTED)
+        temporary.unlink()
+
+    def log(self, data: bytes) -> None:
+        _append(self.folder / LOG, data)
+
+    def log_line(self, text: str) -> None:
+        self.log(f"2027-06-01T09:00:01.250Z [seo] INFO: {text}\n".encode())
+
+    def item(self, data: bytes) -> None:
+        _append(self.folder / ITEMS, data)
+
+    def progress(self, progress: Progress) -> None:
+        write_atomically(self.folder / PROGRESS, progress.model_dump_json().encode())
+
+    def end(self, **facts: Any) -> None:
+        report = ExitReport(attempt=self.id.attempt, ended_at=utc_now(), **({"exit_code": 0} | facts))
+        write_exclusively(self.folder / EXIT, report.model_dump_json().encode())
+        self.die()
+
+    def die(self) -> None:
+        if self._mark is not None:
+            os.close(self._mark)
+            self._mark = None
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / LOG
+
+    @property
+    def log_file(self) -> bytes:
+        return self.log_path.read_bytes()
+
+
+class Node:
+    def __init__(self, home: Path, mongo_uri: str, redis_url: str, **variables: str) -> None:
+        self.home = home
+        self.node_dir = home / "node"
+        self.outbox = self.node_dir / "outbox"
+        self.outbox.mkdir(parents=True, exist_ok=True)
+        self.redis_url = redis_url
+        database = self._database = connect(mongo_uri, timeout=2)
+        self.jobs = JobStore(database)
+        self.logs = LogStore(database)
+        self.items = ItemStore(database)
+        self.nodes = NodeStore(database)
+        self.spiders = SpiderStore(database)
+        self.name = f"node-{home.name}"
+        self.environment = {
+            **os.environ, "DISCOVERYBOT_HOME": str(home), "NODE_NAME": self.name, "MONGO_URI": mongo_uri,
+            "REDIS_URL": redis_url, "LOG_LEVEL": "info", **variables,
+        }  # fmt: skip
+        self.pid: int | None = None
+        self._forker: subprocess.Popen[str] | None = None
+
+    # --- the tailer
+
+    def start_tailer(self) -> None:
+        if self._forker is None:
+            with (self.home / "tailer.log").open("ab") as output:
+                self._forker = subprocess.Popen(
+                    [sys.executable, "-c", _FORKER], env=self.environment, text=True, stderr=output,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+                )  # fmt: skip
+            assert self._read() == "ready"
+        assert self._forker.stdin is not None
+        self._forker.stdin.write("\n")
+        self._forker.stdin.flush()
+        self.pid = int(self._read())
+
+    def kill_tailer(self, signum: int = signal.SIGKILL) -> None:
+        """Returns once it is gone."""
+        if self.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
+            eventually(lambda: not _exists(self.pid or 0))
+            self.pid = None
+
+    def close(self) -> None:
+        self.kill_tailer(signal.SIGTERM)
+        self._database.client.close()
+        if self._forker is not None:
+            self._forker.communicate()
+
+    def _read(self) -> str:
+        assert self._forker is not None
+        assert self._forker.stdout is not None
+        return self._forker.stdout.readline().strip()
+
+    # --- what runs on it
+
+    def crawl(self, *, started: bool = True, not_after: datetime | None = None, recorded: bool = True) -> Crawl:
+        """A running job and its attempt's folder."""
+        job = make_job(status=JobStatus.RUNNING, attempt=1, attempts={"1": _attempt(self.name)})
+        if recorded:
+            self.jobs.insert(job)
+        attempt_id = AttemptId(job.id, 1)
+        folder = self.outbox / str(attempt_id)
+        folder.mkdir()
+        spec = NodeSpec(
+            job_id=job.id, attempt=1, project="default", spider="seo", start_urls=["http://site.example/"],
+            not_after=not_after or utc_now() - timedelta(minutes=2),
+        )  # fmt: skip
+        crawl = Crawl(folder, attempt_id)
+        if started:
+            crawl.start()
+        write_atomically(folder / SPEC, spec.model_dump_json().encode())
+        return crawl
+
+    # --- what arrived
+
+    def ended(self, crawl: Crawl, *, timeout: float = 20.0) -> Job:
+        """The job, once MongoDB has the attempt's exit."""
+
+        def look() -> Job | None:
+            job = self.jobs.get(crawl.id.job_id)
+            return job if job.attempts["1"].exit else None
+
+        return eventually(look, timeout=timeout)
+
+    def stored_log(self, crawl: Crawl) -> bytes:
+        data = b""
+        while chunks := self.logs.read(*crawl.id, len(data)):
+            for chunk in chunks:
+                # the last one may have grown since it was read
+                assert chunk.start <= len(data) < chunk.end
+                data += chunk.data[len(data) - chunk.start :]
+        return data
+
+    def stored_items(self, crawl: Crawl) -> list[Item]:
+        return self.items.page(*crawl.id, None, 1_000_000)
+
+    def stream(self, crawl: Crawl) -> list[tuple[int, int, dict[str, Any]]]:
+        """Start, end and data of each live entry."""
+        with redis.Redis.from_url(self.redis_url) as client:
+            entries: Any = client.xrange(log_stream(*crawl.id))
+        return [
+            (int(fields[b"s"]), int(name.partition(b"-")[2]), orjson.loads(fields[b"d"])) for name, fields in entries
+        ]
+
+
+@contextmanager
+def tailing_node(home: Path, mongo_uri: str, redis_url: str, **variables: str) -> Iterator[Node]:
+    node = Node(home, mongo_uri, redis_url, **variables)
+    try:
+        node.start_tailer()
+        yield node
+    finally:
+        node.close()
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab", buffering=0) as file:
+        file.write(data)
+
+
+def _attempt(node: str) -> dict[str, Any]:
+    return {"attempt": 1, "node": node, "dispatched_at": utc_now()}
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,129 @@
+"""What a spider leaves behind arrives, whatever it is."""
+
+from __future__ import annotations
+
+import orjson
+from tailer_node import Node, eventually
+
+from gateway.domain.node_files import Progress
+from gateway.domain.outcome import decide
+from gateway.tailer.checkpoint import load_checkpoint
+
+
+def test_a_crawl_arrives_in_both_stores_and_then_its_exit(node: Node) -> None:
+    crawl = node.crawl()
+    for number in range(100):
+        crawl.log_line(f"line {number}")
+        crawl.item(orjson.dumps({"number": number}) + b"\n")
+    eventually(lambda: len(node.stream(crawl)) == 100)
+    eventually(lambda: node.stored_log(crawl) == crawl.log_file)
+    assert node.jobs.get(crawl.id.job_id).attempts["1"].exit is None
+    crawl.log_line("the last")
+    crawl.end()
+
+    job = node.ended(crawl)
+    assert job.attempts["1"].log_end == len(crawl.log_file)
+    assert node.stored_log(crawl) == crawl.log_file
+    assert [item.data for item in node.stored_items(crawl)] == [{"number": number} for number in range(100)]
+    starts, ends, entries = zip(*eventually(lambda: (s := node.stream(crawl)) and len(s) == 101 and s), strict=True)
+    assert starts == (0, *ends[:-1])
+    assert [entry["msg"] for entry in entries] == [*(f"line {number}" for number in range(100)), "the last"]
+
+
+def test_a_start_and_its_progress_reach_the_job(node: Node) -> None:
+    crawl = node.crawl()
+    crawl.progress(Progress(completed_pages=7))
+    job = eventually(lambda: (job := node.jobs.get(crawl.id.job_id)).progress and job)
+    assert job.progress is not None
+    assert job.progress.completed_pages == 7
+    assert job.started_at is not None
+    crawl.end()
+
+
+def test_lines_of_any_kind_survive(node: Node) -> None:
+    crawl = node.crawl()
+    crawl.log("2027-06-01T09:00:01.250Z [a] ERROR: café\n".encode("latin-1"))
+    crawl.log(b"a traceback\0 that belongs to it\r\n\n")
+    crawl.log(b"2027-06-01T09:00:01.250Z [a] INFO: " + b"x" * 2_500_000 + b"\n")
+    crawl.log_line("and on")
+    crawl.log(b"torn: no newline at the end")
+    crawl.end(exit_code=None, signal=9)
+    node.ended(crawl)
+    assert node.stored_log(crawl) == crawl.log_file
+    entries = eventually(lambda: (s := node.stream(crawl)) and s[-1][1] == len(crawl.log_file) and s)
+    assert entries[0][2]["msg"] == "caf\N{REPLACEMENT CHARACTER}"
+    assert entries[1][2] == {"level": "ERROR", "msg": "a traceback\0 that belongs to it", "cont": True}
+    assert max(end - start for start, end, _ in entries) == 1 << 20
+    assert entries[-1][2] == {"level": "INFO", "msg": "torn: no newline at the end", "cont": True}
+
+
+def test_a_line_is_shipped_when_it_is_whole(node: Node) -> None:
+    crawl = node.crawl()
+    crawl.log_line("whole")
+    crawl.log(b"2027-06-01T09:00:01.250Z [a] INFO: to")
+    eventually(lambda: node.stored_log(crawl))
+    assert len(node.stream(crawl)) == 1
+    crawl.log(b"rn\n")
+    eventually(lambda: len(node.stream(crawl)) == 2)
+    assert node.stream(crawl)[1][2]["msg"] == "torn"
+    crawl.end()
+
+
+def test_items_that_bson_cannot_hold_are_kept_as_text_and_in_nobodys_way(node: Node) -> None:
+    crawl = node.crawl()
+    odd = [
+        b'{"too":123456789012345678901234567890}',
+        b'{"a.b":1}',
+        b'{"$set":1}',
+        b'{"nan":NaN}',
+        b"[1,2]",
+        b"not json",
+        b'{"half":"\\ud800"}',
+        b'{"deep":' + b"[" * 200 + b"]" * 200 + b"}",
+        '{"latin":"é"}'.encode("latin-1"),
+    ]
+    lines = [line for text in odd for line in (text, b'{"fine":1}')]
+    crawl.item(b"\n".join(lines) + b'\n{"torn":')
+    crawl.end(signal=9)
+    node.ended(crawl)
+    stored = node.stored_items(crawl)
+    assert [item.raw for item in stored[::2]] == [text.decode("utf-8", "replace") for text in odd]
+    assert [item.data for item in stored[1::2]] == [{"fine": 1}] * len(odd)
+
+
+def test_an_item_that_is_too_large_says_so(node: Node) -> None:
+    crawl = node.crawl()
+    crawl.item(b'{"before":1}\n{"big":"' + b"x" * 17_000_000 + b'"}\n{"after":1}\n')
+    crawl.end()
+    node.ended(crawl, timeout=30)
+    before, big, after = (item.data for item in node.stored_items(crawl))
+    assert (before, after) == ({"before": 1}, {"after": 1})
+    assert big is not None
+    assert (big["bytes"], big["begin"][:8]) == (17_000_010, '{"big":"')
+
+
+def test_an_attempt_whose_process_vanished_is_reported_lost(node: Node) -> None:
+    crawl = node.crawl()
+    crawl.log_line("Spider opened")
+    crawl.die()
+    facts = node.ended(crawl).attempts["1"].exit
+    assert facts is not None
+    assert facts.lost
+    assert facts.started_at is not None
+    assert "Spider opened" in (facts.log_tail or "")
+
+
+def test_an_attempt_that_was_never_started_is_refused_and_can_be_started_no_more(node: Node) -> None:
+    crawl = node.crawl(started=False)
+    facts = node.ended(crawl).attempts["1"].exit
+    assert facts is not None
+    assert facts.refused == "stale"
+    assert facts.started_at is None
+    assert (crawl.folder / "started").exists()
+    assert decide(facts).retryable
+
+
+def test_an_attempt_of_a_job_that_is_gone_is_let_go(node: Node) -> None:
+    crawl = node.crawl(recorded=False)
+    crawl.end()
+    eventually(lambda: load_checkpoint(crawl.folder).acknowledged)

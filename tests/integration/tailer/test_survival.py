@@ -1,0 +1,184 @@
+"""Stores go and come back, tailers are killed; nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import orjson
+import redis
+from stores import StoreProcess, embedded_mongo, valkey_server
+from tailer_node import Crawl, Node, eventually, tailing_node
+
+from gateway.domain.log_line import split_entries
+from gateway.domain.node_files import SPEC, SpiderInfo, write_atomically
+
+LINES = 20_000
+#: Too many to go unnoticed, few enough to be quick.
+SOME = 1000
+KILLS = 20
+
+
+def write_lines(crawl: Crawl, lines: int, *, seconds: float = 0.0) -> None:
+    """Lines, now and then torn or a long one, and an item for each; evenly over `seconds`."""
+    started = time.monotonic()
+    for number in range(lines):
+        if number % 500 == 499:
+            crawl.log(b"x" * 300_000 + b"\n")
+        if number % 100 == 0:
+            crawl.log(b"2027-06-01T09:00:01.250Z [seo] INFO: ")
+            time.sleep(max(0.0, started + seconds * number / lines - time.monotonic()))
+            crawl.log(f"torn {number}\n".encode())
+        else:
+            crawl.log_line(f"line {number}")
+        crawl.item(orjson.dumps({"number": number}) + b"\n")
+
+
+def assert_complete(node: Node, crawl: Crawl, items: int) -> None:
+    node.ended(crawl)
+    assert node.stored_log(crawl) == crawl.log_file
+    assert [(item.data or {}).get("number") for item in node.stored_items(crawl)] == list(range(items))
+
+
+def assert_live_end(node: Node, crawl: Crawl, *, holes: int) -> None:
+    """The stream ends where the log does, repeats nothing, says what the file says, and has but so many holes."""
+    log = crawl.log_file
+    eventually(lambda: (stream := node.stream(crawl)) and stream[-1][1] == len(log))
+    stream = node.stream(crawl)
+    whole = {
+        entry.end: (entry.start, orjson.loads(entry.to_json())) for entry in split_entries(log, 0, final=True)[0]
+    }
+    assert all(whole[end] == (start, data) for start, end, data in stream)
+    assert sum(left[1] != right[0] for left, right in pairwise(stream)) <= holes
+
+
+def test_a_tailer_killed_twenty_times_ships_all_of_it_once(
+    tmp_path: Path,
+    mongo: StoreProcess,
+    valkey: StoreProcess,
+    record_property: Callable[[str, object], None],
+) -> None:
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
+    dice = random.Random(seed)
+    with tailing_node(tmp_path, mongo, valkey) as node:
+        crawl = node.crawl()
+        writer = threading.Thread(target=write_lines, args=(crawl, LINES), kwargs={"seconds": 5.0})
+        writer.start()
+        for _ in range(KILLS):
+            time.sleep(dice.uniform(0.01, 0.5))
+            node.kill_tailer()
+            node.start_tailer()
+        writer.join()
+        crawl.end()
+        assert_complete(node, crawl, LINES)
+        assert_live_end(node, crawl, holes=0)
+
+
+def test_a_redis_that_is_flushed_or_away_delays_nothing_else(tmp_path: Path, mongo: StoreProcess) -> None:
+    with valkey_server(tmp_path / "valkey") as valkey, tailing_node(tmp_path / "home", mongo, valkey) as node:
+        crawl = node.crawl()
+        crawl.log_line("before")
+        eventually(lambda: node.stream(crawl))
+        with redis.Redis.from_url(valkey) as client:
+            client.flushall()
+        crawl.log_line("after the flush")
+        eventually(lambda: node.stream(crawl))
+        with valkey.frozen():
+            crawl.log_line("meanwhile")
+            crawl.item(b'{"number":0}\n')
+            eventually(lambda: node.stored_log(crawl) == crawl.log_file and node.stored_items(crawl), timeout=3)
+        valkey.kill()
+        write_lines(crawl, SOME)
+        eventually(lambda: node.stored_log(crawl) == crawl.log_file)
+        valkey.start()
+        crawl.log_line("it is back")
+        assert_live_end(node, crawl, holes=1)
+        crawl.end()
+        node.ended(crawl)
+
+
+def test_a_mongodb_that_is_away_gets_everything_later_and_delays_no_line(
+    tmp_path: Path, valkey: StoreProcess
+) -> None:
+    with embedded_mongo(tmp_path / "mongo") as mongo, tailing_node(tmp_path / "home", mongo, valkey) as node:
+        crawl = node.crawl()
+        crawl.log_line("before")
+        eventually(lambda: node.stored_log(crawl))
+        mongo.kill()
+        write_lines(crawl, SOME)
+        crawl.end()
+        eventually(lambda: (stream := node.stream(crawl)) and stream[-1][1] == len(crawl.log_file))
+        mongo.start()
+        assert_complete(node, crawl, SOME)
+
+
+def test_a_folder_and_its_log_link_go_once_everything_is_acknowledged(tmp_path: Path, valkey: StoreProcess) -> None:
+    with (
+        embedded_mongo(tmp_path / "mongo") as mongo,
+        tailing_node(tmp_path / "home", mongo, valkey, NODE_KEEP_SECONDS="0") as node,
+    ):
+        link = node.node_dir / "logs" / "default" / "seo"
+        link.mkdir(parents=True)
+        mongo.kill()
+        # the job is recorded later: MongoDB is away from the first line on
+        crawl = node.crawl(recorded=False)
+        link = link / f"{crawl.id}.log"
+        link.symlink_to(crawl.log_path)
+        crawl.log_line("all there is")
+        crawl.end()
+        eventually(lambda: node.stream(crawl))
+        assert crawl.log_path.exists()
+        mongo.start()
+        eventually(lambda: not crawl.folder.exists())
+        assert not link.is_symlink()
+        assert b"all there is" in node.stored_log(crawl)
+        assert not list(node.outbox.iterdir())
+
+
+def test_a_heartbeat_tells_what_is_alive_and_the_catalogue_is_published(node: Node) -> None:
+    alive, dead = node.crawl(), node.crawl()
+    dead.die()
+    info = SpiderInfo(project="default", name="seo", params_schema={"$defs": {}})
+    write_atomically(node.node_dir / "catalog.json", orjson.dumps([info.model_dump()]))
+
+    def told() -> bool:
+        found = node.nodes.get(node.name)
+        return (
+            found is not None and found.alive == [str(alive.id)] and {str(alive.id), str(dead.id)} <= {*found.present}
+        )
+
+    eventually(told)
+    eventually(lambda: node.spiders.all() == [info])
+    alive.end()
+    node.ended(alive)
+    node.ended(dead)
+    eventually(lambda: (found := node.nodes.get(node.name)) and not found.present)
+
+
+def test_a_second_tailer_says_that_there_is_one(node: Node) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "gateway.tailer"],
+        env=node.environment, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert second.returncode == 1
+    assert "there can be only one" in second.stderr
+
+
+def test_a_broken_folder_is_in_nobodys_way(node: Node) -> None:
+    broken = node.crawl()
+    (broken.folder / SPEC).write_bytes(b"{")
+    (broken.folder / "items.jsonl").mkdir()
+    fine = node.crawl()
+    fine.log_line("fine")
+    fine.end()
+    node.ended(fine)
+    (broken.folder / "items.jsonl").rmdir()
+    broken.end()
+    node.ended(broken)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.log_line import MAX_LINE, split_entries
+from gateway.tailer.checkpoint import LogPosition
+from gateway.tailer.log_reader import LogPiece, cut, read_piece
+
+HEAD = b"2027-06-01T09:00:01.250Z [a] "
+lines = st.lists(st.sampled_from([HEAD + b"INFO: x", HEAD + b"WARNING: y" * 9, b"  traceback", b"", b"\xff" * 40]))
+
+
+def pieces(path: Path, size: int, log_end: int) -> list[LogPiece]:
+    found, at = [], LogPosition()
+    while (piece := read_piece(path, at, size, log_end)).entries:
+        found.append(piece)
+        at = piece.end
+    return found
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log") / "crawl.log"
+
+
+@given(content=lines, size=st.integers(1, 200), torn=st.booleans())
+def test_pieces_of_any_size_make_the_same_entries(log: Path, content: list[bytes], size: int, *, torn: bool) -> None:
+    data = b"\n".join(content) + (b"" if torn else b"\n")
+    log.write_bytes(data)
+    found = pieces(log, size, len(data))
+    assert [entry for piece in found for entry in piece.entries] == split_entries(data, 0, final=True)[0]
+    assert b"".join(piece.data for piece in found) == data
+
+
+def test_a_torn_line_is_left_until_the_log_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "crawl.log"
+    path.write_bytes(b"whole\ntorn")
+    assert read_piece(path, LogPosition(), 1000, None).end.offset == 6
+    assert read_piece(path, LogPosition(), 1000, 10).end.offset == 10
+
+
+def test_nothing_is_read_past_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "crawl.log"
+    path.write_bytes(b"its own\na grandchild's\n")
+    assert read_piece(path, LogPosition(), 1000, 8).data == b"its own\n"
+
+
+def test_a_line_without_an_end_is_read_in_bounded_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "crawl.log"
+    path.write_bytes(b"x" * (MAX_LINE * 2 + 10) + b"\n")
+    assert [len(piece.data) for piece in pieces(path, 100, path.stat().st_size)] == [MAX_LINE, MAX_LINE, 11]
+
+
+def test_there_may_be_no_log_at_all(tmp_path: Path) -> None:
+    assert not read_piece(tmp_path / "none", LogPosition(), 100, 0).entries
+
+
+@given(content=lines, sizes=st.tuples(st.integers(50, 90), st.integers(100, 2000)))
+def test_where_a_chunk_ends_depends_on_the_bytes_alone(
+    log: Path, content: list[bytes], sizes: tuple[int, int]
+) -> None:
+    data = b"\n".join(content) + b"\n"
+    log.write_bytes(data)
+    cuts = [cut(read_piece(log, LogPosition(), size, None), 40) for size in sizes]
+    ends = {piece.end for piece in cuts if piece is not None}
+    assert len(ends) <= 1
+
+
+def test_levels_are_carried_from_piece_to_piece(tmp_path: Path) -> None:
+    path = tmp_path / "crawl.log"
+    path.write_bytes(HEAD + b"WARNING: w\n" + b"  more\n" * 20)
+    found = pieces(path, 45, path.stat().st_size)
+    assert {piece.end.level for piece in found} == {"WARNING"}
+    assert all(left.end == right.start for left, right in pairwise(found))
