@@ -137,9 +137,10 @@ class Reader:
         if question == self._asked:
             return None
         run = await feed.history_at(position)
-        self._resumes_at = None if run is None else run.start
         if run is not None and run.covers(position):
+            self._resumes_at = None
             return run
+        self._resumes_at = None if run is None else run.start
         self._asked = question
         return None
 

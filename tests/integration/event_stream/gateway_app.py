@@ -1,0 +1,40 @@
+"""The gateway's streams and nothing else, for a server process of its own: stores from the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from pymongo.database import Database
+
+from gateway.storage import client as mongo
+from gateway.storage.client import Document
+from gateway.storage.job_queries import JobQueries
+from gateway.storage.jobs import JobStore
+from gateway.storage.logs import LogStore
+from gateway.web import errors
+from gateway.web.event_stream.limits import StreamLimits
+from gateway.web.event_stream.streams import EventStreams
+from gateway.web.routes import events, logs
+
+
+def app_of(database: Database[Document], redis_url: str, limits: StreamLimits) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        streams = EventStreams(redis_url, JobStore(database), LogStore(database), JobQueries(database), limits=limits)
+        app.state.event_streams = streams
+        await streams.start()
+        yield
+        await streams.stop()
+
+    app = FastAPI(lifespan=lifespan)
+    errors.install(app)
+    app.include_router(logs.router)
+    app.include_router(events.router)
+    return app
+
+
+def create_app() -> FastAPI:
+    return app_of(mongo.connect(os.environ["TEST_MONGO"]), os.environ["TEST_REDIS"], StreamLimits())
