@@ -79,9 +79,11 @@ class AsyncService(webservice.WsResource):
     def _send(self, data: dict[str, Any], request: Request, gone: list[object]) -> None:
         if gone:
             return
-        content = self.json_encoder.encode({"status": "ok", **data, "node_name": self.root.node_name}).encode()
+        answer = {"status": "ok", **data, "node_name": self.root.node_name}
+        content = self.json_encoder.encode(answer).encode() + b"\n"
         request.setHeader(b"Content-Type", b"application/json")
-        request.write(content + b"\n")
+        request.setHeader(b"Content-Length", str(len(content)).encode())
+        request.write(content)
         request.finish()
 
     def require_project(self, project: str, version: str | None = None) -> None:

@@ -26,15 +26,18 @@ def test_an_attempt_runs_once_though_scrapyd_is_killed_and_it_is_posted_again(ne
     assert not (folder / "exit.json").exists()  # for the tailer to write: nobody saw it end
 
 
-def test_one_left_running_is_held_to_its_limits_and_killed_if_it_must_be(new_node: Callable[..., Any]) -> None:
+def test_one_left_running_is_held_to_its_limits_and_ends_with_the_next_scrapyd(new_node: Callable[..., Any]) -> None:
     node = new_node().start()
     overdue = node.run_until_ready("polite", timeout=1)
-    stubborn = node.run_until_ready("stubborn")
+    stubborn, lasting = node.run_until_ready("stubborn"), node.run_until_ready("polite")
     node.end(signal.SIGKILL)
     node.start()
     assert node.cancel(stubborn) == "running"
     node.wait_for(lambda: node.cancel(stubborn) is None)
     node.wait_for((overdue / "asked").exists)
+    assert not (lasting / "asked").exists()
+    node.end(signal.SIGINT)
+    assert (lasting / "asked").exists()
 
 
 def test_no_moment_of_a_kill_makes_an_attempt_run_twice(new_node: Callable[..., Any], tmp_path: Path) -> None:
@@ -78,24 +81,11 @@ def test_the_end_of_scrapyd_ends_its_spiders(new_node: Callable[..., Any]) -> No
     assert node.exit_of(waiting[1])["exit_code"] == 0  # it waited for the next start
 
 
-def test_one_left_running_ends_with_the_next_scrapyd(new_node: Callable[..., Any]) -> None:
-    node = new_node().start()
-    folder = node.run_until_ready("polite")
-    node.end(signal.SIGKILL)
-    node.start().end(signal.SIGINT)
-    assert (folder / "asked").exists()
-
-
 def test_without_a_password_there_is_no_start(new_node: Callable[..., Any]) -> None:
     node = new_node(SCRAPYD_PASSWORD="")
     with pytest.raises(AssertionError, match="SCRAPYD_PASSWORD is not set"):
         node.start()
     assert node.process.returncode == 1
-
-
-def test_a_misspelt_setting_is_named_at_the_start(new_node: Callable[..., Any]) -> None:
-    with pytest.raises(AssertionError, match=r"unknown setting: NODE_SLOT\b"):
-        new_node(NODE_SLOT="3").start()
 
 
 def test_a_full_disk_costs_the_attempt_but_not_the_slot(new_node: Callable[..., Any], tmp_path: Path) -> None:
