@@ -157,7 +157,10 @@ def unpack(packed: bytes, largest: int) -> Response | None:
     if head["version"] != _VERSION:
         return None
     if head["compressed"]:
-        body = zstandard.ZstdDecompressor().decompress(body, max_output_size=largest)
+        # the head of the frame says how large it becomes; `max_output_size` is ignored where it does
+        if not 0 <= zstandard.frame_content_size(body) <= largest:
+            raise ValueError("a page of this size was never stored")
+        body = zstandard.ZstdDecompressor().decompress(body)
     headers = Headers(dict(head["headers"]), encoding="latin-1")
     kind = responsetypes.from_args(headers=headers, url=head["url"], body=body)
     return kind(url=head["url"], status=head["status"], headers=headers, body=body, protocol=head["protocol"])

@@ -48,7 +48,8 @@ class ItemSpool:
 
 def encode(item: object) -> bytes:
     """Compact JSON on one line. Raises `TypeError` for what is no item in Scrapy's sense."""
-    data = ItemAdapter(item).asdict()
+    # orjson knows dicts, and asks `_plain` for what else is in them, which is much quicker than a copy
+    data = item if type(item) is dict else ItemAdapter(item).asdict()
     try:
         return orjson.dumps(data, default=_plain, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
@@ -61,4 +62,4 @@ def _plain(value: Any) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, set | frozenset):
         return list(value)
-    return str(value)
+    return ItemAdapter(value).asdict() if ItemAdapter.is_item(value) else str(value)

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from crawler.node.catalog import write_catalog
+from gateway.domain.node_files import CATALOG, SpiderInfo
+
+
+def test_the_catalog_says_what_each_spider_does_and_takes(tmp_path: Path) -> None:
+    write_catalog(tmp_path / "node")
+    infos = [SpiderInfo.model_validate(info) for info in json.loads((tmp_path / "node" / CATALOG).read_bytes())]
+    seo = next(info for info in infos if info.name == "seo")
+    assert seo.project == "default"
+    assert seo.description.endswith(".")
+    assert seo.params_schema is not None
+    assert seo.params_schema["additionalProperties"] is False
+    assert {"obey_robots", "subdomains", "check_external"} <= seo.params_schema["properties"].keys()

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from crawler.demo_site.pages import PAGES, REDIRECTS
+from crawler.demo_site.server import DemoServer
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with DemoServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.url
+        server.shutdown()
+        thread.join()
+
+
+def test_every_link_leads_to_a_page_or_is_broken_on_purpose(url: str) -> None:
+    linked = {link for page in PAGES.values() for link in page.links if link.startswith("/")}
+    nowhere = linked - PAGES.keys() - REDIRECTS.keys()
+    assert nowhere == {"/gone-fishing", "/photos/ebb.html", "/plans.pdf", "/tide-tables"}
+    assert all(target in PAGES or target in REDIRECTS for _, target in REDIRECTS.values())
+    assert len(PAGES) > 30
+
+
+def test_redirects_are_followed_to_their_page(url: str) -> None:
+    with urlopen(url + "old-news") as response:
+        assert response.url == url + "archive"
+
+
+@pytest.mark.parametrize(("path", "status"), [("gone-fishing", 404), ("tide-tables", 500)])
+def test_what_is_broken_answers_so(url: str, path: str, status: int) -> None:
+    with pytest.raises(HTTPError) as raised, urlopen(url + path):
+        pass
+    assert raised.value.code == status
+    raised.value.close()

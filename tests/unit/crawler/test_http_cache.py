@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+from scrapy import Request
+from scrapy.http import HtmlResponse, Response
+from scrapy.settings import Settings
+
+from crawler.http_cache import CachePolicy, pack, unpack
+
+HEADERS = {"Content-Type": "text/html; charset=latin-1", "Set-Cookie": ["a=\xe9", "b=2"]}
+
+
+@pytest.mark.parametrize("body", [b"", b"short \xe9", b"long enough to be worth compressing " * 100])
+def test_a_response_comes_back_as_it_was(body: bytes) -> None:
+    response = HtmlResponse("http://example.com/", headers=HEADERS, body=body, protocol="HTTP/1.1")
+    again = unpack(pack(response), 1 << 20)
+    assert again is not None
+    assert (type(again), again.url, again.status, again.body) == (HtmlResponse, response.url, 200, body)
+    assert again.headers.getlist("Set-Cookie") == response.headers.getlist("Set-Cookie")
+
+
+def test_what_grows_too_large_is_damaged() -> None:
+    with pytest.raises(ValueError, match="this size"):
+        unpack(pack(Response("http://example.com/", body=b"x" * 100_000)), 1000)
+
+
+@pytest.mark.parametrize(
+    ("response", "cached"),
+    [
+        (Response("http://example.com/"), True),
+        (Response("http://example.com/", status=404), True),
+        (Response("http://example.com/", status=429), False),
+        (Response("http://example.com/", status=503), False),
+        (Response("http://example.com/", flags=["download_stopped"]), False),
+        (Response("http://example.com/", headers={"Cache-Control": "no-store"}), False),
+    ],
+)
+def test_only_whole_answers_of_a_healthy_server_are_kept(response: Response, cached: bool) -> None:  # noqa: FBT001 - a case
+    assert CachePolicy(Settings()).should_cache_response(response, Request(response.url)) is cached
