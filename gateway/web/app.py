@@ -14,6 +14,7 @@ from gateway.settings import Settings
 from gateway.web import errors
 from gateway.web.body_limit import BodyLimit
 from gateway.web.loopback_guard import LoopbackGuard
+from gateway.web.openapi import DescribedAPI
 from gateway.web.request_context import RequestContext
 from gateway.web.routes import crawl, events, health, items, jobs, logs, nodes, root, spiders
 from gateway.web.schemas.problem import problems
@@ -40,7 +41,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings is None:
         settings = Settings.load()
         logging.configure(settings.log_level)
-    app = FastAPI(
+    app = DescribedAPI(
         title="DiscoveryBot",
         version=version("discoverybot"),
         description=_DESCRIPTION,

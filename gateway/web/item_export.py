@@ -10,8 +10,7 @@ from gateway.web.thread_pool import ThreadPool
 
 #: Bytes of output a batch should make, which decides how many items it reads.
 _BATCH_BYTES = 1 << 20
-_FIRST_BATCH = 50
-_MAX_BATCH = 1000
+_MAX_BATCH = 500
 #: A page ends here even if it has fewer items than were asked for; its `next` goes on.
 _PAGE_BYTES = 8 << 20
 
@@ -27,7 +26,7 @@ class ItemExport:
         self._attempt = attempt
         self._last = None if after is None else _item_at(job_id, after)
         self._encoder = encoder
-        self._batch = _FIRST_BATCH
+        self._batch = encoder.first_batch
         self.count = 0
 
     def next_batch(self, most: int | None = None) -> bytes:

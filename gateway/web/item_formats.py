@@ -18,6 +18,8 @@ Row = dict[str, Any]
 class ItemFormat(Protocol):
     media_type: str
     extension: str
+    #: Items to begin with, before it is known how large they are.
+    first_batch: int
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """The next items; the first call also yields what stands before them."""
@@ -31,6 +33,7 @@ class JsonFormat:
 
     media_type = "application/json"
     extension = "json"
+    first_batch = 8
 
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self._fields = fields
@@ -51,6 +54,7 @@ class JsonFormat:
 class JsonLinesFormat:
     media_type = "application/x-ndjson"
     extension = "jsonl"
+    first_batch = 8
 
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self._fields = fields
@@ -70,6 +74,8 @@ class CsvFormat:
 
     media_type = "text/csv; charset=utf-8"
     extension = "csv"
+    #: Enough to see which columns there are.
+    first_batch = 100
 
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self._fields = fields

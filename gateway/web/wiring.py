@@ -39,7 +39,9 @@ from gateway.web.truth_store import TruthStore
 _SUBMIT_THREADS = 16
 _READ_THREADS = 8
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
-_START_PATIENCE = 5.0
+_START_PATIENCE = 2.0
+#: Seconds after which a call that finds no MongoDB gives up, so that the client can be told.
+_STORE_TIMEOUT = 3.0
 _HEALTH_TIMEOUT = 2.0
 
 
@@ -71,7 +73,7 @@ class Wiring:
 async def wire(settings: Settings) -> AsyncIterator[Wiring]:
     """Everything, connected lazily: a store that is away does not keep the gateway from starting."""
     async with AsyncExitStack() as stack:
-        truth = TruthStore(mongo.connect(settings.mongo_uri))
+        truth = TruthStore(mongo.connect(settings.mongo_uri, timeout=_STORE_TIMEOUT))
         stack.callback(truth.database.client.close)
         await _start_preparing(truth, stack)
         client = connect_redis(settings.redis_location)

@@ -21,6 +21,7 @@ EVENT_STREAM = "text/event-stream"
 IdempotencyKey = Annotated[
     str,
     Header(
+        alias="Idempotency-Key",
         max_length=255,
         pattern="^[!-~]*$",
         description="Makes a retry safe: the same key is answered with the same job, even with `ignore_cache`.",

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.config import JsonDict
 
 from gateway.domain.job import JobStatus
 from gateway.storage.job_queries import JobFilter
 from gateway.web.schemas.types import Name, QueryTime, Tag, Text, UserId
 
 
-def _without_null(schema: JsonDict) -> None:
-    """In a query a parameter is there or not; "null" would be a word."""
-    choices = schema.pop("anyOf", None)
-    if isinstance(choices, list) and isinstance(choices[0], dict):
-        schema.update(choices[0])
-
-
-def _optional(description: str | None = None) -> Any:
-    return Field(default=None, description=description, json_schema_extra=_without_null)
-
-
 class JobsQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    user_id: UserId | None = _optional("Whose.")
+    user_id: UserId | None = Field(default=None, description="Whose.")
     status: list[JobStatus] = Field(default_factory=list, max_length=10, description="Any of these; repeatable.")
-    spider: Name | None = _optional()
-    tag: Tag | None = _optional()
-    since: QueryTime | None = _optional("Created at or after; RFC 3339 with an offset.")
-    until: QueryTime | None = _optional("Created before.")
-    q: Annotated[Text, Field(min_length=1, max_length=200)] | None = _optional(
-        "Text in the id, spider, tags, start URLs or message."
+    spider: Name | None = None
+    tag: Tag | None = None
+    since: QueryTime | None = Field(default=None, description="Created at or after; RFC 3339 with an offset.")
+    until: QueryTime | None = Field(default=None, description="Created before.")
+    q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Text in the id, spider, tags, start URLs or message."
     )
     limit: int = Field(default=50, ge=1, le=200)
-    after: Annotated[Text, Field(max_length=64)] | None = _optional("`next` of the page before.")
+    after: Annotated[Text, Field(max_length=64)] | None = Field(
+        default=None, description="`next` of the page before."
+    )
 
     def to_filter(self) -> JobFilter:
         return JobFilter(
@@ -54,17 +44,17 @@ class ItemsQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: Literal["json", "jsonl", "csv"] = "json"
-    fields: Annotated[Text, Field(min_length=1, max_length=2000)] | None = _optional(
-        "Only these, comma-separated; also the columns of a CSV, in this order."
+    fields: Annotated[Text, Field(min_length=1, max_length=2000)] | None = Field(
+        default=None, description="Only these, comma-separated; also the columns of a CSV, in this order."
     )
-    limit: Annotated[int, Field(ge=1, le=1000)] | None = _optional(
-        "A page of so many; all items, streamed, without it."
+    limit: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        default=None, description="A page of so many; all items, streamed, without it."
     )
-    after: Annotated[str, Field(pattern="^[0-9]{1,6}-[0-9]{1,15}$")] | None = _optional(
-        "`next` (JSON) or `X-Next` (header) of the page before."
+    after: Annotated[str, Field(pattern="^[0-9]{1,6}-[0-9]{1,15}$")] | None = Field(
+        default=None, description="`next` (JSON) or `X-Next` (header) of the page before."
     )
-    attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = _optional(
-        "`all` or a number; the attempt that counts without it."
+    attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
+        default=None, description="`all` or a number; the attempt that counts without it."
     )
 
     @property

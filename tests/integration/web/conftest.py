@@ -1,0 +1,111 @@
+"""The gateway as a server on loopback, over a real Redis and the embedded MongoDB server."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from pymongo.database import Database
+from stores import embedded_mongo, valkey_server
+
+from gateway.domain.job import Job
+from gateway.domain.node_files import SpiderInfo
+from gateway.settings import Settings
+from gateway.storage.client import connect
+from gateway.storage.items import ItemStore
+from gateway.storage.jobs import JobStore
+from gateway.storage.nodes import NodeStore
+from gateway.storage.spiders import SpiderStore
+from gateway.web.app import create_app
+
+SCHEMA = {"type": "object", "properties": {"robots": {"type": "boolean"}}, "additionalProperties": False}
+Crawl = dict[str, Any]
+
+
+@contextmanager
+def _serve(settings: Settings) -> Iterator[httpx.Client]:
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=0, log_config=None, ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not server.started and thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[[Settings], AbstractContextManager[httpx.Client]]:
+    """A client of a gateway with these settings."""
+    return _serve
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    folder = tmp_path_factory.mktemp("stores")
+    with valkey_server(folder / "valkey") as redis_url, embedded_mongo(folder / "mongo") as mongo_uri:
+        yield Settings(redis_url=str(redis_url), mongo_uri=str(mongo_uri))
+
+
+@pytest.fixture(scope="session")
+def database(settings: Settings) -> Iterator[Database[dict[str, Any]]]:
+    database = connect(settings.mongo_uri)
+    SpiderStore(database).publish("n1", [SpiderInfo(project="default", name="seo", params_schema=SCHEMA)])
+    yield database
+    database.client.close()
+
+
+@pytest.fixture(scope="session")
+def gateway(settings: Settings, database: object) -> Iterator[httpx.Client]:
+    with _serve(settings) as client:
+        yield client
+
+
+@pytest.fixture
+def jobs(database: Database[dict[str, Any]]) -> JobStore:
+    return JobStore(database)
+
+
+@pytest.fixture
+def items(database: Database[dict[str, Any]]) -> ItemStore:
+    return ItemStore(database)
+
+
+@pytest.fixture
+def nodes(database: Database[dict[str, Any]]) -> NodeStore:
+    return NodeStore(database)
+
+
+@pytest.fixture
+def user() -> str:
+    """Somebody nobody else is."""
+    return f"user-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def crawl(user: str) -> Crawl:
+    """A good request."""
+    return {"user_id": user, "spider": "seo", "start_urls": ["https://example.com/"]}
+
+
+@pytest.fixture
+def keep(jobs: JobStore) -> Callable[[Job], Job]:
+    """Store a job as it is."""
+
+    def insert(job: Job) -> Job:
+        jobs.insert(job)
+        return job
+
+    return insert

@@ -1,0 +1,169 @@
+"""Bad input gets a 4xx that names the field, and leaves nothing behind; nothing at all gets a 5xx."""
+
+from __future__ import annotations
+
+import json
+import string
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from hypothesis import HealthCheck, given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+from pymongo.database import Database
+
+from gateway.settings import Settings
+
+Crawl = dict[str, Any]
+JSON = {"Content-Type": "application/json"}
+
+WRONG: list[tuple[str, dict[str, Any], int]] = [
+    ("user_id", {"user_id": "a b"}, 422),
+    ("spider", {"spider": "nope"}, 422),
+    ("project", {"project": "nope"}, 422),
+    ("start_urls.1", {"start_urls": ["https://example.com", "ftp://example.com"]}, 403),
+    ("start_urls.0", {"start_urls": ["http://2130706433/"]}, 403),
+    ("start_urls.0", {"start_urls": ["http://[::ffff:127.0.0.1]/"]}, 403),
+    ("start_urls.0", {"start_urls": ["http://169.254.169.254/latest/meta-data/"]}, 403),
+    ("start_urls.0", {"start_urls": ["file:///etc/passwd"]}, 403),
+    ("start_urls.0", {"start_urls": ["http://[::1"]}, 403),
+    ("start_urls.0", {"start_urls": ["http://example.com:99999"]}, 403),
+    ("start_urls.0", {"start_urls": [""]}, 422),
+    ("depth", {"depth": "2"}, 422),
+    ("ignore_cache", {"ignore_cache": 0}, 422),
+    ("params.colour", {"params": {"colour": "red"}}, 422),
+    ("params.robots", {"params": {"robots": "no"}}, 422),
+    ("params", {"params": {"$where": 1}}, 422),
+    ("webhook_url", {"webhook_url": "http://localhost/hook"}, 403),
+    ("interval", {"interval": "@daily"}, 422),
+    ("schedule_at", {"schedule_at": "2027-06-01T09:00:00Z"}, 422),
+    ("deptth", {"deptth": 2}, 422),
+]
+
+
+@pytest.mark.parametrize(("field", "change", "status"), WRONG)
+def test_what_is_wrong_is_named_and_leaves_nothing_behind(
+    *,
+    gateway: httpx.Client,
+    database: Database[dict[str, Any]],
+    settings: Settings,
+    crawl: Crawl,
+    field: str,
+    change: dict[str, Any],
+    status: int,
+) -> None:
+    response = gateway.post("/crawl", json={**crawl, **change})
+    error = response.json()["error"]
+    assert (response.status_code, error["detail"]["field"]) == (status, field)
+    assert error["message"].startswith(field)
+    assert response.json()["request_id"] == response.headers["X-Request-ID"]
+    assert database["jobs"].find_one({"user_id": crawl["user_id"]}) is None
+    with redis.Redis.from_url(settings.redis_location) as client:
+        assert client.keys(f"crawl:{crawl['user_id']}:*") == []
+
+
+def test_an_unknown_spider_is_answered_with_those_there_are(gateway: httpx.Client, crawl: Crawl) -> None:
+    assert gateway.post("/crawl", json={**crawl, "spider": "nope"}).json()["error"]["detail"]["known"] == ["seo"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"null", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b'{"depth": ' + b"9" * 5000 + b"}", b'{"\\ud800": 1}'],
+)
+def test_a_body_that_is_no_crawl_is_refused_as_such(gateway: httpx.Client, body: bytes) -> None:
+    response = gateway.post("/crawl", content=body, headers=JSON)
+    assert (response.status_code, response.json()["error"]["detail"]["field"]) == (422, "body")
+
+
+def test_a_body_of_another_type_is_answered_with_the_type_to_send(gateway: httpx.Client, crawl: Crawl) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    response = gateway.post("/crawl", content=json.dumps(crawl), headers=form)
+    assert response.status_code == 422
+    assert "Content-Type: application/json" in response.json()["error"]["message"]
+
+
+def test_a_body_over_256_kib_is_refused(gateway: httpx.Client, crawl: Crawl) -> None:
+    response = gateway.post("/crawl", json={**crawl, "params": {"a": "x" * (256 << 10)}})
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/jobs?staus=running", "staus"),
+        ("/jobs?status=done", "status.0"),
+        ("/jobs?limit=201", "limit"),
+        ("/jobs?limit=x", "limit"),
+        ("/jobs?after=1-2", "after"),
+        ("/jobs?after=%00", "after"),
+        ("/jobs?since=2027-01-01", "since"),
+        ("/jobs?since=1700000000", "since"),
+        ("/jobs?since=2027-01-01T00:00:00", "since"),
+        ("/jobs?until=0001-01-01T00:00:00%2B23:59", "until"),
+        ("/jobs?until=2027-13-01T00:00:00Z", "until"),
+        ("/jobs?q=%00", "q"),
+        ("/jobs?user_id=a:b", "user_id"),
+        (f"/jobs/{'0' * 32}/items?format=xml", "format"),
+        (f"/jobs/{'0' * 32}/items?after=1:2", "after"),
+        (f"/jobs/{'0' * 32}/items?attempt=0", "attempt"),
+        (f"/jobs/{'0' * 32}/items?limit=1001", "limit"),
+    ],
+)
+def test_a_query_is_as_strict_as_a_body(gateway: httpx.Client, path: str, field: str) -> None:
+    response = gateway.get(path)
+    assert (response.status_code, response.json()["error"]["detail"]["field"]) == (422, field)
+
+
+@pytest.mark.parametrize("key", ["a b", "x" * 256, "\xe9"])
+def test_an_odd_idempotency_key_is_refused_by_name(gateway: httpx.Client, crawl: Crawl, key: str) -> None:
+    response = gateway.post("/crawl", json=crawl, headers={b"Idempotency-Key": key.encode("latin-1")})
+    assert (response.status_code, response.json()["error"]["detail"]["field"]) == (422, "Idempotency-Key")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/jobs/x", "/jobs/%00", "/jobs/%ff", f"/jobs/{'0' * 32}", f"/jobs/{'0' * 31};/items", f"/jobs/{'0' * 32}/items"],
+)
+def test_an_id_that_nobody_gave_is_not_found(gateway: httpx.Client, path: str) -> None:
+    response = gateway.get(path)
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "job_not_found")
+
+
+def test_other_addresses_and_methods_are_refused_in_the_same_format(gateway: httpx.Client) -> None:
+    nothing, wrong = gateway.get("/nothing"), gateway.put("/jobs")
+    assert (nothing.status_code, nothing.json()["error"]["code"]) == (404, "not_found")
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert "GET" in wrong.headers["allow"]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+fields = st.sampled_from(
+    ["user_id", "spider", "start_urls", "depth", "params", "priority", "tags", "max_pages", "timeout", "max_retries",
+     "webhook_url", "project", "ignore_cache", "schedule_at", "odd"]
+)  # fmt: skip
+urls = st.lists(st.builds("{}://{}".format, st.sampled_from(["http", "https"]), st.text(max_size=20)), max_size=2)
+slow_machines = limits(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@slow_machines
+@given(change=st.dictionaries(fields, anything, max_size=3), start_urls=urls)
+def test_no_body_makes_the_gateway_fail(gateway: httpx.Client, change: Crawl, start_urls: list[str]) -> None:
+    body = {"user_id": "fuzz", "spider": "seo", "start_urls": start_urls, **change}
+    response = gateway.post("/crawl", content=json.dumps(body), headers=JSON)
+    assert response.status_code < 500
+
+
+@slow_machines
+@given(
+    name=st.sampled_from(["user_id", "status", "spider", "tag", "since", "until", "q", "limit", "after"]),
+    value=st.text() | st.text(string.printable, max_size=9),
+    path=st.sampled_from(["/jobs", f"/jobs/{'1' * 32}/items", "/crawl"]),
+)
+def test_no_query_makes_the_gateway_fail(gateway: httpx.Client, name: str, value: str, path: str) -> None:
+    assert gateway.get(path, params={name: value}).status_code < 500

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pymongo.database import Database
+from stores import embedded_mongo
+
+from gateway.domain.clock import utc_now
+from gateway.settings import Settings
+from gateway.storage.heartbeats import BEAT, HeartbeatStore
+from gateway.storage.nodes import NodeStore
+
+Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
+
+
+def test_health_is_ok_once_everything_gives_a_sign_of_life(
+    gateway: httpx.Client, nodes: NodeStore, database: Database[dict[str, Any]]
+) -> None:
+    HeartbeatStore(database).beat(BEAT)
+    url = "http://127.0.0.1:6800"
+    nodes.heartbeat("n1", url=url, max_slots=4, alive=[], present=[], beating_since=utc_now())
+    health = gateway.get("/health")
+    assert health.status_code == 200
+    assert health.json()["status"] == "ok"
+    assert set(health.json()["checks"]) == {"mongo", "redis", "broker", "nodes", "beat"}
+
+
+def test_without_mongodb_nothing_is_accepted_and_everybody_is_told(
+    serve: Serve, settings: Settings, crawl: dict[str, Any], tmp_path: Path
+) -> None:
+    with embedded_mongo(tmp_path) as mongo:
+        mongo.stop()
+        # the gateway may be started before MongoDB
+        with serve(settings.model_copy(update={"mongo_uri": str(mongo)})) as gateway:
+            health = gateway.get("/health")
+            assert (health.status_code, health.json()["status"]) == (503, "down")
+            assert "MONGO_URI" in health.json()["checks"]["mongo"]["todo"]
+            assert gateway.get("/health/live").json() == {"status": "ok"}
+            assert_refused(gateway.post("/crawl", json=crawl))
+            mongo.start()
+            # taken by then, and refused for what it asks: no node has published a spider
+            refused = once_available(gateway, crawl)
+            assert refused.json()["error"]["detail"]["field"] == "spider"
+            mongo.stop()
+            assert_refused(gateway.get("/jobs"))
+            mongo.start()
+            once_available(gateway, crawl)
+
+
+def assert_refused(response: httpx.Response) -> None:
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable")
+    assert int(response.headers["Retry-After"]) > 0
+
+
+def once_available(gateway: httpx.Client, crawl: dict[str, Any]) -> httpx.Response:
+    deadline = time.monotonic() + 20
+    while (response := gateway.post("/crawl", json=crawl)).status_code == 503:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return response

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+
+import httpx
+import pytest
+from jobs import make_job
+
+from gateway.domain.clock import utc_now
+from gateway.domain.job import Attempt, Job, JobStatus
+from gateway.storage.items import Item, ItemStore
+from gateway.storage.jobs import JobStore
+
+COUNT = 1234
+
+
+@pytest.fixture(scope="module")
+def job(gateway: httpx.Client, database: object) -> Job:
+    """Running its second attempt, with items of both."""
+    attempts = {str(n): Attempt(attempt=n, node="n1", dispatched_at=utc_now()) for n in (1, 2)}
+    job = make_job(status=JobStatus.RUNNING, attempt=2, attempts=attempts)
+    JobStore(database).insert(job)  # type: ignore[arg-type] # the fixture's type is the conftest's business
+    store = ItemStore(database)  # type: ignore[arg-type] # the same
+    store.insert([Item(job.id, 1, 10 * (n + 1), {"n": -n, "old": True}) for n in range(3)])
+    store.insert(
+        [Item(job.id, 2, 10 * (n + 1), {"n": n, "url": f"https://e/{n}", "more": [n]}) for n in range(COUNT)]
+    )
+    store.insert([Item(job.id, 2, 10 * COUNT + 10, None, '{"n": 1e400, "url": "raw"}')])
+    return job
+
+
+def numbers(text: str) -> list[int | None]:
+    return [json.loads(line)["n"] for line in text.splitlines()]
+
+
+def test_all_items_of_the_attempt_that_counts_come_in_order_while_it_runs(gateway: httpx.Client, job: Job) -> None:
+    response = gateway.get(f"/jobs/{job.id}/items")
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["content-disposition"] == f'attachment; filename="{job.id}.json"'
+    document = response.json()
+    assert [item["n"] for item in document["items"]][:COUNT] == [*range(COUNT)]
+    assert len(document["items"]) == COUNT + 1
+    assert document["next"] is None
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_pages_follow_each_other_without_gap_or_repeat(gateway: httpx.Client, job: Job, form: str) -> None:
+    after: dict[str, str] = {}
+    seen: list[int] = []
+    pages = 0
+    while True:
+        response = gateway.get(f"/jobs/{job.id}/items", params={"format": form, "limit": 500, "fields": "n", **after})
+        rows = (
+            response.json()["items"] if form == "json" else [json.loads(line) for line in response.text.splitlines()]
+        )
+        following = response.json()["next"] if form == "json" else response.headers.get("X-Next")
+        assert response.headers.get("X-Next") == following
+        seen += [row["n"] for row in rows]
+        pages += 1
+        if following is None:
+            break
+        after = {"after": following}
+    assert (seen[:COUNT], len(seen), pages) == ([*range(COUNT)], COUNT + 1, 3)
+
+
+def test_a_page_that_ends_with_the_last_item_has_none_after_it(gateway: httpx.Client, job: Job) -> None:
+    page = gateway.get(f"/jobs/{job.id}/items", params={"attempt": "1", "limit": 3}).json()
+    assert (len(page["items"]), page["next"]) == (3, None)
+
+
+def test_json_lines_are_one_item_each(gateway: httpx.Client, job: Job) -> None:
+    response = gateway.get(f"/jobs/{job.id}/items?format=jsonl&attempt=1")
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert numbers(response.text) == [0, -1, -2]
+
+
+def test_every_attempt_can_be_asked_for(gateway: httpx.Client, job: Job) -> None:
+    everything = gateway.get(f"/jobs/{job.id}/items?format=jsonl&attempt=all").text
+    assert numbers(everything)[:5] == [0, -1, -2, 0, 1]
+    assert len(everything.splitlines()) == COUNT + 4
+    assert gateway.get(f"/jobs/{job.id}/items?attempt=7").json() == {"items": [], "next": None}
+
+
+def test_a_csv_can_be_opened_as_a_table(gateway: httpx.Client, job: Job) -> None:
+    response = gateway.get(f"/jobs/{job.id}/items?format=csv")
+    assert response.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(response.text, newline="")))
+    assert rows[7] == {"n": "7", "url": "https://e/7", "more": "[7]"}
+    assert len(rows) == COUNT + 1
+
+
+def test_named_fields_are_the_columns_in_their_order(gateway: httpx.Client, job: Job) -> None:
+    text = gateway.get(f"/jobs/{job.id}/items?format=csv&fields=url,n&limit=2").text
+    assert text == "url,n\r\nhttps://e/0,0\r\nhttps://e/1,1\r\n"
+
+
+def test_a_job_that_never_ran_has_no_items(gateway: httpx.Client, keep: Callable[[Job], Job]) -> None:
+    waiting = keep(make_job())
+    assert gateway.get(f"/jobs/{waiting.id}/items").json() == {"items": [], "next": None}
+
+
+def test_large_items_make_shorter_pages(gateway: httpx.Client, items: ItemStore, keep: Callable[[Job], Job]) -> None:
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+    job = keep(make_job(status=JobStatus.RUNNING, attempt=1, attempts={"1": attempt}))
+    for n in range(12):
+        items.insert([Item(job.id, 1, n + 1, {"n": n, "text": "x" * (1 << 20)})])
+    page = gateway.get(f"/jobs/{job.id}/items?limit=12").json()
+    rest = gateway.get(f"/jobs/{job.id}/items?limit=12&after={page['next']}").json()
+    assert 1 <= len(page["items"]) < 12
+    assert [item["n"] for item in page["items"] + rest["items"]] == [*range(12)]

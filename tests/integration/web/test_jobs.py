@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import httpx
+import pytest
+from jobs import make_job
+
+from gateway.domain.clock import to_iso, utc_now
+from gateway.domain.job import Attempt, Job, JobStatus
+from gateway.domain.node_files import ExitReport, Progress, SpiderReport
+from gateway.storage.items import Item, ItemStore
+from gateway.storage.jobs import JobStore
+from gateway.storage.nodes import NodeStore
+
+Keep = Callable[[Job], Job]
+ENDED = {"status": JobStatus.FINISHED, "settled": True, "live_key": None}
+
+
+def ran(number: int = 1, *, errors: int = 0) -> Attempt:
+    now = utc_now()
+    progress = Progress(requested_pages=5, completed_pages=4, items_count=4, errors_count=errors)
+    report = SpiderReport(
+        finish_reason="finished", progress=progress, stats={"downloader/request_count": 5}, ended_at=now
+    )
+    return Attempt(
+        attempt=number,
+        node="n1",
+        dispatched_at=now,
+        started_at=now,
+        ended_at=now,
+        exit=ExitReport(attempt=number, ended_at=now, exit_code=0, cpu_seconds=1.5, report=report),
+        status=JobStatus.FINISHED,
+        log_end=4321,
+    )
+
+
+def test_the_list_is_newest_first_and_paged_without_gap_or_repeat(
+    gateway: httpx.Client, keep: Keep, user: str
+) -> None:
+    # several in the same millisecond: the id decides
+    made = [keep(make_job(user_id=user, created_at=utc_now() - timedelta(seconds=n // 3))) for n in range(8)]
+    expected = [job.id for job in sorted(made, key=lambda job: (job.created_at, job.id), reverse=True)]
+    listed: list[str] = []
+    after: dict[str, str] = {}
+    while True:
+        page = gateway.get("/jobs", params={"user_id": user, "limit": 3, **after}).json()
+        listed += [job["job_id"] for job in page["jobs"]]
+        if page["next"] is None:
+            break
+        after = {"after": page["next"]}
+    assert listed == expected
+
+
+def test_filters_narrow_the_list(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    old = keep(make_job(user_id=user, created_at=utc_now() - timedelta(days=2), tags=["weekly"], **ENDED))
+    new = keep(make_job(user_id=user, tags=["daily", "x.y"], message="3 of 9 requests failed"))
+
+    def found(**filters: object) -> list[str]:
+        answer = gateway.get("/jobs", params={"user_id": user, **filters}).json()
+        return [job["job_id"] for job in answer["jobs"]]
+
+    yesterday = to_iso(utc_now() - timedelta(days=1))
+    assert found() == found(status=["finished", "pending"]) == [new.id, old.id]
+    assert found(status="finished") == found(tag="weekly") == found(until=yesterday) == [old.id]
+    assert found(since=yesterday) == found(q="REQUESTS FAILED") == found(q=new.id[:12]) == [new.id]
+    assert found(q="x.y") == [new.id]
+    assert found(q="d.ily") == found(spider="other") == found(status="running") == []
+    assert found(q="site.example") == [new.id, old.id]
+
+
+def test_a_waiting_job_tells_its_place_in_the_queue(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    # nobody else's jobs have such priorities
+    first = keep(make_job(user_id=user, priority=1000))
+    urgent = keep(make_job(user_id=user, priority=1001))
+    last = keep(make_job(user_id=user, priority=1000, created_at=utc_now() + timedelta(seconds=1)))
+    places = [gateway.get(f"/jobs/{job.id}/status").json()["queue_position"] for job in (urgent, first, last)]
+    assert places == [1, 2, 3]
+
+
+def test_the_status_of_a_running_job_has_its_counts(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    attempt = Attempt(attempt=2, node="n1", dispatched_at=utc_now())
+    progress = Progress(requested_pages=9, completed_pages=8, items_count=7, errors_count=1, pages_per_s=2.5)
+    job = keep(
+        make_job(
+            user_id=user,
+            status=JobStatus.RUNNING,
+            attempt=2,
+            attempts={"2": attempt},
+            progress=progress,
+            started_at=utc_now(),
+        )
+    )
+    status = gateway.get(f"/jobs/{job.id}/status").json()
+    assert (status["status"], status["spider_job_id"], status["node"]) == ("running", f"{job.id}-2", "n1")
+    assert {name: status[name] for name in progress.model_dump(exclude={"at"})} == progress.model_dump(exclude={"at"})
+    assert status["started_at"].endswith("Z")
+    assert (status["queue_position"], status["waiting_reason"]) == (None, None)
+
+
+def test_the_detail_lists_every_attempt_with_its_own_record(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    attempts = {"10": ran(10), "9": ran(9, errors=3)}
+    job = keep(make_job(user_id=user, attempt=10, attempts=attempts, **ENDED))
+    detail = gateway.get(f"/jobs/{job.id}").json()
+    assert [attempt["attempt"] for attempt in detail["attempts"]] == [9, 10]
+    first = detail["attempts"][0]
+    assert (first["spider_job_id"], first["log_bytes"]) == (f"{job.id}-9", 4321)
+    assert (first["progress"]["errors_count"], first["stats"]) == (3, {"downloader/request_count": 5})
+    assert (first["exit"]["finish_reason"], first["exit"]["exit_code"]) == ("finished", 0)
+    assert detail["spec"]["start_urls"] == ["http://site.example/"]
+
+
+def test_a_waiting_job_is_cancelled_at_once_and_only_once(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    job = keep(make_job(user_id=user))
+    assert gateway.post(f"/jobs/{job.id}/cancel").json()["status"] == "cancelled"
+    again = gateway.post(f"/jobs/{job.id}/cancel")
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "conflict")
+
+
+def test_a_running_job_is_asked_to_end(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+    job = keep(make_job(user_id=user, status=JobStatus.RUNNING, attempt=1, attempts={"1": attempt}))
+    answer = gateway.post(f"/jobs/{job.id}/cancel").json()
+    assert answer["status"] == "running"
+    assert answer["cancel_requested_at"].endswith("Z")
+
+
+def test_an_ended_job_is_run_again_as_a_new_one(gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str) -> None:
+    old = keep(make_job(user_id=user, **ENDED))
+    answer = gateway.post(f"/jobs/{old.id}/retry").json()
+    assert answer["retry_of"] == old.id
+    new = jobs.get(answer["job_id"])
+    assert (new.retry_of, new.spec, new.status) == (old.id, old.spec, JobStatus.PENDING)
+    assert gateway.post(f"/jobs/{new.id}/retry").status_code == 409
+
+
+def test_an_ended_job_is_deleted_with_its_items(
+    gateway: httpx.Client, keep: Keep, items: ItemStore, user: str
+) -> None:
+    job = keep(make_job(user_id=user, attempt=1, attempts={"1": ran()}, **ENDED))
+    items.insert([Item(job.id, 1, 10, {"a": 1})])
+    response = gateway.delete(f"/jobs/{job.id}")
+    assert (response.status_code, response.content) == (204, b"")
+    assert gateway.get(f"/jobs/{job.id}").status_code == 404
+    assert items.count(job.id) == 0
+
+
+def test_a_living_job_is_not_deleted(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    job = keep(make_job(user_id=user))
+    assert gateway.delete(f"/jobs/{job.id}").status_code == 409
+    assert gateway.get(f"/jobs/{job.id}").status_code == 200
+
+
+@pytest.mark.parametrize(("method", "what"), [("POST", "/cancel"), ("POST", "/retry"), ("DELETE", "")])
+def test_nothing_can_be_done_with_a_job_that_is_not_there(gateway: httpx.Client, method: str, what: str) -> None:
+    response = gateway.request(method, f"/jobs/{'f' * 32}{what}")
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "job_not_found")
+
+
+def test_the_health_of_the_queue_is_not_taken_for_a_job(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    before = gateway.get("/jobs/health").json()
+    keep(make_job(user_id=user, created_at=utc_now() - timedelta(minutes=5)))
+    after = gateway.get("/jobs/health").json()
+    assert after["jobs"]["pending"] == before["jobs"]["pending"] + 1
+    assert after["oldest_waiting_seconds"] >= 300
+
+
+def test_nodes_and_spiders_are_listed(gateway: httpx.Client, nodes: NodeStore) -> None:
+    now = utc_now()
+    nodes.heartbeat("n1", url="http://127.0.0.1:6800", max_slots=4, alive=["a-1"], present=[], beating_since=now)
+    listed = {node["name"]: node for node in gateway.get("/nodes").json()["nodes"]}
+    assert (listed["n1"]["healthy"], listed["n1"]["free_slots"], listed["n1"]["running"]) == (True, 4, 1)
+    spider = gateway.get("/spiders").json()["spiders"][0]
+    assert (spider["name"], list(spider["params_schema"]["properties"])) == ("seo", ["robots"])

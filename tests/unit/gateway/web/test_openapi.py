@@ -1,0 +1,64 @@
+"""What the API says of itself is what programs are written against: it has to be complete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.settings import Settings
+from gateway.web.app import create_app
+
+DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
+OPERATIONS = [
+    pytest.param(path, operation, id=f"{method} {path}")
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+]
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_each_operation_says_what_it_does_and_how_it_refuses(path: str, operation: dict[str, Any]) -> None:
+    assert operation["summary"]
+    assert operation["tags"]
+    responses = operation["responses"]
+    assert {"403", "422", "500"} <= set(responses)
+    if "{job_id}" in path:
+        assert {"404", "503"} <= set(responses)
+    for status, response in responses.items():
+        schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+        if int(status) >= 400 and not (path == "/health" and status == "503"):
+            assert schema == {"$ref": "#/components/schemas/Problem"}
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_no_parameter_may_be_null(path: str, operation: dict[str, Any]) -> None:
+    for parameter in operation.get("parameters", []):
+        assert "null" not in str(parameter["schema"]), parameter["name"]
+
+
+def test_what_is_not_there_yet_is_not_promised() -> None:
+    assert set(DOCUMENT["paths"]) == {
+        "/crawl",
+        "/events",
+        "/health",
+        "/health/live",
+        "/jobs",
+        "/jobs/health",
+        "/jobs/{job_id}",
+        "/jobs/{job_id}/cancel",
+        "/jobs/{job_id}/items",
+        "/jobs/{job_id}/logs",
+        "/jobs/{job_id}/retry",
+        "/jobs/{job_id}/status",
+        "/nodes",
+        "/spiders",
+    }
+
+
+def test_the_request_and_its_answer_have_examples() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas["CrawlRequest"]["examples"]
+    assert schemas["CrawlReceipt"]["examples"]
+    assert schemas["CrawlRequest"]["additionalProperties"] is False
+    assert schemas["CrawlRequest"]["required"] == ["user_id", "spider", "start_urls"]
