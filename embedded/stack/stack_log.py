@@ -10,6 +10,8 @@ from typing import TextIO
 import orjson
 
 _COLOURS = (36, 35, 33, 32, 34, 96, 95, 93, 92, 94)
+#: Uvicorn's copy of the message, for terminals.
+_NOT_SHOWN = frozenset({"color_message"})
 _RESET = "\x1b[0m"
 #: The supervisor's own lines.
 SELF = "up"
@@ -40,7 +42,7 @@ class StackLog:
     def line(self, name: str, text: str) -> None:
         """A line that the process `name` wrote."""
         if not self._quiet:
-            for part in _readable(text).splitlines() or [""]:
+            for part in filter(str.strip, _readable(text).splitlines()):
                 self._write(name, part)
 
     def _write(self, name: str, text: str) -> None:
@@ -70,6 +72,6 @@ def _readable(text: str) -> str:
     if not isinstance(record, dict) or "event" not in record:
         return text
     known = {key: record.pop(key, "") for key in ("ts", "level", "logger", "event", "exception")}
-    extra = "".join(f" {key}={value}" for key, value in record.items())
+    extra = "".join(f" {key}={value}" for key, value in record.items() if key not in _NOT_SHOWN)
     trace = f"\n{known['exception']}" if known["exception"] else ""
     return f"{str(known['level']).upper()} [{known['logger']}] {known['event']}{extra}{trace}"

@@ -11,10 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import redis
-from pymongo import MongoClient
-from pymongo.errors import PyMongoError
-
 from embedded.stack.ports import LOOPBACK, PortPicker
 from embedded.stack.probe import listening, redis_answers
 from embedded.stack.process import Process
@@ -122,8 +118,11 @@ def redis_binary_version(binary: str) -> tuple[int, ...]:
     return ()
 
 
+# The drivers are imported where they are used: half a second that a start with our own stores can do without.
 def _check_redis(url: str) -> str:
     """Its name and version."""
+    import redis  # noqa: PLC0415 - see above
+
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=_LOOK, socket_timeout=_LOOK) as client:
             version = str(client.info("server")["redis_version"])
@@ -135,6 +134,9 @@ def _check_redis(url: str) -> str:
 
 
 def _check_mongo(uri: str) -> str:
+    from pymongo import MongoClient  # noqa: PLC0415 - see above
+    from pymongo.errors import PyMongoError  # noqa: PLC0415
+
     try:
         with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=_LOOK * 1000) as client:
             return f"MongoDB {client.server_info()['version']}"

@@ -15,7 +15,7 @@ import psutil
 
 import embedded
 from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, demand
-from embedded.stack.probe import http_answers
+from embedded.stack.probe import healthy, http_answers
 from embedded.stack.stack_log import StackLog
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, only_stack, write_private
 from embedded.stack.stores import StoreError, choose_mongo, choose_redis, redacted
@@ -131,7 +131,7 @@ async def _run(plan: Plan, options: UpOptions, began: float) -> int:
 
 
 async def _until_healthy(plan: Plan, log: StackLog) -> None:
-    probe = http_answers(f"{plan.gateway_url}/health", accept=(200, 503), status="ok")
+    probe = http_answers(f"{plan.gateway_url}/health", accept=(200, 503), judge=healthy)
     told = time.monotonic()
     while (missing := await probe()) is not None:
         if time.monotonic() - told > _REPORT:

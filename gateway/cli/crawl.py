@@ -87,7 +87,7 @@ def watch(api: Api, job_id: str, console: Console, level: str | None = None) -> 
         err.print(f"To cancel it: discoverybot cancel {job_id}")
         return ExitCode.INTERRUPTED
     end = end or api.get(f"/jobs/{job_id}/status")
-    console.print(summary(end))
+    console.print(summary(end), soft_wrap=True)
     return of_status(end["status"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,7 +19,11 @@ from gateway.cli.crawl import watch
 from gateway.cli.exit_code import ExitCode
 
 _SITE = (sys.executable, "-m", "crawler.demo_site", "--port", "0")
-_SERVER_ERROR = 500
+_FIRST_SERVER_ERROR = 500
+SERVER_ERROR, BROKEN_LINK = "server error", "broken link"
+NO_TITLE, NO_DESCRIPTION, REDIRECT = "no title", "no description", "redirect"
+_RANK = (SERVER_ERROR, BROKEN_LINK, NO_TITLE, NO_DESCRIPTION, REDIRECT)
+_STYLES = {SERVER_ERROR: "bold red", BROKEN_LINK: "red", REDIRECT: "dim"}
 #: The site has broken pages in it: a crawl that says so did well.
 _GOOD = frozenset({ExitCode.OK, ExitCode.PARTIAL})
 
@@ -27,7 +31,7 @@ _GOOD = frozenset({ExitCode.OK, ExitCode.PARTIAL})
 class Finding(NamedTuple):
     kind: str
     page: str
-    detail: str
+    detail: str = ""
 
 
 def demo() -> None:
@@ -62,37 +66,39 @@ def _crawl(api: Api, url: str) -> tuple[ExitCode, list[Finding]]:
     code = watch(api, receipt["job_id"], out)
     with api.download(f"/jobs/{receipt['job_id']}/items", format="jsonl") as pieces:
         items = [json.loads(line) for line in b"".join(pieces).splitlines()]
-    return code, list(findings(items))
+    return code, findings(items)
 
 
-def findings(items: list[dict[str, Any]]) -> Iterator[Finding]:
+def findings(items: list[dict[str, Any]]) -> list[Finding]:
     """What a site's owner would want to mend, out of the items of `seo`; the gravest first."""
-    links = [item for item in items if item.get("type") == "broken_link"]
-    pages = [item for item in items if item.get("type") == "page"]
-    for link in links:
-        if (link["status"] or 0) >= _SERVER_ERROR:
-            yield Finding("server error", link["page"], f"{link['url']} ({link['status']})")
-    for link in links:
-        if (link["status"] or 0) < _SERVER_ERROR:
-            yield Finding("broken link", link["page"], f"{link['url']} ({link['status'] or link['error']})")
-    for page in pages:
-        if not page["title"]:
-            yield Finding("no title", page["url"], "")
-        if not page["description"]:
-            yield Finding("no description", page["url"], "")
-        if page["redirects"]:
-            hops = [hop["url"] for hop in page["redirects"]]
-            yield Finding("redirect", page["url"], "from " + ", ".join(map(_path, hops)))
+    found = [finding for item in items for finding in _OF_TYPE[item["type"]](item)]
+    return sorted(found, key=lambda finding: (_RANK.index(finding.kind), finding.page))
+
+
+def _of_link(link: dict[str, Any]) -> Iterator[Finding]:
+    kind = SERVER_ERROR if (link["status"] or 0) >= _FIRST_SERVER_ERROR else BROKEN_LINK
+    yield Finding(kind, link["page"] or "", f"{_path(link['url'])} ({link['status'] or link['error']})")
+
+
+def _of_page(page: dict[str, Any]) -> Iterator[Finding]:
+    if not page["title"]:
+        yield Finding(NO_TITLE, page["url"])
+    if not page["description"]:
+        yield Finding(NO_DESCRIPTION, page["url"])
+    if page["redirects"]:
+        yield Finding(REDIRECT, page["url"], "from " + ", ".join(_path(hop["url"]) for hop in page["redirects"]))
+
+
+_OF_TYPE: dict[str, Callable[[dict[str, Any]], Iterator[Finding]]] = {"broken_link": _of_link, "page": _of_page}
 
 
 def findings_table(found: list[Finding]) -> Table:
-    """Sorted as they come; pages by their path."""
+    """In the order given; pages by their path."""
     table = Table(title=f"{len(found)} findings", title_justify="left", header_style="bold")
     for name in ("Finding", "Page", "Detail"):
         table.add_column(name, overflow="fold")
-    styles = {"server error": "bold red", "broken link": "red", "redirect": "dim"}
     for kind, page, detail in found:
-        table.add_row(kind, _path(page), detail, style=styles.get(kind, "yellow"))
+        table.add_row(kind, _path(page), detail, style=_STYLES.get(kind, "yellow"))
     return table
 
 

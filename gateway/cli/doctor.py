@@ -38,7 +38,7 @@ def _findings(url: str | None) -> Iterator[Finding]:
         yield Finding(Mark.BROKEN, "settings", str(error), "correct the environment variable, or unset it")
         return
     yield Finding(Mark.OK, "settings", "all well-formed")
-    named = url is not None or "DISCOVERYBOT_URL" in os.environ
+    named = url is not None or bool(os.environ.get("DISCOVERYBOT_URL"))
     patient = Patient(settings, home(), StackState.read(home()), gateway_url(url), named=named)
     for check in examine.CHECKS:
         yield from check(patient)

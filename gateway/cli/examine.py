@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
-import redis
-from pymongo import MongoClient
-from pymongo.errors import PyMongoError
 
 from embedded.stack.ports import is_free
 from embedded.stack.state import StackState
@@ -139,7 +136,10 @@ def stores(patient: Patient) -> Iterator[Finding]:
         yield _mongo(running.mongo_uri if running else patient.settings.mongo_uri)
 
 
+# The drivers are imported where they are used: no other command needs the half second that they take.
 def _redis(url: str) -> Finding:
+    import redis  # noqa: PLC0415 - see above
+
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=_TIMEOUT, socket_timeout=_TIMEOUT) as client:
             return Finding(
@@ -150,6 +150,9 @@ def _redis(url: str) -> Finding:
 
 
 def _mongo(uri: str) -> Finding:
+    from pymongo import MongoClient  # noqa: PLC0415 - see above
+    from pymongo.errors import PyMongoError  # noqa: PLC0415
+
     try:
         with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=_TIMEOUT * 1000) as client:
             return Finding(Mark.OK, "mongo", f"{redacted(uri)} answers, version {client.server_info()['version']}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embedded.stack.state import StackState
 
-DEFAULT = "http://127.0.0.1:8001"
+DEFAULT_PORT = 8001
 
 
 def home() -> Path:
@@ -16,7 +16,10 @@ def home() -> Path:
 
 
 def gateway_url(given: str | None = None) -> str:
-    """`--url`, else `DISCOVERYBOT_URL`, else that of the stack in the data folder, else the default port."""
-    stack = StackState.read(home())
-    found = given or os.environ.get("DISCOVERYBOT_URL") or (stack.gateway_url if stack else DEFAULT)
+    """`--url`, else `DISCOVERYBOT_URL`, else the stack of the data folder, else `GATEWAY_PORT` here."""
+    found = given or os.environ.get("DISCOVERYBOT_URL")
+    if not found:
+        stack = StackState.read(home())
+        port = os.environ.get("GATEWAY_PORT") or DEFAULT_PORT
+        found = stack.gateway_url if stack else f"http://127.0.0.1:{port}"
     return found.rstrip("/")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -61,18 +60,13 @@ def _writing(output: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    target = Path(output)
+    target = Path(output).absolute()
     try:
-        descriptor, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(target)
+        # a folder beside it: the same file system, and gone however this ends
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+            unfinished = Path(folder) / target.name
+            with unfinished.open("wb") as file:
+                yield file
+            unfinished.replace(target)
     except OSError as error:
         raise ApiError(f"output: {output}: {error.strerror}") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

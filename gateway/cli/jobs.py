@@ -28,13 +28,11 @@ def jobs(
     """The latest crawls, newest first."""
     page = Api(gateway_url(url)).get("/jobs", status=status, spider=spider, user_id=user, limit=limit)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("JOB", "STATUS", "SPIDER", "START", "PAGES", "ITEMS", "ERRORS", "AGE"):
-        table.add_column(
-            name,
-            justify="right" if name in {"PAGES", "ITEMS", "ERRORS", "AGE"} else "left",
-            no_wrap=True,
-            min_width=32 if name == "JOB" else None,
-        )
+    for name in ("JOB", "STATUS", "SPIDER"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("START", overflow="fold")  # the one that gives way where the terminal is narrow
+    for name in ("PAGES", "ITEMS", "ERRORS", "AGE"):
+        table.add_column(name, no_wrap=True, justify="right")
     for job in page["jobs"]:
         table.add_row(*_cells(job))
     out.print(table)

@@ -1,0 +1,74 @@
+"""`discoverybot up` refuses what cannot work before it starts anything."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from embedded.stack.state import only_stack
+
+Up = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Up:
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gateway.cli.main", "up", *arguments],
+            env={**os.environ, "DISCOVERYBOT_HOME": str(tmp_path), **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize(("setting", "wanted_by"), [("GATEWAY_PORT", "the gateway"), ("SCRAPYD_PORT", "Scrapyd")])
+def test_a_taken_port_is_named_with_the_setting_that_moves_it(
+    up: Up, taken: int, setting: str, wanted_by: str
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        other = {"GATEWAY_PORT", "SCRAPYD_PORT"} - {setting}
+        port = free.getsockname()[1]
+    done = up(**{setting: str(taken), **dict.fromkeys(other, str(port))})
+    assert done.returncode == 2
+    assert f"port {taken}, which {wanted_by} asks for, is taken" in done.stderr
+    assert f"{setting}={taken + 1}" in done.stderr
+    assert not done.stdout
+
+
+def test_a_second_stack_in_one_folder_is_refused(up: Up, tmp_path: Path) -> None:
+    with only_stack(tmp_path):
+        done = up("--free-ports")
+    assert done.returncode == 2
+    assert f"runs already (pid {os.getpid()})" in done.stderr
+    assert "DISCOVERYBOT_HOME" in done.stderr
+
+
+def test_a_store_that_is_named_but_away_is_not_replaced(up: Up, taken: int) -> None:
+    done = up("--free-ports", REDIS_URL="redis://:secret@127.0.0.1:1/0")
+    assert done.returncode == 2
+    assert "REDIS_URL: redis://:…@127.0.0.1:1/0 does not answer" in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_a_wrong_setting_is_named(up: Up) -> None:
+    done = up(GATEWAY_PORT="many")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: GATEWAY_PORT: ")

@@ -1,0 +1,103 @@
+"""What is decided before anything starts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from embedded.stack.ports import PortPicker, is_free
+from embedded.stack.state import AlreadyRunningError, StackState, only_stack
+from embedded.stack.stores import other_redis_database, redacted
+from embedded.stack.table import processes
+from embedded.stack.up import make_plan, scrapyd_password
+from gateway.settings import Settings
+
+
+def _state(**more: object) -> StackState:
+    names = ("gateway_url", "scrapyd_url", "scrapyd_username", "scrapyd_password", "redis_url", "mongo_uri")
+    return StackState.model_validate({**dict.fromkeys(names, "x"), **more})
+
+
+def test_a_port_is_kept_over_restarts_while_it_is_free() -> None:
+    first = PortPicker({}).pick("redis")
+    assert PortPicker({"redis": first}).pick("redis") == first
+
+
+def test_another_port_is_picked_when_the_old_one_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
+        assert not is_free(taken)
+        assert PortPicker({"redis": taken}).pick("redis") != taken
+
+
+def test_the_password_of_scrapyd_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
+    made = scrapyd_password(Settings(), tmp_path)
+    assert len(made) >= 20
+    assert scrapyd_password(Settings(), tmp_path) == made
+    assert stat.S_IMODE((tmp_path / "scrapyd-password").stat().st_mode) == 0o600
+
+
+def test_a_password_that_is_given_wins(tmp_path: Path) -> None:
+    assert scrapyd_password(Settings.model_validate({"scrapyd_password": "mine"}), tmp_path) == "mine"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("url", "other"),
+    [
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/2"),
+        ("rediss://u:p@host", "rediss://u:p@host/2"),
+        ("redis://host/3?ssl=1", "redis://host/5?ssl=1"),
+        ("unix:///tmp/redis.sock", None),
+    ],
+)
+def test_the_broker_has_a_database_of_its_own(url: str, other: str | None) -> None:
+    assert other_redis_database(url, 2) == other
+
+
+def test_a_url_is_shown_without_its_password() -> None:
+    assert redacted("mongodb://me:secret@host/db") == "mongodb://me:…@host/db"
+
+
+def test_the_stack_tells_its_processes_where_everything_is(tmp_path: Path) -> None:
+    plan = make_plan(Settings(), tmp_path, free_ports=True)
+    environment = plan.environment
+    assert environment["DISCOVERYBOT_HOME"] == str(tmp_path)
+    assert len({environment[name] for name in ("REDIS_URL", "HTTP_CACHE_REDIS_URL", "BROKER_URL")}) == 3
+    assert [process.name for process in processes(plan)] == [
+        *("redis", "mongo", "scrapyd", "tailer", "worker", "beat", "gateway")
+    ]
+
+
+def test_the_secrets_of_the_stack_are_for_its_owner_only(tmp_path: Path) -> None:
+    _state().write(tmp_path / "stack.json")
+    assert stat.S_IMODE((tmp_path / "stack.json").stat().st_mode) == 0o600
+    assert StackState.read(tmp_path) == _state()
+
+
+def test_a_note_that_cannot_be_read_is_no_note(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_text("{")
+    assert StackState.read(tmp_path) is None
+
+
+def test_only_processes_that_are_still_the_same_count_as_left_over() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        state = _state().with_pids({"one": process.pid})
+        reused = state.model_copy(update={"started": {"one": 1.0}})
+        assert [one.pid for one in state.leftovers()] == [process.pid]
+        assert not reused.leftovers()
+        process.kill()
+    assert not state.leftovers()
+
+
+def test_a_folder_has_one_stack(tmp_path: Path) -> None:
+    with only_stack(tmp_path), pytest.raises(AlreadyRunningError, match=str(os.getpid())), only_stack(tmp_path):
+        pass
+    with only_stack(tmp_path):
+        pass

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from embedded.stack.stack_log import StackLog
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _logged(text: str, stream: io.StringIO, *, quiet: bool = False) -> str:
+    log = StackLog(["beat", "gateway"], quiet=quiet, stream=stream)
+    log.line("beat", text)
+    log.say("hello")
+    return stream.getvalue()
+
+
+def test_each_line_stands_behind_the_name_of_its_process() -> None:
+    lines = _logged("tick", io.StringIO()).splitlines()
+    assert [line[9:] for line in lines] == ["beat    | tick", "up      | hello"]
+
+
+def test_json_lines_are_made_readable() -> None:
+    text = '{"event":"fired","level":"info","logger":"beat","ts":"2027","job_id":"5f","color_message":"x"}'
+    assert "| INFO [beat] fired job_id=5f\n" in _logged(text, io.StringIO())
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', '{"event"', "plain {text}"])
+def test_anything_else_stays_as_it_is(text: str) -> None:
+    assert f"| {text}\n" in _logged(text, io.StringIO())
+
+
+def test_quiet_leaves_the_supervisors_own_voice() -> None:
+    assert _logged("tick", io.StringIO(), quiet=True).endswith("up      | hello\n")
+    assert "tick" not in _logged("tick", io.StringIO(), quiet=True)
+
+
+def test_colour_is_for_terminals_and_for_those_who_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b[" in _logged("tick", Terminal())
+    assert "\x1b[" not in _logged("tick", io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in _logged("tick", Terminal())

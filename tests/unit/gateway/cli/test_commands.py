@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.gateway.cli.conftest import END, JOB, Answer, Run, StandIn, log, stream
+
+RECEIPT = {"job_id": JOB, "scheduled": False, "cached": False}
+LOGS = f"GET /jobs/{JOB}/logs"
+
+
+def _crawls(gateway: StandIn, **end: Any) -> None:
+    gateway.says("POST /crawl", Answer(200, RECEIPT))
+    events = (("log", "1-10", log("hello")), ("end", "1-11", {**END, **end}))
+    gateway.says(LOGS, stream(*events))
+
+
+@pytest.mark.parametrize(("status", "code"), [("finished", 0), ("partial", 3)])
+def test_the_exit_code_is_the_outcome(gateway: StandIn, run: Run, status: str, code: int) -> None:
+    _crawls(gateway, status=status, message="why")
+    done = run("crawl", "https://example.com")
+    assert done.returncode == code
+    assert "INFO     seo hello" in done.stdout
+    assert f"{status}: 3 pages, 2 items, 0 errors\nwhy" in done.stdout
+
+
+def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> None:
+    _crawls(gateway)
+    schema = {"properties": {"deep": {"type": "boolean"}, "text": {"type": "string"}}}
+    gateway.says("GET /spiders", Answer(200, {"spiders": [{"name": "seo", "params_schema": schema}]}))
+    options = ("--depth", "2", "--max-pages", "9", "--user", "me", "--ignore-cache")
+    done = run("crawl", "https://a.example", "https://b.example", *options, "-p", "deep=true", "-p", "text=1")
+    assert done.returncode == 0, done.stderr
+    assert gateway.asked("/crawl")[0].body == {
+        "user_id": "me",
+        "spider": "seo",
+        "start_urls": ["https://a.example", "https://b.example"],
+        "depth": 2,
+        "max_pages": 9,
+        "ignore_cache": True,
+        "params": {"deep": True, "text": "1"},
+    }
+
+
+def test_params_of_a_spider_without_a_schema_stay_text(gateway: StandIn, run: Run) -> None:
+    _crawls(gateway)
+    gateway.says("GET /spiders", Answer(200, {"spiders": [{"name": "theirs", "params_schema": None}]}))
+    run("crawl", "https://a.example", "--spider", "theirs", "--param", "pages=5")
+    assert gateway.asked("/crawl")[0].body["params"] == {"pages": "5"}
+
+
+def test_without_following_the_id_is_all_that_is_said(gateway: StandIn, run: Run) -> None:
+    _crawls(gateway)
+    done = run("crawl", "https://example.com", "--no-follow")
+    assert (done.returncode, done.stdout) == (0, f"{JOB}\n")
+
+
+def test_items_go_to_the_file_in_the_format_of_its_name(gateway: StandIn, run: Run, tmp_path: Path) -> None:
+    _crawls(gateway)
+    gateway.says(f"GET /jobs/{JOB}/items", Answer(200, b"url\nhttps://example.com\n", content_type="text/csv"))
+    done = run("crawl", "https://example.com", "--output", "pages.csv")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "pages.csv").read_text() == "url\nhttps://example.com\n"
+    assert gateway.asked(f"/jobs/{JOB}/items")[0].query == "format=csv"
+
+
+def test_items_on_stdout_stand_alone(gateway: StandIn, run: Run) -> None:
+    _crawls(gateway)
+    gateway.says(f"GET /jobs/{JOB}/items", Answer(200, b'{"a": 1}\n'))
+    done = run("crawl", "https://example.com", "-o", "-")
+    assert done.stdout == '{"a": 1}\n'
+    assert "hello" in done.stderr
+
+
+def test_a_broken_download_leaves_no_file(gateway: StandIn, run: Run, tmp_path: Path) -> None:
+    gateway.says(f"GET /jobs/{JOB}/items", Answer(200, b'{"a": 1}\n', broken=True))
+    assert run("items", JOB, "-o", "x.jsonl").returncode == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("crawl",), ("crawl", "u", "-o", "x.pdf"), ("crawl", "u", "--no-follow", "-o", "x.csv"), ("fly",)],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_is_refused_before_anything_is_asked(
+    gateway: StandIn, run: Run, arguments: tuple[str, ...]
+) -> None:
+    assert run(*arguments).returncode == 2
+    assert not gateway.requests
+
+
+def test_a_refusal_names_the_field(gateway: StandIn, run: Run) -> None:
+    error = {"code": "invalid_request", "message": "start_urls: is no URL", "detail": {"field": "start_urls"}}
+    gateway.says("POST /crawl", Answer(422, {"error": error, "request_id": "1"}))
+    done = run("crawl", "x")
+    assert (done.returncode, done.stderr) == (2, "error: start_urls: is no URL\n")
+
+
+def test_a_missing_gateway_is_said_in_one_word_and_how_to_start_it(run: Run) -> None:
+    done = run("jobs", "--url", "http://127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no gateway at http://127.0.0.1:1: ")
+    assert "discoverybot up" in done.stderr
+
+
+def test_a_lost_answer_is_asked_for_again_under_the_same_key(gateway: StandIn, run: Run) -> None:
+    _crawls(gateway)
+    gateway.says("POST /crawl", Answer(200, RECEIPT, broken=True), Answer(200, RECEIPT))
+    assert run("crawl", "https://example.com", "--no-follow").returncode == 0
+    assert len({request.headers["idempotency-key"] for request in gateway.asked("/crawl")}) == 1
+
+
+def test_jobs_are_listed(gateway: StandIn, run: Run) -> None:
+    job = {
+        "job_id": JOB, "status": "running", "spider": "seo", "start_urls": ["https://example.com"],
+        "start_urls_count": 3, "completed_pages": 12, "items_count": 11, "errors_count": 1,
+        "created_at": "2026-01-01T00:00:00.000Z",
+    }  # fmt: skip
+    gateway.says("GET /jobs", Answer(200, {"jobs": [job], "next": None}))
+    done = run("jobs", "--status", "running")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].split()[:-1] == [
+        *(JOB, "running", "seo", "https://example.com", "+2", "12", "11", "1")
+    ]
+    assert gateway.asked("/jobs")[0].query == "status=running&limit=20"
+
+
+def test_a_log_so_far_is_printed_line_by_line(gateway: StandIn, run: Run) -> None:
+    gateway.says(f"GET /jobs/{JOB}/status", Answer(200, END))
+    lines = [log("boom", "ERROR"), {"level": "ERROR", "msg": "Traceback", "cont": True}]
+    body = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    gateway.says(LOGS, Answer(200, body, content_type="application/x-ndjson"))
+    done = run("logs", JOB, "--level", "ERROR")
+    assert done.stdout == "09:00:01.250 ERROR    seo boom\n  Traceback\n"
+    assert gateway.asked(f"/jobs/{JOB}/logs")[0].query == "level=ERROR"
+
+
+def test_cancelling_says_what_became_of_it(gateway: StandIn, run: Run) -> None:
+    gateway.says(f"POST /jobs/{JOB}/cancel", Answer(200, {"status": "cancelled"}))
+    assert run("cancel", JOB).stdout == f"{JOB}: cancelled\n"
+
+
+def test_ctrl_c_stops_the_watching_and_not_the_crawl(gateway: StandIn) -> None:
+    # no end ever comes: each connection closes, and is made again
+    gateway.says(f"GET /jobs/{JOB}/status", Answer(200, END))
+    gateway.says(LOGS, stream(("log", "1-10", log("hello"))))
+    command = [sys.executable, "-m", "gateway.cli.main", "logs", "-f", JOB, "--url", gateway.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 20
+        while len(gateway.asked(f"/jobs/{JOB}/logs")) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert f"discoverybot cancel {JOB}" in errors
+    assert not gateway.asked(f"/jobs/{JOB}/cancel")
+
+
+def test_a_misspelt_setting_stops_doctor_with_its_name(run: Run) -> None:
+    done = run("doctor", GATEWAY_PROT="1")
+    assert done.returncode == 1
+    assert "unknown setting: GATEWAY_PROT" in done.stdout
+
+
+def test_doctor_shows_what_the_gateway_finds_broken_and_how_to_mend_it(gateway: StandIn, run: Run) -> None:
+    checks = {
+        "mongo": {"status": "ok", "message": "answers", "todo": None},
+        "beat": {"status": "down", "message": "silent for 60 s", "todo": "start a beat"},
+    }
+    gateway.says("GET /health", Answer(200, {"status": "degraded", "checks": checks}))
+    done = run("doctor")
+    assert done.returncode == 1
+    assert "✗   beat        silent for 60 s\n" in done.stdout
+    assert "→ start a beat\n" in done.stdout
+    assert done.stdout.endswith("1 broken\n")
+
+
+def test_doctor_takes_a_machine_on_which_nothing_runs_for_healthy(run: Run) -> None:
+    done = run("doctor", DISCOVERYBOT_URL="", GATEWAY_PORT="1")
+    assert done.returncode == 0, done.stdout
+    assert "start it: discoverybot up" in done.stdout
