@@ -115,7 +115,7 @@ class Follower:
     def _look_at(self, attempt: Attempt) -> None:
         if attempt.id in self._kept:
             return
-        self._endings.look(attempt)
+        self._look_for_end(attempt)
         attempt.save(now=attempt.checkpoint.acknowledged)
         if not attempt.checkpoint.acknowledged:
             self._truth.look_at(attempt)
@@ -123,6 +123,13 @@ class Follower:
             self._set_aside(attempt)
             return
         self._live.look_at(attempt)
+
+    def _look_for_end(self, attempt: Attempt) -> None:
+        try:
+            self._endings.look(attempt)
+        except OSError as error:
+            # a full disk, perhaps: what is there can be shipped all the same
+            log.warning("exit_not_written", attempt=str(attempt.id), error=str(error))
 
     def _set_aside(self, attempt: Attempt) -> None:
         self._kept[attempt.id] = self._removal_time(attempt)

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 from stores import StoreProcess, embedded_mongo, valkey_server
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tailer_node import Node, tailing_node
+from tailer_node import Forker, Node
+
+TailingNode = Callable[..., AbstractContextManager[Node]]
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +26,32 @@ def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def forker() -> Iterator[Forker]:
+    process = Forker()
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def tailing_node(forker: Forker) -> TailingNode:
+    """To be called with a home, the URLs of MongoDB and Redis, and further environment variables."""
+
+    @contextmanager
+    def run(home: Path, mongo_uri: str, redis_url: str, **variables: str) -> Iterator[Node]:
+        node = Node(forker, home, mongo_uri, redis_url, **variables)
+        try:
+            node.start_tailer()
+            yield node
+        finally:
+            node.close()
+
+    return run
+
+
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory, mongo: StoreProcess, valkey: StoreProcess) -> Iterator[Node]:
+def node(
+    tmp_path_factory: pytest.TempPathFactory, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
+) -> Iterator[Node]:
     with tailing_node(tmp_path_factory.mktemp("home"), mongo, valkey) as running:
         yield running

@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,18 +43,47 @@ from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
 
 Value = TypeVar("Value")
-#: Forks a tailer for each line it reads, so that a test which kills twenty need not import everything twenty times.
 _FORKER = """
-import os, sys, signal
+import json, os, signal, sys
 from gateway.tailer.__main__ import main
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 print("ready", flush=True)
-for _ in sys.stdin:
+for line in sys.stdin:
+    order = json.loads(line)
     if (pid := os.fork()) == 0:
-        sys.stdin.close()
+        os.dup2(os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+        os.environ.clear()
+        os.environ.update(order["environment"])
         os._exit(main())
     print(pid, flush=True)
 """
+
+
+class Forker:
+    """Starts tailers as forks of a process that has imported everything: a test that kills twenty has no time to
+    import it twenty times.
+    """
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _FORKER],
+            text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert self._read() == "ready"
+
+    def start(self, environment: dict[str, str], log: Path) -> int:
+        """Its process id."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(orjson.dumps({"environment": environment, "log": str(log)}).decode() + "\n")
+        self._process.stdin.flush()
+        return int(self._read())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=10)
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
 
 
 def eventually(question: Callable[[], Value | None], *, timeout: float = 20.0) -> Value:
@@ -114,7 +143,7 @@ class Crawl:
 
 
 class Node:
-    def __init__(self, home: Path, mongo_uri: str, redis_url: str, **variables: str) -> None:
+    def __init__(self, forker: Forker, home: Path, mongo_uri: str, redis_url: str, **variables: str) -> None:
         self.home = home
         self.node_dir = home / "node"
         self.outbox = self.node_dir / "outbox"
@@ -132,22 +161,12 @@ class Node:
             "REDIS_URL": redis_url, "LOG_LEVEL": "info", **variables,
         }  # fmt: skip
         self.pid: int | None = None
-        self._forker: subprocess.Popen[str] | None = None
+        self._forker = forker
 
     # --- the tailer
 
     def start_tailer(self) -> None:
-        if self._forker is None:
-            with (self.home / "tailer.log").open("ab") as output:
-                self._forker = subprocess.Popen(
-                    [sys.executable, "-c", _FORKER], env=self.environment, text=True, stderr=output,
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-                )  # fmt: skip
-            assert self._read() == "ready"
-        assert self._forker.stdin is not None
-        self._forker.stdin.write("\n")
-        self._forker.stdin.flush()
-        self.pid = int(self._read())
+        self.pid = self._forker.start(self.environment, self.home / "tailer.log")
 
     def kill_tailer(self, signum: int = signal.SIGKILL) -> None:
         """Returns once it is gone."""
@@ -160,13 +179,6 @@ class Node:
     def close(self) -> None:
         self.kill_tailer(signal.SIGTERM)
         self._database.client.close()
-        if self._forker is not None:
-            self._forker.communicate()
-
-    def _read(self) -> str:
-        assert self._forker is not None
-        assert self._forker.stdout is not None
-        return self._forker.stdout.readline().strip()
 
     # --- what runs on it
 
@@ -218,16 +230,6 @@ class Node:
         return [
             (int(fields[b"s"]), int(name.partition(b"-")[2]), orjson.loads(fields[b"d"])) for name, fields in entries
         ]
-
-
-@contextmanager
-def tailing_node(home: Path, mongo_uri: str, redis_url: str, **variables: str) -> Iterator[Node]:
-    node = Node(home, mongo_uri, redis_url, **variables)
-    try:
-        node.start_tailer()
-        yield node
-    finally:
-        node.close()
 
 
 def _append(path: Path, data: bytes) -> None:

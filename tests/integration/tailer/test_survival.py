@@ -8,17 +8,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 
 import orjson
 import redis
 from stores import StoreProcess, embedded_mongo, valkey_server
-from tailer_node import Crawl, Node, eventually, tailing_node
+from tailer_node import Crawl, Node, eventually
 
 from gateway.domain.log_line import split_entries
 from gateway.domain.node_files import SPEC, SpiderInfo, write_atomically
 
+TailingNode = Callable[..., AbstractContextManager[Node]]
 LINES = 20_000
 #: Too many to go unnoticed, few enough to be quick.
 SOME = 1000
@@ -60,6 +62,7 @@ def assert_live_end(node: Node, crawl: Crawl, *, holes: int) -> None:
 
 def test_a_tailer_killed_twenty_times_ships_all_of_it_once(
     tmp_path: Path,
+    tailing_node: TailingNode,
     mongo: StoreProcess,
     valkey: StoreProcess,
     record_property: Callable[[str, object], None],
@@ -81,7 +84,9 @@ def test_a_tailer_killed_twenty_times_ships_all_of_it_once(
         assert_live_end(node, crawl, holes=0)
 
 
-def test_a_redis_that_is_flushed_or_away_delays_nothing_else(tmp_path: Path, mongo: StoreProcess) -> None:
+def test_a_redis_that_is_flushed_or_away_delays_nothing_else(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess
+) -> None:
     with valkey_server(tmp_path / "valkey") as valkey, tailing_node(tmp_path / "home", mongo, valkey) as node:
         crawl = node.crawl()
         crawl.log_line("before")
@@ -105,7 +110,7 @@ def test_a_redis_that_is_flushed_or_away_delays_nothing_else(tmp_path: Path, mon
 
 
 def test_a_mongodb_that_is_away_gets_everything_later_and_delays_no_line(
-    tmp_path: Path, valkey: StoreProcess
+    tmp_path: Path, tailing_node: TailingNode, valkey: StoreProcess
 ) -> None:
     with embedded_mongo(tmp_path / "mongo") as mongo, tailing_node(tmp_path / "home", mongo, valkey) as node:
         crawl = node.crawl()
@@ -119,7 +124,9 @@ def test_a_mongodb_that_is_away_gets_everything_later_and_delays_no_line(
         assert_complete(node, crawl, SOME)
 
 
-def test_a_folder_and_its_log_link_go_once_everything_is_acknowledged(tmp_path: Path, valkey: StoreProcess) -> None:
+def test_a_folder_and_its_log_link_go_once_everything_is_acknowledged(
+    tmp_path: Path, tailing_node: TailingNode, valkey: StoreProcess
+) -> None:
     with (
         embedded_mongo(tmp_path / "mongo") as mongo,
         tailing_node(tmp_path / "home", mongo, valkey, NODE_KEEP_SECONDS="0") as node,
@@ -139,7 +146,7 @@ def test_a_folder_and_its_log_link_go_once_everything_is_acknowledged(tmp_path: 
         eventually(lambda: not crawl.folder.exists())
         assert not link.is_symlink()
         assert b"all there is" in node.stored_log(crawl)
-        assert not list(node.outbox.iterdir())
+        eventually(lambda: not list(node.outbox.iterdir()))
 
 
 def test_a_heartbeat_tells_what_is_alive_and_the_catalogue_is_published(node: Node) -> None:
