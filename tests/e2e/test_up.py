@@ -1,0 +1,82 @@
+"""`discoverybot up` as a user has it: starts again, keeps what it knew, leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import psutil
+import pytest
+from sites.server import Site
+from stack import Stack, running_stack, wait_until
+
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+NAMES = {"redis", "mongo", "scrapyd", "tailer", "worker", "beat", "gateway"}
+
+
+def _family(stack: Stack) -> list[psutil.Process]:
+    return psutil.Process(stack.process.pid).children(recursive=True)
+
+
+def _alive(family: list[psutil.Process]) -> list[psutil.Process]:
+    return [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def _crawl_without_end(stack: Stack, site: Site) -> str:
+    """A crawl that is running, with its spider among the processes."""
+    job_id = stack.crawl(f"{site.url}/endless/1", max_retries=3)
+    wait_until(lambda: stack.status(job_id)["completed_pages"] > 0, what="the first page")
+    assert any("crawl" in one.cmdline() for one in _family(stack))
+    return job_id
+
+
+class Interrupted(NamedTuple):
+    """What a stack left that was stopped with Ctrl-C while a spider ran."""
+
+    home: Path
+    site: Site
+    ready: dict[str, Any]
+    job_id: str
+    family: list[psutil.Process]
+    exit_code: int | None
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupted]:
+    home = tmp_path_factory.mktemp("up")
+    with Site() as site:
+        with running_stack(home, CRAWL_STOP_GRACE="1") as stack:
+            ready, job_id = stack.ready, _crawl_without_end(stack, site)
+            family = _family(stack)
+        yield Interrupted(home, site, ready, job_id, family, stack.process.returncode)
+
+
+def test_ctrl_c_in_mid_crawl_leaves_no_process(interrupted: Interrupted) -> None:
+    assert set(interrupted.ready["pids"]) == NAMES
+    assert interrupted.exit_code == 0
+    assert not _alive(interrupted.family)
+
+
+def test_the_next_start_goes_on_and_a_killed_stack_leaves_nothing(interrupted: Interrupted) -> None:
+    with running_stack(interrupted.home, CRAWL_STOP_GRACE="1") as stack:
+        kept = ("redis_url", "mongo_uri", "scrapyd_password")
+        assert {name: stack.ready[name] for name in kept} == {name: interrupted.ready[name] for name in kept}
+        wait_until(lambda: stack.status(interrupted.job_id)["attempt"] == 2, what="a second attempt")
+        _scrapyd_asks_for_its_password(stack)
+        old = stack.ready["pids"]["gateway"]
+        stack.kill("gateway")
+        wait_until(lambda: stack.ready["pids"].get("gateway", old) != old, what="another gateway")
+        wait_until(lambda: stack.http.get(f"{stack.url}/health").is_success, what="its health")
+        wait_until(lambda: any("crawl" in one.cmdline() for one in _family(stack)), what="the spider")
+        family = _family(stack)
+        stack.process.kill()
+        wait_until(lambda: not _alive(family), what="the end of all processes")
+
+
+def _scrapyd_asks_for_its_password(stack: Stack) -> None:
+    key = (stack.ready["scrapyd_username"], stack.ready["scrapyd_password"])
+    door = f"{stack.ready['scrapyd_url']}/daemonstatus.json"
+    assert stack.http.get(door).status_code == httpx.codes.UNAUTHORIZED
+    assert stack.http.get(door, auth=key).json()["status"] == "ok"
