@@ -18,6 +18,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.storage.client import Document
 from gateway.storage.heartbeats import BEAT, HeartbeatStore
 from gateway.storage.nodes import NodeStore
+from gateway.storage.spiders import SpiderStore
 
 #: Beats tick about twice a second; one that was silent for so long is gone.
 BEAT_DEAD_AFTER = timedelta(seconds=15)
@@ -67,6 +68,7 @@ class Health:
         self._redis = client
         self._broker_url = broker_url
         self._nodes = NodeStore(database, clock)
+        self._spiders = SpiderStore(database)
         self._heartbeats = HeartbeatStore(database, clock)
         self._dead_after = dead_after
         self._clock = clock
@@ -125,6 +127,8 @@ class Health:
             alive = [node for node in nodes if node.is_alive(now, self._dead_after)]
             if not alive:
                 return Check("down", "none is alive" if nodes else "none was ever seen", todo)
+            if not self._spiders.all():
+                return Check("down", "none has published its spiders yet", "wait a moment, or see the tailer's log")
             free = sum(node.free_slots for node in alive)
             return Check("ok", f"{len(alive)} alive, {free} free slots")
         return _UNKNOWN

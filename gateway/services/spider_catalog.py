@@ -18,6 +18,8 @@ from gateway.storage.spiders import SpiderStore
 #: Our own project's name to the world; Scrapyd and scrapy.cfg call it `default`.
 PROJECT_ALIASES = {"discoverybot": DEFAULT_PROJECT}
 _REFRESH_SECONDS = 2.0
+#: What has just been deployed must not be called unknown; a client that asks for nonsense must not cost a query each.
+_REFUSAL_MAX_AGE = 0.2
 
 
 def project_name(name: str | None) -> str:
@@ -34,27 +36,36 @@ class SpiderCatalog:
         self._read_at = float("-inf")
         self._infos: list[SpiderInfo] = []
 
-    def all(self) -> list[SpiderInfo]:
-        """Every known spider, as of at most two seconds ago."""
+    def all(self, *, max_age: float = _REFRESH_SECONDS) -> list[SpiderInfo]:
+        """Every known spider, as of at most `max_age` seconds ago."""
         with self._lock:
-            if self._monotonic() - self._read_at > _REFRESH_SECONDS:
+            if self._monotonic() - self._read_at > max_age:
                 self._infos = self._store.all()
                 self._read_at = self._monotonic()
             return self._infos
 
     def check(self, spec: CrawlSpec) -> None:
         """Raises `InvalidRequestError` that names the field and lists what exists."""
-        infos = self.all()
-        of_project = [info for info in infos if info.project.lower() == spec.project.lower()]
-        if infos and not of_project:
-            raise _unknown("project", spec.project, {info.project for info in infos})
-        info = next((info for info in of_project if info.name == spec.spider), None)
+        info = self._find(spec, self.all()) or self._find(spec, self.all(max_age=_REFUSAL_MAX_AGE))
         if info is None:
-            raise _unknown("spider", spec.spider, {info.name for info in of_project})
+            raise self._refusal(spec)
         if info.params_schema is None:
             _check_free_form(spec.params)
         else:
             _check_schema(spec.params, info.params_schema)
+
+    def _find(self, spec: CrawlSpec, infos: list[SpiderInfo]) -> SpiderInfo | None:
+        return next((info for info in infos if _is_of(spec, info) and info.name == spec.spider), None)
+
+    def _refusal(self, spec: CrawlSpec) -> InvalidRequestError:
+        of_project = {info.name for info in self._infos if _is_of(spec, info)}
+        if self._infos and not of_project:
+            return _unknown("project", spec.project, {info.project for info in self._infos})
+        return _unknown("spider", spec.spider, of_project)
+
+
+def _is_of(spec: CrawlSpec, info: SpiderInfo) -> bool:
+    return info.project.lower() == spec.project.lower()
 
 
 def _unknown(field: str, name: str, known: Iterable[str]) -> InvalidRequestError:
