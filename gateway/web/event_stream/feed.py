@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import structlog
+
 from gateway.domain.errors import JobNotFoundError, UnavailableError
 from gateway.domain.job import Job
 from gateway.domain.live_event import status_data
@@ -15,6 +17,8 @@ from gateway.web.event_stream.limits import StreamLimits
 from gateway.web.event_stream.position import Position
 from gateway.web.event_stream.ring import Ring
 from gateway.web.event_stream.run import Run
+
+log = structlog.get_logger()
 
 
 class Feed:
@@ -76,7 +80,9 @@ class Feed:
     def set_live(self, *, live: bool) -> None:
         """Called when the subscription starts or is lost: what was published before or meanwhile is in the stores."""
         self.live = live
+        self.look += 1
         self._stale.set()
+        self._wake_soon()
 
     async def history_at(self, position: Position) -> Run | None:
         """As `History.read`, but readers that stand together ask once."""
@@ -124,7 +130,10 @@ class Feed:
         except JobNotFoundError:
             self.gone = True
         except UnavailableError:
-            pass  # the old state stands; the next look is a second away
+            return  # what is known stands, and nobody need wait for a store that does not answer
+        except Exception:
+            log.exception("job_unreadable", job_id=self.job.id)
+            return
         else:
             self._learn(job)
         self.look += 1

@@ -136,12 +136,12 @@ class Reader:
         question = (None if at_live_end else position, feed.look)
         if question == self._asked:
             return None
+        self._asked = question
         run = await feed.history_at(position)
         if run is not None and run.covers(position):
             self._resumes_at = None
             return run
         self._resumes_at = None if run is None else run.start
-        self._asked = question
         return None
 
     def _whole(self, run: Run) -> bytes:

@@ -10,6 +10,8 @@ from gateway.web.event_stream.position import Position
 
 #: Bytes sent in one piece; more than that and a single line goes alone.
 CHUNK_BYTES = 256 << 10
+#: Places for which the joined chunk is kept: most clients stand at one or two.
+_SHARED_CHUNKS = 8
 
 
 class Chunk(NamedTuple):
@@ -52,6 +54,8 @@ class Run:
         """What follows `offset`, up to `CHUNK_BYTES`. Clients at the same place share one object."""
         chunk = self._chunks.get(offset)
         if chunk is None:
+            if len(self._chunks) >= _SHARED_CHUNKS:
+                self._chunks.clear()
             chunk = self._chunks[offset] = self._join(bisect_right(self._ends, offset))
         return chunk
 

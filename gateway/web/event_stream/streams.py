@@ -145,5 +145,5 @@ def _resume_position(request: Request) -> Position | None:
             position = Position.parse(text)
             if position is None:
                 raise InvalidRequestError(name, "is not the id of an event, which looks like 1-20480")
-            return position
+            return max(position, START)
     return None

@@ -205,7 +205,7 @@ async def gateway(database: Database[Document], redis_url: str, limits: StreamLi
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     async with asyncio.timeout(PATIENCE):
-        while not server.started:
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
     running = Gateway(f"http://127.0.0.1:{port}", server)
     try:

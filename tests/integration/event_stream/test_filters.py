@@ -23,8 +23,12 @@ async def test_lines_below_the_level_are_left_out_and_a_traceback_follows_its_he
         job.finish()
         heard = await listener.to_the_end()
     assert [entry["msg"] for entry in heard.of("log")] == [
-        "line 51", "Traceback (most recent call last):", '  File "x.py", line 1', "ValueError: no such PAGE", "line 62",
-    ]  # fmt: skip
+        "line 51",
+        "Traceback (most recent call last):",
+        '  File "x.py", line 1',
+        "ValueError: no such PAGE",
+        "line 62",
+    ]
     assert heard.ids()[0] == job.event_ids()[50]
 
 

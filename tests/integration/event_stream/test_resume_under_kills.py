@@ -3,37 +3,21 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import redis
 from integration.event_stream.gateway_process import GatewayProcess, ReturningClient, gateway_process
 from integration.event_stream.stage import Play, lines
 from pymongo.database import Database
-from stores import StoreProcess, embedded_mongo
+from stores import StoreProcess
 
-from gateway.storage import client as mongo
 from gateway.storage.client import Document
 
 CLIENTS = 40
 LINES = 6000
 LINES_PER_SECOND = 1000
-#: Several attempts' worth of batches, as the tailer sends them.
+#: Lines shipped at once, as the tailer does.
 BATCH = 20
-
-
-@pytest.fixture
-def mongo_url(tmp_path: Path) -> Iterator[str]:
-    with embedded_mongo(tmp_path / "mongo") as server:
-        yield server
-
-
-@pytest.fixture
-def database(mongo_url: str) -> Iterator[Database[Document]]:
-    database = mongo.connect(mongo_url)
-    yield database
-    database.client.close()
 
 
 async def write(play: Play) -> None:
@@ -56,14 +40,14 @@ async def kill_now_and_then(gateway: GatewayProcess) -> None:
 async def test_every_client_gets_every_line_once_whoever_hangs_up(
     valkey: StoreProcess,
     mongo_url: str,
-    database: Database[Document],
+    shared_database: Database[Document],
     redis_client: redis.Redis,
     tmp_path: Path,
 ) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance = random.Random(seed)
-    play = Play(database, redis_client)
+    play = Play(shared_database, redis_client)
     play.start()
     with gateway_process(mongo_url, valkey, tmp_path / "gateway.log") as gateway:
         clients = [ReturningClient(gateway.port, play.id, random.Random(chance.random())) for _ in range(CLIENTS)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from integration.event_stream.conftest import LIMITS
+from integration.event_stream.fixtures import LIMITS
 from integration.event_stream.gateway_process import gateway_process
 from integration.event_stream.stage import PATIENCE, Gateway, Play, gateway, line, lines
 from pymongo.database import Database
@@ -37,9 +37,9 @@ async def test_a_client_that_does_not_read_is_dropped(
         with socket.create_connection(("127.0.0.1", int(streams.url.rpartition(":")[2]))) as client:
             client.sendall(f"GET /jobs/{play.id}/logs HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             async with asyncio.timeout(PATIENCE):
-                while not streams.server.server_state.connections:
+                while not streams.server.server_state.connections:  # noqa: ASYNC110 - uvicorn has no event for it
                     await asyncio.sleep(0.01)
-                while streams.server.server_state.connections:
+                while streams.server.server_state.connections:  # noqa: ASYNC110 - nor for this
                     await asyncio.sleep(0.01)
 
 
@@ -84,6 +84,26 @@ async def test_streams_go_on_while_redis_is_away_and_after(
         assert [one.ids() for one in heard] == [play.event_ids()] * 2
 
 
+async def test_live_lines_go_on_while_mongodb_is_away_and_the_end_comes_after(
+    valkey: StoreProcess, redis_client: redis.Redis, tmp_path: Path
+) -> None:
+    with embedded_mongo(tmp_path / "mongo") as server:
+        database = mongo.connect(server, timeout=0.3)
+        play = Play(database, redis_client)
+        play.start()
+        play.write(lines(1, 10))
+        async with gateway(database, valkey, LIMITS) as streams, streams.listen(play.id) as listener:
+            await listener.until("log", 10)
+            server.kill()
+            for first in range(11, 40, 5):
+                play.write(lines(first, first + 4), mongodb=False)
+                await listener.until("log", first + 4)
+            server.start()
+            play.finish()
+            assert (await listener.to_the_end()).ids() == play.event_ids()
+        database.client.close()
+
+
 async def test_a_job_is_followed_to_its_end_though_nothing_is_announced(streams: Gateway, play: MakePlay) -> None:
     job = play()
     async with streams.listen(job.id) as listener:
@@ -97,22 +117,23 @@ async def test_a_job_is_followed_to_its_end_though_nothing_is_announced(streams:
 
 
 async def test_a_gateway_that_is_stopped_says_so_and_streams_end_at_once(
-    valkey: StoreProcess, redis_client: redis.Redis, tmp_path: Path
+    valkey: StoreProcess,
+    mongo_url: StoreProcess,
+    shared_database: Database[Document],
+    redis_client: redis.Redis,
+    tmp_path: Path,
 ) -> None:
-    with embedded_mongo(tmp_path / "mongo") as mongo_url:
-        database = mongo.connect(mongo_url)
-        play = Play(database, redis_client)
-        play.start()
-        play.write(lines(1, 3))
-        with gateway_process(mongo_url, valkey, tmp_path / "gateway.log") as process:
-            reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
-            writer.write(f"GET /jobs/{play.id}/logs HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            await reader.readuntil(b"line 3")
-            stopping = asyncio.create_task(asyncio.to_thread(process.stop))
-            rest = await reader.read()
-            writer.close()
-            assert await stopping < 3
-        database.client.close()
+    play = Play(shared_database, redis_client)
+    play.start()
+    play.write(lines(1, 3))
+    with gateway_process(mongo_url, valkey, tmp_path / "gateway.log") as process:
+        reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
+        writer.write(f"GET /jobs/{play.id}/logs HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await reader.readuntil(b"line 3")
+        stopping = asyncio.create_task(asyncio.to_thread(process.stop))
+        rest = await reader.read()
+        writer.close()
+        assert await stopping < 3
     assert b"retry: 500\n: the gateway is shutting down\n\n" in rest
     # a complete answer: the client knows that nothing was cut off
     assert rest.endswith(b"0\r\n\r\n")

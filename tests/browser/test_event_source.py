@@ -1,0 +1,121 @@
+"""The two clients that most people have: the browser's own EventSource, and the one of npm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser.requirements import find_program
+from integration.event_stream.stage import Gateway, Play, lines
+from playwright.async_api import async_playwright
+
+MakePlay = Callable[..., Play]
+
+#: Follows a job until the client says by itself that it is over; `report` is called once then.
+FOLLOW = """
+function follow(EventSource, url, report) {
+  const heard = {ids: [], ends: [], opened: 0, states: []};
+  const source = new EventSource(url);
+  source.onopen = () => { heard.opened += 1; };
+  source.addEventListener('log', event => heard.ids.push(event.lastEventId));
+  source.addEventListener('end', event => heard.ends.push([event.lastEventId, JSON.parse(event.data).status]));
+  source.onerror = () => {
+    heard.states.push(source.readyState);
+    if (source.readyState === 2) report(heard);
+  };
+}
+"""
+PAGE = f"<!doctype html><title>follow</title><script>{FOLLOW}</script>"
+NODE = f"""
+import {{ EventSource }} from 'eventsource';
+{FOLLOW}
+follow(EventSource, process.argv[2], heard => console.log(JSON.stringify(heard)));
+"""
+#: The last one that runs on Node.js 18.
+NPM_PACKAGE = "eventsource@3.0.7"
+
+
+async def perform(job: Play) -> None:
+    """Two attempts, some of it live."""
+    job.start()
+    job.write(lines(1, 500))
+    await asyncio.sleep(0.5)
+    job.write(lines(501, 600))
+    job.retry()
+    job.start()
+    for first in range(1, 200, 20):
+        job.write(lines(first, first + 19))
+        await asyncio.sleep(0.02)
+    job.finish()
+
+
+def check(heard: dict[str, Any], job: Play) -> None:
+    assert heard["ids"] == job.event_ids()
+    assert heard["ends"] == [[f"2-{len(job.written[2]) + 1}", "finished"]]
+    # it was closed by the server, came back once, was told that there is no more (204), and has given up
+    assert heard["states"] == [0, 2]
+    assert heard["opened"] == 1
+
+
+async def test_chromiums_event_source_follows_to_the_end_and_stops(streams: Gateway, play: MakePlay) -> None:
+    chromium = find_program("chromium", "chromium-browser", "google-chrome")
+    job = play()
+    async with async_playwright() as playwright:
+        # Chromium's sandbox refuses to run as root
+        browser = await playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"] if os.geteuid() == 0 else []
+        )
+        page = await browser.new_page()
+        statuses: list[int] = []
+        page.on("response", lambda answer: statuses.append(answer.status) if "/logs" in answer.url else None)
+        await page.route("**/page", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
+        await page.goto(f"{streams.url}/page")
+        following = asyncio.create_task(
+            page.evaluate("url => new Promise(report => follow(EventSource, url, report))", f"/jobs/{job.id}/logs")
+        )
+        await perform(job)
+        heard = await following
+        await browser.close()
+    check(heard, job)
+    assert statuses == [200, 204]
+
+
+@pytest.fixture(scope="session")
+def node_project(request: pytest.FixtureRequest) -> Path:
+    """A folder with the npm package, kept from run to run."""
+    npm = find_program("npm")
+    assert request.config.cache is not None
+    folder = request.config.cache.mkdir("npm-eventsource")
+    (folder / "follow.mjs").write_text(NODE)
+    if not (folder / "node_modules" / "eventsource").is_dir():
+        install(npm, folder)
+    return folder
+
+
+def install(npm: str, folder: Path) -> None:
+    options = ("--no-audit", "--no-fund", "--ignore-scripts")
+    subprocess.run([npm, "install", *options, NPM_PACKAGE], cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+async def test_npms_eventsource_follows_to_the_end_and_stops(
+    streams: Gateway, play: MakePlay, node_project: Path
+) -> None:
+    job = play()
+    following = await asyncio.create_subprocess_exec(
+        find_program("node"),
+        "follow.mjs",
+        f"{streams.url}/jobs/{job.id}/logs",
+        cwd=node_project,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    await perform(job)
+    output, _ = await following.communicate()
+    # Node.js ends by itself only when nothing is open and no timer runs
+    assert following.returncode == 0
+    check(json.loads(output), job)
