@@ -25,6 +25,7 @@ def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
+        _without_colour,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
@@ -53,6 +54,12 @@ def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+
+
+def _without_colour(_: Any, __: str, event: EventDict) -> EventDict:
+    # uvicorn's second spelling of its message, for terminals
+    event.pop("color_message", None)
+    return event
 
 
 def _to_json(event: EventDict, **_: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import uvicorn
@@ -24,11 +25,14 @@ def main() -> int:
             f"GATEWAY_HOST: {settings.gateway_host} is not a loopback address; there are no keys yet, "
             "so the gateway serves this machine only"
         )
+    host = settings.gateway_host.strip("[]")
+    if problem := _cannot_bind(host, settings.gateway_port):
+        return _fail(f"GATEWAY_PORT: {host}:{settings.gateway_port} cannot be used ({problem}); choose another")
     logging.configure(settings.log_level)
     uvicorn.run(
         "gateway.web.app:create_app",
         factory=True,
-        host=settings.gateway_host.strip("[]"),
+        host=host,
         port=settings.gateway_port,
         workers=settings.gateway_workers,
         loop="uvloop",
@@ -42,6 +46,17 @@ def main() -> int:
         timeout_graceful_shutdown=_GRACE,
     )
     return 0
+
+
+def _cannot_bind(host: str, port: int) -> str | None:
+    # uvicorn would say so too, after it has connected to everything, and among other lines
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror
+    return None
 
 
 def _fail(message: str) -> int:

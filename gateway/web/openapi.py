@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 
 class DescribedAPI(FastAPI):
-    """In a query or a header a parameter is there or not: "null" would be a word. FastAPI says that it may be null."""
+    """A parameter of a query or header is there or not: "null" would be a word. FastAPI says that it may be null."""
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -43,6 +43,7 @@ _START_PATIENCE = 2.0
 #: Seconds after which a call that finds no MongoDB gives up, so that the client can be told.
 _STORE_TIMEOUT = 3.0
 _HEALTH_TIMEOUT = 2.0
+_STOP_PATIENCE = 3.0
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,14 @@ async def wire(settings: Settings) -> AsyncIterator[Wiring]:
             settings=settings, truth=truth, client=client, async_client=async_client, waker=waker, stack=stack
         )
         await wiring.streams.start()
-        stack.push_async_callback(wiring.streams.stop)
+        stack.push_async_callback(_stop, wiring.streams)
         yield wiring
+
+
+async def _stop(streams: EventStreams) -> None:
+    # a cancellation that arrives while redis-py connects can get lost; the time-out cancels once more
+    with suppress(TimeoutError):
+        await asyncio.wait_for(streams.stop(), _STOP_PATIENCE)
 
 
 async def _start_preparing(truth: TruthStore, stack: AsyncExitStack) -> None:

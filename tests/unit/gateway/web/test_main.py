@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"GATEWAY_HOST": "0.0.0.0"}, {"GATEWAY_PORT": "http", "MONGO_URI": "localhost"}],
-    ids=["open", "malformed"],
-)
-def test_what_cannot_be_served_is_said_in_one_line_that_names_the_setting(wrong: dict[str, str]) -> None:
+def refusal(**wrong: str) -> str:
+    """What it says, in one line, when it will not serve."""
     done = subprocess.run(
         [sys.executable, "-m", "gateway.web"],
         env={**os.environ, **wrong},
@@ -22,5 +19,16 @@ def test_what_cannot_be_served_is_said_in_one_line_that_names_the_setting(wrong:
         check=False,
     )
     assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(f"gateway: {next(iter(wrong))}")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("name", ["GATEWAY_HOST", "GATEWAY_PORT"])
+def test_a_setting_that_cannot_be_served_is_named(name: str) -> None:
+    assert refusal(**{name: "0.0.0.0"}).startswith(f"gateway: {name}: ")
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert refusal(GATEWAY_PORT=port).startswith(f"gateway: GATEWAY_PORT: 127.0.0.1:{port} cannot be used")
