@@ -14,8 +14,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway.domain.public_address import Network, parse_networks
 
-#: Variables that begin like this are ours; one that no setting has is a spelling mistake.
-OUR_PREFIXES = ("CRAWL_", "GATEWAY_", "DISCOVERYBOT_", "HTTP_CACHE_", "SCRAPYD_", "NODE_")
+#: Variables that begin like this are ours; one that no setting has is a spelling mistake. (`NODE_` would take in
+#: Node.js's own.)
+OUR_PREFIXES = ("CRAWL_", "GATEWAY_", "DISCOVERYBOT_", "HTTP_CACHE_", "SCRAPYD_")
 #: Ours, but read where no settings exist: by Scrapyd itself, by the processes that a test will kill, by a spider.
 OUTSIDE_SETTINGS = frozenset(
     {
@@ -27,13 +28,6 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_ATTEMPT_DIR",
         "DISCOVERYBOT_MARK_FD",
         "DISCOVERYBOT_URL",  # where the CLI finds the gateway
-        # Node.js's, not a crawl node's
-        "NODE_ENV",
-        "NODE_EXTRA_CA_CERTS",
-        "NODE_NO_WARNINGS",
-        "NODE_OPTIONS",
-        "NODE_PATH",
-        "NODE_VERSION",
     }
 )
 LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
@@ -48,9 +42,9 @@ class _Base(BaseSettings):
     model_config = SettingsConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
     @classmethod
-    def load(cls, environ: Mapping[str, str] = os.environ) -> Self:
+    def load(cls) -> Self:
         """The settings in the environment. Raises `SettingsError` naming every variable that is wrong."""
-        unknown = sorted(set(_unknown(environ)))
+        unknown = sorted(_unknown(os.environ))
         if unknown:
             raise SettingsError("unknown setting: " + ", ".join(unknown))
         try:

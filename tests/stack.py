@@ -62,8 +62,7 @@ class Stack:
             "DISCOVERYBOT_HOME": str(self.home),
             "MONGO_URI": ready["mongo_uri"],
             "REDIS_URL": ready["redis_url"],
-            # the stack keeps its messages beside its other data
-            "BROKER_URL": ready["redis_url"].removesuffix("/0") + "/2",
+            "BROKER_URL": ready["broker_url"],
             "SCRAPYD_USERNAME": ready["scrapyd_username"],
             "SCRAPYD_PASSWORD": ready["scrapyd_password"],
             "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",

@@ -31,6 +31,7 @@ class StackState(BaseModel):
     scrapyd_password: str
     redis_url: str
     mongo_uri: str
+    broker_url: str = ""
     supervisor_pid: int = 0
     #: Of the processes alive when it was last written; empty after an orderly stop.
     pids: dict[str, int] = Field(default_factory=dict)

@@ -65,6 +65,7 @@ class Plan:
             scrapyd_password=self.scrapyd_password,
             redis_url=self.redis.url,
             mongo_uri=self.mongo.url,
+            broker_url=self.environment.get("BROKER_URL", ""),
             ports=self.ports,
         )
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 import redis
 import redis.asyncio
 
+from gateway.domain.clock import Clock
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.client import connect_async
 from gateway.redis.dedupe import Dedupe, DedupeRelease
@@ -103,6 +104,32 @@ async def _start_preparing(truth: TruthStore, stack: AsyncExitStack) -> None:
     await truth.wait(_START_PATIENCE)
 
 
+def _threads(count: int, name: str, stack: AsyncExitStack) -> ThreadPool:
+    pool = ThreadPool(count, name)
+    stack.callback(pool.close)
+    return pool
+
+
+def _submission(
+    settings: Settings,
+    jobs: JobStore,
+    dedupe: Dedupe,
+    catalog: SpiderCatalog,
+    waker: Waker,
+    stack: AsyncExitStack,
+    clock: Clock,
+) -> Submission:
+    return Submission(
+        jobs=jobs,
+        dedupe=dedupe,
+        catalog=catalog,
+        waker=waker,
+        executor=_threads(_SUBMIT_THREADS, "submit", stack).executor,
+        allowed_networks=settings.allowed_networks,
+        clock=clock,
+    )
+
+
 def _assemble(
     *,
     settings: Settings,
@@ -117,12 +144,9 @@ def _assemble(
     items, logs, queries = ItemStore(database), LogStore(database), JobQueries(database)
     catalog = SpiderCatalog(SpiderStore(database))
     release = DedupeRelease(client)
-    completion = Completion(
-        jobs=jobs, nodes=nodes, dedupe=release, announcer=Announcer(client), waker=waker, clock=clock
-    )
-    submits, reads = ThreadPool(_SUBMIT_THREADS, "submit"), ThreadPool(_READ_THREADS, "read")
-    stack.callback(submits.close)
-    stack.callback(reads.close)
+    announcer = Announcer(client)
+    completion = Completion(jobs=jobs, nodes=nodes, dedupe=release, announcer=announcer, waker=waker, clock=clock)
+    dedupe = Dedupe(async_client, settings.crawl_cache_ttl)
     return Wiring(
         settings=settings,
         truth=truth,
@@ -131,20 +155,12 @@ def _assemble(
         items=items,
         nodes=nodes,
         catalog=catalog,
-        submission=Submission(
-            jobs=jobs,
-            dedupe=Dedupe(async_client, settings.crawl_cache_ttl),
-            catalog=catalog,
-            waker=waker,
-            executor=submits.executor,
-            allowed_networks=settings.allowed_networks,
-            clock=clock,
-        ),
+        submission=_submission(settings, jobs, dedupe, catalog, waker, stack, clock),
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         resubmission=Resubmission(jobs=jobs, waker=waker, clock=clock),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         health=_health(settings, truth, client, stack),
-        reads=reads,
+        reads=_threads(_READ_THREADS, "read", stack),
         streams=EventStreams(settings.redis_location, jobs, logs, queries),
     )
 
