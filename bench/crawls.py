@@ -1,0 +1,112 @@
+"""The platform beside plain `scrapy crawl`: how soon the first line is seen, and how fast pages come."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+from bench.table import Row, alternate
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from sites.server import Site  # noqa: E402 - the tests' own site and stack serve here too
+from stack import Stack, running_stack  # noqa: E402
+
+ROUNDS = 5
+#: Pages of the site whose page rate is measured.
+PAGES = 1500
+
+
+def run() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder, Site() as site:
+        # no cache: a page rate out of Redis would say nothing about crawling
+        with running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0") as stack:
+            return [first_line(stack, site), page_rate(stack, site)]
+
+
+def first_line(stack: Stack, site: Site) -> Row:
+    ours, beside = alternate(lambda: _streamed_first_line(stack, site), lambda: _printed_first_line(site), ROUNDS)
+    return Row(
+        "POST /crawl to the first log line at an SSE client", "s", ours, beside,
+        "`scrapy crawl` to its own first line", ours / beside,
+    )  # fmt: skip
+
+
+def page_rate(stack: Stack, site: Site) -> Row:
+    ours, beside = alternate(lambda: _crawl_rate(stack, site), lambda: _plain_rate(site), ROUNDS)
+    return Row(
+        f"page rate of `seo`, {PAGES} pages", "pages/s", ours, beside,
+        "the same spider under plain `scrapy crawl`", ours / beside, ">= 0.9",
+    )  # fmt: skip
+
+
+def _body(url: str) -> dict[str, object]:
+    return {"user_id": "bench", "spider": "seo", "start_urls": [url], "ignore_cache": True, "max_pages": 100_000}
+
+
+def _streamed_first_line(stack: Stack, site: Site) -> float:
+    headers = {"Accept": "text/event-stream"}
+    began = time.perf_counter()
+    seen = 0.0
+    body = _body(f"{site.url}/?{uuid.uuid4().hex}")
+    with stack.http.stream("POST", f"{stack.url}/crawl", json=body, headers=headers) as response:
+        for line in response.iter_lines():
+            if line == "event: log" and not seen:
+                seen = time.perf_counter() - began
+            if line == "event: end":
+                break
+    return seen
+
+
+def _scrapy(url: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    command = [str(Path(sys.executable).with_name("scrapy")), "crawl", "seo", "-a", f"start_urls={url}", *arguments]
+    return command, {**os.environ, "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}
+
+
+def _printed_first_line(site: Site) -> float:
+    command, environment = _scrapy(f"{site.url}/?{uuid.uuid4().hex}")
+    began = time.perf_counter()
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        seen = time.perf_counter() - began
+        process.stderr.read()
+    return seen
+
+
+def _crawl_rate(stack: Stack, site: Site) -> float:
+    """By Scrapy's own clock, from the spider's opening to its end, so that starting up is not counted."""
+    answer = stack.http.post(f"{stack.url}/crawl", json=_body(f"{site.url}/tree/{PAGES}"))
+    job_id = answer.raise_for_status().json()["job_id"]
+    stack.wait_final(job_id, timeout=300)
+    (attempt,) = stack.job(job_id)["attempts"]
+    report = attempt["exit"]["report"]
+    pages: int = report["progress"]["completed_pages"]
+    assert pages >= PAGES, report
+    return pages / float(report["stats"]["elapsed_time_seconds"])
+
+
+def _plain_rate(site: Site) -> float:
+    """Without the add-on: no report, no spool, no egress rule; items go to a feed, as they would by hand."""
+    with tempfile.TemporaryDirectory() as folder:
+        command, environment = _scrapy(f"{site.url}/tree/{PAGES}", "-s", "ADDONS={}", "-o", f"{folder}/items.jsonl")
+        log = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stderr
+        items = (Path(folder) / "items.jsonl").read_text().splitlines()
+    pages = sum(json.loads(line)["type"] == "page" for line in items)
+    assert pages >= PAGES, log[-2000:]
+    elapsed = re.search(r"'elapsed_time_seconds': ([0-9.]+)", log)
+    assert elapsed is not None, log[-2000:]
+    return pages / float(elapsed[1])
+
+
+if __name__ == "__main__":
+    from bench.table import render
+
+    print(render(run()))

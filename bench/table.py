@@ -1,0 +1,40 @@
+"""What a benchmark hands out: rows of ours beside a peer or ceiling, measured in the same run, alternating."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    what: str
+    unit: str
+    ours: float
+    #: The ceiling or peer.
+    beside: float
+    beside_what: str
+    #: `ours / beside`.
+    ratio: float
+    #: What the issue or decision asks of the ratio, for instance `>= 0.9`; empty where nothing is asked.
+    wanted: str = ""
+
+
+def alternate(ours: Callable[[], float], beside: Callable[[], float], rounds: int) -> tuple[float, float]:
+    """Medians of `rounds` measurements of each, taken in turn so that a machine's drift meets both. One warm-up."""
+    ours(), beside()
+    pairs = [(ours(), beside()) for _ in range(rounds)]
+    return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
+
+
+def render(rows: Sequence[Row]) -> str:
+    head = ("what", "unit", "ours", "beside", "ratio", "wanted", "beside what")
+    lines = [
+        (row.what, row.unit, f"{row.ours:.3g}", f"{row.beside:.3g}", f"{row.ratio:.2f}", row.wanted, row.beside_what)
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in (head, *lines)) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in (head, *lines)
+    )
