@@ -111,6 +111,7 @@ def _threads(count: int, name: str, stack: AsyncExitStack) -> ThreadPool:
 
 
 def _submission(
+    *,
     settings: Settings,
     jobs: JobStore,
     dedupe: Dedupe,
@@ -155,7 +156,9 @@ def _assemble(
         items=items,
         nodes=nodes,
         catalog=catalog,
-        submission=_submission(settings, jobs, dedupe, catalog, waker, stack, clock),
+        submission=_submission(
+            settings=settings, jobs=jobs, dedupe=dedupe, catalog=catalog, waker=waker, stack=stack, clock=clock
+        ),
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         resubmission=Resubmission(jobs=jobs, waker=waker, clock=clock),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
