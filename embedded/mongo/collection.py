@@ -33,10 +33,21 @@ def decode(body: bytes) -> Document:
     return bson.decode(body, CODEC)
 
 
-class Found(NamedTuple):
-    doc: int
-    body: bytes
-    document: Document
+class Found:
+    """A document that matched: its row, its BSON, and itself, decoded when somebody looks."""
+
+    __slots__ = ("_document", "body", "doc")
+
+    def __init__(self, doc: int, body: bytes, document: Document | None = None) -> None:
+        self.doc = doc
+        self.body = body
+        self._document = document
+
+    @property
+    def document(self) -> Document:
+        if self._document is None:
+            self._document = decode(self.body)
+        return self._document
 
 
 class Search(NamedTuple):
@@ -126,19 +137,23 @@ class Collection:
     def find(self, search: Search) -> Iterator[Found | None]:
         """The documents in order; `None` where others may work in between. Raises for what is no filter."""
         plan = self.plan(search)
-        found = self._matching(search.query, plan)
+        wanted = search.skip + search.limit if plan.is_exact and plan.is_sorted else 0
+        found = self._matching(search.query, plan, wanted)
         if search.sort and not plan.is_sorted:
             found = _sorted(found, search.sort, search.skip + search.limit if search.limit else 0)
         return _window(found, search.skip, search.limit)
 
-    def _matching(self, query: Document, plan: Plan) -> Iterator[Found | None]:
+    def _matching(self, query: Document, plan: Plan, wanted: int = 0) -> Iterator[Found | None]:
         matches = compile_filter(query)
-        return self._walk(plan, matches)
+        return self._walk(Scan(self._connection, self.table, plan, wanted), plan, matches)
 
-    def _walk(self, plan: Plan, matches: Predicate) -> Iterator[Found | None]:
-        for row in Scan(self._connection, self.table, plan).rows():
+    @staticmethod
+    def _walk(scan: Scan, plan: Plan, matches: Predicate) -> Iterator[Found | None]:
+        for row in scan.rows():
             if row is None:
                 yield None
+            elif plan.is_exact:
+                yield Found(row.doc, row.body)
             elif matches(document := decode(row.body)):
                 yield Found(row.doc, row.body, document)
 

@@ -112,7 +112,7 @@ def _equals(operand: Any) -> ValuesTest:
     kind = type(operand)
     if kind in (str, ObjectId, bool):
         return _any_value(lambda value: type(value) is kind and value == operand)
-    if kind in _NUMBERS:
+    if kind in _NUMBERS and operand == operand:  # noqa: PLR0124 - not for NaN
         return _any_value(lambda value: type(value) in _NUMBERS and value == operand)
     place, key = rank(operand), sort_key(operand)
     return _any_value(lambda value: value is not MISSING and rank(value) == place and sort_key(value) == key)

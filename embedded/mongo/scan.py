@@ -28,9 +28,12 @@ class Row(NamedTuple):
 
 
 class Scan:
-    def __init__(self, connection: sqlite3.Connection, documents: str, plan: Plan) -> None:
+    """`wanted` is how many rows will do, if that is known."""
+
+    def __init__(self, connection: sqlite3.Connection, documents: str, plan: Plan, wanted: int = 0) -> None:
         self._connection = connection
         self._plan = plan
+        self._first_read = min(wanted or _FIRST_READ, _LARGEST_READ)
         if plan.index is None:
             self._statement = f"SELECT doc, doc, body FROM {documents} WHERE doc > ?1 ORDER BY doc"
         else:
@@ -43,7 +46,7 @@ class Scan:
         """
         seen: set[int] = set()
         for arguments in self._starts():
-            size, place = _FIRST_READ, arguments
+            size, place = self._first_read, arguments
             while True:
                 yield None
                 read = self._read(place, size)

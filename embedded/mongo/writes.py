@@ -220,7 +220,6 @@ def _each(statements: list[Any], run: Callable[[Any], Steps], *, ordered: bool) 
             errors.append(error.as_write_error(index))
             if ordered:
                 break
-        yield
     return done, errors
 
 
