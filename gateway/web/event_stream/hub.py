@@ -50,10 +50,12 @@ class Hub:
         self._task = asyncio.create_task(self._stay_connected(), name="event-stream-hub")
 
     async def stop(self) -> None:
-        tasks = [*self._keepers.values(), *([self._task] if self._task else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        running = {*self._keepers.values(), *([self._task] if self._task else [])}
+        while running:
+            for task in running:
+                task.cancel()
+            # a task group whose task fails just then forgets that it was cancelled (until Python 3.13): say it again
+            _, running = await asyncio.wait(running, timeout=0.2)
         await self._redis.aclose()
 
     @contextmanager

@@ -21,20 +21,29 @@ _LOG = b"event: log\nid: "
 _END = b"event: end\nid: "
 
 
+_APP = "integration.event_stream.gateway_app:create_app"
+
+
 class GatewayProcess:
-    def __init__(self, mongo_url: str, redis_url: str, log: Path) -> None:
+    def __init__(self, mongo_url: str, redis_url: str, log: Path, *, app: str = _APP) -> None:
         self.port = free_port()
         self._log = log
+        self._app = app
         self._environment = {**os.environ, "TEST_MONGO": mongo_url, "TEST_REDIS": redis_url}
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Returns at once."""
-        app = "integration.event_stream.gateway_app:create_app"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "uvicorn", app, "--factory", "--app-dir", str(_TESTS)),
+                    *(sys.executable, "-m", "uvicorn", self._app, "--app-dir", str(_TESTS)),
+                    *(("--factory",) if self._app == _APP else ()),
                     *("--port", str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "5"),
                 ],
                 cwd=ROOT, env=self._environment, stdout=log, stderr=log,
