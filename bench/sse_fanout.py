@@ -30,8 +30,6 @@ SECONDS = 4.0
 ROUNDS = 3
 _DATA = b'{"ts":"2027-06-01T09:00:00.001Z","level":"INFO","logger":"seo","msg":"line 1"}'
 _LINE = b"event: log\nid: 1-20480\ndata: " + _DATA
-    b'event: log\nid: 1-20480\ndata: {"ts":"2027-06-01T09:00:00.001Z","level":"INFO","logger":"seo","msg":"line 1"}'
-)
 
 
 def run() -> list[Row]:
