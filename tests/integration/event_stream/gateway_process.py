@@ -75,8 +75,8 @@ class GatewayProcess:
 def gateway_process(mongo_url: str, redis_url: str, log: Path) -> Iterator[GatewayProcess]:
     gateway = GatewayProcess(mongo_url, redis_url, log)
     gateway.start()
-    gateway.wait_ready()
     try:
+        gateway.wait_ready()
         yield gateway
     finally:
         gateway.stop(signal.SIGKILL)
