@@ -131,25 +131,21 @@ class Collection:
 
     # --- reading
 
-    def plan(self, search: Search) -> Plan:
-        return choose(self.indexes.values(), search.query, search.sort, search.hint)
-
     def find(self, search: Search) -> Iterator[Found | None]:
         """The documents in order; `None` where others may work in between. Raises for what is no filter."""
-        plan = self.plan(search)
+        matches, plan = self._prepare(search)
         wanted = search.skip + search.limit if plan.is_exact and plan.is_sorted else 0
-        found = self._matching(search.query, plan, wanted)
+        found = self._matching(matches, plan, wanted)
         if search.sort and not plan.is_sorted:
             found = _sorted(found, search.sort, search.skip + search.limit if search.limit else 0)
         return _window(found, search.skip, search.limit)
 
-    def _matching(self, query: Document, plan: Plan, wanted: int = 0) -> Iterator[Found | None]:
-        matches = compile_filter(query)
-        return self._walk(Scan(self._connection, self.table, plan, wanted), plan, matches)
+    def _prepare(self, search: Search) -> tuple[Predicate, Plan]:
+        matches = compile_filter(search.query)
+        return matches, choose(self.indexes.values(), search.query, search.sort, search.hint)
 
-    @staticmethod
-    def _walk(scan: Scan, plan: Plan, matches: Predicate) -> Iterator[Found | None]:
-        for row in scan.rows():
+    def _matching(self, matches: Predicate, plan: Plan, wanted: int = 0) -> Iterator[Found | None]:
+        for row in Scan(self._connection, self.table, plan, wanted).rows():
             if row is None:
                 yield None
             elif plan.is_exact:
@@ -158,19 +154,11 @@ class Collection:
                 yield Found(row.doc, row.body, document)
 
     def count(self, query: Document, hint: Any = None) -> Iterator[int | None]:
-        """How many match, last; before it `None` where others may work in between."""
-        plan = self.plan(Search(query, hint=hint))
-        matching = self._matching(query, plan)
+        """How many match, last; before it `None` where others may work in between. Raises for what is no filter."""
+        matches, plan = self._prepare(Search(query, hint=hint))
         if plan.is_exact:
-            yield self._count_keys(plan)
-            return
-        total = 0
-        for found in matching:
-            if found is None:
-                yield None
-            else:
-                total += 1
-        yield total
+            return iter((self._count_keys(plan),))
+        return _count(self._matching(matches, plan))
 
     def _count_keys(self, plan: Plan) -> int:
         if plan.index is None:
@@ -194,6 +182,16 @@ def _encoded(document: Document) -> bytes:
             f"object to insert too large. size in bytes: {len(body)}, max size: {MAX_DOCUMENT_BYTES}",
         )
     return body
+
+
+def _count(found: Iterator[Found | None]) -> Iterator[int | None]:
+    total = 0
+    for one in found:
+        if one is None:
+            yield None
+        else:
+            total += 1
+    yield total
 
 
 def _window(found: Iterator[Found | None], skip: int, limit: int) -> Iterator[Found | None]:

@@ -1,0 +1,182 @@
+"""What indexes promise: uniqueness, what is in them, expiry; and how they are made, listed and dropped."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from pymongo import IndexModel
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError, OperationFailure
+
+Document = dict[str, Any]
+INDEX = "https://www.mongodb.com/docs/manual/core/"
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Case(NamedTuple):
+    page: str
+    index: IndexModel
+    #: They live together.
+    accepted: list[Document]
+    #: The key of this one is taken.
+    refused: Document
+
+
+def unique(keys: Any, **options: Any) -> IndexModel:
+    return IndexModel(keys, unique=True, **options)
+
+
+CASES = [
+    Case(INDEX + "index-unique/", unique("k"), [{"k": 1}, {"k": "1"}, {"k": 2}], {"k": 1.0}),
+    Case(INDEX + "index-unique/", unique("k"), [{"a": 1}], {"a": 2}),
+    Case(
+        INDEX + "index-unique/", unique([("a", 1), ("b", -1)]), [{"a": 1, "b": 1}, {"a": 1, "b": 2}], {"a": 1, "b": 2}
+    ),
+    Case(INDEX + "index-unique/", unique([("s", 1), ("at", 1)]), [{"s": "x", "at": NOON}], {"s": "x", "at": NOON}),
+    Case(INDEX + "index-unique/", unique("m.fp"), [{"m": {"fp": "x"}}, {"m": {"fp": "y"}}], {"m": {"fp": "x"}}),
+    Case(INDEX + "index-unique/", unique("t"), [{"t": ["a", "a"]}, {"t": "b"}], {"t": ["c", "b"]}),
+    Case(INDEX + "index-sparse/", unique("k", sparse=True), [{"a": 1}, {"a": 2}, {"k": 1}], {"k": 1}),
+    Case(INDEX + "index-sparse/", unique("k", sparse=True), [{"a": 1}, {"k": None}], {"k": None}),
+    Case(
+        INDEX + "index-partial/",
+        unique("k", partialFilterExpression={"active": True}),
+        [{"k": 1, "active": False}, {"k": 1}, {"k": 1, "active": True}],
+        {"k": 1, "active": True},
+    ),
+    Case(
+        INDEX + "index-partial/",
+        unique("k", partialFilterExpression={"k": {"$exists": True}}),
+        [{"a": 1}, {"a": 2}, {"k": 1}],
+        {"k": 1},
+    ),
+    Case(
+        INDEX + "index-partial/",
+        unique("k", partialFilterExpression={"status": {"$in": ["pending", "running"]}}),
+        [{"k": 1, "status": "done"}, {"k": 1, "status": "error"}, {"k": 1, "status": "pending"}],
+        {"k": 1, "status": "running"},
+    ),
+    Case(
+        INDEX + "index-partial/",
+        unique("k", partialFilterExpression={"n": {"$gt": 5}}),
+        [{"k": 1, "n": 5}, {"k": 1, "n": 4}, {"k": 1, "n": 6}],
+        {"k": 1, "n": 7},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.index.document['name']} {case.refused}")
+def test_a_unique_index_refuses_a_second_of_its_keys_however_it_comes(
+    collection: Collection[Document], case: Case
+) -> None:
+    collection.create_indexes([case.index])
+    collection.insert_many([dict(document) for document in case.accepted])
+    with pytest.raises(DuplicateKeyError) as caught:
+        collection.insert_one({"_id": "inserted", **case.refused})
+    assert dict((caught.value.details or {})["keyPattern"]) == dict(case.index.document["key"])
+    with pytest.raises(DuplicateKeyError):
+        collection.update_one({"_id": "upserted"}, {"$set": case.refused}, upsert=True)
+    with pytest.raises(DuplicateKeyError):
+        collection.find_one_and_replace({"_id": "replaced"}, case.refused, upsert=True)
+    assert collection.count_documents({}) == len(case.accepted)
+
+
+def test_a_duplicate_key_names_the_index_and_the_value(collection: Collection[Document]) -> None:
+    # https://www.mongodb.com/docs/manual/reference/error-codes/
+    collection.create_index("k", unique=True)
+    collection.insert_many([{"_id": 1, "k": "x"}, {"_id": 2, "k": "y"}])
+    with pytest.raises(DuplicateKeyError) as caught:
+        collection.update_one({"_id": 2}, {"$set": {"k": "x"}})
+    details = caught.value.details or {}
+    assert (details["code"], details["keyPattern"], details["keyValue"]) == (11000, {"k": 1}, {"k": "x"})
+    with pytest.raises(DuplicateKeyError) as caught:
+        collection.insert_one({"_id": 1})
+    details = caught.value.details or {}
+    assert (details["keyPattern"], details["keyValue"]) == ({"_id": 1}, {"_id": 1})
+
+
+def test_a_key_that_was_given_up_is_free(collection: Collection[Document]) -> None:
+    # https://www.mongodb.com/docs/manual/core/index-unique/
+    collection.create_index("k", unique=True, sparse=True)
+    collection.insert_many([{"_id": 1, "k": "x"}, {"_id": 2, "k": "y"}])
+    collection.update_one({"_id": 1}, {"$unset": {"k": ""}})
+    collection.delete_one({"_id": 2})
+    collection.insert_many([{"k": "x"}, {"k": "y"}])
+    assert collection.count_documents({"k": {"$in": ["x", "y"]}}) == 2
+
+
+def test_indexes_are_made_once_listed_and_dropped(collection: Collection[Document]) -> None:
+    # https://www.mongodb.com/docs/manual/reference/command/createIndexes/
+    models = [
+        IndexModel([("a", 1)]),
+        IndexModel([("b", -1), ("a", 1)], name="ba", unique=True),
+        IndexModel("s", sparse=True),
+        IndexModel("t", expireAfterSeconds=3600),
+        IndexModel("p", partialFilterExpression={"x": {"$exists": True}}),
+    ]
+    for _ in range(2):
+        collection.create_indexes(models)
+    indexes = {spec["name"]: spec for spec in collection.list_indexes()}
+    assert set(indexes) == {"_id_", "a_1", "ba", "s_1", "t_1", "p_1"}
+    assert dict(indexes["ba"]["key"]) == {"b": -1, "a": 1}
+    assert (indexes["ba"]["unique"], indexes["s_1"]["sparse"]) == (True, True)
+    assert indexes["t_1"]["expireAfterSeconds"] == 3600
+    assert indexes["p_1"]["partialFilterExpression"] == {"x": {"$exists": True}}
+    collection.drop_index("ba")
+    collection.drop_index([("a", 1)])
+    assert set(collection.index_information()) == {"_id_", "s_1", "t_1", "p_1"}
+    collection.drop_indexes()
+    assert set(collection.index_information()) == {"_id_"}
+
+
+def test_an_index_built_later_knows_what_was_there(collection: Collection[Document]) -> None:
+    # https://www.mongodb.com/docs/manual/core/index-creation/
+    collection.insert_many([{"_id": number, "k": number % 7} for number in range(70)])
+    collection.create_index("k")
+    assert [found["_id"] for found in collection.find({"k": 3}).sort("_id", 1)] == list(range(3, 70, 7))
+    with pytest.raises(OperationFailure) as caught:
+        collection.create_index("k", unique=True, name="unique")
+    assert caught.value.code == 11000
+    assert set(collection.index_information()) == {"_id_", "k_1"}
+
+
+def test_an_index_that_contradicts_another_is_refused(collection: Collection[Document]) -> None:
+    # https://www.mongodb.com/docs/manual/reference/command/createIndexes/#considerations
+    collection.create_index("a", name="one")
+    for keys, options, code in [
+        ("a", {"name": "two"}, 85),
+        ("b", {"name": "one"}, 86),
+        ("a", {"name": "one", "expireAfterSeconds": 5}, 85),
+    ]:
+        with pytest.raises(OperationFailure) as caught:
+            collection.create_index(keys, **options)
+        assert caught.value.code == code
+
+
+def test_two_arrays_cannot_share_a_compound_index(collection: Collection[Document]) -> None:
+    # https://www.mongodb.com/docs/manual/core/indexes/index-types/index-multikey/#compound-multikey-indexes
+    collection.create_index([("a", 1), ("b", 1)])
+    collection.insert_one({"a": [1, 2], "b": 1})
+    with pytest.raises(OperationFailure) as caught:
+        collection.insert_one({"a": [1], "b": [2]})
+    assert caught.value.code == 171
+
+
+def test_expired_documents_go(collection: Collection[Document]) -> None:
+    # https://www.mongodb.com/docs/manual/core/index-ttl/
+    collection.create_index("at", expireAfterSeconds=60)
+    now = datetime.now(UTC)
+    collection.insert_many(
+        [
+            {"_id": "old", "at": now - timedelta(seconds=61)},
+            {"_id": "new", "at": now + timedelta(hours=1)},
+            {"_id": "no date", "at": "2020-01-01"},
+            {"_id": "nothing"},
+        ]
+    )
+    deadline = time.monotonic() + 75
+    while collection.find_one({"_id": "old"}) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert sorted(found["_id"] for found in collection.find()) == ["new", "no date", "nothing"]
