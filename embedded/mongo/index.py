@@ -10,7 +10,7 @@ from typing import Any
 
 from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.keys import encode, inverted
-from embedded.mongo.match import compile_filter
+from embedded.mongo.match import LOGICAL, compile_filter, is_operators
 from embedded.mongo.paths import MISSING, Document, Path, elements_at
 
 _OPTIONS = frozenset(
@@ -96,6 +96,7 @@ def _check_options(document: Document) -> None:
     if not key:
         raise MongoError(Code.CannotCreateIndex, "Index keys cannot be empty.")
     _check_directions(key)
+    _check_partial(document.get("partialFilterExpression", {}))
     if "expireAfterSeconds" in document:
         _check_expiry(document)
 
@@ -110,6 +111,22 @@ def _check_directions(key: Document) -> None:
             )
         if not field or "$" in field:
             raise MongoError(Code.CannotCreateIndex, f"Index key '{field}' is no field name")
+
+
+#: What a document cannot lose by gaining an array element; all that MongoDB allows there.
+_PARTIAL_OPERATORS = frozenset({"$eq", "$gt", "$gte", "$lt", "$lte", "$in", "$type", "$exists"})
+
+
+def _check_partial(expression: Any) -> None:
+    if not isinstance(expression, dict):
+        raise MongoError(Code.CannotCreateIndex, "'partialFilterExpression' for an index must be a document")
+    for name, operand in expression.items():
+        if name in LOGICAL:
+            raise not_implemented(f"{name} in a partialFilterExpression")
+        if is_operators(operand) and (set(operand) - _PARTIAL_OPERATORS or not operand.get("$exists", True)):
+            raise MongoError(
+                Code.CannotCreateIndex, f"Expression not supported in partial index: {{{name}: {operand}}}"
+            )
 
 
 def _check_expiry(document: Document) -> None:

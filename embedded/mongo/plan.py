@@ -90,10 +90,11 @@ class Conditions:
         if operand == {"$exists": True} and self.need_a_value(name):
             return True
         test = compile_condition(operand)
+        # a null is matched by what is missing, too
         if name in self.equal:
-            return test([self.equal[name]])
+            return self.equal[name] is not None and test([self.equal[name]])
         if name in self.among:
-            return all(test([value]) for value in self.among[name])
+            return all(value is not None and test([value]) for value in self.among[name])
         return is_operators(operand) and all(
             any(operator == own and equal(value, limit) for own, limit in self.ranges.get(name, ()))
             for operator, value in operand.items()
