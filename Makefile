@@ -54,5 +54,5 @@ $(STAMP): pyproject.toml uv.lock
 	     fi ;; \
 	esac; \
 	echo "Installing what uv.lock names into .venv/"; \
-	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet; \
+	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --compile-bytecode; \
 	touch $@
