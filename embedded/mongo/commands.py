@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from embedded.mongo import handshake
 from embedded.mongo.arguments import Arguments
@@ -17,6 +18,42 @@ from embedded.mongo.writes import Writes
 
 Handler = Callable[[Arguments], Document | Answer]
 
+_HANDSHAKE: Mapping[str, Callable[[Arguments], Document]] = {
+    "hello": handshake.hello,
+    "isMaster": handshake.hello,
+    "ismaster": handshake.hello,
+    "ping": handshake.ping,
+    "buildInfo": handshake.build_info,
+    "buildinfo": handshake.build_info,
+    "connectionStatus": handshake.connection_status,
+    "endSessions": handshake.ping,
+}
+_READS: Mapping[str, Callable[[Reads, Arguments], Document | Answer]] = {
+    "find": Reads.find,
+    "getMore": Reads.get_more,
+    "killCursors": Reads.kill_cursors,
+    "count": Reads.count,
+    "distinct": Reads.distinct,
+    "aggregate": Reads.aggregate,
+}
+_WRITES: Mapping[str, Callable[[Writes, Arguments], Document | Answer]] = {
+    "insert": Writes.insert,
+    "update": Writes.update,
+    "delete": Writes.delete,
+    "findAndModify": Writes.find_and_modify,
+    "findandmodify": Writes.find_and_modify,
+}
+_SCHEMA: Mapping[str, Callable[[Schema, Arguments], Document | Answer]] = {
+    "createIndexes": Schema.create_indexes,
+    "listIndexes": Schema.list_indexes,
+    "dropIndexes": Schema.drop_indexes,
+    "listCollections": Schema.list_collections,
+    "listDatabases": Schema.list_databases,
+    "drop": Schema.drop,
+    "dropDatabase": Schema.drop_database,
+}
+NAMES = (*_HANDSHAKE, *_READS, *_WRITES, *_SCHEMA)
+
 _READ_CONCERNS = frozenset({"local", "available", "majority"})
 
 
@@ -27,49 +64,24 @@ class Commands:
         self._store = store
         self._cursors = Cursors()
         self._writes = Writes(store)
-        self.table = self._table()
-
-    def _table(self) -> Mapping[str, Handler]:
-        reads, writes, schema = Reads(self._store, self._cursors), self._writes, Schema(self._store, self._cursors)
-        return {
-            "hello": handshake.hello,
-            "isMaster": handshake.hello,
-            "ismaster": handshake.hello,
-            "ping": handshake.ping,
-            "buildInfo": handshake.build_info,
-            "buildinfo": handshake.build_info,
-            "connectionStatus": handshake.connection_status,
-            "endSessions": handshake.ping,
-            "find": reads.find,
-            "getMore": reads.get_more,
-            "killCursors": reads.kill_cursors,
-            "count": reads.count,
-            "distinct": reads.distinct,
-            "aggregate": reads.aggregate,
-            "insert": writes.insert,
-            "update": writes.update,
-            "delete": writes.delete,
-            "findAndModify": writes.find_and_modify,
-            "findandmodify": writes.find_and_modify,
-            "createIndexes": schema.create_indexes,
-            "listIndexes": schema.list_indexes,
-            "dropIndexes": schema.drop_indexes,
-            "listCollections": schema.list_collections,
-            "listDatabases": schema.list_databases,
-            "drop": schema.drop,
-            "dropDatabase": schema.drop_database,
+        reads, schema = Reads(store, self._cursors), Schema(store, self._cursors)
+        self._table: dict[str, Handler] = {
+            **_HANDSHAKE,
+            **{name: partial(handler, reads) for name, handler in _READS.items()},
+            **{name: partial(handler, self._writes) for name, handler in _WRITES.items()},
+            **{name: partial(handler, schema) for name, handler in _SCHEMA.items()},
         }
 
     def run(self, command: Document) -> Document | Answer:
         """The reply, or the steps to it. Raises `MongoError` here or in a step."""
         name = next(iter(command), "")
-        if name not in self.table:
+        if name not in self._table:
             raise MongoError(Code.CommandNotFound, f"no such command: '{name}'")
         if "$db" not in command:
             raise MongoError(Code.IDLFailedToParse, "OP_MSG requests require a $db argument")
         _check_session(command)
         _check_concerns(command)
-        return self.table[name](Arguments(name, command))
+        return self._table[name](Arguments(name, command))
 
     def expire(self) -> Answer:
         """One sweep: what has outlived a TTL index, and cursors nobody came back for."""

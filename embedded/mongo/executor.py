@@ -41,6 +41,11 @@ class Executor:
         self._commands = commands
         self._waiting: list[_Task] = []
         self._is_scheduled = False
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """What is not answered by now will not be, and nothing of it is kept."""
+        self._is_stopped = True
 
     def submit(self, command: Document, reply: Reply) -> None:
         """`reply` is called once, with the answer or the error, when it is durable."""
@@ -63,6 +68,8 @@ class Executor:
 
     def _turn(self) -> None:
         self._is_scheduled = False
+        if self._is_stopped:
+            return
         tasks, self._waiting = self._waiting, []
         answers: list[tuple[_Task, Document]] = []
         try:

@@ -91,6 +91,7 @@ async def serve(path: Path, host: str, port: int) -> None:
         print(f"ready on {host}:{listener.sockets[0].getsockname()[1]}", flush=True)  # noqa: T201 - who starts us waits for it
         await stopped.wait()
         listener.close()
+        executor.stop()
         for connection in list(connections):
             connection.close()
         sweeper.cancel()

@@ -1,0 +1,34 @@
+"""The one table of what is supported, gathered from where it is carried out. All else is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from embedded.mongo.aggregate import STAGES
+from embedded.mongo.commands import NAMES
+from embedded.mongo.group import ACCUMULATORS
+from embedded.mongo.match import LOGICAL, OPERATORS, TYPES
+from embedded.mongo.update import MODIFIERS
+
+SUPPORTED: Mapping[str, Iterable[str]] = {
+    "commands": NAMES,
+    "query operators": (*LOGICAL, *OPERATORS, "$regex", "$options", "$comment"),
+    "types of `$type`": TYPES,
+    "update operators": (*MODIFIERS, "$each", "$slice"),
+    "projection": ("1", "0", "$slice"),
+    "pipeline stages": STAGES,
+    "accumulators": ACCUMULATORS,
+    "expressions": ('"$field.path"', "literals", "{name: expression}"),
+    "index options": ("unique", "sparse", "partialFilterExpression", "expireAfterSeconds"),
+}
+
+
+def as_markdown() -> str:
+    """A table row for each kind, as the reference page has it."""
+    return "\n".join(
+        f"| {kind} | {' '.join(f'`{name}`' for name in dict.fromkeys(names))} |" for kind, names in SUPPORTED.items()
+    )
+
+
+if __name__ == "__main__":
+    print(as_markdown())  # noqa: T201 - for whoever updates the page
