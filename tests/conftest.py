@@ -1,4 +1,4 @@
-"""Shared by all tests: `from sites.server import Site` works everywhere, and nothing of ours leaks in from outside."""
+"""Shared by all tests: `from sites.server import Site` works everywhere, and nothing leaks in from outside."""
 
 from __future__ import annotations
 

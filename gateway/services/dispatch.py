@@ -53,16 +53,21 @@ class Dispatch:
         self._clock = clock
 
     def fill(self, hint: str | None = None) -> int:
-        """Start jobs until slots or jobs run out; how many were started. `hint` names the job somebody waits for."""
+        """Start jobs until slots or jobs run out; how many were started. `hint` names the job somebody waits for.
+
+        A job whose node's answer is missing has its slot: it is looked at however full the nodes are. Were it not,
+        such jobs could hold every slot and wait for ever.
+        """
         started = 0
-        while (reason := self._no_room()) is None:
+        while True:
+            reason = self._no_room()
             claim = Claim(token=uuid.uuid4().hex, until=self._clock() + timedelta(seconds=CLAIM_SECONDS))
-            job = self._jobs.claim(claim)
+            job = self._jobs.claim(claim, placed=reason is not None)
             if job is None:
-                return started
+                break
             started += self._dispatch(job, claim)
-        if hint is not None and (job := self._jobs.note_waiting(hint, reason)):
-            self._announcer.status(job)
+        if hint is not None and reason is not None and (waiting := self._jobs.note_waiting(hint, reason)):
+            self._announcer.status(waiting)
         return started
 
     def _no_room(self) -> WaitingReason | None:

@@ -57,7 +57,9 @@ class Sweeper:
         for job_id in self._sweeps.webhooks_due(self._clock() - WEBHOOK_PATIENCE, BATCH):
             self._waker.wake(CALL_WEBHOOKS, job_id)
         nodes = self._nodes.all()
-        if any(node.free_slots for node in nodes) and (waiting := self._sweeps.waiting(self._clock(), 1)):
+        now = self._clock()
+        room = any(node.free_slots for node in nodes)
+        if waiting := self._sweeps.waiting(now, 1) if room else self._sweeps.placed(now, 1):
             self._waker.wake(ENQUEUE_CRAWL, waiting[0])
         if self._monotonic() - self._reconciled_at >= RECONCILE_SECONDS:
             self._reconciled_at = self._monotonic()

@@ -38,6 +38,11 @@ class JobSweeps:
         """Pending jobs that could be started now, if there were a slot."""
         return self._ids({"status": JobStatus.PENDING, "not_before": {"$lte": now}}, limit)
 
+    def placed(self, now: datetime, limit: int) -> list[str]:
+        """Those of them that hold a slot already, because the answer of their node is missing."""
+        query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}, "placement": {"$exists": True}}
+        return self._ids(query, limit)
+
     def webhooks_due(self, now: datetime, limit: int) -> list[str]:
         return self._ids({"webhooks_due": {"$lte": now}}, limit)
 

@@ -71,12 +71,17 @@ class JobStore:
     # --- dispatch
 
     @state_change("jobs.claim")
-    def claim(self, claim: Claim) -> Job | None:
-        """The best job that is pending, due and unclaimed, now claimed; `None` where there is none."""
+    def claim(self, claim: Claim, *, placed: bool = False) -> Job | None:
+        """The best job that is pending, due and unclaimed, now claimed; `None` where there is none.
+
+        With `placed` only one that was on its way to a node when its dispatcher failed: it has its slot already.
+        """
         now = self._clock()
-        unclaimed = {"$or": [{"claim": {"$exists": False}}, {"claim.until": {"$lte": now}}]}
+        eligible: Document = {"$or": [{"claim": {"$exists": False}}, {"claim.until": {"$lte": now}}]}
+        if placed:
+            eligible["placement"] = {"$exists": True}
         document = self._jobs.find_one_and_update(
-            {"status": JobStatus.PENDING, "not_before": {"$lte": now}, **unclaimed},
+            {"status": JobStatus.PENDING, "not_before": {"$lte": now}, **eligible},
             {"$set": {"claim": claim.model_dump(), "updated_at": now}},
             sort=_BEST_FIRST,
             return_document=ReturnDocument.AFTER,

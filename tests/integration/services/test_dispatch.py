@@ -67,6 +67,23 @@ def test_a_lost_answer_is_followed_by_the_same_attempt_at_the_same_node(platform
     assert platform.jobs.get(job.id).attempts["1"].node == "n1"
 
 
+def test_jobs_whose_answers_are_missing_do_not_lock_each_other_out_of_a_full_node(platform: Platform) -> None:
+    platform.heartbeat(slots=2)
+    platform.double.mode = "vanish"
+    jobs = submitted(platform, 2)
+    while len(platform.slots()) < 2:
+        platform.dispatch.fill()
+        platform.ahead += timedelta(seconds=3)
+        platform.heartbeat(slots=2)
+    platform.double.mode = "ok"
+    platform.ahead += timedelta(minutes=10)
+    platform.heartbeat(slots=2)
+    platform.sweeper.sweep()
+    assert any(task == "enqueue_crawl" for task, *_ in platform.woken)
+    assert platform.dispatch.fill() == 2
+    assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.RUNNING}
+
+
 def test_an_attempt_whose_node_died_before_answering_goes_elsewhere_only_when_it_can_no_longer_start(
     platform: Platform,
 ) -> None:
