@@ -116,11 +116,12 @@ class Collection:
         """Give a new index the keys of all documents. Raises `DuplicateKey`."""
         for row in Scan(self._connection, self.table, Plan()).rows():
             if row is not None:
-                document = decode(row.body)
+                _, doc, body = row
+                document = decode(body)
                 keys, multikey = index.spec.keys(document)
                 if index.holder(keys) is not None:
                     raise index.duplicate(self.namespace, document)
-                self._add(index, keys, row.doc, multikey=multikey)
+                self._add(index, keys, doc, multikey=multikey)
 
     def _add(self, index: Index, keys: set[bytes], doc: int, *, multikey: bool) -> None:
         if keys:
@@ -148,10 +149,12 @@ class Collection:
         for row in Scan(self._connection, self.table, plan, wanted).rows():
             if row is None:
                 yield None
-            elif plan.is_exact:
-                yield Found(row.doc, row.body)
-            elif matches(document := decode(row.body)):
-                yield Found(row.doc, row.body, document)
+                continue
+            _, doc, body = row
+            if plan.is_exact:
+                yield Found(doc, body)
+            elif matches(document := decode(body)):
+                yield Found(doc, body, document)
 
     def count(self, query: Document, hint: Any = None) -> Iterator[int | None]:
         """How many match, last; before it `None` where others may work in between. Raises for what is no filter."""

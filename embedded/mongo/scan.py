@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.plan import Interval, Plan
 
-_FIRST_READ = 8
+_FIRST_READ = 4
 _LARGEST_READ = 256
 _READ_BYTES = 1 << 20
 
 
-class Row(NamedTuple):
-    """A candidate: where it stands in the walk, its row and its BSON."""
-
-    key: Any
-    doc: int
-    body: bytes
+#: A candidate: where it stands in the walk, its row, and its BSON. A plain tuple, for there are many.
+Row: TypeAlias = tuple[Any, int, bytes]
 
 
 class Scan:
@@ -44,19 +40,17 @@ class Scan:
 
         What comes between two `None`s was read at once, and is as fresh as the caller lets it be.
         """
+        is_multikey = self._plan.index is not None and self._plan.index.multikey
         seen: set[int] = set()
         for arguments in self._starts():
-            size, place = self._first_read, arguments
-            while True:
+            size, place, is_end = self._first_read, arguments, False
+            while not is_end:
                 yield None
-                read = self._read(place, size)
-                for row in read:
-                    if not self._repeats(row, seen):
-                        yield row
-                if not read:
-                    break
-                place = self._after(arguments, read[-1])
-                size = min(size * 4, _LARGEST_READ)
+                read, is_end = self._read(place, size)
+                if read:
+                    place = self._after(arguments, read[-1])
+                    size = min(size * 4, _LARGEST_READ)
+                yield from _unseen(read, seen) if is_multikey else read
 
     def _starts(self) -> Iterator[tuple[Any, ...]]:
         if self._plan.index is None:
@@ -66,14 +60,8 @@ class Scan:
         for interval in ordered:
             yield _first_arguments(interval, descending=self._plan.descending)
 
-    def _repeats(self, row: Row, seen: set[int]) -> bool:
-        if self._plan.index is None or not self._plan.index.multikey:
-            return False
-        known = row.doc in seen
-        seen.add(row.doc)
-        return known
-
-    def _read(self, arguments: tuple[Any, ...], size: int) -> list[Row]:
+    def _read(self, arguments: tuple[Any, ...], size: int) -> tuple[list[Row], bool]:
+        """At most `size` rows and not many bytes; and whether there were no more."""
         rows: list[Row] = []
         total = 0
         try:
@@ -82,16 +70,25 @@ class Scan:
             if "no such table" not in str(error):
                 raise
             raise MongoError(Code.QueryPlanKilled, "the collection or index was dropped during the query") from error
-        for key, doc, body in cursor:
-            rows.append(Row(key, doc, body))
-            total += len(body)
+        for row in cursor:
+            rows.append(row)
+            total += len(row[2])
             if len(rows) >= size or total >= _READ_BYTES:
-                break
-        cursor.close()
-        return rows
+                cursor.close()
+                return rows, False
+        return rows, True
 
     def _after(self, arguments: tuple[Any, ...], last: Row) -> tuple[Any, ...]:
-        return (last.doc,) if self._plan.index is None else (last.key, last.doc, arguments[2])
+        key, doc, _ = last
+        return (doc,) if self._plan.index is None else (key, doc, arguments[2])
+
+
+def _unseen(rows: list[Row], seen: set[int]) -> Iterator[Row]:
+    """An array has many keys, and the document behind them is one."""
+    for row in rows:
+        if row[1] not in seen:
+            seen.add(row[1])
+            yield row
 
 
 _ANY_DOC = -1

@@ -64,6 +64,8 @@ class Writes:
         update, query, multi = _update_of(statement), statement.required("q", dict), statement.flag("multi")
         if multi and update.is_replacement:
             raise MongoError(Code.FailedToParse, "multi update is not supported for replacement-style update")
+        if multi and statement.any("sort"):
+            raise MongoError(Code.FailedToParse, "Cannot specify sort with multi=true")
         search = Search(query, _sort_of(statement), hint=statement.any("hint"))
         collection = self._store.get(db, name)
         if multi:
