@@ -114,6 +114,8 @@ def running_stack(home: Path, **variables: str) -> Iterator[Stack]:
     ready.unlink(missing_ok=True)
     output = home / "up.log"
     environment = {**os.environ, "DISCOVERYBOT_HOME": str(home), "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8", **variables}
+    # every process would compile all of ours anew
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [str(Path(sys.executable).with_name("discoverybot")), "up", "--free-ports", "--ready-file", str(ready)]
     with output.open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)

@@ -1,0 +1,210 @@
+"""Every process is killed at every place where it changes state, and at random moments, under one load.
+
+The witness is the crawled site: what its access log shows is what was really fetched.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from sites.server import Site, html
+from stack import FINAL, ROOT, Stack, running_stack, wait_until
+
+CRAWLS = 50
+RANDOM_KILLS = 20
+VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
+
+#: Crash points that this load cannot reach, and where they are tried instead.
+ELSEWHERE = {
+    "jobs.abandon_placement": "needs a node that dies between the posting and its answer: services/test_dispatch.py",
+    "nodes.rest": "needs a node that breaks off: services/test_dispatch.py",
+    "node.add_version": "deploys an egg: crawler_node/test_rare_crash_points.py",
+    "node.queue_job": "takes a plain Scrapyd job: crawler_node/test_rare_crash_points.py",
+    "node.withdraw": "cancels what is queued: crawler_node/test_rare_crash_points.py",
+    "tailer.remove_attempt": "comes a day later: tailer/test_rare_crash_points.py",
+    "tailer.withdraw": "comes three minutes later: tailer/test_rare_crash_points.py",
+}
+
+
+def every_state_change() -> set[str]:
+    """By the source: `tests/unit/house` holds that every write carries one of these decorators."""
+    sources = [source for package in ("gateway", "crawler/node") for source in (ROOT / package).rglob("*.py")]
+    return {name for source in sources for name in re.findall(r'@state_change\("([a-z_.]+)"\)', source.read_text())}
+
+
+def pages() -> dict[str, str]:
+    links = html('<a href="a">a</a> <a href="b">b</a>', title="start")
+    return {
+        f"/c/{number}/{name}": links if name == "" else html("leaf", title=name)
+        for number in range(CRAWLS)
+        for name in ("", "a", "b")
+    }
+
+
+class Client:
+    """A user who does not give up: repeats what was not answered, safely, with an idempotency key."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+
+    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        def answered() -> httpx.Response | None:
+            answer = self.stack.http.request(method, f"{self.stack.url}{path}", **options)
+            return None if answer.status_code >= 500 else answer
+
+        return wait_until(answered, timeout=90, what=f"an answer to {method} {path}")
+
+    def crawl(self, url: str, *, key: str | None = None, **fields: Any) -> str:
+        body = {"user_id": "tester", "spider": "seo", "start_urls": [url], **fields}
+        headers = {"Idempotency-Key": key} if key else {}
+        answer = self.call("POST", "/crawl", json=body, headers=headers)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        return str(answer.json()["job_id"])
+
+    def status(self, job_id: str) -> dict[str, Any]:
+        described: dict[str, Any] = self.call("GET", f"/jobs/{job_id}/status").json()
+        return described
+
+    def wait_final(self, job_id: str) -> dict[str, Any]:
+        def final() -> dict[str, Any] | None:
+            status = self.status(job_id)
+            return status if status["status"] in FINAL else None
+
+        return wait_until(final, timeout=150, what=f"the end of job {job_id}")
+
+
+class Bystander(threading.Thread):
+    """Uses every other door while the crawls run, so that its writes are reached too, until told to stop."""
+
+    def __init__(self, client: Client, site: Site) -> None:
+        super().__init__(daemon=True)
+        self.client, self.site = client, site
+        self.enough = threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.enough.is_set():
+                self.once()
+        except BaseException as error:  # noqa: BLE001 - told to the test, which fails with it
+            self.failure = error
+
+    def once(self) -> None:
+        client, mark = self.client, uuid.uuid4().hex
+        # refused, repeated with a webhook, overtaken, cancelled
+        client.call(
+            "POST", "/crawl", json={"user_id": "b", "spider": "none", "start_urls": [f"{self.site.url}/{mark}"]}
+        )
+        page = f"{self.site.url}/missing/{mark}"
+        first = client.crawl(page, user_id="b")
+        client.crawl(page, user_id="b", webhook_url="http://127.0.0.1:9/hook")
+        second = client.crawl(page, user_id="b", ignore_cache=True)
+        client.call("POST", f"/jobs/{second}/cancel")
+        # a site that is down: tried again, then given up
+        dead = client.crawl(f"http://127.0.0.1:9/{mark}", user_id="b", max_retries=1)
+        for job in (first, second, dead):
+            client.wait_final(job)
+        again = client.call("POST", f"/jobs/{dead}/retry").json().get("job_id")
+        if again:
+            client.call("POST", f"/jobs/{again}/cancel")
+            client.wait_final(again)
+        client.call("DELETE", f"/jobs/{first}")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    folder = tmp_path / "plan"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def stack(tmp_path: Path, plan: Path) -> Iterator[Stack]:
+    variables = {
+        "DISCOVERYBOT_CRASH_PLAN": str(plan),
+        "DISCOVERYBOT_RESTART_BACKOFF_MAX": "0.2",
+        "CRAWL_STOP_GRACE": "2",
+        "NODE_SLOTS": "6",
+    }
+    with running_stack(tmp_path / "home", **variables) as stack:
+        yield stack
+
+
+def kill_at_random(stack: Stack, seed: int, enough: threading.Event) -> list[str]:
+    """Twenty SIGKILLs at moments and of processes that `seed` chooses; who was killed."""
+    chance = random.Random(seed)
+    killed: list[str] = []
+    while len(killed) < RANDOM_KILLS and not enough.wait(chance.uniform(0.2, 2.0)):
+        victim = chance.choice(VICTIMS)
+        try:
+            stack.kill(victim)
+        except (ProcessLookupError, KeyError):
+            continue
+        killed.append(victim)
+    return killed
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(420)
+def test_fifty_crawls_each_run_once_to_their_end_whoever_is_killed(stack: Stack, plan: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    sys.stdout.write(f"seed of the random kills: {seed}\n")  # shown where the test fails
+    planned = every_state_change() - set(ELSEWHERE)
+    client = Client(stack)
+    with Site(pages=pages()) as site:
+        for name in planned:
+            for side in ("before", "after"):
+                (plan / f"{name}.{side}").touch()
+        bystander = Bystander(client, site)
+        bystander.start()
+        jobs = {
+            number: client.crawl(f"{site.url}/c/{number}/", key=f"crawl-{number}", max_retries=20)
+            for number in range(CRAWLS)
+        }
+        enough = threading.Event()
+        killed = kill_at_random(stack, seed, enough)
+        redis.Redis.from_url(stack.ready["redis_url"]).flushall()
+        ends = {number: client.wait_final(job) for number, job in jobs.items()}
+        deadline = time.monotonic() + 120
+        while (left := sorted(path.name for path in plan.iterdir())) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        bystander.enough.set()
+        bystander.join(120)
+        assert bystander.failure is None
+        assert not left, f"crash points that were never reached: {left}"
+        assert len(killed) == RANDOM_KILLS
+        assert Counter(end["status"] for end in ends.values()) == {"finished": CRAWLS}
+        assert len(set(jobs.values())) == CRAWLS
+        for number, job in jobs.items():
+            check_crawl(stack, client, site, number, job)
+
+
+def check_crawl(stack: Stack, client: Client, site: Site, number: int, job_id: str) -> None:
+    """One complete run, each attempt at most once, every item once, every line of every log there."""
+    detail = client.call("GET", f"/jobs/{job_id}").json()
+    attempts = [attempt["attempt"] for attempt in detail["attempts"]]
+    assert [attempt["status"] for attempt in detail["attempts"]].count("finished") == 1
+    for name in ("", "a", "b"):
+        assert 1 <= site.hits(f"/c/{number}/{name}") <= len(attempts)
+    items = client.call("GET", f"/jobs/{job_id}/items", params={"format": "jsonl"}).text.splitlines()
+    assert len(items) == len(set(items)) == 3
+    for attempt in attempts:
+        # an attempt that died before it was launched has left no log
+        on_node = stack.home / "node" / "outbox" / f"{job_id}-{attempt}" / "crawl.log"
+        written = on_node.read_bytes() if on_node.exists() else b""
+        headers = {"Accept": "text/plain"}
+        shipped = client.call("GET", f"/jobs/{job_id}/logs", params={"attempt": attempt}, headers=headers).content
+        assert shipped == written
+        assert len(re.findall(rb"Spider opened", written)) <= 1

@@ -1,0 +1,117 @@
+"""Two hundred simultaneous identical requests over two gateway processes are one crawl."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from sites.server import Site, html
+from stack import ROOT, Stack, running_stack, wait_until
+
+REQUESTS = 200
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(tmp_path_factory.mktemp("race") / "home") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with Site(pages={"/": html("hello", title="hello")}) as site:
+        yield site
+
+
+@contextmanager
+def another_gateway(stack: Stack, plan: Path | None = None) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A second gateway process on the same stores; one that has a crash plan is expected to die of it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    variables = {"GATEWAY_PORT": str(port), **({"DISCOVERYBOT_CRASH_PLAN": str(plan)} if plan else {})}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway.web"],
+        cwd=ROOT,
+        env={**stack.environment(), **variables},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: httpx.get(f"{url}/health/live").is_success, what="the second gateway")
+        yield url, process
+    finally:
+        process.terminate()
+        process.wait(15)
+
+
+async def post_all(urls: list[str], body: dict[str, Any], *, flush: str | None = None) -> list[dict[str, Any]]:
+    """The bodies of what was answered; one that met a dying gateway has none."""
+    limits = httpx.Limits(max_connections=REQUESTS)
+    async with httpx.AsyncClient(limits=limits, timeout=30, trust_env=False) as client:
+
+        async def post(number: int) -> dict[str, Any] | None:
+            if flush and number == REQUESTS // 2:
+                await asyncio.to_thread(redis.Redis.from_url(flush).flushall)
+            try:
+                answer = await client.post(f"{urls[number % len(urls)]}/crawl", json=body)
+            except httpx.TransportError:
+                return None
+            assert answer.status_code == httpx.codes.OK, answer.text
+            described: dict[str, Any] = answer.json()
+            return described
+
+        answers = await asyncio.gather(*(post(number) for number in range(REQUESTS)))
+    return [answer for answer in answers if answer is not None]
+
+
+def request(site: Site, name: str) -> dict[str, Any]:
+    return {"user_id": "racer", "spider": "seo", "start_urls": [f"{site.url}/?{name}"], "depth": 0}
+
+
+def the_one_job(stack: Stack, site: Site, answers: list[dict[str, Any]], name: str) -> None:
+    """All were given the same job; it is the only one, and the site saw one visit."""
+    (job_id,) = {answer["job_id"] for answer in answers}
+    assert stack.wait_final(job_id)["status"] == "finished"
+    assert site.hits(f"/?{name}") == 1
+    assert sum(not answer["cached"] for answer in answers) <= 1
+
+
+@pytest.mark.stack
+async def test_identical_requests_over_two_gateways_make_one_job(stack: Stack, site: Site) -> None:
+    with another_gateway(stack) as (second, _):
+        answers = await post_all([stack.url, second], request(site, "plain"))
+    assert len(answers) == REQUESTS
+    the_one_job(stack, site, answers, "plain")
+
+
+@pytest.mark.stack
+async def test_also_when_redis_is_flushed_in_between(stack: Stack, site: Site) -> None:
+    with another_gateway(stack) as (second, _):
+        answers = await post_all([stack.url, second], request(site, "flush"), flush=stack.ready["redis_url"])
+    assert len(answers) == REQUESTS
+    the_one_job(stack, site, answers, "flush")
+
+
+@pytest.mark.stack
+async def test_also_when_the_owner_dies_between_key_and_document(stack: Stack, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "jobs.insert.before").touch()
+    body = request(site, "owner")
+    with another_gateway(stack, plan=tmp_path) as (doomed, process):
+        async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
+            with pytest.raises(httpx.TransportError):
+                await client.post(f"{doomed}/crawl", json=body)
+        assert process.wait(10) == -9
+    answers = await post_all([stack.url], body)
+    assert len(answers) == REQUESTS
+    the_one_job(stack, site, answers, "owner")
