@@ -25,10 +25,13 @@ PAGES = 1500
 
 
 def run() -> list[Row]:
-    with tempfile.TemporaryDirectory() as folder, Site() as site:
-        # no cache: a page rate out of Redis would say nothing about crawling
-        with running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0") as stack:
-            return [first_line(stack, site), page_rate(stack, site)]
+    # no cache: a page rate out of Redis would say nothing about crawling
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Site() as site,
+        running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0") as stack,
+    ):
+        return [first_line(stack, site), page_rate(stack, site)]
 
 
 def first_line(stack: Stack, site: Site) -> Row:
