@@ -90,10 +90,9 @@ def _crawl_rate(stack: Stack, site: Site) -> float:
     job_id = answer.raise_for_status().json()["job_id"]
     stack.wait_final(job_id, timeout=300)
     (attempt,) = stack.job(job_id)["attempts"]
-    report = attempt["exit"]["report"]
-    pages: int = report["progress"]["completed_pages"]
-    assert pages >= PAGES, report
-    return pages / float(report["stats"]["elapsed_time_seconds"])
+    pages: int = attempt["progress"]["completed_pages"]
+    assert pages >= PAGES, attempt
+    return pages / float(attempt["stats"]["elapsed_time_seconds"])
 
 
 def _plain_rate(site: Site) -> float:
