@@ -16,6 +16,9 @@ log = structlog.get_logger()
 #: Seconds to leave a store, or an attempt, alone after a failure; doubled for each further one.
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 2.0
+#: Seconds between two rounds. A line that comes alone is shipped at once; of many in a row each round takes what has
+#: gathered, which costs a fraction of shipping them one by one.
+PACE = 0.005
 
 
 class Sink(Protocol):
@@ -44,6 +47,8 @@ class SinkThread(threading.Thread):
         self._waiting: dict[AttemptId, Attempt] = {}
         self._troubled: dict[AttemptId, _Trouble] = {}
         self._stopping = threading.Event()
+        #: Monotonic.
+        self._next_round = 0.0
 
     def look_at(self, attempt: Attempt) -> None:
         """There may be something new in `attempt`. Returns at once."""
@@ -76,11 +81,20 @@ class SinkThread(threading.Thread):
 
     def _next(self) -> Attempt | None:
         """The attempt that has waited longest; `None` when it is time to go."""
+        while not self._stopping.is_set():
+            if not self._waiting:
+                self._begin_round()
+            with self._changed:
+                if self._waiting:
+                    return self._waiting.pop(next(iter(self._waiting)))
+        return None
+
+    def _begin_round(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
-            if self._stopping.is_set():
-                return None
-            return self._waiting.pop(next(iter(self._waiting)))
+        # not under the condition: there, every further line would wake this thread
+        self._stopping.wait(max(0.0, self._next_round - time.monotonic()))
+        self._next_round = time.monotonic() + PACE
 
     def _is_troubled(self, attempt: Attempt) -> bool:
         trouble = self._troubled.get(attempt.id)
