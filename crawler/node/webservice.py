@@ -21,6 +21,8 @@ from twisted.web import error, http
 from twisted.web.server import NOT_DONE_YET, Request
 
 from crawler.node.attempts import Intake, Queued, parse_spec
+from crawler.node.config import node_config
+from crawler.node.egg import EggStorage
 from crawler.node.project_names import OWN_PROJECT
 from crawler.node.spider_lists import spider_lists
 from gateway.crash_points import state_change
@@ -203,16 +205,12 @@ class AddVersion(AsyncService):
             refuse(f"project '{project}' is the node's own and has no egg: deploy under another name")
         if not zipfile.is_zipfile(BytesIO(egg)):
             refuse("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
-        self._store(project, version, egg)
+        EggStorage(node_config()).put(BytesIO(egg), project, version)
+        self.root.update_projects()
         lists = spider_lists(self.root.app)
         spiders = await lists.refresh(project, version)
         lists.write_catalog()
         return {"project": project, "version": version, "spiders": len(spiders)}
-
-    @state_change("node.add_version")
-    def _store(self, project: str, version: str, egg: bytes) -> None:
-        self.root.eggstorage.put(BytesIO(egg), project, version)
-        self.root.update_projects()
 
 
 def _arguments(request: Request) -> dict[str, str]:
