@@ -10,8 +10,19 @@ import orjson
 import structlog
 from structlog.types import EventDict, Processor
 
-#: Libraries that talk too much at `info`.
-_QUIET = ("httpx", "httpcore", "pymongo", "urllib3", "amqp", "kombu")
+#: Libraries that talk too much at `info`; of tasks we say ourselves what came of them.
+_QUIET = (
+    "httpx",
+    "httpcore",
+    "pymongo",
+    "urllib3",
+    "amqp",
+    "kombu",
+    "celery.worker.strategy",
+    "celery.app.trace",
+    "celery.worker.consumer.connection",
+    "celery.worker.consumer.mingle",
+)
 
 
 def configure(level: str = "info", *, stream: TextIO | None = None) -> None:

@@ -93,6 +93,10 @@ class NodeRefusedError(NodeError):
 
 
 class NodeUnreachableError(NodeError):
-    """The node's answer is not known: the job may or may not have been taken. Post the same attempt again."""
+    """There is no answer. Where the request `may_have_arrived`, the job may have been taken: post it there again."""
 
     code = "node_unreachable"
+
+    def __init__(self, message: str, *, may_have_arrived: bool = True) -> None:
+        super().__init__(message)
+        self.may_have_arrived = may_have_arrived

@@ -21,6 +21,11 @@ local present = redis.call('GET', KEYS[1])
 if not present or present == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1 end
 return 0
 """
+# KEYS: key; ARGV: the entry. Only that very entry is removed: not one that was confirmed meanwhile.
+_WITHDRAW = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
 # KEYS: key; ARGV: job id. Either spelling of that job's entry is removed, another job's stays.
 _RELEASE = """
 local present = redis.call('GET', KEYS[1])
@@ -52,7 +57,7 @@ class Dedupe:
         self._redis = client
         self._ttl = ttl
         self._confirm = client.register_script(_CONFIRM)
-        self._release = client.register_script(_RELEASE)
+        self._withdraw = client.register_script(_WITHDRAW)
 
     @state_change("dedupe.claim")
     async def claim(self, key: str, mine: Entry) -> Entry | None:
@@ -74,7 +79,7 @@ class Dedupe:
     @state_change("dedupe.withdraw")
     async def withdraw(self, key: str, claimed: Entry) -> None:
         """The request was refused after all: leave nothing behind."""
-        await self._release(keys=[key], args=[claimed.job_id])
+        await self._withdraw(keys=[key], args=[claimed.encode()])
 
 
 class DedupeRelease:

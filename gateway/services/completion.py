@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import structlog
+from redis import RedisError
+
 from gateway.domain import redis_keys
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import JobNotFoundError
@@ -18,6 +21,8 @@ from gateway.services.announcer import Announcer
 from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, FINISH_CRAWL, Waker
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
+
+log = structlog.get_logger()
 
 
 class Completion:
@@ -71,7 +76,7 @@ class Completion:
         """End a job that no node has; `None` if one has it by now."""
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:
-            self.settle(finished)
+            self._settle_soon(finished)
         return finished
 
     def settle(self, job: Job) -> None:
@@ -89,6 +94,14 @@ class Completion:
             # from here on `webhooks_due` keeps them from being forgotten
             self._waker.wake(CALL_WEBHOOKS, job.id)
         self._jobs.settle(job.id)
+
+    def _settle_soon(self, job: Job) -> None:
+        """The end is written and told; what Redis has to forget waits, if need be, for the sweeper."""
+        log.info("job_ended", job_id=job.id, status=job.status.value, message=job.message)
+        try:
+            self.settle(job)
+        except RedisError as error:
+            log.warning("settle_later", job_id=job.id, error=str(error))
 
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
         """The job, if this attempt is one of its own; a dispatch that nobody lived to record is recorded now."""
@@ -119,4 +132,4 @@ class Completion:
             return
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:
-            self.settle(finished)
+            self._settle_soon(finished)

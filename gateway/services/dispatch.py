@@ -30,6 +30,9 @@ CLOCK_MARGIN = timedelta(seconds=30)
 MAX_DISPATCH_FAILURES = 8
 #: Seconds for which a node that failed us is offered nothing.
 REST_SECONDS = 2
+#: Longest waits between two tries: of a job that holds no slot, and of one that does because an answer is missing.
+MAX_DELAY = timedelta(seconds=60)
+MAX_UNSURE_DELAY = timedelta(seconds=8)
 
 
 class Dispatch:
@@ -95,7 +98,7 @@ class Dispatch:
         placed = self._jobs.place(job.id, claim, placement)
         if placed is None:
             return False
-        return self._post(placed, claim, placement, node)
+        return self._post(placed, claim, placement, node, known=job.placement is not None)
 
     def _node_for(self, job: Job) -> Node | None:
         """A node on which the job now holds a slot: the one whose answer is missing, else the emptiest."""
@@ -125,16 +128,13 @@ class Dispatch:
             self._announcer.status(waiting)
         return False
 
-    def _post(self, job: Job, claim: Claim, placement: Placement, node: Node) -> bool:
+    def _post(self, job: Job, claim: Claim, placement: Placement, node: Node, *, known: bool) -> bool:
         try:
             self._scrapyd.schedule(node.url, node_spec(job, placement))
-        except NodeUnreachableError as error:
-            self._rest(node)
-            later = self._clock() + backoff(job.dispatch_failures + 1)
-            self._failed(self._jobs.dispatch_failed(job.id, claim, error.message, later, keep=True))
-            return False
-        except NodeRefusedError as error:
-            self._refused(job, claim, node, error)
+        except (NodeUnreachableError, NodeRefusedError) as error:
+            # a first posting that certainly did not arrive, or was refused, left nothing behind; any other may have
+            certain = not known and not (isinstance(error, NodeUnreachableError) and error.may_have_arrived)
+            self._not_taken(job, claim, node, error, certain=certain)
             return False
         running = self._jobs.mark_running(job.id, placement)
         if running is None:
@@ -153,12 +153,23 @@ class Dispatch:
         if attempt is None or node is None or attempt.exit is not None:
             return
         try:
-            self._scrapyd.cancel(node.url, job.spec.project, AttemptId(job.id, attempt.attempt))
-        except (NodeRefusedError, NodeUnreachableError) as error:
+            self.cancel_attempt(node, job.spec.project, AttemptId(job.id, attempt.attempt))
+        except NodeUnreachableError as error:
+            # reconciliation asks again
             log.warning("cancel_failed", job_id=job.id, node=node.id, error=error.message)
 
+    def cancel_attempt(self, node: Node, project: str, attempt: AttemptId) -> None:
+        """Raises `NodeUnreachableError`; a refusal is logged, for there is nothing else to do about it."""
+        try:
+            self._scrapyd.cancel(node.url, project, attempt)
+        except NodeRefusedError as error:
+            log.warning("cancel_refused", attempt=str(attempt), node=node.id, error=error.message)
+
     def post_again(self, job: Job) -> None:
-        """The attempt shows no sign of life: hand it to its node once more, which changes nothing if it has it."""
+        """The attempt shows no sign of life: hand it to its node once more, which changes nothing if it has it.
+
+        Raises `NodeUnreachableError`.
+        """
         attempt = job.current
         node = self._nodes.get(attempt.node) if attempt else None
         if attempt is None or node is None:
@@ -167,25 +178,29 @@ class Dispatch:
         placement = Placement(attempt=attempt.attempt, node=node.id, not_after=not_after)
         try:
             self._scrapyd.schedule(node.url, node_spec(job, placement))
-        except (NodeRefusedError, NodeUnreachableError) as error:
-            log.warning("post_again_failed", job_id=job.id, node=node.id, error=error.message)
+        except NodeRefusedError as error:
+            log.warning("post_again_refused", job_id=job.id, node=node.id, error=error.message)
 
-    def _refused(self, job: Job, claim: Claim, node: Node, error: NodeRefusedError) -> None:
-        self._nodes.free_slot(node.id, job.id)
-        if job.dispatch_failures + 1 >= MAX_DISPATCH_FAILURES:
-            message = f"no node took it after {MAX_DISPATCH_FAILURES} tries: {error.message}"
-            self._completion.end_waiting(job, Outcome(JobStatus.ERROR, message))
-            return
-        later = self._clock() + backoff(job.dispatch_failures + 1)
-        self._failed(self._jobs.dispatch_failed(job.id, claim, error.message, later, keep=False))
+    def _not_taken(
+        self, job: Job, claim: Claim, node: Node, error: NodeUnreachableError | NodeRefusedError, *, certain: bool
+    ) -> None:
+        if isinstance(error, NodeUnreachableError):
+            self._nodes.rest(node.id, self._clock() + timedelta(seconds=REST_SECONDS))
+        if certain:
+            self._nodes.free_slot(node.id, job.id)
+            if isinstance(error, NodeRefusedError) and job.dispatch_failures + 1 >= MAX_DISPATCH_FAILURES:
+                message = f"no node took it after {job.dispatch_failures + 1} tries: {error.message}"
+                self._completion.end_waiting(job, Outcome(JobStatus.ERROR, message))
+                return
+        delay = min(backoff(job.dispatch_failures + 1), MAX_UNSURE_DELAY if not certain else MAX_DELAY)
+        self._failed(
+            self._jobs.dispatch_failed(job.id, claim, error.message, self._clock() + delay, keep=not certain)
+        )
 
     def _failed(self, job: Job | None) -> None:
         if job is not None:
             log.warning("dispatch_failed", job_id=job.id, error=job.message, failures=job.dispatch_failures)
             self._announcer.status(job)
-
-    def _rest(self, node: Node) -> None:
-        self._nodes.rest(node.id, self._clock() + timedelta(seconds=REST_SECONDS))
 
 
 def node_spec(job: Job, placement: Placement) -> NodeSpec:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import threading
+from collections import defaultdict
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
+from pydantic import ValidationError
+from redis import RedisError
 
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import JobNotFoundError
-from gateway.domain.job import Job, JobStatus
+from gateway.domain.errors import DiscoveryBotError, JobNotFoundError, NodeUnreachableError
+from gateway.domain.job import Attempt, Job, JobStatus
 from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.services.completion import Completion
 from gateway.services.dispatch import Dispatch
@@ -24,16 +26,13 @@ log = structlog.get_logger()
 
 #: An accepted attempt that shows no sign of life for this long is handed over again.
 SILENCE = timedelta(seconds=5)
-#: Observations further apart than this do not add up: a store may have been away in between.
-_MAX_GAP = 15.0
+#: So many heartbeats, all begun after its start, must not know an attempt before it is taken for gone.
+ABSENT_HEARTBEATS = 3
 
 
-class _Watch(NamedTuple):
-    """What this process has seen of a node's heartbeat; times by the monotonic clock."""
-
+class _Absence(NamedTuple):
     heartbeat_at: datetime
-    unchanged_since: float
-    seen_at: float
+    heartbeats: int
 
 
 class Reconciliation:
@@ -46,9 +45,7 @@ class Reconciliation:
         logs: LogStore,
         dispatch: Dispatch,
         completion: Completion,
-        dead_after: timedelta,
         clock: Clock = utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._jobs = jobs
         self._sweeps = sweeps
@@ -56,60 +53,104 @@ class Reconciliation:
         self._logs = logs
         self._dispatch = dispatch
         self._completion = completion
-        self._dead_after = dead_after
         self._clock = clock
-        self._monotonic = monotonic
-        self._watches: dict[str, _Watch] = {}
+        self._absences: dict[AttemptId, _Absence] = {}
+        #: One look at a node at a time: a node that does not answer must not take every thread.
+        self._looking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def node(self, name: str) -> None:
+    def node(self, name: str, *, dead: bool = False) -> None:
         """Settle every difference between the node and the jobs that are said to run there."""
+        lock = self._looking[name]
+        if not lock.acquire(blocking=False):
+            return
+        try:
+            self._look(name, dead=dead)
+        except NodeUnreachableError as error:
+            # asked once is enough for this time
+            log.warning("node_unreachable", node=name, error=error.message)
+        finally:
+            lock.release()
+
+    def _look(self, name: str, *, dead: bool) -> None:
         node = self._nodes.get(name)
         if node is None:
             return
-        dead = self._is_dead(node)
+        # what needs no answer of the node comes first
+        self._free_leaked_slots(node)
         for job_id in self._sweeps.running_on(name):
-            try:
-                job = self._jobs.get(job_id)
-            except JobNotFoundError:
+            if (job := self._read(job_id)) is None:
                 continue
             if dead:
-                self._declare_lost(job, node)
+                self._declare_lost(job, f"node {name} has not been heard of since {node.heartbeat_at:%H:%M:%S} UTC")
             else:
-                self._check(job)
-        self._free_leaked_slots(node)
+                self._check(job, node)
+        if not dead:
+            self._end_superseded(node)
 
-    def _is_dead(self, node: Node) -> bool:
-        """Dead is a heartbeat that *we* saw unchanged, again and again, for long enough.
+    def _read(self, job_id: str) -> Job | None:
+        """`None` for a job that is gone, or that cannot be understood: it must not keep others from being seen to."""
+        try:
+            return self._jobs.get(job_id)
+        except JobNotFoundError:
+            return None
+        except ValidationError as error:
+            log.error("job_not_readable", job_id=job_id, error=str(error))  # noqa: TRY400 - the error says it all
+            return None
 
-        An old time stamp alone proves nothing: nobody could write one while the database was away.
-        """
-        now = self._monotonic()
-        watch = self._watches.get(node.id)
-        if watch is None or watch.heartbeat_at != node.heartbeat_at or now - watch.seen_at > _MAX_GAP:
-            watch = _Watch(node.heartbeat_at, now, now)
-        self._watches[node.id] = watch._replace(seen_at=now)
-        return now - watch.unchanged_since >= self._dead_after.total_seconds()
-
-    def _declare_lost(self, job: Job, node: Node) -> None:
+    def _declare_lost(self, job: Job, message: str) -> None:
         attempt = job.current
         if attempt is None or attempt.exit is not None:
             return
-        log.warning("attempt_lost", job_id=job.id, attempt=attempt.attempt, node=node.id)
-        message = f"node {node.id} has not been heard of since {node.heartbeat_at:%H:%M:%S} UTC"
+        log.warning("attempt_lost", job_id=job.id, attempt=attempt.attempt, reason=message)
         facts = ExitReport(attempt=attempt.attempt, ended_at=self._clock(), lost=True, log_tail=message)
         shipped = self._logs.end(job.id, attempt.attempt)
         self._completion.record_exit(AttemptId(job.id, attempt.attempt), facts, shipped)
-        self._completion.conclude(job.id)
+        try:
+            self._completion.conclude(job.id)
+        except (RedisError, DiscoveryBotError) as error:
+            log.warning("conclude_failed", job_id=job.id, error=str(error))
 
-    def _check(self, job: Job) -> None:
+    def _check(self, job: Job, node: Node) -> None:
         attempt = job.current
         if attempt is None or attempt.exit is not None:
             return
         now = self._clock()
-        if attempt.started_at is None and now - attempt.dispatched_at > SILENCE:
-            self._dispatch.post_again(job)
+        if attempt.started_at is None:
+            if now - attempt.dispatched_at > SILENCE:
+                self._dispatch.post_again(job)
+        elif self._is_gone(job, attempt, node):
+            self._declare_lost(job, f"its files are gone from node {node.id}")
+            return
         if job.cancel_requested_at is not None and now - job.cancel_requested_at > SILENCE:
-            self._dispatch.cancel(job)
+            self._dispatch.cancel_attempt(node, job.spec.project, AttemptId(job.id, attempt.attempt))
+
+    def _is_gone(self, job: Job, attempt: Attempt, node: Node) -> bool:
+        """Started, not ended, and unknown to the tailer: only a folder that was taken away leaves that."""
+        attempt_id = AttemptId(job.id, attempt.attempt)
+        began = max(node.beating_since, attempt.started_at or attempt.dispatched_at)
+        if str(attempt_id) in {*node.present, *node.alive} or node.heartbeat_at <= began:
+            self._absences.pop(attempt_id, None)
+            return False
+        absence = self._absences.get(attempt_id, _Absence(began, 0))
+        if absence.heartbeat_at != node.heartbeat_at:
+            absence = _Absence(node.heartbeat_at, absence.heartbeats + 1)
+        self._absences[attempt_id] = absence
+        if absence.heartbeats < ABSENT_HEARTBEATS:
+            return False
+        del self._absences[attempt_id]
+        # its exit may have been recorded since the job was read
+        fresh = self._read(job.id)
+        return fresh is not None and fresh.current is not None and fresh.current.exit is None
+
+    def _end_superseded(self, node: Node) -> None:
+        """Attempts that are alive though their job has gone on without them."""
+        for name in node.alive:
+            attempt_id = AttemptId.parse(name)
+            job = self._read(attempt_id.job_id) if attempt_id else None
+            if attempt_id is None or job is None or not _is_superseded(job, attempt_id.attempt):
+                continue
+            log.warning("superseded_attempt", job_id=job.id, attempt=attempt_id.attempt, node=node.id)
+            self._dispatch.cancel_attempt(node, job.spec.project, attempt_id)
 
     def _free_leaked_slots(self, node: Node) -> None:
         for job_id in node.slots:
@@ -117,9 +158,11 @@ class Reconciliation:
                 job = self._jobs.get(job_id)
             except JobNotFoundError:
                 self._nodes.free_slot(node.id, job_id)
+            except ValidationError:
                 continue
-            if not self._holds_slot(job, node):
-                self._nodes.free_slot(node.id, job_id)
+            else:
+                if not self._holds_slot(job, node):
+                    self._nodes.free_slot(node.id, job_id)
 
     def _holds_slot(self, job: Job, node: Node) -> bool:
         if job.status is JobStatus.RUNNING:
@@ -129,3 +172,9 @@ class Reconciliation:
         # a dispatcher takes the slot before it says so on the job
         claimed = job.claim is not None and job.claim.until > self._clock()
         return claimed or (job.placement is not None and job.placement.node == node.id)
+
+
+def _is_superseded(job: Job, attempt: int) -> bool:
+    """A later attempt exists, or this one was given up for lost."""
+    record = job.attempts.get(str(attempt))
+    return attempt < job.attempt or (record is not None and record.exit is not None and record.exit.lost)

@@ -46,6 +46,8 @@ class ScrapydClient:
     def _post(self, url: str, form: dict[str, str]) -> dict[str, Any]:
         try:
             response = self._http.post(url, data=form)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise NodeUnreachableError(f"nobody answers at {url}", may_have_arrived=False) from error
         except httpx.HTTPError as error:
             raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
         if response.status_code in {401, 403}:
@@ -54,6 +56,9 @@ class ScrapydClient:
             answer: dict[str, Any] = response.json()
         except ValueError as error:
             raise NodeUnreachableError(f"{url} answered {response.status_code} without JSON") from error
-        if response.status_code != httpx.codes.OK or answer.get("status") != "ok":
-            raise NodeRefusedError(str(answer.get("message", f"{url} answered {response.status_code}")))
+        if response.status_code != httpx.codes.OK:
+            # Scrapyd answers 200 to everything; this is something in between, or its end
+            raise NodeUnreachableError(f"{url} answered {response.status_code}")
+        if answer.get("status") != "ok":
+            raise NodeRefusedError(str(answer.get("message", "refused without a reason")))
         return answer

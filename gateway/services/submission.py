@@ -147,6 +147,8 @@ class Submission:
         with truth_store_errors():
             self._catalog.check(order.spec)
             for _ in range(_MAX_ROUNDS):
+                if order.idempotency_key and (known := self._find_idempotent(order, identity)):
+                    return known
                 if order.spec.ignore_cache:
                     self._jobs.overtake(identity)
                 receipt = self._insert(order, identity, entry)

@@ -8,11 +8,12 @@ from datetime import timedelta
 
 import redis
 import structlog
+from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import DiscoveryBotError
 from gateway.services.cancellation import CANCELLED
 from gateway.services.completion import Completion
+from gateway.services.node_watch import NodeWatch
 from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, RECONCILE_NODE, Waker
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
@@ -22,8 +23,6 @@ log = structlog.get_logger()
 
 #: Jobs looked at in one sweep; the next one is a moment away.
 BATCH = 200
-#: Left to whoever is calling them now: two callers at once would tell everything twice.
-WEBHOOK_PATIENCE = timedelta(seconds=2)
 #: Seconds between two looks at a node.
 RECONCILE_SECONDS = 2.0
 
@@ -37,6 +36,7 @@ class Sweeper:
         nodes: NodeStore,
         completion: Completion,
         waker: Waker,
+        dead_after: timedelta,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -45,34 +45,42 @@ class Sweeper:
         self._nodes = nodes
         self._completion = completion
         self._waker = waker
+        self._watch = NodeWatch(dead_after, monotonic)
         self._clock = clock
         self._monotonic = monotonic
         self._reconciled_at = float("-inf")
 
     def sweep(self) -> None:
         """One look at everything. Decides and settles by itself, so that no broker is needed for that."""
+        self._wake()
         self._each(self._sweeps.undecided(BATCH), self._completion.conclude)
         self._each(self._sweeps.unsettled(BATCH), self._completion.conclude)
         self._each(self._sweeps.cancelled_while_pending(BATCH), self._end_cancelled)
-        for job_id in self._sweeps.webhooks_due(self._clock() - WEBHOOK_PATIENCE, BATCH):
-            self._waker.wake(CALL_WEBHOOKS, job_id)
+
+    def _wake(self) -> None:
         nodes = self._nodes.all()
+        dead = {node.id for node in nodes if self._watch.is_dead(node)}
         now = self._clock()
         room = any(node.free_slots for node in nodes)
         if waiting := self._sweeps.waiting(now, 1) if room else self._sweeps.placed(now, 1):
             self._waker.wake(ENQUEUE_CRAWL, waiting[0])
-        if self._monotonic() - self._reconciled_at >= RECONCILE_SECONDS:
-            self._reconciled_at = self._monotonic()
-            for node in nodes:
-                self._waker.wake(RECONCILE_NODE, node.id)
+        if self._monotonic() - self._reconciled_at < RECONCILE_SECONDS:
+            return
+        self._reconciled_at = self._monotonic()
+        for job_id in self._sweeps.webhooks_due(now, BATCH):
+            self._waker.wake(CALL_WEBHOOKS, job_id)
+        for node in nodes:
+            self._waker.wake(RECONCILE_NODE, node.id, node.id in dead)
 
     def _end_cancelled(self, job_id: str) -> None:
         self._completion.end_waiting(self._jobs.get(job_id), CANCELLED)
 
     def _each(self, job_ids: list[str], step: Callable[[str], object]) -> None:
-        """One job that cannot be helped now must not keep the others from being looked at."""
+        """One job that cannot be helped must not keep the others from being looked at; a store that is away must."""
         for job_id in job_ids:
             try:
                 step(job_id)
-            except (redis.RedisError, DiscoveryBotError) as error:
-                log.warning("sweep_step_failed", job_id=job_id, error=str(error))
+            except (PyMongoError, redis.RedisError):
+                raise
+            except Exception:
+                log.exception("sweep_step_failed", job_id=job_id)

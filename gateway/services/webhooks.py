@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import orjson
 import structlog
 
 from gateway.domain.clock import Clock, to_iso, utc_now
-from gateway.domain.errors import JobNotFoundError
 from gateway.domain.job import Job
 from gateway.domain.outcome import backoff
 from gateway.storage.jobs import JobStore
@@ -17,6 +18,8 @@ log = structlog.get_logger()
 
 #: Rounds of calls after which a webhook that never answered is given up; with the back-off about four minutes.
 MAX_ROUNDS = 7
+#: A caller that has not come back by then is taken for dead; longer than all calls of one round take.
+CALL_TIME = timedelta(minutes=6)
 
 
 class Caller(Protocol):
@@ -31,18 +34,17 @@ class Webhooks:
         self._clock = clock
 
     def call(self, job_id: str) -> None:
-        """Call every webhook of the ended job that has not answered yet, if it is time."""
-        try:
-            job = self._jobs.get(job_id)
-        except JobNotFoundError:
-            return
-        if job.webhooks_due is None or job.webhooks_due > self._clock():
+        """Call every webhook of the ended job that has not answered yet, if it is time and nobody else does."""
+        job = self._jobs.claim_webhooks(job_id, self._clock() + CALL_TIME)
+        if job is None:
             return
         missing = [url for url in job.webhooks if url not in job.webhooks_delivered]
         body = message(job)
         failures = {url: reason for url in missing if (reason := self._caller.post(url, body)) is not None}
         for url, reason in failures.items():
-            log.warning("webhook_failed", job_id=job.id, url=url, reason=reason, round=job.webhook_failures + 1)
+            # the path of many a webhook is its password
+            host = urlsplit(url).hostname
+            log.warning("webhook_failed", job_id=job.id, host=host, reason=reason, round=job.webhook_failures + 1)
         again = bool(failures) and job.webhook_failures + 1 < MAX_ROUNDS
         self._jobs.webhooks_called(
             job,

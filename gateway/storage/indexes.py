@@ -20,6 +20,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         ),
         IndexModel([("settled", ASCENDING)], name="settled", sparse=True),
         IndexModel([("undecided", ASCENDING)], name="undecided", sparse=True),
+        IndexModel([("placement.attempt", ASCENDING)], name="placed", sparse=True),
         IndexModel([("webhooks_due", ASCENDING)], name="webhooks_due", sparse=True),
         IndexModel(_NEWEST, name="newest"),
         IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),

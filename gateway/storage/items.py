@@ -43,7 +43,9 @@ class ItemStore:
         try:
             self._items.insert_many(documents, ordered=False)
         except BulkWriteError as error:
-            if any(problem["code"] != _DUPLICATE_KEY for problem in error.details["writeErrors"]):
+            # written, but not yet by as many as were asked to: not acknowledged
+            unsure = bool(error.details.get("writeConcernErrors"))
+            if unsure or any(problem["code"] != _DUPLICATE_KEY for problem in error.details["writeErrors"]):
                 raise
 
     def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:

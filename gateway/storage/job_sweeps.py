@@ -40,7 +40,7 @@ class JobSweeps:
 
     def placed(self, now: datetime, limit: int) -> list[str]:
         """Those of them that hold a slot already, because the answer of their node is missing."""
-        query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}, "placement": {"$exists": True}}
+        query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}, "placement.attempt": {"$exists": True}}
         return self._ids(query, limit)
 
     def webhooks_due(self, now: datetime, limit: int) -> list[str]:

@@ -18,6 +18,8 @@ from gateway.domain.node_files import ExitReport, Progress
 from gateway.domain.outcome import Outcome
 from gateway.storage.client import Document
 
+#: Told of one job's end, at the most.
+MAX_WEBHOOKS = 20
 _BEST_FIRST = [("priority", DESCENDING), ("created_at", ASCENDING)]
 
 
@@ -63,8 +65,9 @@ class JobStore:
 
     @state_change("jobs.add_webhook")
     def add_webhook(self, job_id: str, url: str) -> None:
-        """One more to be told of the job's end; of one that has ended, soon."""
-        self._jobs.update_one({"_id": job_id}, {"$addToSet": {"webhooks": url}})
+        """One more to be told of the job's end, up to `MAX_WEBHOOKS`; of one that has ended, soon."""
+        room = {f"webhooks.{MAX_WEBHOOKS - 1}": {"$exists": False}}
+        self._jobs.update_one({"_id": job_id, **room}, {"$addToSet": {"webhooks": url}})
         ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks_delivered": {"$ne": url}}
         self._jobs.update_one(ended, {"$set": {"webhooks_due": self._clock(), "webhook_failures": 0}})
 
@@ -79,7 +82,7 @@ class JobStore:
         now = self._clock()
         eligible: Document = {"$or": [{"claim": {"$exists": False}}, {"claim.until": {"$lte": now}}]}
         if placed:
-            eligible["placement"] = {"$exists": True}
+            eligible["placement.attempt"] = {"$exists": True}
         document = self._jobs.find_one_and_update(
             {"status": JobStatus.PENDING, "not_before": {"$lte": now}, **eligible},
             {"$set": {"claim": claim.model_dump(), "updated_at": now}},
@@ -206,10 +209,10 @@ class JobStore:
             "finished_at": now,
             "settled": False,
             "dead": dead,
+            # also without webhooks: one that is added in this moment must not be forgotten
+            "webhooks_due": now,
         }
         changes.update(_attempt_outcome(job, outcome))
-        if job.webhooks:
-            changes["webhooks_due"] = now
         if (current := job.current) and current.exit and current.exit.report:
             changes["progress"] = current.exit.report.progress.model_dump(exclude_none=True)
         return self._change(
@@ -237,6 +240,11 @@ class JobStore:
     @state_change("jobs.settle")
     def settle(self, job_id: str) -> None:
         self._jobs.update_one({"_id": job_id, "settled": False}, {"$set": {"settled": True}})
+
+    @state_change("jobs.claim_webhooks")
+    def claim_webhooks(self, job_id: str, until: datetime) -> Job | None:
+        """The ended job whose webhooks are due, if nobody is calling them; nobody else will before `until`."""
+        return self._change({"_id": job_id, "webhooks_due": {"$lte": self._clock()}}, {"webhooks_due": until})
 
     @state_change("jobs.webhooks_called")
     def webhooks_called(self, job: Job, delivered: Sequence[str], again: datetime | None) -> None:

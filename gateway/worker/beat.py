@@ -28,8 +28,9 @@ class MongoScheduler(Scheduler):
     def tick(self, *_: Any, **__: Any) -> float:
         """One sweep; the seconds until the next."""
         try:
-            self._wiring.sweeper.sweep()
+            # first, because it ticks whatever the sweep meets
             self._wiring.heartbeats.beat(self._name)
+            self._wiring.sweeper.sweep()
         except Exception as error:  # noqa: BLE001 - see the class: whatever it was, the next tick looks again
             log.warning("tick_failed", error=str(error), kind=type(error).__name__)
         return self._interval

@@ -28,5 +28,5 @@ def register_tasks(app: Celery, wiring: Wiring) -> None:
         wiring.webhooks.call(job_id)
 
     @app.task(name=waker.RECONCILE_NODE)
-    def reconcile_node(node: str) -> None:
-        wiring.reconciliation.node(node)
+    def reconcile_node(node: str, dead: bool = False) -> None:  # noqa: FBT001, FBT002 - a message has no keywords
+        wiring.reconciliation.node(node, dead=dead)

@@ -98,7 +98,6 @@ class Wiring:
             logs=LogStore(self._database),
             dispatch=self.dispatch,
             completion=self.completion,
-            dead_after=timedelta(seconds=self._settings.node_dead_after),
             clock=self._clock,
         )
 
@@ -110,6 +109,7 @@ class Wiring:
             nodes=self._nodes,
             completion=self.completion,
             waker=self._waker,
+            dead_after=timedelta(seconds=self._settings.node_dead_after),
             clock=self._clock,
         )
 

@@ -20,6 +20,7 @@ from gateway.services.dispatch import Dispatch
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
+from gateway.services.waker import RECONCILE_NODE
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
@@ -55,18 +56,22 @@ class Platform:
             jobs=self.jobs, nodes=self.nodes, scrapyd=self.scrapyd, completion=self.completion, announcer=announcer,
             dead_after=DEAD_AFTER, clock=self.clock,
         )  # fmt: skip
-        self.reconciliation = self.reconciler()
+        self.reconciliation = Reconciliation(
+            jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, logs=LogStore(self.database),
+            dispatch=self.dispatch, completion=self.completion, clock=self.clock,
+        )  # fmt: skip
         self.sweeper = Sweeper(
             jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion, waker=self,
-            clock=self.clock, monotonic=self.monotonic,
+            dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
 
-    def reconciler(self) -> Reconciliation:
-        return Reconciliation(
-            jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, logs=LogStore(self.database),
-            dispatch=self.dispatch, completion=self.completion, dead_after=DEAD_AFTER, clock=self.clock,
-            monotonic=self.monotonic,
-        )  # fmt: skip
+    def reconcile(self) -> None:
+        """What the beat and a worker do together: sweep, and look at the nodes that the sweep names."""
+        self.woken.clear()
+        self.sweeper.sweep()
+        for task, *arguments in list(self.woken):
+            if task == RECONCILE_NODE:
+                self.reconciliation.node(arguments[0], dead=arguments[1])
 
     def clock(self) -> datetime:
         return utc_now() + self.ahead
@@ -77,9 +82,11 @@ class Platform:
     def wake(self, task: str, *args: Any) -> None:
         self.woken.append((task, *args))
 
-    def heartbeat(self, name: str = "n1", *, slots: int = 2, present: tuple[str, ...] = ()) -> None:
+    def heartbeat(self, name: str = "n1", *, slots: int = 2, alive: tuple[str, ...] = ()) -> None:
+        """Beats for an hour already, as a tailer that was not restarted."""
+        since = self.clock() - timedelta(hours=1)
         self.nodes.heartbeat(
-            name, url=self.double.url, max_slots=slots, alive=present, present=present, beating_since=self.clock()
+            name, url=self.double.url, max_slots=slots, alive=alive, present=alive, beating_since=since
         )
 
     def slots(self, name: str = "n1") -> list[str]:

@@ -137,3 +137,31 @@ def test_a_node_that_failed_rests_before_it_is_offered_more(platform: Platform) 
     submitted(platform, 2)
     assert platform.dispatch.fill() == 0
     assert len(platform.double.posted) == 1
+
+
+def test_a_node_where_nobody_answers_keeps_no_job(platform: Platform) -> None:
+    platform.double.url, answering = "http://127.0.0.1:9", platform.double.url
+    platform.heartbeat("dead", slots=50)
+    (job,) = submitted(platform)
+    assert platform.dispatch.fill() == 0
+    waiting = platform.jobs.get(job.id)
+    assert (waiting.placement, platform.slots("dead")) == (None, [])
+    platform.double.url = answering
+    platform.heartbeat("n1")
+    platform.ahead += timedelta(seconds=2)
+    platform.nodes.rest("dead", platform.clock() + timedelta(hours=1))
+    assert platform.dispatch.fill() == 1
+
+
+def test_a_refusal_after_a_lost_answer_does_not_send_the_job_elsewhere(platform: Platform) -> None:
+    platform.heartbeat()
+    platform.double.mode = "vanish"
+    (job,) = submitted(platform)
+    platform.dispatch.fill()
+    platform.double.mode = "refuse"
+    platform.ahead += timedelta(seconds=10)
+    platform.heartbeat()
+    platform.dispatch.fill()
+    unsure = platform.jobs.get(job.id)
+    assert unsure.placement is not None
+    assert unsure.attempt == 1

@@ -6,7 +6,7 @@ from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
 from gateway.domain.job import Job, JobStatus
-from gateway.domain.node_files import AttemptId
+from gateway.domain.node_files import AttemptId, ExitReport
 
 
 def running(platform: Platform) -> Job:
@@ -20,20 +20,20 @@ def running(platform: Platform) -> Job:
 def watch(platform: Platform, seconds: float, *, step: float = 5) -> None:
     """Reconcile every `step` seconds for `seconds`, without a heartbeat."""
     for _ in range(int(seconds // step) + 1):
-        platform.reconciliation.node("n1")
+        platform.reconcile()
         platform.ahead += timedelta(seconds=step)
 
 
 def test_an_attempt_that_shows_no_sign_of_life_is_handed_over_again(platform: Platform) -> None:
     job = running(platform)
-    platform.reconciliation.node("n1")
+    platform.reconcile()
     assert platform.double.posted == [f"{job.id}-1"]
     platform.ahead += timedelta(seconds=6)
     platform.heartbeat()
-    platform.reconciliation.node("n1")
+    platform.reconcile()
     assert platform.double.posted == [f"{job.id}-1"] * 2
     platform.completion.attempt_started(AttemptId(job.id, 1), platform.clock())
-    platform.reconciliation.node("n1")
+    platform.reconcile()
     assert len(platform.double.posted) == 2
 
 
@@ -51,12 +51,52 @@ def test_a_node_that_was_watched_dying_loses_its_attempts_to_the_others(platform
 
 def test_an_old_heartbeat_alone_is_no_proof_of_death(platform: Platform) -> None:
     job = running(platform)
-    platform.ahead += timedelta(hours=1)
-    platform.reconciliation.node("n1")
+    for away in (timedelta(hours=1), timedelta(seconds=60)):
+        # the store was away: nobody could look, nobody could beat
+        platform.ahead += away
+        platform.reconcile()
+        assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+
+
+def test_a_started_attempt_whose_files_were_taken_away_is_lost(platform: Platform) -> None:
+    job = running(platform)
+    platform.completion.attempt_started(AttemptId(job.id, 1), platform.clock())
+    for _ in range(3):
+        assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+        platform.ahead += timedelta(seconds=2)
+        platform.heartbeat()
+        platform.reconcile()
+    assert "files are gone" in (platform.jobs.get(job.id).message or "")
+
+
+def test_a_started_attempt_that_its_node_knows_is_left_alone(platform: Platform) -> None:
+    job = running(platform)
+    platform.completion.attempt_started(AttemptId(job.id, 1), platform.clock())
+    for _ in range(6):
+        platform.ahead += timedelta(seconds=2)
+        platform.heartbeat(alive=(f"{job.id}-1",))
+        platform.reconcile()
     assert platform.jobs.get(job.id).status is JobStatus.RUNNING
-    platform.ahead += timedelta(seconds=60)  # the store was away: nobody could look, nobody could beat
-    platform.reconciliation.node("n1")
-    assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+    assert platform.double.cancelled == []
+
+
+def test_an_attempt_that_lives_on_after_it_was_given_up_is_ended(platform: Platform) -> None:
+    job = running(platform)
+    watch(platform, DEAD_AFTER.total_seconds() + 5)
+    assert platform.jobs.get(job.id).status is JobStatus.PENDING
+    platform.heartbeat(alive=(f"{job.id}-1",))
+    platform.reconcile()
+    assert platform.double.cancelled == [f"{job.id}-1"]
+
+
+def test_a_job_that_cannot_be_read_keeps_no_other_from_its_end(platform: Platform) -> None:
+    job = running(platform)
+    poison = make_job()
+    platform.jobs.insert(poison)
+    platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"undecided": True, "from_the_future": 1}})
+    platform.jobs.record_exit(job.id, 1, ExitReport(attempt=1, ended_at=platform.clock(), exit_code=1), 0)
+    platform.reconcile()
+    assert platform.jobs.get(job.id).undecided is None
 
 
 def test_a_leaked_slot_is_freed_and_a_held_one_is_not(platform: Platform) -> None:
@@ -64,7 +104,7 @@ def test_a_leaked_slot_is_freed_and_a_held_one_is_not(platform: Platform) -> Non
     node = platform.nodes.get("n1")
     assert node is not None
     platform.nodes.take_slot(node, "f" * 32)
-    platform.reconciliation.node("n1")
+    platform.reconcile()
     assert platform.slots() == [job.id]
 
 
@@ -73,5 +113,5 @@ def test_a_cancellation_that_got_lost_is_sent_again(platform: Platform) -> None:
     platform.jobs.request_cancel(job.id)
     platform.ahead += timedelta(seconds=6)
     platform.heartbeat()
-    platform.reconciliation.node("n1")
+    platform.reconcile()
     assert platform.double.cancelled == [f"{job.id}-1"]

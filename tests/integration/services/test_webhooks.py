@@ -60,6 +60,17 @@ def test_a_webhook_that_fails_is_called_again_later_and_given_up_in_the_end(plat
     assert platform.jobs.get(job.id).webhooks_due is None
 
 
+def test_two_callers_do_not_call_at_the_same_time(platform: Platform) -> None:
+    job, world = ended(platform, "http://a.example/"), Remembering()
+    # the first has begun, and is slow
+    assert platform.jobs.claim_webhooks(job.id, platform.clock() + timedelta(minutes=1)) is not None
+    webhooks(platform, world).call(job.id)
+    assert world.calls == []
+    platform.ahead += timedelta(minutes=2)
+    webhooks(platform, world).call(job.id)
+    assert len(world.calls) == 1
+
+
 def test_the_sweeper_remembers_a_webhook_that_nobody_called(platform: Platform) -> None:
     job = ended(platform, "http://a.example/")
     platform.woken.clear()
