@@ -30,9 +30,8 @@ class Plan:
 
     @property
     def gateway_url(self) -> str:
-        host = self.settings.gateway_host
-        shown = LOOPBACK if host in {"0.0.0.0", "::", "localhost"} else host  # noqa: S104 - compared, not bound
-        return f"http://{f'[{shown}]' if ':' in shown else shown}:{self.gateway_port}"
+        host = self.settings.gateway_host.strip("[]")
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.gateway_port}"
 
     @property
     def scrapyd_url(self) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 import embedded
-from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, demand
+from embedded.stack.ports import LOOPBACK, NotLoopbackError, PortPicker, PortTakenError, demand, loopback
 from embedded.stack.probe import healthy, http_answers
 from embedded.stack.stack_log import StackLog
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, only_stack, write_private
@@ -54,7 +54,7 @@ def up(settings: Settings, options: UpOptions) -> int:
             _end_leftovers(home)
             plan = make_plan(settings, home, free_ports=options.free_ports)
             return asyncio.run(_run(plan, options, began))
-    except (AlreadyRunningError, PortTakenError, StoreError) as error:
+    except (AlreadyRunningError, NotLoopbackError, PortTakenError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the log has not begun
     except OSError as error:
         print(f"error: DISCOVERYBOT_HOME: {error}", file=sys.stderr)  # noqa: T201
@@ -62,13 +62,14 @@ def up(settings: Settings, options: UpOptions) -> int:
 
 
 def make_plan(settings: Settings, home: Path, *, free_ports: bool) -> Plan:
-    """Raises `PortTakenError` or `StoreError` for what cannot be had."""
+    """Raises `NotLoopbackError`, `PortTakenError` or `StoreError` for what cannot be had."""
+    host = loopback(settings.gateway_host)
     last = StackState.read(home)
     ports = PortPicker(last.ports if last else {})
     if free_ports:
         gateway_port, scrapyd_port = ports.pick("gateway"), ports.pick("scrapyd")
     else:
-        gateway_port = demand(settings.gateway_port, settings.gateway_host, "the gateway", "GATEWAY_PORT")
+        gateway_port = demand(settings.gateway_port, host, "the gateway", "GATEWAY_PORT")
         scrapyd_port = demand(settings.scrapyd_port, LOOPBACK, "Scrapyd", "SCRAPYD_PORT")
     return Plan(
         settings=settings,

@@ -75,6 +75,15 @@ def test_the_stack_tells_its_processes_where_everything_is(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("127.0.0.1", "http://127.0.0.1:"), ("localhost", "http://localhost:"), ("[::1]", "http://[::1]:")],
+)
+def test_the_gateway_is_reached_where_it_listens(tmp_path: Path, host: str, url: str) -> None:
+    settings = Settings.model_validate({"gateway_host": host})
+    assert make_plan(settings, tmp_path, free_ports=True).gateway_url.startswith(url)
+
+
 def test_the_secrets_of_the_stack_are_for_its_owner_only(tmp_path: Path) -> None:
     _state().write(tmp_path / "stack.json")
     assert stat.S_IMODE((tmp_path / "stack.json").stat().st_mode) == 0o600
