@@ -17,7 +17,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.error import DNSLookupError
 
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
-from gateway.domain.public_address import Network, is_allowed, parse_networks
+from gateway.domain.public_address import Network, ascii_host, is_allowed, parse_networks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +103,7 @@ def _refusal(request: Request) -> EgressBlockedError | None:
 
     name = urlparse_cached(request).hostname or ""
     refused = getattr(getattr(reactor, "resolver", None), "refused", {})
-    address = refused.get(name) or refused.get(name.encode("idna", "ignore").decode())
+    address = refused.get(name) or refused.get(ascii_host(name))
     if not address:
         return None
     where = name if name == address else f"{name} ({address})"

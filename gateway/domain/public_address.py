@@ -9,9 +9,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from gateway.domain.errors import ForbiddenAddressError
+from gateway.domain.errors import ForbiddenAddressError, InvalidRequestError
 
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
@@ -75,25 +75,52 @@ def literal_address(host: str) -> Address | None:
 
 
 def check_url(field: str, url: str, allowed: Iterable[Network] = ()) -> None:
-    """Refuse a URL that can be seen, without asking DNS, not to be fetchable. Raises `ForbiddenAddressError`."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ForbiddenAddressError(field, f"{url!r} is not a URL ({error})") from error
-    if parts.scheme not in {"http", "https"}:
-        raise ForbiddenAddressError(field, f"{url!r} must begin with http:// or https://")
-    if not host or port == 0 or any(char.isspace() or ord(char) < 32 for char in url):  # noqa: PLR2004 - ASCII controls
-        raise ForbiddenAddressError(field, f"{url!r} is not a URL that can be fetched")
-    address = literal_address(_ascii_host(host))
+    """Refuse a URL that can be seen, without asking DNS, not to be fetchable.
+
+    Raises `ForbiddenAddressError` where it leads inside, `InvalidRequestError` where it is no URL that could be
+    fetched anywhere.
+    """
+    host = _host(field, url)
+    address = literal_address(ascii_host(host))
     if address is None and _is_local_name(host):
         address = IPv4Address("127.0.0.1")
     if address is not None and not is_allowed(address, allowed):
-        raise ForbiddenAddressError(field, f"{url!r} may not be fetched: {address} is not a public address")
+        message = f"{url!r} may not be fetched: {address} is not a public address; allow it with CRAWL_ALLOW_NETWORKS"
+        raise ForbiddenAddressError(field, message)
 
 
-def _ascii_host(host: str) -> str:
-    """IDNA maps full-width digits and dots to plain ones, so `１２７.0.0.1` is an address too."""
+def _host(field: str, url: str) -> str:
+    """Raises `InvalidRequestError`, which never quotes the URL: there might be a password in it."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError as error:
+        raise InvalidRequestError(field, "is not a URL: its host cannot be read") from error
+    if parts.scheme not in {"http", "https"}:
+        raise InvalidRequestError(field, "must begin with http:// or https://")
+    if "@" in parts.netloc:
+        raise InvalidRequestError(field, "credentials in a URL are not supported")
+    if not host:
+        raise InvalidRequestError(field, "is not a URL: it names no host")
+    if any(char.isspace() or ord(char) < 32 for char in url):  # noqa: PLR2004 - ASCII controls
+        raise InvalidRequestError(field, "is not a URL: it holds spaces or control characters")
+    if not _has_usable_port(parts):
+        raise InvalidRequestError(field, "is not a URL: its port is not a number from 1 to 65535")
+    return host
+
+
+def _has_usable_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
+
+
+def ascii_host(host: str) -> str:
+    """The name as DNS knows it, or `host` itself where that has none.
+
+    IDNA maps full-width digits and dots to plain ones, so `１２７.0.0.1` is an address too.
+    """
     try:
         return host.encode("idna").decode()
     except UnicodeError:

@@ -36,6 +36,14 @@ def test_a_redirect_to_a_forbidden_address_is_refused_at_its_hop(run: Run) -> No
     assert crawl.pages == []
 
 
+def test_a_name_that_does_not_resolve_is_said_to_be_that(run: Run) -> None:
+    crawl = run("seo", "http://nosuchhost.invalid/", depth=0)
+    reasons = {error["reason"] for error in crawl.report["errors"]}
+    assert reasons == {"the host name could not be resolved"}
+    assert "UnicodeError" not in crawl.log
+    assert crawl.report["stats"]["retry/count"] > 0
+
+
 def test_what_is_allowed_is_fetched_by_name_as_well(run: Run) -> None:
     with Site({"/": links()}) as site:
         crawl = run("seo", f"http://localhost:{site.port}/", depth=0)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.errors import ForbiddenAddressError
+from gateway.domain.errors import ForbiddenAddressError, InvalidRequestError
 from gateway.domain.public_address import check_url, is_allowed, parse_networks
 
 FORBIDDEN_URLS = [
@@ -44,8 +44,9 @@ FORBIDDEN_URLS = [
     "http://[2001:0:4136:e378:8000:63bf:5601:5601]/",
     "http://１２７.0.0.1/",
     "http://127。0。0。1/",
-    "http://user:pw@127.0.0.1/",
-    "http://example.com@127.0.0.1/",
+    "https://127.0.0.1:8443/",
+]
+MALFORMED_URLS = [
     "file:///etc/hostname",
     "ftp://example.com/",
     "s3://bucket/key",
@@ -67,9 +68,29 @@ FORBIDDEN_URLS = [
 
 @pytest.mark.parametrize("url", FORBIDDEN_URLS)
 def test_urls_that_reach_inside_are_refused_and_the_field_is_named(url: str) -> None:
-    with pytest.raises(ForbiddenAddressError) as caught:
+    with pytest.raises(ForbiddenAddressError, match="allow it with CRAWL_ALLOW_NETWORKS") as caught:
         check_url("start_urls.3", url)
     assert caught.value.field == "start_urls.3"
+
+
+@pytest.mark.parametrize("url", MALFORMED_URLS)
+def test_what_is_no_url_is_invalid_rather_than_forbidden(url: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        check_url("start_urls.3", url)
+    assert type(caught.value) is InvalidRequestError
+    assert caught.value.field == "start_urls.3"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://user:s3cret@example.com/", "http://user:s3cret@127.0.0.1/", "http://example.com@127.0.0.1/",
+     "ftp://user:s3cret@example.com/", "user:s3cret@example.com", "http://user:s3cret@[::1", "http://s3cret@:x/"],
+)  # fmt: skip
+def test_credentials_are_refused_and_never_quoted(url: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        check_url("start_urls.0", url)
+    assert "s3cret" not in caught.value.message
+    assert type(caught.value) is InvalidRequestError
 
 
 @pytest.mark.parametrize(
