@@ -29,7 +29,10 @@ class Outcome(NamedTuple):
 
 def decide(exit_report: ExitReport, *, cancel_requested_at: datetime | None = None) -> Outcome:
     """The first rule that says something about the facts wins."""
-    if cancel_requested_at is not None and cancel_requested_at <= exit_report.ended_at:
+    if cancel_requested_at is not None and (
+        # the node that ended it says so, whatever its clock says
+        exit_report.stopped_by == "cancel" or cancel_requested_at <= exit_report.ended_at
+    ):
         return Outcome(JobStatus.CANCELLED, "cancelled on request")
     for rule in (_never_ran, _was_stopped, _crashed):
         if outcome := rule(exit_report):
@@ -78,24 +81,52 @@ def _crashed(exit_report: ExitReport) -> Outcome | None:
     if exit_report.lost and exit_report.report is None:
         return _failed("the spider process disappeared", exit_report, retryable=True)
     if exit_report.signal:
-        name = signals.Signals(exit_report.signal).name
-        return _failed(f"the spider process was ended by {name}", exit_report)
+        return _failed(f"the spider process was ended by {_signal_name(exit_report.signal)}", exit_report)
     if exit_report.exit_code:
         return _failed(f"the spider process ended with exit code {exit_report.exit_code}", exit_report)
     return None
 
 
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        # most real-time signals have no name
+        return f"signal {number}"
+
+
 def _measured(report: SpiderReport) -> Outcome:
-    pages, errors = report.progress.completed_pages, report.progress.errors_count
-    first = report.errors[0] if report.errors else None
-    example = f" (the first: {first['url']}: {first['reason']})" if first else ""
+    # a spider may have written the report itself
+    pages, errors = max(0, report.progress.completed_pages), max(0, report.progress.errors_count)
+    example = _example(report)
     if pages == 0:
+        if outcome := _forbidden_by_robots(report, errors):
+            return outcome
         return Outcome(JobStatus.ERROR, f"nothing was fetched{example}", retryable=errors > 0)
     if report.finish_reason not in {"finished", *OWN_LIMITS}:
         return Outcome(JobStatus.PARTIAL, f"ended early ({report.finish_reason})")
     if errors == 0:
-        return Outcome(JobStatus.FINISHED, f"{pages} pages")
+        return Outcome(JobStatus.FINISHED, "1 page" if pages == 1 else f"{pages} pages")
     rate = errors / (pages + errors)
     status = JobStatus.PARTIAL if rate <= PARTIAL_ERROR_RATE else JobStatus.ERROR
     message = f"{errors} of {pages + errors} requests failed{example}"
     return Outcome(status, message, retryable=status is JobStatus.ERROR)
+
+
+def _example(report: SpiderReport) -> str:
+    if not report.errors:
+        return ""
+    first = report.errors[0]
+    told = ": ".join(text for text in (first.get("url"), first.get("reason")) if text)
+    return f" (the first: {told})" if told else ""
+
+
+def _forbidden_by_robots(report: SpiderReport, errors: int) -> Outcome | None:
+    forbidden = report.stats.get("robotstxt/forbidden")
+    if not isinstance(forbidden, int) or forbidden <= 0:
+        return None
+    urls = (error.get("url") for error in report.errors if "robots.txt" in error.get("reason", ""))
+    page = next(filter(None, urls), "the start pages")
+    message = f"robots.txt forbids {page}; the spider's parameter obey_robots turns that off"
+    # what failed besides might not fail again
+    return Outcome(JobStatus.ERROR, message, retryable=errors > forbidden)

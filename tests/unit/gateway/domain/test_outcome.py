@@ -62,6 +62,38 @@ def test_a_cancellation_counts_if_it_was_asked_before_the_end() -> None:
     assert decide(facts, cancel_requested_at=ENDED + timedelta(seconds=1)).status is JobStatus.FINISHED
 
 
+def test_a_crawl_that_was_stopped_for_a_cancellation_is_cancelled_whatever_the_clocks_say() -> None:
+    facts = ended(None, exit_code=None, signal=9, stopped_by="cancel")
+    assert decide(facts, cancel_requested_at=ENDED + timedelta(minutes=5)).status is JobStatus.CANCELLED
+
+
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    assert decide(ended(None, exit_code=None, signal=40)).message == "the spider process was ended by signal 40"
+
+
+@pytest.mark.parametrize("odd", [{"a": "b"}, {}, {"url": "http://site/x"}, {"reason": "odd"}])
+def test_an_error_that_is_told_in_other_words_is_no_obstacle(odd: dict[str, str]) -> None:
+    spider = report(pages=1, errors=1).model_copy(update={"errors": [odd]})
+    assert decide(ended(spider)).message.startswith("1 of 2 requests failed")
+
+
+def test_counts_that_cannot_be_are_no_obstacle() -> None:
+    assert decide(ended(report(pages=-1, errors=1))).status is JobStatus.ERROR
+
+
+def test_a_start_page_that_robots_txt_forbids_is_told_with_the_way_out() -> None:
+    errors = [{"url": "http://site/", "reason": "Forbidden by robots.txt"}]
+    stats = {"robotstxt/forbidden": 1}
+    spider = report(pages=0, errors=1).model_copy(update={"stats": stats, "errors": errors})
+    outcome = decide(ended(spider))
+    told = "robots.txt forbids http://site/; the spider's parameter obey_robots turns that off"
+    assert outcome == (JobStatus.ERROR, told, False)
+
+
+def test_one_page_is_not_many() -> None:
+    assert decide(ended(report(pages=1))).message == "1 page"
+
+
 def test_the_message_of_a_crash_ends_with_the_last_line_of_its_traceback() -> None:
     facts = ended(None, exit_code=1, log_tail="Traceback (most recent call last):\nImportError: no module 'x'\n\n")
     assert decide(facts).message == "the spider process ended with exit code 1: ImportError: no module 'x'"
