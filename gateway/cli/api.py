@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from gateway.cli.console import program
 from gateway.cli.exit_code import ExitCode
 
 #: Seconds to connect, and to wait for an answer. Streams have their own.
@@ -88,8 +89,8 @@ class Api:
     def _unreachable(self, error: httpx.HTTPError) -> ApiError:
         reason = str(error) or type(error).__name__
         return ApiError(
-            f"no gateway at {self.url}: {reason}\nStart one with `discoverybot up`, "
-            "or name another with --url or DISCOVERYBOT_URL; `discoverybot doctor` looks closer.",
+            f"no gateway at {self.url}: {reason}\nStart one with `{program()} up`, "
+            f"or name another with --url or DISCOVERYBOT_URL; `{program()} doctor` looks closer.",
             ExitCode.ERROR,
         )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from pathlib import Path
 
 from rich.console import Console
 
@@ -12,3 +14,16 @@ _PIPED = 200
 
 out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED)
 err = Console(stderr=True, highlight=False)
+
+
+def program() -> str:
+    """What to type to run us again: our name where the shell finds it, else the path from the present folder."""
+    path = Path(sys.executable).with_name("discoverybot")
+    if shutil.which("discoverybot") or not path.exists():
+        return "discoverybot"
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 page`, `2 pages`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

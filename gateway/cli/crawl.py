@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import re
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -12,11 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import err, out
+from gateway.cli.console import counted, err, out, program
 from gateway.cli.exit_code import ExitCode, of_status
 from gateway.cli.following import follow
 from gateway.cli.gateway_address import gateway_url
-from gateway.cli.items import STDOUT, format_of, save_items
+from gateway.cli.items import STDOUT, check_writable, format_of, save_items
 from gateway.cli.log_view import LogView, status_text
 from gateway.cli.options import Level, Url
 
@@ -57,6 +58,7 @@ def crawl(
     if output and not follow_log:
         raise typer.BadParameter("needs --follow: there are no items before the end", param_hint="--output")
     item_format = format_of(output) if output else ""
+    check_writable(output or STDOUT)
     api = Api(gateway_url(url))
     given = {"depth": depth, "max_pages": max_pages, "params": parse_params(api, spider, param) if param else None}
     body: dict[str, Any] = {"user_id": user or login_name(), "spider": spider, "start_urls": urls}
@@ -72,9 +74,22 @@ def crawl(
             Text(f"the same crawl was asked for at {receipt.get('cached_at')}; --ignore-cache runs it again")
         )
     code = watch(api, job_id, console, level)
-    if output:
+    raise typer.Exit(_saved(api, job_id, item_format, output, code) if output else code)
+
+
+def _saved(api: Api, job_id: str, item_format: str, output: str, code: ExitCode) -> ExitCode:
+    """Write the items. If that fails, a crawl that went well is no success, and one that did not keeps its code."""
+    again = f"{program()} items {job_id} -o {shlex.quote(output)}"
+    if code is ExitCode.INTERRUPTED:
+        err.print(Text(f"To fetch its items: {again}"), soft_wrap=True)
+        return code
+    try:
         save_items(api, job_id, item_format, output)
-    raise typer.Exit(code)
+    except ApiError as error:
+        err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+        err.print(Text(f"The gateway has the items: {again}"), soft_wrap=True)
+        return code or ExitCode.ERROR
+    return code
 
 
 def watch(api: Api, job_id: str, console: Console, level: str | None = None) -> ExitCode:
@@ -83,8 +98,8 @@ def watch(api: Api, job_id: str, console: Console, level: str | None = None) -> 
     try:
         end = LogView(console).show(follow(api, job_id, level=level))
     except KeyboardInterrupt:
-        err.print(f"\nStopped watching; the crawl goes on. To watch: discoverybot logs -f {job_id}")
-        err.print(f"To cancel it: discoverybot cancel {job_id}")
+        err.print(f"\nStopped watching; the crawl goes on. To watch: {program()} logs -f {job_id}", soft_wrap=True)
+        err.print(f"To cancel it: {program()} cancel {job_id}", soft_wrap=True)
         return ExitCode.INTERRUPTED
     end = end or api.get(f"/jobs/{job_id}/status")
     console.print(summary(end), soft_wrap=True)
@@ -94,8 +109,8 @@ def watch(api: Api, job_id: str, console: Console, level: str | None = None) -> 
 def summary(status: dict[str, Any]) -> Text:
     """`finished: 32 pages, 30 items, 1 error`, and the message if there is one."""
     counts = ", ".join(
-        f"{status.get(field) or 0} {word}"
-        for field, word in (("completed_pages", "pages"), ("items_count", "items"), ("errors_count", "errors"))
+        counted(status.get(field) or 0, thing)
+        for field, thing in (("completed_pages", "page"), ("items_count", "item"), ("errors_count", "error"))
     )
     text = Text.assemble(status_text(status["status"]), f": {counts}")
     return text.append(f"\n{status['message']}") if status.get("message") else text

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from embedded.stack.scratch import UP_COMMAND, ScratchError, running, scratch_stack
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import out
+from gateway.cli.console import counted, out
 from gateway.cli.crawl import watch
 from gateway.cli.exit_code import ExitCode
 
@@ -94,7 +94,7 @@ _OF_TYPE: dict[str, Callable[[dict[str, Any]], Iterator[Finding]]] = {"broken_li
 
 def findings_table(found: list[Finding]) -> Table:
     """In the order given; pages by their path."""
-    table = Table(title=f"{len(found)} findings", title_justify="left", header_style="bold")
+    table = Table(title=counted(len(found), "finding"), title_justify="left", header_style="bold")
     for name in ("Finding", "Page", "Detail"):
         table.add_column(name, overflow="fold")
     for kind, page, detail in found:

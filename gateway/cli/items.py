@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ def items(job_id: JobId, *, item_format: Format = None, output: Output = STDOUT,
     chosen = item_format or format_of(output)
     if chosen not in FORMATS:
         raise typer.BadParameter(f"{chosen!r} is none of {', '.join(FORMATS)}", param_hint="--format")
+    check_writable(output)
     save_items(Api(gateway_url(url)), job_id, chosen, output)
 
 
@@ -43,6 +45,15 @@ def format_of(output: str) -> str:
     if suffix not in FORMATS:
         raise typer.BadParameter(f"{output!r} must end in .jsonl, .json or .csv", param_hint="--output")
     return suffix
+
+
+def check_writable(output: str) -> None:
+    """Raises `BadParameter` for a place at which no file can be made; asked before there is anything to lose."""
+    folder = Path(output).absolute().parent
+    if output == STDOUT or (folder.is_dir() and os.access(folder, os.W_OK) and not Path(output).is_dir()):
+        return
+    problem = "is a folder" if Path(output).is_dir() else f"the folder {folder} cannot be written to"
+    raise typer.BadParameter(f"{output!r}: {problem}", param_hint="--output")
 
 
 def save_items(api: Api, job_id: str, item_format: str, output: str) -> None:

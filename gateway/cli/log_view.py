@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from gateway.cli.console import counted
 from gateway.cli.following import Event
 
 LEVEL_STYLES = {
@@ -50,10 +51,12 @@ def status_text(status: str) -> Text:
 def progress_line(status: str, progress: dict[str, Any]) -> Text:
     """`running  120 pages  118 items  0 errors  57.1 pages/s`."""
     errors = int(progress.get("errors_count", 0))
+    pages = counted(progress.get("completed_pages", 0), "page")
+    items = counted(progress.get("items_count", 0), "item")
     return Text.assemble(
         (f" {status} ", f"bold {STATUS_STYLES.get(status, '')} reverse"),
-        f"  {progress.get('completed_pages', 0)} pages  {progress.get('items_count', 0)} items  ",
-        (f"{errors} errors", "red" if errors else ""),
+        f"  {pages}  {items}  ",
+        (counted(errors, "error"), "red" if errors else ""),
         f"  {progress.get('pages_per_s', 0):.1f} pages/s",
     )
 

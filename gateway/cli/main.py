@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 from rich.text import Text
 
 from gateway.cli.api import ApiError
-from gateway.cli.console import err
+from gateway.cli.console import err, out
 from gateway.cli.crawl import crawl
 from gateway.cli.demo import demo
 from gateway.cli.doctor import doctor
@@ -26,6 +27,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _tell_version(asked: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if asked:
+        out.print(f"discoverybot {version('discoverybot')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    _: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+
+
 for command in (up, crawl, jobs, logs, items, cancel, doctor, demo):
     app.command()(command)
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from gateway.domain.log_line import LEVELS
+
 Url = Annotated[
     str | None,
     typer.Option(
@@ -13,9 +15,21 @@ Url = Annotated[
     ),
 ]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
+
+
+def _known_level(name: str | None) -> str | None:
+    if name is not None and name.upper() not in LEVELS:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(LEVELS)}")
+    return name and name.upper()
+
+
 Level = Annotated[
     str | None,
     typer.Option(
-        "--level", metavar="LEVEL", help="Only lines of at least this level (DEBUG … CRITICAL).", show_default=False
+        "--level",
+        metavar="LEVEL",
+        help="Only lines of at least this level (DEBUG … CRITICAL).",
+        callback=_known_level,
+        show_default=False,
     ),
 ]

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +87,54 @@ def test_a_broken_download_leaves_no_file(gateway: StandIn, run: Run, tmp_path: 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("crawl",), ("crawl", "u", "-o", "x.pdf"), ("crawl", "u", "--no-follow", "-o", "x.csv"), ("fly",)],
+    [
+        ("crawl",),
+        ("crawl", "u", "-o", "x.pdf"),
+        ("crawl", "u", "-o", "nowhere/x.csv"),
+        ("crawl", "u", "-o", "folder.csv"),
+        ("crawl", "u", "--no-follow", "-o", "x.csv"),
+        ("crawl", "u", "--level", "foo"),
+        ("logs", JOB, "--level", "foo"),
+        ("items", JOB, "-o", "nowhere/x.csv"),
+        ("fly",),
+    ],
     ids=" ".join,
 )
 def test_a_wrong_command_line_is_refused_before_anything_is_asked(
-    gateway: StandIn, run: Run, arguments: tuple[str, ...]
+    gateway: StandIn, run: Run, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
+    (tmp_path / "folder.csv").mkdir()
     assert run(*arguments).returncode == 2
     assert not gateway.requests
+
+
+@pytest.mark.parametrize(("status", "code"), [("finished", 1), ("partial", 3), ("cancelled", 4)])
+def test_items_that_cannot_be_saved_cost_no_crawl_and_can_be_fetched_later(
+    gateway: StandIn, run: Run, status: str, code: int
+) -> None:
+    _crawls(gateway, status=status)
+    gateway.says(f"GET /jobs/{JOB}/items", Answer(200, b"url\n", broken=True))
+    done = run("crawl", "https://example.com", "-o", "my pages.csv")
+    assert done.returncode == code
+    assert f"{status}: 3 pages" in done.stdout
+    assert f"discoverybot items {JOB} -o 'my pages.csv'" in done.stderr
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert run("--version").stdout == f"discoverybot {version('discoverybot')}\n"
+
+
+def test_hints_name_the_command_where_it_is(run: Run, tmp_path: Path) -> None:
+    installed = Path(sys.executable).with_name("discoverybot")
+    by_path = run("jobs", "--url", "http://127.0.0.1:1", PATH=str(tmp_path))
+    by_name = run("jobs", "--url", "http://127.0.0.1:1", PATH=str(installed.parent))
+    assert f"`{installed} up`" in by_path.stderr
+    assert "`discoverybot up`" in by_name.stderr
+
+
+def test_one_of_a_thing_is_no_plural(gateway: StandIn, run: Run) -> None:
+    _crawls(gateway, completed_pages=1, items_count=1, errors_count=1)
+    assert "finished: 1 page, 1 item, 1 error\n" in run("crawl", "https://example.com").stdout
 
 
 def test_a_refusal_names_the_field(gateway: StandIn, run: Run) -> None:
