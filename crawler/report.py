@@ -18,7 +18,7 @@ from crawler.items import ItemSpool
 from crawler.setting_names import ATTEMPT_DIR
 from gateway.crash_points import state_change
 from gateway.domain.clock import to_iso, utc_now
-from gateway.domain.node_files import ITEMS, PROGRESS, REPORT, Progress, SpiderReport, write_atomically
+from gateway.domain.node_files import ITEMS, PROGRESS, REPORT, Progress, SpiderReport, whole_text, write_atomically
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -132,10 +132,11 @@ class Report:
     @state_change("spider.report")
     def _write_report(self) -> None:
         report = SpiderReport(
-            finish_reason=self._finish_reason,
+            finish_reason=whole_text(self._finish_reason),
             progress=self._stamped(),
-            errors=self._errors,
-            stats={key: _plain(value) for key, value in self._crawler.stats.get_stats().items()},
+            # half surrogate pairs can be in a URL that a page made up
+            errors=whole_text(self._errors),
+            stats={whole_text(str(key)): _plain(value) for key, value in self._crawler.stats.get_stats().items()},
             ended_at=utc_now(),
         )
         self._write(PROGRESS, report.progress.model_dump_json())
@@ -143,8 +144,7 @@ class Report:
 
     def _write(self, name: str, text: str) -> None:
         try:
-            # lone surrogates can be in a URL that a page made up
-            write_atomically(self._folder / name, text.encode("utf-8", "replace"))
+            write_atomically(self._folder / name, text.encode())
         except OSError as error:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
 
@@ -157,4 +157,4 @@ def _plain(value: Any) -> Any:
     """What JSON can say; stats may hold anything a spider puts there."""
     if isinstance(value, datetime):
         return to_iso(value)
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    return whole_text(value if isinstance(value, str | int | float | bool | None) else str(value))

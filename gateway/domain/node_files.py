@@ -23,9 +23,9 @@ import re
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 SPEC = "spec.json"
 STARTED = "started"
@@ -37,6 +37,8 @@ EXIT = "exit.json"
 SHIPPED = "shipped.json"
 #: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
 CATALOG = "catalog.json"
+
+_INT64 = 1 << 63
 
 _ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")
 
@@ -55,6 +57,19 @@ class AttemptId(NamedTuple):
         """`None` for anything that is not one of ours, so `../../x` can never become a path."""
         match = _ATTEMPT_ID.fullmatch(text)
         return cls(match[1], int(match[2])) if match else None
+
+
+def fits_int64(number: int) -> bool:
+    """Whether BSON has an integer for it."""
+    return -_INT64 <= number < _INT64
+
+
+def _to_int64(number: int) -> int:
+    return max(-_INT64, min(number, _INT64 - 1))
+
+
+#: One too large for BSON becomes the largest: no count is worth losing the record it is in.
+Int64 = Annotated[int, AfterValidator(_to_int64)]
 
 
 class _Record(BaseModel):
@@ -86,10 +101,10 @@ class NodeSpec(_Record):
 class Progress(_Record):
     """`progress.json`, and the job's `progress`."""
 
-    requested_pages: int = 0
-    completed_pages: int = 0
-    items_count: int = 0
-    errors_count: int = 0
+    requested_pages: Int64 = 0
+    completed_pages: Int64 = 0
+    items_count: Int64 = 0
+    errors_count: Int64 = 0
     #: Completed pages per second since the previous report.
     pages_per_s: float = 0.0
     at: datetime | None = None
@@ -113,9 +128,9 @@ class ExitReport(_Record):
     attempt: int
     started_at: datetime | None = None
     ended_at: datetime
-    exit_code: int | None = None
+    exit_code: Int64 | None = None
     #: Signal number that ended the process.
-    signal: int | None = None
+    signal: Int64 | None = None
     #: What made the launcher end it: `timeout`, `memory`, `cancel`, `shutdown`.
     stopped_by: str | None = None
     #: Why it was never started (`stale`, `spawn_failed: …`).
@@ -124,7 +139,7 @@ class ExitReport(_Record):
     lost: bool = False
     #: CPU seconds and peak resident bytes of the process, where the operating system told.
     cpu_seconds: float | None = None
-    peak_memory_bytes: int | None = None
+    peak_memory_bytes: Int64 | None = None
     report: SpiderReport | None = None
     #: Last lines of the log where there is no report: a traceback, usually.
     log_tail: str | None = None
@@ -170,6 +185,17 @@ def write_exclusively(path: Path, data: bytes) -> bool:
 
 def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
     """The record in `path`, or `None` where there is none or it cannot be understood."""
-    with suppress(OSError, ValueError):
-        return model.model_validate(json.loads(path.read_bytes()))
+    with suppress(OSError, ValueError, RecursionError):
+        return model.model_validate(whole_text(json.loads(path.read_bytes())))
     return None
+
+
+def whole_text(value: Any) -> Any:
+    """`value`, as JSON has it, without half surrogate pairs: JSON can spell them, UTF-8 and BSON cannot."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {whole_text(key): whole_text(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [whole_text(inner) for inner in value]
+    return value

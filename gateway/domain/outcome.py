@@ -125,8 +125,6 @@ def _forbidden_by_robots(report: SpiderReport, errors: int) -> Outcome | None:
     forbidden = report.stats.get("robotstxt/forbidden")
     if not isinstance(forbidden, int) or forbidden <= 0:
         return None
-    urls = (error.get("url") for error in report.errors if "robots.txt" in error.get("reason", ""))
-    page = next(filter(None, urls), "the start pages")
-    message = f"robots.txt forbids {page}; the spider's parameter obey_robots turns that off"
-    # what failed besides might not fail again
-    return Outcome(JobStatus.ERROR, message, retryable=errors > forbidden)
+    message = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
+    # what is forbidden is no error; what failed besides might not fail again
+    return Outcome(JobStatus.ERROR, message + _example(report), retryable=errors > 0)

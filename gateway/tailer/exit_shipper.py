@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
-import structlog
-
-from gateway.domain.clock import truncate
-from gateway.domain.node_files import EXIT, AttemptId, ExitReport, read_record
+from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.tailer.attempt import Attempt
+from gateway.tailer.exit_facts import read_facts
 from gateway.tailer.outbox import started_at
-
-log = structlog.get_logger()
 
 
 class Completion(Protocol):
@@ -37,14 +33,5 @@ class ExitShipper:
 
     def ship_exit(self, attempt: Attempt, log_end: int) -> None:
         """To be called once MongoDB has all of the log and the items."""
-        self._completion.record_exit(attempt.id, _read_facts(attempt), log_end)
+        self._completion.record_exit(attempt.id, read_facts(attempt), log_end)
         attempt.checkpoint.acknowledged = True
-
-
-def _read_facts(attempt: Attempt) -> ExitReport:
-    facts = read_record(attempt.folder / EXIT, ExitReport)
-    if facts is not None:
-        return facts
-    log.warning("exit_report_unreadable", attempt=str(attempt.id))
-    written = datetime.fromtimestamp((attempt.folder / EXIT).stat().st_mtime, UTC)
-    return ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), lost=True)

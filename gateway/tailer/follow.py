@@ -43,6 +43,8 @@ class Follower:
         self._kept: dict[AttemptId, float] = {}
         #: Attempts that something has happened to which cannot wait for the sweep.
         self._hints: set[AttemptId] = set()
+        #: Attempts that have met a fault of ours; each is told once.
+        self._puzzling: set[AttemptId] = set()
         self._stopping = False
         self._wake = threading.Event()
 
@@ -104,6 +106,11 @@ class Follower:
                 self._remove(attempt_id)
         except OSError as error:
             log.warning("attempt_troubled", attempt=str(attempt_id), error=str(error))
+        except Exception:
+            # a fault of ours at one attempt is no reason to stop shipping the others
+            if attempt_id not in self._puzzling:
+                self._puzzling.add(attempt_id)
+                log.exception("attempt_not_followed", attempt=str(attempt_id))
 
     def _admit(self, attempt_id: AttemptId) -> Attempt:
         attempt = self._open[attempt_id] = Attempt(self._outbox.path, attempt_id)
@@ -150,6 +157,7 @@ class Follower:
     def _forget(self, attempt_id: AttemptId) -> None:
         self._open.pop(attempt_id, None)
         self._kept.pop(attempt_id, None)
+        self._puzzling.discard(attempt_id)
         self._forget_sinks(attempt_id)
 
     def _forget_sinks(self, attempt_id: AttemptId) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import orjson
 from tailer_node import Node, eventually
 
-from gateway.domain.node_files import Progress
+from gateway.domain.node_files import EXIT, Progress, write_exclusively
 from gateway.domain.outcome import decide
 from gateway.tailer.checkpoint import load_checkpoint
+from gateway.tailer.exit_facts import LEFT_OUT
 
 
 def test_a_crawl_arrives_in_both_stores_and_then_its_exit(node: Node) -> None:
@@ -121,6 +124,35 @@ def test_an_attempt_that_was_never_started_is_refused_and_can_be_started_no_more
     assert facts.started_at is None
     assert (crawl.folder / "started").exists()
     assert decide(facts).retryable
+
+
+def test_an_account_that_bson_cannot_hold_keeps_no_job_running(node: Node) -> None:
+    crawl = node.crawl()
+    stats = {"huge": 2**63, "$set": 1, "nul\0": 1, "": 1, "a.b": 1, "deep": [[1]], "nan": float("nan"), "half": "?"}
+    document = {
+        "attempt": 1,
+        "ended_at": "2027-06-01T09:00:00Z",
+        "exit_code": 0,
+        "peak_memory_bytes": 2**70,
+        "report": {
+            "finish_reason": "finished" + "\ud800",
+            "progress": {"completed_pages": 2**70},
+            "errors": [{"a\0": "b", "url": "u" * 9999}],
+            "stats": stats | {f"stat {number}": "x" * 999 for number in range(5000)},
+            "ended_at": "2027-06-01T09:00:00Z",
+        },
+    }
+    write_exclusively(crawl.folder / EXIT, json.dumps(document).encode())
+    crawl.die()
+    facts = node.ended(crawl).attempts["1"].exit
+    assert facts is not None
+    assert facts.report is not None
+    kept = facts.report.stats
+    assert (kept["huge"], kept["_$set"], kept["_"], kept["a.b"], kept["deep"]) == (str(2**63), 1, 1, 1, "[[1]]")
+    assert kept[LEFT_OUT] > 4000
+    assert len(json.dumps(kept)) < 100_000
+    assert facts.report.errors == [{"url": "u" * 2000}]
+    assert decide(facts).message
 
 
 def test_an_attempt_of_a_job_that_is_gone_is_let_go(node: Node) -> None:

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.node_files import AttemptId, ExitReport, read_record, write_atomically, write_exclusively
+from gateway.domain.node_files import (
+    AttemptId,
+    ExitReport,
+    SpiderReport,
+    read_record,
+    write_atomically,
+    write_exclusively,
+)
 
 JOB = "0123456789abcdef0123456789abcdef"
 
@@ -37,3 +44,22 @@ def test_a_record_survives_a_round_trip_and_half_of_one_is_no_record(tmp_path: P
     path.write_bytes(path.read_bytes()[:-5])
     assert read_record(path, ExitReport) is None
     assert read_record(tmp_path / "none", ExitReport) is None
+
+
+def test_json_that_nests_without_end_is_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(b'{"stats":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+    assert read_record(path, SpiderReport) is None
+
+
+def test_half_surrogate_pairs_and_counts_beyond_bson_cost_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_bytes(
+        b'{"finish_reason":"\\ud800","ended_at":"2027-06-01T09:00:00Z","progress":{"items_count":99999999999999999999},'
+        b'"errors":[{"url":"http://x/\\udfff","reason":"r"}],"stats":{"\\ud800":"\\ud800"}}'
+    )
+    record = read_record(path, SpiderReport)
+    assert record is not None
+    assert (record.finish_reason, record.errors[0]["url"], record.stats) == ("?", "http://x/?", {"?": "?"})
+    assert record.progress.items_count == 2**63 - 1
+    record.model_dump_json()

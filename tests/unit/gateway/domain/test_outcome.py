@@ -82,11 +82,9 @@ def test_counts_that_cannot_be_are_no_obstacle() -> None:
 
 
 def test_a_start_page_that_robots_txt_forbids_is_told_with_the_way_out() -> None:
-    errors = [{"url": "http://site/", "reason": "Forbidden by robots.txt"}]
-    stats = {"robotstxt/forbidden": 1}
-    spider = report(pages=0, errors=1).model_copy(update={"stats": stats, "errors": errors})
+    spider = report(pages=0).model_copy(update={"stats": {"robotstxt/forbidden": 1}})
     outcome = decide(ended(spider))
-    told = "robots.txt forbids http://site/; the spider's parameter obey_robots turns that off"
+    told = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
     assert outcome == (JobStatus.ERROR, told, False)
 
 
