@@ -11,11 +11,11 @@ help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
 	  || sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1  \2/p' $(MAKEFILE_LIST)
 
-up: $(STAMP) ## Start the whole platform on this machine; Ctrl-C stops it
-	@exec $(BIN)/discoverybot up
+up: $(STAMP) ## Start the whole platform on this machine; Ctrl-C stops it; ARGS=--quiet
+	@exec $(BIN)/discoverybot up $(ARGS)
 
 demo: $(STAMP) ## Crawl a small bundled site on a scratch platform and show what is wrong with it
-	@exec $(BIN)/discoverybot demo
+	@exec $(BIN)/discoverybot demo $(ARGS)
 
 test: $(STAMP) ## Run all tests
 	@tests/install-system-packages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from datetime import datetime
 from typing import TextIO
@@ -12,6 +13,9 @@ import orjson
 _COLOURS = (36, 35, 33, 32, 34, 96, 95, 93, 92, 94)
 #: Uvicorn's copy of the message, for terminals.
 _NOT_SHOWN = frozenset({"color_message"})
+#: How Twisted, and so Scrapyd, begins a line: its own time, and who speaks, with the level if it is one of its newer
+#: loggers.
+_TWISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\[[^\]#]*(?:#(?P<level>\w+))?\])")
 _RESET = "\x1b[0m"
 #: The supervisor's own lines.
 SELF = "up"
@@ -23,11 +27,14 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 class StackLog:
-    """Writes `<time> <process> | <line>`. When whoever read it has gone away, it goes on in silence."""
+    """Writes `<time> <process> | <line>`, debug lines only if `debug`. Silent once its reader has gone away."""
 
-    def __init__(self, names: list[str], *, quiet: bool = False, stream: TextIO = sys.stdout) -> None:
+    def __init__(
+        self, names: list[str], *, quiet: bool = False, debug: bool = False, stream: TextIO = sys.stdout
+    ) -> None:
         self._stream = stream
         self._quiet = quiet
+        self._debug = debug
         self._closed = False
         self._width = max(len(name) for name in [SELF, *names])
         self._colours = (
@@ -41,9 +48,14 @@ class StackLog:
 
     def line(self, name: str, text: str) -> None:
         """A line that the process `name` wrote."""
-        if not self._quiet:
-            for part in filter(str.strip, _readable(text).splitlines()):
-                self._write(name, part)
+        if self._quiet:
+            return
+        twisted = _TWISTED.match(text)
+        if twisted and twisted["level"] == "debug" and not self._debug:
+            return
+        readable = text[twisted.start(1) :] if twisted else _readable(text)
+        for part in filter(str.strip, readable.splitlines()):
+            self._write(name, part)
 
     def _write(self, name: str, text: str) -> None:
         now = datetime.now().astimezone().strftime("%H:%M:%S")

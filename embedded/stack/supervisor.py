@@ -28,8 +28,10 @@ BACKOFF = 0.2
 STEADY = 30.0
 #: Deaths of one process, before the stack was ever ready, that make us give up.
 GIVE_UP_AFTER = 5
-#: Seconds between two looks at a process that is not ready yet, and between two reports of what is awaited.
-_LOOK, _REPORT = 0.1, 3.0
+#: Seconds between two looks at a process that is not ready yet.
+_LOOK = 0.1
+#: Seconds that a process may take to be ready before we say what it lacks, and until we say it again.
+PATIENCE = 5.0
 #: Two Ctrl-Cs closer together than this are one: `make` and `uv run` pass on what the terminal sent to all.
 _ONE_CTRL_C = 0.5
 
@@ -49,6 +51,7 @@ class Supervisor:
         log: StackLog,
         backoff_max: float = 10,
         stray_grace: float = 10,
+        patience: float = PATIENCE,
         on_start: Callable[[], None] = lambda: None,
     ) -> None:
         self._processes = processes
@@ -56,6 +59,7 @@ class Supervisor:
         self._log = log
         self._backoff_max = backoff_max
         self._stray_grace = stray_grace
+        self._patience = patience
         self._on_start = on_start
         self._children: dict[str, Child] = {}
         self._ready = {process.name: asyncio.Event() for process in processes}
@@ -180,9 +184,10 @@ class Supervisor:
 
     async def _report_waiting(self) -> None:
         while not self._all_ready:
-            await asyncio.sleep(_REPORT)
+            await asyncio.sleep(self._patience)
             for name, missing in self._waiting.items():
-                self._log.say(f"waiting for {name}: {missing}")
+                if self._children[name].age >= self._patience:
+                    self._log.say(f"waiting for {name}: {missing}")
 
     async def _announce(self, announce: Callable[[], Awaitable[None]]) -> None:
         await self._until_all_ready(self._ready)

@@ -77,7 +77,8 @@ def processes(plan: Plan) -> list[Process]:
     needs = tuple(store.name for store in stores)
     key = (plan.settings.scrapyd_username, plan.scrapyd_password)
     door = http_answers(f"{plan.scrapyd_url}/daemonstatus.json", auth=key)
-    celery = (python, "-m", "celery", "-A", "celery_app")
+    # quiet: without its banner
+    celery = (python, "-m", "celery", "--quiet", "-A", "celery_app")
     return [
         *stores,
         # no pid file: one that a killed Scrapyd left behind would keep the next from starting

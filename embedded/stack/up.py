@@ -19,7 +19,7 @@ from embedded.stack.probe import healthy, http_answers
 from embedded.stack.stack_log import StackLog
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, only_stack, write_private
 from embedded.stack.stores import StoreError, choose_mongo, choose_redis, redacted
-from embedded.stack.supervisor import Supervisor
+from embedded.stack.supervisor import PATIENCE, Supervisor
 from embedded.stack.table import Plan, processes
 from gateway.settings import Settings
 
@@ -30,7 +30,7 @@ PASSWORD_FILE = "scrapyd-password"  # noqa: S105 - the name of a file
 REFUSED = 2
 #: Seconds for a killed supervisor's processes to follow it.
 _LEFTOVER_PATIENCE = 15
-_LOOK, _REPORT = 0.2, 3.0
+_LOOK = 0.2
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def scrapyd_password(settings: Settings, home: Path) -> str:
 
 async def _run(plan: Plan, options: UpOptions, began: float) -> int:
     table = processes(plan)
-    log = StackLog([process.name for process in table], quiet=options.quiet)
+    names, debug = [process.name for process in table], plan.settings.log_level == "debug"
+    log = StackLog(names, quiet=options.quiet, debug=debug)
     log.say(f"Redis: {plan.redis.origin} at {redacted(plan.redis.url)}")
     log.say(f"MongoDB: {plan.mongo.origin} at {redacted(plan.mongo.url)}")
     state_file = plan.home / FILE
@@ -135,7 +136,7 @@ async def _until_healthy(plan: Plan, log: StackLog) -> None:
     probe = http_answers(f"{plan.gateway_url}/health", accept=(200, 503), judge=healthy)
     told = time.monotonic()
     while (missing := await probe()) is not None:
-        if time.monotonic() - told > _REPORT:
+        if time.monotonic() - told > PATIENCE:
             told = time.monotonic()
             log.say(f"waiting for the stack to be healthy: {missing}")
         await asyncio.sleep(_LOOK)

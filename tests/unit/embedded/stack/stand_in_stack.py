@@ -51,6 +51,7 @@ supervisor = Supervisor(
     log=StackLog([process.name for process in table]),
     backoff_max=1,
     stray_grace=1,
+    patience=2,
     on_start=note,
 )
 sys.exit(asyncio.run(supervisor.run(announce)))

@@ -12,8 +12,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def _logged(text: str, stream: io.StringIO, *, quiet: bool = False) -> str:
-    log = StackLog(["beat", "gateway"], quiet=quiet, stream=stream)
+def _logged(text: str, stream: io.StringIO, *, quiet: bool = False, debug: bool = False) -> str:
+    log = StackLog(["beat", "gateway"], quiet=quiet, debug=debug, stream=stream)
     log.line("beat", text)
     log.say("hello")
     return stream.getvalue()
@@ -32,6 +32,18 @@ def test_json_lines_are_made_readable() -> None:
 @pytest.mark.parametrize("text", ['{"a": 1}', '{"event"', "plain {text}"])
 def test_anything_else_stays_as_it_is(text: str) -> None:
     assert f"| {text}\n" in _logged(text, io.StringIO())
+
+
+def test_a_line_of_scrapyds_has_one_time_stamp() -> None:
+    text = "2027-06-01T09:00:01+0000 [scrapyd.app#info] console at http://127.0.0.1:6800/"
+    assert "| [scrapyd.app#info] console at" in _logged(text, io.StringIO())
+    assert "| [-] Loaded.\n" in _logged("2027-06-01T09:00:01-0330 [-] Loaded.", io.StringIO())
+
+
+def test_scrapyds_debug_lines_are_for_those_who_ask() -> None:
+    text = "2027-06-01T09:00:01+0000 [scrapyd.launcher#debug] Process slot 0 ready"
+    assert "slot" not in _logged(text, io.StringIO())
+    assert "| [scrapyd.launcher#debug] Process slot 0 ready\n" in _logged(text, io.StringIO(), debug=True)
 
 
 def test_quiet_leaves_the_supervisors_own_voice() -> None:

@@ -159,6 +159,14 @@ def test_a_stack_that_cannot_start_says_why_and_gives_up(start: Start) -> None:
     assert not stack.survivors()
 
 
+def test_what_is_awaited_is_said_when_it_takes_long_and_not_before(start: Start, port: int) -> None:
+    slow = "import time; time.sleep(600)"
+    stack = start([{"name": "slow", "code": slow, "port": port}])
+    began = time.monotonic()
+    stack.until(lambda: "waiting for slow: nothing listens on" in stack.log)
+    assert time.monotonic() - began > 1.5
+
+
 def test_any_output_reaches_the_log(start: Start) -> None:
     code = "import sys, time; sys.stdout.buffer.write(b'x' * 300_000 + b'\\n\\xff\\ntorn'); sys.stdout.flush()"
     stack = start([{"name": "talks", "code": code + "; time.sleep(0.5)"}, {"name": "steady", "code": SLEEPS}])
