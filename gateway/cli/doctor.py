@@ -38,8 +38,10 @@ def _findings(url: str | None) -> Iterator[Finding]:
         yield Finding(Mark.BROKEN, "settings", str(error), "correct the environment variable, or unset it")
         return
     yield Finding(Mark.OK, "settings", "all well-formed")
+    yield from examine.host(settings)
     named = url is not None or bool(os.environ.get("DISCOVERYBOT_URL"))
-    patient = Patient(settings, home(), StackState.read(home()), gateway_url(url), named=named)
+    address = gateway_url(url)
+    patient = Patient(settings, home(), StackState.read(home()), address, examine.health(address), named=named)
     for check in examine.CHECKS:
         yield from check(patient)
 

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 
-from embedded.stack.ports import is_free
+from embedded.stack.ports import LOOPBACK, NotLoopbackError, is_free, loopback
 from embedded.stack.state import StackState
 from embedded.stack.stores import StoreError, redacted, redis_binary
+from gateway.cli.console import program
 from gateway.settings import Settings
 
 _PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo", "redis")
@@ -45,6 +46,8 @@ class Patient(NamedTuple):
     home: Path
     stack: StackState | None
     gateway_url: str
+    #: What the gateway says of everything; if it does not, why.
+    health: dict[str, Any] | str
     #: Somebody said where the gateway is, so it ought to be there.
     named: bool
 
@@ -52,6 +55,26 @@ class Patient(NamedTuple):
     def supervised(self) -> bool:
         """A stack of this data folder runs."""
         return self.stack is not None and bool(self.stack.leftovers())
+
+
+def health(url: str) -> dict[str, Any] | str:
+    """The checks of the gateway at `url`, or what is wrong with its answer."""
+    try:
+        answer = httpx.get(f"{url}/health", timeout=_TIMEOUT, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return f"{url} does not answer ({str(error) or type(error).__name__})"
+    try:
+        checks: dict[str, Any] = answer.json()["checks"]
+        return {name: {"todo": None, **check} for name, check in checks.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{url} answers, but it is no gateway"
+
+
+def host(settings: Settings) -> Iterator[Finding]:
+    try:
+        loopback(settings.gateway_host)
+    except NotLoopbackError as error:
+        yield Finding(Mark.BROKEN, "gateway host", str(error), "unset GATEWAY_HOST")
 
 
 def versions() -> Iterator[Finding]:
@@ -90,44 +113,47 @@ def binaries(_: Patient) -> Iterator[Finding]:
 
 def stack(patient: Patient) -> Iterator[Finding]:
     if not patient.supervised or patient.stack is None:
-        yield Finding(Mark.INFO, "stack", f"none runs with {patient.home}", "start it: discoverybot up")
-        yield from _ports(patient.settings)
+        yield Finding(Mark.INFO, "stack", f"none runs with {patient.home}", f"start it: {program()} up")
+        yield from _ports(patient)
         return
-    for name, pid in patient.stack.pids.items():
-        alive = any(process.pid == pid for process in patient.stack.leftovers())
-        remedy = "its supervisor starts it again; the log of `discoverybot up` says why it ended"
-        yield Finding(Mark.OK, name, f"runs, pid {pid}") if alive else Finding(Mark.BROKEN, name, "is gone", remedy)
+    alive = {process.pid for process in patient.stack.leftovers()}
+    gone = [name for name, pid in patient.stack.pids.items() if pid not in alive]
+    if not gone:
+        yield Finding(Mark.OK, "stack", f"runs: {', '.join(patient.stack.pids)}")
+    remedy = f"its supervisor starts it again; the log of `{program()} up` says why it ended"
+    yield from (Finding(Mark.BROKEN, name, "is gone", remedy) for name in gone)
 
 
-def _ports(settings: Settings) -> Iterator[Finding]:
-    for port, wanted_by, setting in (
-        (settings.gateway_port, "gateway port", "GATEWAY_PORT"),
-        (settings.scrapyd_port, "scrapyd port", "SCRAPYD_PORT"),
+def _ports(patient: Patient) -> Iterator[Finding]:
+    """Whether `up` could have them. Where a gateway runs without `up`, they are no fault but its own."""
+    elsewhere = patient.named or not isinstance(patient.health, str)
+    settings = patient.settings
+    for port, at, wanted_by, setting in (
+        (settings.gateway_port, settings.gateway_host.strip("[]"), "gateway port", "GATEWAY_PORT"),
+        (settings.scrapyd_port, LOOPBACK, "scrapyd port", "SCRAPYD_PORT"),
     ):
-        if is_free(port):
+        if is_free(port, at):
             yield Finding(Mark.OK, wanted_by, f"{port} is free")
         else:
-            yield Finding(
-                Mark.INFO, wanted_by, f"{port} is taken", f"`up` needs it: free it, or set {setting}={port + 1}"
-            )
+            remedy = f"`up` needs it: free it, or set {setting}={port + 1}"
+            yield Finding(Mark.INFO if elsewhere else Mark.BROKEN, wanted_by, f"{port} is taken", remedy)
 
 
 def gateway(patient: Patient) -> Iterator[Finding]:
-    try:
-        answer = httpx.get(f"{patient.gateway_url}/health", timeout=_TIMEOUT, trust_env=False)
-        checks = answer.json()["checks"]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
-        expected = patient.named or patient.supervised
-        text = f"{patient.gateway_url} does not answer ({type(error).__name__})"
-        yield Finding(Mark.BROKEN if expected else Mark.INFO, "gateway", text, "start it: discoverybot up")
+    if isinstance(patient.health, str):
+        if patient.named or patient.supervised:  # else nothing is expected there, and its port has been looked at
+            yield Finding(Mark.BROKEN, "gateway", patient.health, f"start it: {program()} up")
         return
     yield Finding(Mark.OK, "gateway", patient.gateway_url)
-    for name, check in checks.items():
+    for name, check in patient.health.items():
         mark = Mark.OK if check["status"] == "ok" else Mark.BROKEN
-        yield Finding(mark, f"  {name}", check["message"], check.get("todo") or "")
+        yield Finding(mark, f"  {name}", check["message"], check["todo"] or "")
 
 
 def stores(patient: Patient) -> Iterator[Finding]:
+    """Those that no gateway vouches for."""
+    if not isinstance(patient.health, str):
+        return
     known = patient.settings.model_fields_set
     running = patient.stack if patient.supervised else None
     if running or known & {"redis_url", "redis_host", "redis_port"}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -113,6 +114,12 @@ def run(gateway: StandIn, tmp_path: Path) -> Run:
         )
 
     return run_command
+
+
+def free_ports() -> tuple[str, str]:
+    """Two that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        return str(one.getsockname()[1]), str(other.getsockname()[1])
 
 
 def sse(*events: tuple[str, str | None, dict[str, Any]]) -> bytes:

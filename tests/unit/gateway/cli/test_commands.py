@@ -4,13 +4,15 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.gateway.cli.conftest import END, JOB, Answer, Run, StandIn, log, stream
+from unit.gateway.cli.conftest import END, JOB, Answer, Run, StandIn, free_ports, log, stream
 
 RECEIPT = {"job_id": JOB, "scheduled": False, "cached": False}
 LOGS = f"GET /jobs/{JOB}/logs"
@@ -225,6 +227,41 @@ def test_doctor_shows_what_the_gateway_finds_broken_and_how_to_mend_it(gateway: 
 
 
 def test_doctor_takes_a_machine_on_which_nothing_runs_for_healthy(run: Run) -> None:
-    done = run("doctor", DISCOVERYBOT_URL="", GATEWAY_PORT="1")
+    gateway_port, scrapyd_port = free_ports()
+    done = run("doctor", DISCOVERYBOT_URL="", GATEWAY_PORT=gateway_port, SCRAPYD_PORT=scrapyd_port)
     assert done.returncode == 0, done.stdout
-    assert "start it: discoverybot up" in done.stdout
+    assert "discoverybot up" in done.stdout
+
+
+@pytest.mark.parametrize("setting", ["GATEWAY_PORT", "SCRAPYD_PORT"])
+def test_doctor_calls_a_port_that_somebody_else_has_broken(run: Run, setting: str) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as somebody:
+        thread = threading.Thread(target=somebody.serve_forever, args=(0.05,))
+        thread.start()
+        ports = dict(zip(("GATEWAY_PORT", "SCRAPYD_PORT"), free_ports(), strict=True))
+        taken = somebody.server_address[1]
+        done = run("doctor", **{**ports, "DISCOVERYBOT_URL": "", setting: str(taken)})
+        somebody.shutdown()
+        thread.join()
+    assert done.returncode == 1
+    assert f"{taken} is taken\n" in done.stdout
+    assert f"set {setting}={taken + 1}\n" in done.stdout
+    assert done.stdout.endswith("1 broken\n")
+
+
+def test_doctor_lets_a_gateway_that_runs_without_a_stack_have_its_port(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /health", Answer(200, {"status": "ok", "checks": {"mongo": {"status": "ok", "message": "up"}}}))
+    done = run("doctor", DISCOVERYBOT_URL="", GATEWAY_PORT=gateway.url.rpartition(":")[2])
+    assert done.returncode == 0, done.stdout
+
+
+def test_doctor_says_of_a_stranger_that_it_is_no_gateway(gateway: StandIn, run: Run) -> None:
+    done = run("doctor", "--url", gateway.url)
+    assert done.returncode == 1
+    assert f"{gateway.url} answers, but it is no gateway\n" in done.stdout
+
+
+def test_doctor_reports_a_gateway_that_would_be_open_to_others(run: Run) -> None:
+    done = run("doctor", GATEWAY_HOST="0.0.0.0")
+    assert done.returncode == 1
+    assert "GATEWAY_HOST: 0.0.0.0 is not a loopback address" in done.stdout
