@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
+from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import Job
 from gateway.web.dependencies import JobId, Wired
 from gateway.web.item_export import ItemExport
@@ -62,9 +63,12 @@ async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], wiring
 
 
 def _attempt(job: Job, wanted: str | None) -> int | None:
-    """`None` for every attempt; 0, which has no items, while there is none."""
+    """`None` for every attempt; 0, which has no items, while there is none. Raises `InvalidRequestError`."""
     if wanted == "all":
         return None
     if wanted is not None:
+        if wanted not in job.attempts:
+            numbers = sorted(map(int, job.attempts))
+            raise InvalidRequestError("attempt", f"must be one of {numbers}" if numbers else "there is none yet")
         return int(wanted)
     return job.current.attempt if job.current else 0

@@ -94,6 +94,11 @@ class ExitView(BaseModel):
         )
 
 
+class ProgressView(Progress):
+    # in the job's documents it stays a plain time
+    at: Timestamp | None = None
+
+
 class AttemptView(BaseModel):
     attempt: int
     spider_job_id: str
@@ -104,19 +109,19 @@ class AttemptView(BaseModel):
     started_at: Timestamp | None
     ended_at: Timestamp | None
     log_bytes: int | None = Field(description="Known once it has ended.")
-    progress: Progress | None
+    progress: ProgressView | None
     exit: ExitView | None
     stats: dict[str, Any] = Field(description="Scrapy's stats.")
 
     @classmethod
     def of(cls, job: Job, attempt: Attempt) -> AttemptView:
         report = attempt.exit.report if attempt.exit else None
-        live = job.progress if attempt is job.current else None
+        progress = report.progress if report else job.progress if attempt is job.current else None
         return cls(
             **attempt.model_dump(exclude={"exit", "log_end"}),
             spider_job_id=str(AttemptId(job.id, attempt.attempt)),
             log_bytes=attempt.log_end,
-            progress=report.progress if report else live,
+            progress=ProgressView(**progress.model_dump()) if progress else None,
             exit=ExitView.of(attempt.exit) if attempt.exit else None,
             stats=report.stats if report else {},
         )

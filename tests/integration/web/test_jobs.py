@@ -20,7 +20,7 @@ ENDED = {"status": JobStatus.FINISHED, "settled": True, "live_key": None}
 
 def ran(number: int = 1, *, errors: int = 0) -> Attempt:
     now = utc_now()
-    progress = Progress(requested_pages=5, completed_pages=4, items_count=4, errors_count=errors)
+    progress = Progress(requested_pages=5, completed_pages=4, items_count=4, errors_count=errors, at=now)
     report = SpiderReport(
         finish_reason="finished", progress=progress, stats={"downloader/request_count": 5}, ended_at=now
     )
@@ -106,6 +106,7 @@ def test_the_detail_lists_every_attempt_with_its_own_record(gateway: httpx.Clien
     assert [attempt["attempt"] for attempt in detail["attempts"]] == [9, 10]
     first = detail["attempts"][0]
     assert (first["spider_job_id"], first["log_bytes"]) == (f"{job.id}-9", 4321)
+    assert first["progress"]["at"] == first["ended_at"], "in whole milliseconds, as every time"
     assert (first["progress"]["errors_count"], first["stats"]) == (3, {"downloader/request_count": 5})
     assert (first["exit"]["finish_reason"], first["exit"]["exit_code"]) == ("finished", 0)
     assert detail["spec"]["start_urls"] == ["http://site.example/"]
