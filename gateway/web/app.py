@@ -6,17 +6,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 
 from gateway import logging
 from gateway.settings import Settings
 from gateway.web import errors
 from gateway.web.body_limit import BodyLimit
+from gateway.web.known_parameters import refuse_unknown_parameters
 from gateway.web.loopback_guard import LoopbackGuard
 from gateway.web.openapi import DescribedAPI
 from gateway.web.request_context import RequestContext
-from gateway.web.routes import crawl, events, health, items, jobs, logs, nodes, root, spiders
+from gateway.web.routes import crawl, events, health, items, jobs, logs, nodes, reference, spiders
 from gateway.web.schemas.problem import problems
 from gateway.web.wiring import wire
 
@@ -47,6 +48,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description=_DESCRIPTION,
         openapi_tags=_TAGS,
         lifespan=_lifespan(settings),
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(refuse_unknown_parameters)],
         # a slash too many is a wrong address, not a reason to send a body twice
         redirect_slashes=False,
         middleware=[
@@ -59,8 +63,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     errors.install(app)
     # order matters: `/jobs/health` and its like come before `/jobs/{job_id}`
-    for module in (root, crawl, jobs, logs, items, events, spiders, nodes, health):
+    for module in (reference, crawl, jobs, logs, items, events, spiders, nodes, health):
         app.include_router(module.router)
+    reference.mount_assets(app)
     return app
 
 

@@ -112,7 +112,9 @@ def _describe(fault: dict[str, Any]) -> dict[str, str]:
     if tuple(location) == ("body",):
         return {"field": "body", "message": "must be a JSON object, sent with Content-Type: application/json"}
     names = location[1:] if location and location[0] in _PLACES else location
-    message = "there is no such field" if fault["type"] == "extra_forbidden" else str(fault["msg"])
+    message = str(fault["msg"])
+    if fault["type"] == "extra_forbidden":
+        message = f"there is no such {'parameter' if location[0] == 'query' else 'field'}"
     # pydantic puts this before what our own validators say
     return {"field": ".".join(str(name) for name in names), "message": message.removeprefix("Value error, ")}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from fastapi import FastAPI
@@ -17,6 +18,20 @@ class DescribedAPI(FastAPI):
                 for parameter in operation.get("parameters", ()):
                     _forbid_null(parameter["schema"])
         return document
+
+    def query_parameters(self, path: str, method: str) -> frozenset[str]:
+        """Names that the operation takes; none for what is not described. HEAD takes what GET does."""
+        return self._query_parameters.get((path, "get" if method == "HEAD" else method.lower()), frozenset())
+
+    @cached_property
+    def _query_parameters(self) -> dict[tuple[str, str], frozenset[str]]:
+        return {
+            (path, method): frozenset(
+                parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"
+            )
+            for path, methods in self.openapi()["paths"].items()
+            for method, operation in methods.items()
+        }
 
 
 def _forbid_null(schema: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ router = APIRouter(prefix="/health", tags=["platform"])
     summary="What works, and how to mend what does not",
     responses={503: {"model": HealthView, "description": "Nothing can be accepted: MongoDB is away."}},
 )
+@router.head("", include_in_schema=False)  # what some balancers ask
 def health(response: Response, wiring: Wired) -> HealthView:
     report = wiring.health.report()
     if not report.accepting:
@@ -26,6 +27,7 @@ def health(response: Response, wiring: Wired) -> HealthView:
 
 
 @router.get("/live", summary="Whether this process answers")
+@router.head("/live", include_in_schema=False)
 async def live() -> Liveness:
     return Liveness()
 

@@ -168,3 +168,30 @@ def test_no_body_makes_the_gateway_fail(gateway: httpx.Client, change: Crawl, st
 )
 def test_no_query_makes_the_gateway_fail(gateway: httpx.Client, name: str, value: str, path: str) -> None:
     assert gateway.get(path, params={name: value}).status_code < 500
+
+
+ID = "0" * 32
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("GET", path) for path in ("/health", "/health/live", "/spiders", "/nodes")),
+        *(("GET", path) for path in ("/events", "/jobs", "/jobs/health")),
+        *(("GET", f"/jobs/{ID}{rest}") for rest in ("", "/status", "/logs", "/items")),
+        *(("POST", path) for path in (f"/jobs/{ID}/cancel", f"/jobs/{ID}/retry", "/crawl")),
+        ("DELETE", f"/jobs/{ID}"),
+        ("HEAD", "/health"),
+    ],
+)  # fmt: skip
+def test_a_query_parameter_nobody_knows_is_refused(gateway: httpx.Client, method: str, path: str) -> None:
+    response = gateway.request(method, path, params={"levle": "INFO"})
+    assert response.status_code == 422
+    if method != "HEAD":
+        assert response.json()["error"]["detail"]["field"] == "levle"
+        assert response.json()["error"]["message"] == "levle: there is no such parameter"
+
+
+def test_every_parameter_of_a_log_is_known(gateway: httpx.Client) -> None:
+    query = {"level": "INFO", "q": "x", "attempt": "1", "last_event_id": "1-0"}
+    assert gateway.get(f"/jobs/{ID}/logs", params=query).status_code == 404

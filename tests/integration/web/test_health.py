@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from pymongo.database import Database
 from stores import embedded_mongo
 
@@ -28,6 +29,12 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     assert health.status_code == 200
     assert health.json()["status"] == "ok"
     assert set(health.json()["checks"]) == {"mongo", "redis", "broker", "nodes", "beat"}
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/live"])
+def test_a_balancer_may_ask_for_the_head_alone(gateway: httpx.Client, path: str) -> None:
+    head = gateway.head(path)
+    assert (head.status_code, head.content) == (200, b"")
 
 
 def test_without_mongodb_nothing_is_accepted_and_everybody_is_told(
