@@ -74,7 +74,7 @@ def started_at(folder: Path) -> datetime | None:
         return None
     if content == _WITHDRAWN:
         return None
-    with suppress(ValueError, KeyError, TypeError):
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
         return datetime.fromisoformat(json.loads(content)["started_at"])
     return truncate(made)
 
