@@ -30,7 +30,7 @@ class InvalidRequestError(DiscoveryBotError):
 
 
 class ForbiddenAddressError(InvalidRequestError):
-    """A URL that may not be fetched: private, loopback, link-local, metadata, or not http(s)."""
+    """A URL that may not be fetched: its address is private, loopback, link-local, metadata, or the like."""
 
     code = "forbidden_address"
 

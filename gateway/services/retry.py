@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import structlog
+from redis import RedisError
+
+from gateway.domain import redis_keys
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import ConflictError, LiveTwinError
 from gateway.domain.job import Job, new_job_id
+from gateway.redis.dedupe import DedupeRelease
 from gateway.services.waker import ENQUEUE_CRAWL, Waker
 from gateway.storage.client import truth_store_errors
 from gateway.storage.jobs import JobStore
 
+log = structlog.get_logger()
+
 
 class Resubmission:
-    def __init__(self, *, jobs: JobStore, waker: Waker, clock: Clock = utc_now) -> None:
+    def __init__(self, *, jobs: JobStore, dedupe: DedupeRelease, waker: Waker, clock: Clock = utc_now) -> None:
         self._jobs = jobs
+        self._dedupe = dedupe
         self._waker = waker
         self._clock = clock
 
@@ -42,5 +50,13 @@ class Resubmission:
                 self._jobs.insert(new)
             except LiveTwinError:
                 raise ConflictError("the same crawl is already under way") from None
+            self._forget(old)
             self._waker.wake(ENQUEUE_CRAWL, new.id)
             return new
+
+    def _forget(self, old: Job) -> None:
+        """A repeated request shall be answered with the new job, which its live key leads to."""
+        try:
+            self._dedupe.release(redis_keys.dedupe(old.user_id, old.spec.spider, old.fingerprint), old.id)
+        except RedisError as error:
+            log.warning("old_job_still_answers", job_id=old.id, error=str(error))

@@ -160,7 +160,7 @@ def _assemble(
             settings=settings, jobs=jobs, dedupe=dedupe, catalog=catalog, waker=waker, stack=stack, clock=clock
         ),
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
-        resubmission=Resubmission(jobs=jobs, waker=waker, clock=clock),
+        resubmission=Resubmission(jobs=jobs, dedupe=release, waker=waker, clock=clock),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         health=_health(settings, truth, client, stack),
         reads=_threads(_READ_THREADS, "read", stack),

@@ -15,7 +15,8 @@ from gateway.domain.job import CrawlSpec, JobStatus, new_job_id
 from gateway.domain.node_files import SpiderInfo
 from gateway.domain.outcome import Outcome
 from gateway.redis.client import connect_async
-from gateway.redis.dedupe import Dedupe, Entry
+from gateway.redis.dedupe import Dedupe, DedupeRelease, Entry
+from gateway.services.retry import Resubmission
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.submission import Order, Submission
 from gateway.storage.spiders import SpiderStore
@@ -170,3 +171,15 @@ async def test_submission_works_while_redis_is_away(platform: Platform, submissi
     assert len({receipt.job_id for receipt in receipts}) == 1
     assert job_count(platform) == 1
     await client.aclose()
+
+
+async def test_a_repeat_after_a_retry_is_answered_with_the_new_job(
+    platform: Platform, submission: Submission
+) -> None:
+    first = await submission.submit(order())
+    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.FINISHED, "3 pages"))
+    assert (await submission.submit(order())).job_id == first.job_id
+    resubmission = Resubmission(jobs=platform.jobs, dedupe=DedupeRelease(platform.redis), waker=platform)
+    again = resubmission.run_again(first.job_id)
+    assert again.retry_of == first.job_id
+    assert (await submission.submit(order())).job_id == again.id
