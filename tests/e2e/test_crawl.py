@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
 
 
 def test_a_crawl_is_posted_followed_and_its_results_are_collected(stack: Stack, site: Site) -> None:
+    # progress is told each second: the crawl has to take a few
+    site.delay = 0.4
     body = {"user_id": "ada", "spider": "seo", "start_urls": [f"{site.url}/tree/40"]}
     headers = {"Accept": "text/event-stream"}
     with stack.http.stream("POST", f"{stack.url}/crawl", json=body, headers=headers) as response:
