@@ -19,9 +19,9 @@ from twisted.internet.task import LoopingCall
 
 from crawler.node.limits import Limits, LimitWatch
 from crawler.node.loop import reactor
-from crawler.node.started_mark import is_held, read_mark
+from crawler.node.started_mark import read_mark
 from gateway.domain.clock import utc_now
-from gateway.domain.node_files import EXIT, SPEC, AttemptId, NodeSpec, read_record
+from gateway.domain.node_files import EXIT, SPEC, AttemptId, NodeSpec, is_locked, read_record
 from gateway.settings import NodeSettings
 
 #: Seconds between two looks at whether an orphan has ended.
@@ -66,7 +66,7 @@ class Orphan:
         """Whether the process, or at least its group, is still the attempt's. The lock could also be held by
         something that left the group, while the number went to somebody else, who was started later.
         """
-        if not is_held(self._folder):
+        if not is_locked(self._folder):
             return False
         try:
             return psutil.Process(self._pid).create_time() < self._latest_start
@@ -74,7 +74,7 @@ class Orphan:
             return True  # a group keeps its number from being given away
 
     def _look(self) -> None:
-        if not is_held(self._folder):
+        if not is_locked(self._folder):
             self._limits.stop()
             self._watch.stop()
             self.deferred.callback(self)
@@ -83,7 +83,7 @@ class Orphan:
 def find_orphans(settings: NodeSettings) -> Iterator[Orphan]:
     """The attempts in the outbox that still run, though this Scrapyd has started nothing yet."""
     for folder in sorted(settings.outbox.glob("*-*")):
-        if AttemptId.parse(folder.name) is None or (folder / EXIT).exists() or not is_held(folder):
+        if AttemptId.parse(folder.name) is None or (folder / EXIT).exists() or not is_locked(folder):
             continue
         pid, started_at = read_mark(folder)
         pid = pid or _search(folder)

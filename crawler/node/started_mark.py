@@ -62,21 +62,6 @@ class StartedMark:
         os.pwrite(self.fd, json.dumps({"started_at": to_iso(self.started_at), "pid": pid}).encode().ljust(80), 0)
 
 
-def is_held(folder: Path) -> bool:
-    """Whether a living process holds the lock on the attempt's mark; false where there is no mark."""
-    try:
-        fd = os.open(folder / STARTED, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
 def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
     """Process id and start as the mark tells them; `None` where it does not."""
     try:

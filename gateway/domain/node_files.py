@@ -17,6 +17,7 @@ tell from them alone what happened:
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -199,3 +200,19 @@ def whole_text(value: Any) -> Any:
     if isinstance(value, list):
         return [whole_text(inner) for inner in value]
     return value
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a living process holds the attempt's started mark; false where there is none."""
+    try:
+        fd = os.open(folder / STARTED, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # shared: two who look at the same time must not see each other
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

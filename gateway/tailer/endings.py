@@ -17,12 +17,13 @@ from gateway.domain.node_files import (
     ExitReport,
     NodeSpec,
     SpiderReport,
+    is_locked,
     read_record,
     write_exclusively,
 )
 from gateway.tailer.attempt import Attempt
 from gateway.tailer.log_reader import read_bytes
-from gateway.tailer.outbox import is_locked, is_withdrawn, started_at, withdraw
+from gateway.tailer.outbox import is_withdrawn, started_at, withdraw
 
 log = structlog.get_logger()
 

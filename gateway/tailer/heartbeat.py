@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import structlog
 
-from gateway.domain.node_files import AttemptId, attempt_dir
+from gateway.domain.node_files import AttemptId, attempt_dir, is_locked
 from gateway.storage.nodes import NodeStore
 from gateway.tailer.catalog import CatalogPublisher
-from gateway.tailer.outbox import is_locked
 
 log = structlog.get_logger()
 

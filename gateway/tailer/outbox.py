@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -46,22 +45,6 @@ class Outbox:
         """What an earlier tailer had no time for."""
         for folder in self.path.glob(f"{_REMOVED}*"):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def is_locked(folder: Path) -> bool:
-    """Whether a living process holds the started mark; false where there is none."""
-    try:
-        fd = os.open(folder / STARTED, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        # shared: two who look at the same time must not see each other
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def started_at(folder: Path) -> datetime | None:
