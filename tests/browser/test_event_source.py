@@ -5,40 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser.follow import PAGE, node_project
 from browser.requirements import find_program
 from integration.event_stream.stage import Gateway, Play, lines
 from playwright.async_api import async_playwright
 
 MakePlay = Callable[..., Play]
-
-#: Follows a job until the client says by itself that it is over; `report` is called once then.
-FOLLOW = """
-function follow(EventSource, url, report) {
-  const heard = {ids: [], ends: [], opened: 0, states: []};
-  const source = new EventSource(url);
-  source.onopen = () => { heard.opened += 1; };
-  source.addEventListener('log', event => heard.ids.push(event.lastEventId));
-  source.addEventListener('end', event => heard.ends.push([event.lastEventId, JSON.parse(event.data).status]));
-  source.onerror = () => {
-    heard.states.push(source.readyState);
-    if (source.readyState === 2) report(heard);
-  };
-}
-"""
-PAGE = f"<!doctype html><title>follow</title><script>{FOLLOW}</script>"
-NODE = f"""
-import {{ EventSource }} from 'eventsource';
-{FOLLOW}
-follow(EventSource, process.argv[2], heard => console.log(JSON.stringify(heard)));
-"""
-#: The last one that runs on Node.js 18.
-NPM_PACKAGE = "eventsource@3.0.7"
 
 
 async def perform(job: Play) -> None:
@@ -87,31 +64,20 @@ async def test_chromiums_event_source_follows_to_the_end_and_stops(streams: Gate
 
 
 @pytest.fixture(scope="session")
-def node_project(request: pytest.FixtureRequest) -> Path:
-    """A folder with the npm package, kept from run to run."""
-    npm = find_program("npm")
+def npm_folder(request: pytest.FixtureRequest) -> Path:
     assert request.config.cache is not None
-    folder = request.config.cache.mkdir("npm-eventsource")
-    (folder / "follow.mjs").write_text(NODE)
-    if not (folder / "node_modules" / "eventsource").is_dir():
-        install(npm, folder)
-    return folder
-
-
-def install(npm: str, folder: Path) -> None:
-    options = ("--no-audit", "--no-fund", "--ignore-scripts")
-    subprocess.run([npm, "install", *options, NPM_PACKAGE], cwd=folder, check=True, capture_output=True, timeout=60)
+    return node_project(request.config.cache.mkdir("npm-eventsource"))
 
 
 async def test_npms_eventsource_follows_to_the_end_and_stops(
-    streams: Gateway, play: MakePlay, node_project: Path
+    streams: Gateway, play: MakePlay, npm_folder: Path
 ) -> None:
     job = play()
     following = await asyncio.create_subprocess_exec(
         find_program("node"),
         "follow.mjs",
         f"{streams.url}/jobs/{job.id}/logs",
-        cwd=node_project,
+        cwd=npm_folder,
         stdout=asyncio.subprocess.PIPE,
     )
     await perform(job)
