@@ -12,7 +12,7 @@ from typing import Annotated, Self
 from pydantic import Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from gateway.domain.public_address import Network, parse_networks
+from gateway.domain.public_address import Network, is_loopback, parse_networks
 
 #: Variables that begin like this are ours; one that no setting has is a spelling mistake. (`NODE_` would take in
 #: Node.js's own.)
@@ -156,6 +156,15 @@ class Settings(NodeSettings):
         if not self.mongo_uri.startswith(("mongodb://", "mongodb+srv://")):
             raise ValueError("MONGO_URI must begin with mongodb:// or mongodb+srv://")
         return self
+
+    def loopback_host(self) -> str:
+        """`GATEWAY_HOST` as one binds it. Raises `SettingsError` for one at which others could reach the gateway."""
+        if not is_loopback(self.gateway_host):
+            raise SettingsError(
+                f"GATEWAY_HOST: {self.gateway_host} is not a loopback address; there are no keys yet, "
+                "so the gateway serves this machine only"
+            )
+        return self.gateway_host.strip("[]")
 
     @property
     def redis_location(self) -> str:

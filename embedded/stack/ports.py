@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from ipaddress import ip_address
 
 import psutil
 
@@ -21,27 +20,6 @@ class PortTakenError(Exception):
             f"port {port}, which {wanted_by} asks for, is taken{f' by {holder}' if holder else ''}; "
             f"free it, or choose another with {setting}={port + 1}"
         )
-
-
-class NotLoopbackError(Exception):
-    """The gateway was to listen where others reach it."""
-
-    def __init__(self, host: str) -> None:
-        super().__init__(
-            f"GATEWAY_HOST: {host} is not a loopback address; there are no keys yet, "
-            "so the gateway serves this machine only"
-        )
-
-
-def loopback(host: str) -> str:
-    """`host` as one binds it. Raises `NotLoopbackError`, in the words in which the gateway itself would refuse."""
-    bare = host.strip("[]")
-    try:
-        if bare == "localhost" or ip_address(bare).is_loopback:
-            return bare
-    except ValueError:  # another name
-        pass
-    raise NotLoopbackError(host)
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:

@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 
 import embedded
-from embedded.stack.ports import LOOPBACK, NotLoopbackError, PortPicker, PortTakenError, demand, loopback
+from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, demand
 from embedded.stack.probe import healthy, http_answers
 from embedded.stack.stack_log import StackLog
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, only_stack, write_private
 from embedded.stack.stores import StoreError, choose_mongo, choose_redis, redacted
 from embedded.stack.supervisor import PATIENCE, Supervisor
 from embedded.stack.table import Plan, processes
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 
 #: scrapyd.conf, scrapy.cfg and celery_app.py stand here; every process of the stack runs here.
 ROOT = Path(embedded.__file__).resolve().parents[1]
@@ -54,7 +54,7 @@ def up(settings: Settings, options: UpOptions) -> int:
             _end_leftovers(home)
             plan = make_plan(settings, home, free_ports=options.free_ports)
             return asyncio.run(_run(plan, options, began))
-    except (AlreadyRunningError, NotLoopbackError, PortTakenError, StoreError) as error:
+    except (AlreadyRunningError, PortTakenError, SettingsError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the log has not begun
     except OSError as error:
         print(f"error: DISCOVERYBOT_HOME: {error}", file=sys.stderr)  # noqa: T201
@@ -62,8 +62,8 @@ def up(settings: Settings, options: UpOptions) -> int:
 
 
 def make_plan(settings: Settings, home: Path, *, free_ports: bool) -> Plan:
-    """Raises `NotLoopbackError`, `PortTakenError` or `StoreError` for what cannot be had."""
-    host = loopback(settings.gateway_host)
+    """Raises `SettingsError`, `PortTakenError` or `StoreError` for what cannot be had."""
+    host = settings.loopback_host()
     last = StackState.read(home)
     ports = PortPicker(last.ports if last else {})
     if free_ports:

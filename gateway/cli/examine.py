@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from embedded.stack.ports import LOOPBACK, NotLoopbackError, is_free, loopback
+from embedded.stack.ports import LOOPBACK, is_free
 from embedded.stack.state import StackState
 from embedded.stack.stores import StoreError, redacted, redis_binary
 from gateway.cli.console import program
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 
 _PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo", "redis")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -72,8 +72,8 @@ def health(url: str) -> dict[str, Any] | str:
 
 def host(settings: Settings) -> Iterator[Finding]:
     try:
-        loopback(settings.gateway_host)
-    except NotLoopbackError as error:
+        settings.loopback_host()
+    except SettingsError as error:
         yield Finding(Mark.BROKEN, "gateway host", str(error), "unset GATEWAY_HOST")
 
 

@@ -130,3 +130,13 @@ def ascii_host(host: str) -> str:
 def _is_local_name(host: str) -> bool:
     name = host.rstrip(".").lower()
     return any(name == local or name.endswith(f".{local}") for local in _LOCAL_NAMES)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, a name or an address, can only be this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -9,7 +9,6 @@ import uvicorn
 
 from gateway import logging
 from gateway.settings import Settings, SettingsError
-from gateway.web.loopback_guard import is_loopback
 
 #: Seconds for which answers under way, streams among them, may take when we are told to stop.
 _GRACE = 5
@@ -18,14 +17,9 @@ _GRACE = 5
 def main() -> int:
     try:
         settings = Settings.load()
+        host = settings.loopback_host()
     except SettingsError as error:
         return _fail(str(error))
-    if not is_loopback(settings.gateway_host):
-        return _fail(
-            f"GATEWAY_HOST: {settings.gateway_host} is not a loopback address; there are no keys yet, "
-            "so the gateway serves this machine only"
-        )
-    host = settings.gateway_host.strip("[]")
     if problem := _cannot_bind(host, settings.gateway_port):
         return _fail(f"GATEWAY_PORT: {host}:{settings.gateway_port} cannot be used ({problem}); choose another")
     logging.configure(settings.log_level)

@@ -7,25 +7,14 @@ changes something must not come from another origin.
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.domain.public_address import is_loopback
 from gateway.web.errors import problem
 
 _OUR_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host`, a name or an address, can only be this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class LoopbackGuard:
