@@ -19,7 +19,3 @@ def log_stream(job_id: str, attempt: int) -> str:
 def job_channel(job_id: str) -> str:
     """Pub/sub channel of one job: log lines, progress, status changes (see `live_event.py`)."""
     return f"logs:{job_id}"
-
-
-def rate_limit(site: str) -> str:
-    return f"rate:{site}"

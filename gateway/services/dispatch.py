@@ -63,33 +63,31 @@ class Dispatch:
         """
         started = 0
         while True:
-            reason = self._no_room()
+            able, reason = self._able()
             claim = Claim(token=uuid.uuid4().hex, until=self._clock() + timedelta(seconds=CLAIM_SECONDS))
             job = self._jobs.claim(claim, placed=reason is not None)
             if job is None:
                 break
-            started += self._dispatch(job, claim)
+            started += self._dispatch(job, claim, able)
         if hint is not None and reason is not None and (waiting := self._jobs.note_waiting(hint, reason)):
             self._announcer.status(waiting)
         return started
 
-    def _no_room(self) -> WaitingReason | None:
-        alive = [node for node in self._nodes.all() if node.is_alive(self._clock(), self._dead_after)]
-        if not alive:
-            return WaitingReason.NO_NODE
-        return None if self._with_room(alive) else WaitingReason.CAPACITY
-
-    def _with_room(self, nodes: list[Node]) -> list[Node]:
-        """Nodes that may be offered work, most room first."""
+    def _able(self) -> tuple[list[Node], WaitingReason | None]:
+        """Nodes that may be offered work, most room first; why there is none."""
         now = self._clock()
-        able = [node for node in nodes if node.free_slots and (node.rest_until is None or node.rest_until <= now)]
-        return sorted(able, key=lambda node: (-node.free_slots, node.id))
+        alive = [node for node in self._nodes.all() if node.is_alive(now, self._dead_after)]
+        if not alive:
+            return [], WaitingReason.NO_NODE
+        able = [node for node in alive if node.free_slots and (node.rest_until is None or node.rest_until <= now)]
+        able.sort(key=lambda node: (-node.free_slots, node.id))
+        return able, None if able else WaitingReason.CAPACITY
 
-    def _dispatch(self, job: Job, claim: Claim) -> bool:
+    def _dispatch(self, job: Job, claim: Claim, able: list[Node]) -> bool:
         if job.cancel_requested_at is not None and job.placement is None:
             self._completion.end_waiting(job, Outcome(JobStatus.CANCELLED, "cancelled on request"))
             return False
-        node = self._node_for(job)
+        node = self._node_for(job, able)
         if node is None:
             return self._place_elsewhere_later(job, claim)
         attempt = job.placement.attempt if job.placement else job.attempt + 1
@@ -100,7 +98,7 @@ class Dispatch:
             return False
         return self._post(placed, claim, placement, node, known=job.placement is not None)
 
-    def _node_for(self, job: Job) -> Node | None:
+    def _node_for(self, job: Job, able: list[Node]) -> Node | None:
         """A node on which the job now holds a slot: the one whose answer is missing, else the emptiest."""
         if job.placement is not None:
             node = self._nodes.get(job.placement.node)
@@ -109,8 +107,7 @@ class Dispatch:
                 self._nodes.take_slot(node, job.id)
                 return node
             return None
-        alive = [node for node in self._nodes.all() if node.is_alive(self._clock(), self._dead_after)]
-        return next((node for node in self._with_room(alive) if self._nodes.take_slot(node, job.id)), None)
+        return next((node for node in able if self._nodes.take_slot(node, job.id)), None)
 
     def _place_elsewhere_later(self, job: Job, claim: Claim) -> bool:
         placement = job.placement

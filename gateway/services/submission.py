@@ -52,7 +52,6 @@ class Order(NamedTuple):
     webhook_url: str | None = None
     idempotency_key: str | None = None
     correlation_id: str | None = None
-    retry_of: str | None = None
 
     def to_job(self, job_id: str, identity: str, now: datetime) -> Job:
         return Job(
@@ -69,7 +68,6 @@ class Order(NamedTuple):
             created_at=now,
             updated_at=now,
             not_before=now,
-            retry_of=self.retry_of,
             correlation_id=self.correlation_id,
         )
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from celery import Celery
 from pymongo.database import Database
+from redis import Redis
 
 from gateway.domain.clock import Clock
 from gateway.redis.client import connect as connect_redis
@@ -54,8 +55,12 @@ class Wiring:
         return NodeStore(self._database, self._clock)
 
     @cached_property
+    def _redis(self) -> Redis:
+        return connect_redis(self._settings.redis_location)
+
+    @cached_property
     def _announcer(self) -> Announcer:
-        return Announcer(connect_redis(self._settings.redis_location))
+        return Announcer(self._redis)
 
     @cached_property
     def _waker(self) -> CeleryWaker:
@@ -66,7 +71,7 @@ class Wiring:
         return Completion(
             jobs=self.jobs,
             nodes=self._nodes,
-            dedupe=DedupeRelease(connect_redis(self._settings.redis_location)),
+            dedupe=DedupeRelease(self._redis),
             announcer=self._announcer,
             waker=self._waker,
             clock=self._clock,
