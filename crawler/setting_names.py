@@ -6,6 +6,8 @@ from __future__ import annotations
 ATTEMPT_DIR = "ATTEMPT_DIR"
 #: How many pages the crawl may ask for; 0 is no limit.
 MAX_PAGES = "MAX_PAGES"
+#: How many items it may hand out; 0 is no limit.
+MAX_ITEMS = "MAX_ITEMS"
 #: Networks (CIDR) that may be reached though they are not public.
 EGRESS_ALLOWED_NETWORKS = "EGRESS_ALLOWED_NETWORKS"
 #: The HTTP cache: where, for whom, and whether to renew what is there without looking at it.

@@ -76,6 +76,16 @@ class NodeSettings(_Base):
     node_slots: int = Field(default=8, ge=1, le=1000)
     #: Seconds that an ended attempt's files stay on the node once everything is shipped.
     node_keep_seconds: int = Field(default=24 * 3600, ge=0)
+    #: Bytes of free disk below which the node takes no new work.
+    node_min_free_bytes: int = Field(default=512 << 20, ge=0)
+    #: Whether crawls of our own project are forked from a warm process instead of started.
+    node_fork: bool = True
+    #: Forks after which the warm process is replaced.
+    node_fork_renew_after: int = Field(default=1000, ge=1)
+    #: How many crawls may drive a browser at once on this node; they hold one of its slots as well.
+    node_render_slots: int = Field(default=2, ge=0, le=1000)
+    #: The Chromium that renders pages. Default: one on PATH, else Playwright's own.
+    chromium_path: Path | None = None
     scrapyd_port: Port = 6800
     log_level: LogLevel = "info"
     #: The HTTP cache that spiders share; no cache without it.
@@ -86,10 +96,14 @@ class NodeSettings(_Base):
     crawl_allow_networks: Annotated[tuple[str, ...], NoDecode] = ()
     #: Seconds between the polite request to stop and SIGKILL.
     crawl_stop_grace: float = Field(default=10, ge=0)
-    #: Bytes of resident memory at which a spider is stopped; 0 is no limit.
+    #: Bytes of memory, a browser's included, at which a spider is stopped; 0 is no limit.
     crawl_memory_limit: int = Field(default=2 << 30, ge=0)
     #: Largest page, in bytes, that a spider takes.
     crawl_max_page_bytes: int = Field(default=32 << 20, ge=1024)
+    #: Longest, in seconds, that a spider may wait for one page, whatever its project says.
+    crawl_max_page_seconds: float = Field(default=180, gt=0)
+    #: Bytes of log that one attempt may write; 0 is no limit.
+    crawl_max_log_bytes: int = Field(default=256 << 20, ge=0)
 
     @field_validator("crawl_allow_networks", mode="before")
     @classmethod
@@ -142,6 +156,10 @@ class Settings(NodeSettings):
     job_timeout: int = Field(default=3600, ge=1)
     #: Retries after the first attempt, where the request does not say.
     max_retries: int = Field(default=3, ge=0, le=20)
+    #: Days after its end for which a job, its items and its log are kept; 0 is for ever.
+    job_retention_days: float = Field(default=90, ge=0)
+    item_retention_days: float = Field(default=90, ge=0)
+    log_retention_days: float = Field(default=30, ge=0)
     #: Seconds between two looks at what nobody looked at.
     tick_seconds: float = Field(default=0.5, gt=0, le=60)
     #: Seconds without a sign of life after which a node counts as dead.

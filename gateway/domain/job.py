@@ -48,6 +48,7 @@ class WaitingReason(StrEnum):
     USER_QUOTA = "user_quota"
     NO_NODE = "no_node"
     NO_SUCH_PROJECT = "no_such_project"
+    DISK_FULL = "disk_full"
     BACKOFF = "backoff"
 
 
@@ -57,12 +58,15 @@ class CrawlSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     project: str = DEFAULT_PROJECT
+    #: Of the project's egg: the one that is run, by every attempt. `None` for our own project.
+    version: str | None = None
     spider: str
     start_urls: tuple[str, ...]
     #: 0 is the start URLs alone; `None` leaves it to the spider.
     depth: int | None = None
     params: dict[str, Any] = Field(default_factory=dict)
     max_pages: int | None = None
+    max_items: int | None = None
     #: Seconds a single attempt may take.
     timeout: int = 3600
     ignore_cache: bool = False

@@ -10,6 +10,7 @@ tell from them alone what happened:
 `items.jsonl`      one item a line, flushed per item
 `progress.json`    rewritten about once a second
 `report.json`      Scrapy's own account of how it ended, written by the add-on
+`stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively before it is told
 `exit.json`        how the process ended; written exclusively, by the launcher or, were it killed, the tailer
 `shipped.json`     the tailer's checkpoints
 =================  ===========================================================================================
@@ -34,6 +35,7 @@ LOG = "crawl.log"
 ITEMS = "items.jsonl"
 PROGRESS = "progress.json"
 REPORT = "report.json"
+STOPPING = "stopping"
 EXIT = "exit.json"
 SHIPPED = "shipped.json"
 #: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
@@ -90,6 +92,8 @@ class NodeSpec(_Record):
     depth: int | None = None
     params: dict[str, Any] = Field(default_factory=dict)
     max_pages: int | None = None
+    #: Items after which the crawl ends; it never hands out more.
+    max_items: int | None = None
     #: Seconds, counted from the launch; then a graceful stop, then SIGKILL.
     timeout: int = 3600
     ignore_cache: bool = False
@@ -132,7 +136,7 @@ class ExitReport(_Record):
     exit_code: Int64 | None = None
     #: Signal number that ended the process.
     signal: Int64 | None = None
-    #: What made the launcher end it: `timeout`, `memory`, `cancel`, `shutdown`.
+    #: What made the launcher end it: `timeout`, `memory`, `log`, `cancel`, `shutdown`.
     stopped_by: str | None = None
     #: Why it was never started (`stale`, `spawn_failed: …`).
     refused: str | None = None
@@ -150,11 +154,18 @@ class SpiderInfo(_Record):
     """One spider that a node can run."""
 
     project: str
+    #: The egg's; `None` for our own project, which has none.
     version: str | None = None
+    #: Whether a crawl that names no version gets this one.
+    latest: bool = True
     name: str
     description: str = ""
     #: JSON Schema of `params`; `None` takes free-form string parameters.
     params_schema: dict[str, Any] | None = None
+    #: Hosts that it keeps to by itself (Scrapy's `allowed_domains`), their subdomains included; empty is no limit.
+    allowed_domains: list[str] = Field(default_factory=list)
+    #: It decides by itself where it starts (it has a `start()` of its own) and may not look at the start URLs.
+    own_start: bool = False
 
 
 RecordT = TypeVar("RecordT", bound=_Record)

@@ -68,6 +68,8 @@ def _was_stopped(exit_report: ExitReport) -> Outcome | None:
     reason = report.finish_reason if report else None
     if exit_report.stopped_by == "timeout" or reason == "closespider_timeout":
         return Outcome(JobStatus.PARTIAL, "stopped at its time limit")
+    if exit_report.stopped_by == "log":
+        return Outcome(JobStatus.PARTIAL, "stopped at its log limit")
     if exit_report.stopped_by == "memory" or reason == "memusage_exceeded":
         return Outcome(JobStatus.ERROR, "stopped at its memory limit")
     if exit_report.stopped_by == "shutdown" or reason == "shutdown":
