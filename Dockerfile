@@ -1,5 +1,6 @@
 # syntax=docker/dockerfile:1
-# One image for every process of ours: docker-compose.yml says which of them a container is.
+# One image for every process of ours, and one more with a browser for crawl nodes: docker-compose.yml says which of
+# them a container is.
 
 FROM python:3.14-slim-trixie AS build
 RUN pip install --no-cache-dir "uv>=0.9,<1"
@@ -14,7 +15,7 @@ COPY crawler crawler
 COPY embedded embedded
 RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev
 
-FROM python:3.14-slim-trixie
+FROM python:3.14-slim-trixie AS runtime
 # eggs are other people's code: no root, and nothing of ours that they could write to
 RUN useradd --system --uid 10001 --home-dir /data --no-create-home discoverybot \
     && install --directory --owner=discoverybot --group=discoverybot --mode=0750 /data
@@ -24,5 +25,18 @@ USER discoverybot
 # scrapyd.conf, scrapy.cfg and celery_app.py are found in the working directory
 WORKDIR /app
 VOLUME /data
-EXPOSE 8001 6800
+
+# renders pages; half a gigabyte that only nodes need
+FROM runtime AS node
+USER root
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends chromium fonts-liberation fonts-noto-cjk \
+    && rm -rf /var/lib/apt/lists/*
+USER discoverybot
+EXPOSE 6800
+CMD ["scrapyd", "--pidfile="]
+
+# last, so that it is what a build without a target makes
+FROM runtime AS scheduler
+EXPOSE 8001
 CMD ["python", "-m", "gateway.web"]

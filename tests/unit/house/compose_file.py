@@ -34,9 +34,14 @@ class Deploy(_Part):
     replicas: int
 
 
+class Build(_Part):
+    context: str
+    target: str
+
+
 class Service(_Part):
     image: str
-    build: str | None = None
+    build: Build | None = None
     init: bool = False
     hostname: str | None = None
     command: list[str] = []
@@ -53,6 +58,7 @@ class Service(_Part):
     cap_drop: list[str] = []
     security_opt: list[str] = []
     stop_grace_period: Duration | None = None
+    shm_size: str | None = None
 
 
 class Network(_Part):

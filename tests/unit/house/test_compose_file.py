@@ -6,7 +6,8 @@ import re
 from ipaddress import ip_address
 
 import pytest
-from unit.house.compose_file import Service, interpolated_names, read_compose_file
+from unit.house.compose_file import Build, Service, interpolated_names, read_compose_file
+from unit.house.sources import ROOT
 
 from gateway.settings import OUTSIDE_SETTINGS, NodeSettings, Settings
 
@@ -40,9 +41,12 @@ def test_it_has_the_services_of_the_architecture() -> None:
 
 
 @pytest.mark.parametrize("name", PROCESSES)
-def test_each_of_our_processes_runs_its_plain_command_in_the_one_image(name: str) -> None:
+def test_each_of_our_processes_runs_its_plain_command_in_our_image(name: str) -> None:
     assert " ".join(OURS[name].command) == PROCESSES[name]
-    assert OURS[name].image == "discoverybot/scheduler"
+    target = "node" if name == "scrapyd" else "scheduler"
+    assert OURS[name].image == f"discoverybot/{target}"
+    assert OURS[name].build == Build(context=".", target=target)
+    assert f" AS {target}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert OURS[name].cap_drop == ["ALL"]
 
 
@@ -85,7 +89,8 @@ def test_spiders_are_handed_no_secret_of_the_stores() -> None:
 def test_scrapyd_and_its_tailer_are_one_node() -> None:
     scrapyd, tailer = OURS["scrapyd"], OURS["tailer"]
     assert scrapyd.volumes == tailer.volumes
-    assert {scrapyd.environment[name] == tailer.environment[name] for name in ("NODE_NAME", "NODE_URL", "NODE_SLOTS")}
+    for name in ("NODE_NAME", "NODE_URL", "NODE_SLOTS", "NODE_RENDER_SLOTS"):
+        assert scrapyd.environment[name] == tailer.environment[name]
 
 
 @EVERY
@@ -105,7 +110,7 @@ def test_the_gateway_finds_on_the_host_what_it_knows_by_name() -> None:
     for name in (host.partition(":")[0] for host in OURS["scheduler"].extra_hosts):
         (port,) = COMPOSE.services[name].ports
         assert port.split(":")[1] == port.split(":")[2]
-    assert {"mongodb", "redis", "rabbitmq"} == {
+    assert {"mongodb", "redis", "rabbitmq", "scrapyd"} == {
         host.removesuffix(":127.0.0.1") for host in OURS["scheduler"].extra_hosts
     }
 
