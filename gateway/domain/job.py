@@ -128,6 +128,8 @@ class Job(BaseModel):
     live_key: str | None = None
     #: `<user_id>:<Idempotency-Key>`; unique.
     idempotency_key: str | None = None
+    #: It drives a browser, so it needs one of a node's render slots as well; true or absent.
+    render: bool | None = None
     priority: int = 0
     tags: list[str] = Field(default_factory=list)
     webhooks: list[str] = Field(default_factory=list)

@@ -40,6 +40,8 @@ EXIT = "exit.json"
 SHIPPED = "shipped.json"
 #: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
 CATALOG = "catalog.json"
+#: Beside it: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
+BROWSER = "browser.json"
 
 _INT64 = 1 << 63
 

@@ -11,6 +11,7 @@ from pymongo.database import Database
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
+from gateway.domain.room import Egg
 from gateway.storage.client import Document
 
 
@@ -24,6 +25,10 @@ class Node(BaseModel):
     max_slots: int
     #: Job ids; a set, so that taking and freeing are idempotent and cannot drift.
     slots: list[str] = Field(default_factory=list)
+    #: How many of its slots may drive a browser; 0 without one.
+    max_render_slots: int = 0
+    #: Those of `slots` that do.
+    render_slots: list[str] = Field(default_factory=list)
     #: Attempts whose started mark is locked: their processes are alive.
     alive: list[str] = Field(default_factory=list)
     #: Attempts whose files are on the node, alive or not, shipped or not.
@@ -35,6 +40,10 @@ class Node(BaseModel):
     rest_until: datetime | None = None
     version: str = ""
     free_bytes: int | None = None
+    #: Too little is free for new work.
+    disk_full: bool = False
+    #: What was deployed there. Our own project, which has no egg, is everywhere and not among them.
+    eggs: list[Egg] = Field(default_factory=list)
 
     def is_alive(self, now: datetime, dead_after: timedelta) -> bool:
         return now - self.heartbeat_at < dead_after
@@ -42,6 +51,10 @@ class Node(BaseModel):
     @property
     def free_slots(self) -> int:
         return max(0, self.max_slots - len(self.slots))
+
+    @property
+    def free_render_slots(self) -> int:
+        return min(self.free_slots, max(0, self.max_render_slots - len(self.render_slots)))
 
 
 class NodeStore:
@@ -61,6 +74,9 @@ class NodeStore:
         beating_since: datetime,
         version: str = "",
         free_bytes: int | None = None,
+        disk_full: bool = False,
+        max_render_slots: int = 0,
+        eggs: Sequence[Egg] = (),
     ) -> None:
         """Register the node, or renew what it says of itself; its slots are the dispatcher's and stay."""
         said = {
@@ -72,6 +88,9 @@ class NodeStore:
             "beating_since": beating_since,
             "version": version,
             "free_bytes": free_bytes,
+            "disk_full": disk_full,
+            "max_render_slots": max_render_slots,
+            "eggs": [list(egg) for egg in eggs],
         }
         self._nodes.update_one({"_id": node}, {"$set": said, "$setOnInsert": {"slots": []}}, upsert=True)
 
