@@ -12,6 +12,7 @@ from scrapy.exceptions import DontCloseSpider, IgnoreRequest, StopDownload
 from crawler.frontier import Frontier
 from crawler.page_address import is_on_site, page_url, site_of
 from crawler.page_request import is_page
+from crawler.render.instructions import RENDER_PAGES, render_meta
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -29,6 +30,18 @@ class SiteParams(BaseModel):
 
     obey_robots: bool = Field(default=True, description="Obey robots.txt.")
     subdomains: bool = Field(default=False, description="Take the site's subdomains as part of it.")
+    render: bool = Field(default=False, description="Render pages in a browser (Chromium).")
+    wait_for: str | None = Field(
+        default=None,
+        description="With `render`: read a page once it has an element that this CSS selector matches.",
+        json_schema_extra={"format": "css-selector"},
+    )
+    scroll: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="With `render`: scroll to the end of a page so often, or until nothing more comes.",
+    )
 
 
 class SiteSpider(Spider):
@@ -65,6 +78,7 @@ class SiteSpider(Spider):
         spider = super().from_crawler(crawler, *args, **kwargs)
         if not spider.params.obey_robots:
             crawler.settings.set("ROBOTSTXT_OBEY", value=False, priority="cmdline")
+        crawler.settings.set(RENDER_PAGES, spider.params.render, priority="cmdline")
         crawler.signals.connect(spider.stay_on_site, signals.request_scheduled)
         crawler.signals.connect(spider.skip_body, signals.headers_received)
         crawler.signals.connect(spider.begin_next_level, signals.spider_idle)
@@ -81,6 +95,8 @@ class SiteSpider(Spider):
 
     def page_request(self, url: str, depth: int, **meta: Any) -> Request:
         # the frontier has seen to it that it is asked for once; Scrapy's filter would hash every URL again
+        params = self.params
+        meta |= render_meta(render=params.render, wait_for=params.wait_for, scroll=params.scroll)
         return Request(url, self.parse, errback=self.fail, dont_filter=True, meta={"depth": depth, **meta})
 
     def fail(self, failure: Any) -> Any:
