@@ -11,8 +11,10 @@ from twisted.python.failure import Failure
 
 from crawler.node.crawl_process import CrawlProcess
 from crawler.node.exit_report import ended_report, with_account, write_exit
+from crawler.node.forked_process import NotStartedError, ProcessLostError
 from crawler.node.limits import Limits, LimitWatch
 from crawler.node.started_mark import StartedMark
+from gateway.domain.clock import utc_now
 from gateway.domain.node_files import AttemptId, ExitReport
 
 
@@ -50,6 +52,11 @@ class AttemptProcess(CrawlProcess):
             self._mark.release()
 
     def _report(self, reason: BaseException | None) -> ExitReport:
+        if isinstance(reason, NotStartedError):
+            why = f"spawn_failed: {reason.why}"
+            return ExitReport(
+                attempt=self._attempt.attempt, ended_at=utc_now(), refused=why, stopped_by=self.stopped_by
+            )
         terminated = reason if isinstance(reason, ProcessTerminated) else None
         report = ended_report(
             self._attempt,
@@ -57,6 +64,7 @@ class AttemptProcess(CrawlProcess):
             exit_code=terminated.exitCode if terminated else 0,
             signal=terminated.signal if terminated else None,
             stopped_by=self.stopped_by,
+            lost=isinstance(reason, ProcessLostError),
         )
         if usage := self.transport.usage:
             report = report.model_copy(update=usage._asdict())

@@ -60,6 +60,7 @@ def ended_report(
     exit_code: int | None,
     signal: int | None,
     stopped_by: str | None,
+    lost: bool = False,
 ) -> ExitReport:
     return ExitReport(
         attempt=attempt.attempt,
@@ -68,4 +69,5 @@ def ended_report(
         exit_code=exit_code,
         signal=signal,
         stopped_by=stopped_by,
+        lost=lost,
     )

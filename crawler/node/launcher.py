@@ -20,8 +20,11 @@ from crawler.node.config import load_settings
 from crawler.node.crawl_process import CrawlProcess
 from crawler.node.environment import NodeEnvironment
 from crawler.node.exit_report import refuse
+from crawler.node.fork_server import ForkServer
+from crawler.node.forked_process import Start
 from crawler.node.limits import Limits
 from crawler.node.orphans import Orphan, find_orphans
+from crawler.node.project_names import OWN_PROJECT
 from crawler.node.spawn import spawn
 from crawler.node.started_mark import StartedMark
 from gateway.crash_points import state_change
@@ -41,6 +44,7 @@ class NodeLauncher(Launcher):
         self.settings = load_settings()
         #: By job id; what a former Scrapyd has left running.
         self.orphans: dict[str, Orphan] = {}
+        self._forks: ForkServer | None = None
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         for orphan in find_orphans(self.settings):
@@ -48,11 +52,22 @@ class NodeLauncher(Launcher):
             orphan.deferred.addCallback(lambda ended: self.orphans.pop(ended.job))
             orphan.start()
             log.info("{job} is still running", job=orphan.job)
+        if self.settings.node_fork:
+            env = self.environment.for_project(OWN_PROJECT)
+            self._forks = ForkServer(self.runner, env, self.settings.node_fork_renew_after)
+            self._forks.start()
         super().startService()
+
+    def renew(self) -> None:
+        """Have what is forked from now on know the code that is there now."""
+        if self._forks is not None:
+            self._forks.renew()
 
     def stopService(self) -> Deferred[Any]:  # noqa: N802 - Twisted's name
         """Ask every spider to stop and wait for them: no longer than the grace, for then they are killed."""
         self.app.getComponent(IPoller).stop()
+        if self._forks is not None:
+            self._forks.stop()
         super().stopService()
         running = [*self.processes.values(), *self.orphans.values()]
         for process in running:
@@ -137,7 +152,9 @@ class NodeLauncher(Launcher):
         }
         self._show_log(project, spider, folder)
         self._occupy(slot, process)
-        spawn(process, process.args, env, folder / LOG, mark.fd)
+        start = Start(process.args, env, folder, folder / LOG, mark)
+        if not (project == OWN_PROJECT and self._forks is not None and self._forks.fork(process, start)):
+            spawn(process, process.args, env, folder / LOG, mark.fd)
         return True
 
     def _command(self, *args: str) -> list[str]:

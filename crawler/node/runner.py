@@ -21,6 +21,13 @@ from gateway.domain.node_files import SPEC, NodeSpec
 from gateway.settings import NodeSettings
 
 
+def preload() -> None:
+    """What a process does once from which crawls are forked."""
+    from crawler.node.preload import import_everything  # noqa: PLC0415 - a started process imports what it needs
+
+    import_everything(project_settings())
+
+
 def main() -> None:
     folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR")
     if not folder:

@@ -79,9 +79,7 @@ class SpawnedProcess:
             self.usage = Usage(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * _MAXRSS_UNIT)
         # what the spider left behind (a browser, say) ends with it; the number is too fresh to be anybody else's
         self.kill_group()
-        code = os.waitstatus_to_exitcode(status)
-        reason = ProcessDone(status) if code == 0 else ProcessTerminated(*_split(code), status)
-        self._protocol.processEnded(Failure(reason))
+        self._protocol.processEnded(Failure(ended_reason(status)))
 
 
 def spawn(
@@ -99,23 +97,33 @@ def spawn(
     try:
         if inherited_fd is not None:
             os.set_inheritable(inherited_fd, True)  # noqa: FBT003 - takes no keyword
-        pid = os.posix_spawn(
-            args[0],
-            args,
-            env,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output_fd, 1),
-                (os.POSIX_SPAWN_DUP2, output_fd, 2),
-            ],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=_DEFAULT_SIGNALS,
-        )
+        pid = start_session(args, env, {1: output_fd, 2: output_fd})
     finally:
         os.close(output_fd)
         if inherited_fd is not None:
             os.set_inheritable(inherited_fd, False)  # noqa: FBT003 - takes no keyword
+    return watch(pid, protocol)
+
+
+def start_session(args: list[str], env: Mapping[str, str], fds: Mapping[int, int]) -> int:
+    """Start `args` in a session of its own, with the descriptors `fds` by the numbers it will have; its process id.
+
+    Raises `OSError`.
+    """
+    copies = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in fds.items()]
+    return os.posix_spawn(
+        args[0],
+        args,
+        env,
+        file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *copies],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=_DEFAULT_SIGNALS,
+    )
+
+
+def watch(pid: int, protocol: ProcessProtocol) -> SpawnedProcess:
+    """Tell `protocol` of the start and, once it is there, of the end of our child."""
     process = SpawnedProcess(pid, protocol)
     try:
         protocol.makeConnection(process)
@@ -125,5 +133,9 @@ def spawn(
     return process
 
 
-def _split(code: int) -> tuple[int | None, int | None]:
-    return (code, None) if code >= 0 else (None, -code)
+def ended_reason(status: int) -> ProcessDone | ProcessTerminated:
+    """A wait status as Twisted tells it."""
+    code = os.waitstatus_to_exitcode(status)
+    if code == 0:
+        return ProcessDone(status)
+    return ProcessTerminated(code, None, status) if code > 0 else ProcessTerminated(None, -code, status)

@@ -19,6 +19,9 @@ from gateway.crash_points import state_change
 from gateway.domain.clock import to_iso
 from gateway.domain.node_files import STARTED
 
+#: Bytes that a mark has at least.
+_SIZE = 80
+
 
 class StartedMark:
     """A mark that this process has made. `fd` is inherited by the spider, and with it the lock."""
@@ -54,12 +57,19 @@ class StartedMark:
         self._write(pid)
 
     def release(self) -> None:
-        """Let go. The lock is free once the spider's own copy is gone too."""
-        os.close(self.fd)
+        """Let go, if that was not done. The lock is free once the spider's own copy is gone too."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def _write(self, pid: int | None) -> None:
-        # the later text is never the shorter one, so there is nothing to cut off
-        os.pwrite(self.fd, json.dumps({"started_at": to_iso(self.started_at), "pid": pid}).encode().ljust(80), 0)
+        _write(self.fd, to_iso(self.started_at), pid)
+
+
+@state_change("node.note_fork")
+def note_own_pid(fd: int) -> None:
+    """A forked spider says itself that there is a process: whoever had it forked may not live to be told."""
+    _write(fd, json.loads(os.pread(fd, _SIZE, 0))["started_at"], os.getpid())
 
 
 def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
@@ -69,3 +79,8 @@ def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
         return content.get("pid"), datetime.fromisoformat(content["started_at"])
     except (OSError, ValueError, KeyError, AttributeError):
         return None, None
+
+
+def _write(fd: int, started_at: str, pid: int | None) -> None:
+    # the later text is never the shorter one, so there is nothing to cut off
+    os.pwrite(fd, json.dumps({"started_at": started_at, "pid": pid}).encode().ljust(_SIZE), 0)

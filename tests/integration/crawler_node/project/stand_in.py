@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+
 SPIDERS = ("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone")
 
 
@@ -76,7 +78,8 @@ def reporting(folder: Path) -> None:
 
 def gone(folder: Path) -> None:
     """Puts a full disk where the exit report is going to be written."""
-    (folder / f".exit.json.{os.getppid()}").symlink_to("/dev/full")
+    for ancestor in psutil.Process().parents():  # Scrapyd is one of them
+        (folder / f".exit.json.{ancestor.pid}").symlink_to("/dev/full")
 
 
 def _wait(folder: Path) -> None:
