@@ -14,14 +14,17 @@ from scrapy.utils.misc import load_object, walk_modules_iter
 _LATER = (
     "asyncio",
     "crawler.http_cache",
+    "resource",
+    "encodings.charmap",
     "encodings.idna",
+    "encodings.utf_8_sig",
     "tldextract",
     "twisted.internet.asyncioreactor",
     "twisted.web.client",
 )
 _OBJECT = re.compile(r"(scrapy|crawler)(\.\w+)+\.[A-Z]\w*")
-#: Components that every project on a node is without, and that are large.
-_NOT_USED = re.compile(r"\.(ftp|s3|telnet|remote_control|h2)\b|FTP|S3|GCS")
+#: Components that every project on a node is without. (Two others are imported to be told from the rest.)
+_NOT_USED = re.compile(r"\.(ftp|s3|h2)\b|FTP|S3|GCS")
 
 
 def import_everything(settings: BaseSettings) -> None:
