@@ -13,6 +13,7 @@ from crawler.downloader import CountingDownloader
 from crawler.egress import EgressDownloadHandler, EgressResolver
 from crawler.page_count import PageCount
 from crawler.page_limit import PageLimit
+from crawler.render.setup import browser_handler, use_browser
 from crawler.report import Report
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS, HTTPCACHE_REDIS_URL, HTTPCACHE_REFRESH
 from gateway.domain.log_line import LOG_DATEFORMAT, LOG_FORMAT
@@ -59,6 +60,7 @@ class DiscoveryBot:
         settings.set_in_component_priority_dict("EXTENSIONS", Report, 900)
         settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PageLimit, 110)
         settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PageCount, 120)
+        use_browser(settings)
         _use_cache(settings, node)
 
 
@@ -90,9 +92,10 @@ def _close_schemes(settings: BaseSettings) -> None:
     handlers: dict[str, Any] = {**settings.getdict("DOWNLOAD_HANDLERS"), **dict.fromkeys(_CLOSED_SCHEMES)}
     for scheme in _NETWORK_SCHEMES:
         replaced = handlers.get(scheme)
-        if replaced not in (None, EgressDownloadHandler):
+        rendering = browser_handler(settings, replaced)
+        if not rendering and replaced not in (None, EgressDownloadHandler):
             logger.warning("%s is not used for %s: its connections cannot be checked", replaced, scheme)
-        handlers[scheme] = EgressDownloadHandler
+        handlers[scheme] = rendering or EgressDownloadHandler
     settings.set("DOWNLOAD_HANDLERS", handlers, priority=_FORCED)
 
 

@@ -1,0 +1,150 @@
+"""The browser's life: started when the first page needs it, behind the egress proxy, with a folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api._context_manager import PlaywrightContextManager
+
+from crawler.render.page_view import RenderError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.async_api import Browser, BrowserContext, BrowserType
+
+    from crawler.render.egress_proxy import EgressProxy
+
+logger = logging.getLogger(__name__)
+
+#: A browser that ends as often as this in one crawl will not survive the next page either.
+MAX_STARTS = 5
+START_SECONDS = 60.0
+_FOLDER = "discoverybot-browser-"
+#: Nothing leaves but through the proxy: no QUIC, no UDP of WebRTC, no names looked up by the browser itself.
+_CLOSED = (
+    "--disable-quic",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--dns-prefetch-disable",
+    "--no-pings",
+    "--disable-background-networking",
+    "--disable-crash-reporter",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+)
+#: What a project may not say: another way out, another profile, a door for debuggers.
+_REFUSED_ARGUMENTS = (
+    "--proxy-",
+    "--no-proxy-server",
+    "--host-resolver-rules",
+    "--host-rules",
+    "--remote-debugging",
+    "--user-data-dir",
+    "--force-webrtc",
+    "--webrtc",
+    "--enable-quic",
+    "--origin-to-force-quic-on",
+)
+_REFUSED_OPTIONS = frozenset(
+    {"executable_path", "channel", "proxy", "headless", "chromium_sandbox", "devtools"}
+    | {"ignore_default_args", "handle_sigint", "handle_sigterm", "handle_sighup", "downloads_path", "env"}
+)
+
+
+class Chromium:
+    """A scrapy-playwright browser provider. `options` are what the project wants for its launch."""
+
+    def __init__(self, executable: Path, proxy: EgressProxy, options: dict[str, Any]) -> None:
+        self._executable = executable
+        self._proxy = proxy
+        self._options = options
+        # Chromium's sandbox refuses to run as root
+        self._sandbox = os.geteuid() != 0
+        self._folder: Path | None = None
+        self._playwright: PlaywrightContextManager | None = None
+        self._type: BrowserType | None = None
+        self._starts = 0
+
+    async def start(self) -> None:
+        _remove_forgotten()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+        self._playwright = PlaywrightContextManager()
+        with _temporary_files_in(self._folder):
+            self._type = (await self._playwright.start()).chromium
+
+    async def launch_browser(self) -> Browser:
+        if self._type is None:
+            raise RuntimeError("the provider has not been started")
+        self._count_start()
+        try:
+            return await self._type.launch(**self._launch_options())
+        except PlaywrightError as error:
+            if not self._sandbox or "sandbox" not in str(error).lower():
+                raise
+            logger.warning("Chromium cannot have its sandbox on this machine and runs without")
+            self._sandbox = False
+            return await self._type.launch(**self._launch_options())
+
+    async def launch_persistent_context(self, context_kwargs: dict[str, Any]) -> BrowserContext:
+        if self._type is None:
+            raise RuntimeError("the provider has not been started")
+        self._count_start()
+        return await self._type.launch_persistent_context(**{**context_kwargs, **self._launch_options()})
+
+    async def close(self) -> None:
+        if self._playwright:
+            await self._playwright.__aexit__()
+        if self._folder:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    def _count_start(self) -> None:
+        if self._starts >= MAX_STARTS:
+            raise RenderError(f"the browser has ended {MAX_STARTS} times and is not started again")
+        self._starts += 1
+
+    def _launch_options(self) -> dict[str, Any]:
+        wanted = {name: value for name, value in self._options.items() if name not in _REFUSED_OPTIONS}
+        given = [argument for argument in wanted.pop("args", ()) if not argument.startswith(_REFUSED_ARGUMENTS)]
+        return {
+            "timeout": START_SECONDS * 1000,
+            **wanted,
+            "executable_path": self._executable,
+            "headless": True,
+            "chromium_sandbox": self._sandbox,
+            "proxy": {"server": self._proxy.url, "username": self._proxy.user, "password": self._proxy.password},
+            # of two that contradict each other Chromium takes the last
+            "args": [*given, *_CLOSED, "--proxy-bypass-list=<-loopback>"],
+            # the crawl closes it when it ends, and may take a moment for that
+            "handle_sigint": False,
+            "handle_sigterm": False,
+            "handle_sighup": False,
+        }
+
+
+@contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    """Profiles go where the driver's `TMPDIR` says; it takes the environment with it when it starts."""
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop("TMPDIR")
+        if before is not None:
+            os.environ["TMPDIR"] = before
+
+
+def _remove_forgotten() -> None:
+    """The folders of crawls that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)

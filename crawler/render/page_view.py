@@ -1,0 +1,190 @@
+"""One page in the browser: it is given the document that Scrapy fetched, and let alone until it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import TimeoutError as PlaywrightTimeoutError
+
+from crawler.render.instructions import Instructions
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from playwright.async_api import CDPSession, Page, Request, Route
+    from scrapy import Request as ScrapyRequest
+    from scrapy.http import Response
+    from scrapy.statscollectors import StatsCollector
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for the `load` event, and then for the scripts' own requests, before the page is taken as it is.
+LOAD_SECONDS = 15.0
+QUIET_SECONDS = 5.0
+#: A page is quiet when it has asked for nothing for so long (as Playwright's `networkidle`).
+QUIET_FOR = 0.5
+#: Seconds for what a round of scrolling may bring.
+SCROLL_SECONDS = 10.0
+POLL = 0.05
+#: Share of a page's time that is spent on waiting; what is left is for reading it.
+PATIENCE = 0.8
+#: Never part of the document, and endless at times.
+_NOT_LOADED = frozenset({"media", "font"})
+#: Said of how the body was sent, not of the document; or would make a file of it.
+_NOT_THE_DOCUMENTS = frozenset({"content-encoding", "content-length", "transfer-encoding", "content-disposition"})
+_SCROLL_TO_END = """() => {
+    const scrolled = [document.scrollingElement, ...document.querySelectorAll("body *")].filter(element =>
+        element && element.scrollHeight > element.clientHeight + 1
+        && (element === document.scrollingElement || /auto|scroll/.test(getComputedStyle(element).overflowY)));
+    for (const element of scrolled) element.scrollTop = element.scrollHeight;
+    window.scrollTo(0, document.documentElement.scrollHeight);
+}"""
+_EXTENT = """() => document.getElementsByTagName("*").length"""
+# links are relative to where scripts may have moved the address bar; who reads the response does not know that
+_KEEP_BASE = """url => {
+    if (document.URL.split("#")[0] !== url && document.head && !document.querySelector("base"))
+        document.head.prepend(Object.assign(document.createElement("base"), {href: document.URL}));
+    return document.documentElement ? document.documentElement.outerHTML.length : 0;
+}"""
+
+
+class RenderError(Exception):
+    """The page could not be rendered; the message says why."""
+
+
+class Limits(NamedTuple):
+    """What one page may take."""
+
+    seconds: float
+    max_bytes: int
+
+
+class PageView:
+    """What happens on one page. It is asked for once, and its later moves to other documents are only noted."""
+
+    def __init__(self, document: Response, instructions: Instructions, limits: Limits, stats: StatsCollector) -> None:
+        self._document = document
+        self._instructions = instructions
+        self._limits = limits
+        self._stats = stats
+        self._until = 0.0
+        self._served = False
+        self._under_way = 0
+        self._quiet_since = monotonic()
+        self._bytes = 0
+        self._cdp: CDPSession | None = None
+        #: Where a script, or a refresh, would have taken the page.
+        self.moved_to: str | None = None
+
+    async def prepare(self, page: Page, _: ScrapyRequest) -> None:
+        """A `playwright_page_init_callback`."""
+        self._until = monotonic() + self._limits.seconds * PATIENCE
+        for event in ("requestfinished", "requestfailed"):
+            page.on(event, self._ended)
+        page.on("request", self._began)
+        page.on("popup", _close)
+        self._cdp = await page.context.new_cdp_session(page)
+        self._cdp.on("Network.dataReceived", self._received)
+        await self._cdp.send("Network.enable")
+        await page.route("**", self._route)
+
+    async def settle(self, page: Page) -> None:
+        """Wait until the page has what was asked for. It is taken as it is when it takes too long."""
+        if not self._served:
+            raise RenderError("the page was not shown")
+        if self._instructions.wait_for:
+            selector = page.wait_for_selector(self._instructions.wait_for, state="attached", timeout=self._left())
+            await self._patiently(f"it has no {self._instructions.wait_for!r} yet", "wait_for", selector)
+        else:
+            load = page.wait_for_load_state("load", timeout=self._left(LOAD_SECONDS))
+            await self._patiently("it has not finished loading", "load", load)
+            await self._until_quiet(QUIET_SECONDS)
+        await self._scroll(page)
+        if await page.evaluate(_KEEP_BASE, self._document.url) > self._limits.max_bytes:
+            raise RenderError("the rendered page is larger than CRAWL_MAX_PAGE_BYTES allows")
+
+    async def _patiently(self, what: str, name: str, wait: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await wait
+        except PlaywrightTimeoutError:
+            self._stats.inc_value(f"render/timeout/{name}")
+            logger.warning("%s is taken as it is: %s", self._document.url, what)
+
+    async def _until_quiet(self, seconds: float) -> None:
+        until = min(monotonic() + seconds, self._until)
+        while monotonic() < until and not self._is_quiet():  # noqa: ASYNC110 - quiet is when nothing happens
+            await asyncio.sleep(POLL)
+
+    def _is_quiet(self) -> bool:
+        return self._under_way <= 0 and monotonic() - self._quiet_since > QUIET_FOR
+
+    async def _scroll(self, page: Page) -> None:
+        for _ in range(self._instructions.scroll):
+            before = await page.evaluate(_EXTENT)
+            await page.evaluate(_SCROLL_TO_END)
+            self._stats.inc_value("render/scrolls")
+            if not await self._has_grown(page, before) or monotonic() > self._until:
+                return
+
+    async def _has_grown(self, page: Page, before: int) -> bool:
+        self._quiet_since = monotonic()
+        until = min(monotonic() + SCROLL_SECONDS, self._until)
+        while monotonic() < until and await page.evaluate(_EXTENT) <= before:
+            if self._is_quiet():
+                return False
+            await asyncio.sleep(POLL)
+        return bool(await page.evaluate(_EXTENT) > before)
+
+    def _left(self, most: float | None = None) -> float:
+        """Milliseconds to wait at most; at least one, as 0 is for ever."""
+        left = self._until - monotonic()
+        return max(1.0, 1000 * (left if most is None else min(most, left)))
+
+    def _began(self, _: Request) -> None:
+        self._under_way += 1
+
+    def _ended(self, _: Request) -> None:
+        self._under_way -= 1
+        self._quiet_since = monotonic()
+
+    async def _received(self, event: dict[str, Any]) -> None:
+        within = self._bytes <= self._limits.max_bytes
+        self._bytes += event["dataLength"]
+        if within and self._bytes > self._limits.max_bytes and self._cdp:
+            self._stats.inc_value("render/cut")
+            logger.warning("%s may load no more: CRAWL_MAX_PAGE_BYTES is reached", self._document.url)
+            with suppress(PlaywrightError):
+                await self._cdp.send("Page.stopLoading")
+
+    async def _route(self, route: Route, request: Request) -> None:
+        # the page may be gone by the time it is answered
+        with suppress(PlaywrightError):
+            await self._answer(route, request)
+
+    async def _answer(self, route: Route, request: Request) -> None:
+        moves = request.is_navigation_request() and request.frame.parent_frame is None
+        if moves and not self._served:
+            self._served = True
+            await route.fulfill(status=self._document.status, headers=self._headers(), body=self._document.body)
+        elif moves:
+            if request.method == "GET" and request.url != self._document.url:
+                self.moved_to = request.url
+            await route.abort()
+        elif request.resource_type in _NOT_LOADED or self._bytes > self._limits.max_bytes:
+            await route.abort()
+        else:
+            await route.continue_()
+
+    def _headers(self) -> dict[str, str]:
+        headers = self._document.headers.to_unicode_dict().items()
+        return {str(name): value for name, value in headers if str(name).lower() not in _NOT_THE_DOCUMENTS}
+
+
+async def _close(page: Page) -> None:
+    with suppress(PlaywrightError):
+        await page.close()

@@ -1,0 +1,142 @@
+"""The crawl's one browser: an extension that others ask for a page, which starts it with the first and ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from playwright.async_api import Error as PlaywrightError
+from scrapy import signals
+from scrapy.utils.httpobj import urlparse_cached
+
+from crawler.egress import EgressBlockedError, StoppedError
+from crawler.render.browser import Chromium
+from crawler.render.chromium import find_chromium
+from crawler.render.egress_proxy import REFUSED_HEADER, EgressProxy
+from crawler.render.page_view import Limits, PageView, RenderError
+from crawler.render.playwright_handler import VIEW, PlaywrightHandler
+from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
+from gateway.domain.public_address import parse_networks
+from gateway.settings import NodeSettings
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response, TextResponse
+
+    from crawler.render.instructions import Instructions
+
+logger = logging.getLogger(__name__)
+
+#: Pages of ours that are open at once; each has a process of its own.
+PAGES_AT_ONCE = 4
+#: Seconds beyond a page's own in which the browser starts and the page opens.
+OPENING_SECONDS = 60.0
+CLOSE_SECONDS = 5.0
+
+
+class Renderer:
+    """Renders pages that Scrapy fetched, and fetches those that a project wants fetched by the browser."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        node = NodeSettings.load()
+        self._crawler = crawler
+        self._executable = find_chromium(node)
+        allowed = parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
+        self._limits = Limits(node.crawl_max_page_seconds, node.crawl_max_page_bytes)
+        self._proxy = EgressProxy(allowed, node.crawl_max_page_bytes)
+        self._handler: PlaywrightHandler | None = None
+        self._starting = asyncio.Lock()
+        self._places = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        self = cls(crawler)
+        crawler.signals.connect(self.close, signals.engine_stopped)
+        return self
+
+    async def render(
+        self, request: Request, document: TextResponse, instructions: Instructions
+    ) -> tuple[TextResponse, str | None]:
+        """The page as its scripts left it, and where they would have moved to. Raises `RenderError`."""
+        view = PageView(document, instructions, self._limits, self._crawler.stats)
+        meta = {
+            "playwright": True,
+            "playwright_page_init_callback": view.prepare,
+            "playwright_page_goto_kwargs": {"wait_until": "commit"},
+            VIEW: view,
+        }
+        asked = request.replace(url=document.url, method="GET", body=b"", meta=meta)
+        async with self._places:
+            try:
+                async with asyncio.timeout(self._limits.seconds + OPENING_SECONDS):
+                    rendered = await self.fetch(asked)
+            except TimeoutError:
+                raise RenderError("the browser does not answer") from None
+            except PlaywrightError as error:
+                raise RenderError(f"the page could not be rendered: {_first_line(error)}") from error
+        self._crawler.stats.inc_value("render/pages")
+        body = rendered.text.encode(errors="replace")
+        return document.replace(body=body, encoding="utf-8", flags=[*document.flags, "rendered"]), view.moved_to
+
+    async def fetch(self, request: Request) -> Response:
+        """What scrapy-playwright makes of a request with `meta["playwright"]`."""
+        if self._stopping:
+            raise StoppedError("the crawl was stopped")
+        task = asyncio.current_task()
+        if task:
+            self._tasks.add(task)
+        try:
+            handler = await self._started()
+            response: Response = await handler.download_request(request)
+        except PlaywrightError as error:
+            raise self._refusal(request) or error from error
+        except asyncio.CancelledError:
+            if self._stopping:
+                raise StoppedError("the crawl was stopped") from None
+            raise
+        finally:
+            self._tasks.discard(task) if task else None
+        if REFUSED_HEADER in response.headers:
+            raise self._refusal(request) or RenderError("the proxy refused the page")
+        return response
+
+    async def _started(self) -> PlaywrightHandler:
+        if self._executable is None:
+            raise RenderError("no Chromium was found on this node: install one or set CHROMIUM_PATH")
+        async with self._starting:
+            if self._handler is None:
+                await self._proxy.start()
+                options = self._crawler.settings.getdict("PLAYWRIGHT_LAUNCH_OPTIONS")
+                chromium = Chromium(self._executable, self._proxy, options)
+                handler = PlaywrightHandler(self._crawler, chromium, self._limits.seconds)
+                await handler.launch()
+                self._handler = handler
+        return self._handler
+
+    def _refusal(self, request: Request) -> EgressBlockedError | None:
+        reason = self._proxy.refused.get(urlparse_cached(request).hostname or "")
+        return EgressBlockedError(reason) if reason else None
+
+    def let_go(self) -> None:
+        """Give up what is still being rendered, so that a stopped crawl ends while it can still report."""
+        self._stopping = True
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    async def close(self) -> None:
+        """Whatever does not end by itself is ended with the crawl's process."""
+        self._stopping = True
+        if self._handler:
+            with suppress(PlaywrightError, TimeoutError):
+                await asyncio.wait_for(self._handler.close(), CLOSE_SECONDS)
+        self._crawler.stats.set_value("render/refused", self._proxy.refusals)
+        await self._proxy.close()
+
+
+def _first_line(error: PlaywrightError) -> str:
+    return error.message.partition("\n")[0]

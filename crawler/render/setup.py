@@ -1,0 +1,68 @@
+"""What the add-on puts into a crawl that renders pages. Nothing of a browser is imported for one that does not."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from scrapy.utils.misc import load_object
+
+from crawler.render.instructions import RENDER_PAGES
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
+
+_FORCED = "cmdline"
+_PLAYWRIGHTS = "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"
+#: Each would lead past the browser that is found here, or past the proxy in front of it.
+_LOCKED = {
+    "PLAYWRIGHT_CDP_URL": None,
+    "PLAYWRIGHT_CONNECT_URL": None,
+    "PLAYWRIGHT_BROWSER_PROVIDER": None,
+    "PLAYWRIGHT_BROWSER_TYPE": "chromium",
+}
+_OWN = {
+    "PLAYWRIGHT_PROCESS_REQUEST_HEADERS": None,
+}
+
+
+def use_browser(settings: BaseSettings) -> None:
+    """Put in what a crawl of ours takes that renders pages."""
+    if settings.getbool(RENDER_PAGES):
+        settings.setdict(_OWN, priority=_FORCED)
+        settings.set_in_component_priority_dict(
+            "DOWNLOADER_MIDDLEWARES", load_object("crawler.render.middleware.RenderPages"), 540
+        )
+        _add_renderer(settings)
+
+
+def browser_handler(settings: BaseSettings, handler: Any) -> Any:
+    """The handler to use for a project that has chosen scrapy-playwright's, else `None`."""
+    if not _is_playwrights(handler):
+        return None
+    _add_renderer(settings)
+    return load_object("crawler.render.handler.RenderingDownloadHandler")
+
+
+def _is_playwrights(handler: Any) -> bool:
+    if handler is None or not find_spec("scrapy_playwright"):
+        return False
+    if isinstance(handler, str) and handler != _PLAYWRIGHTS and handler.startswith("scrapy."):
+        return False
+    try:
+        chosen = load_object(handler)
+    except (ImportError, ValueError, NameError):
+        return False
+    names = (f"{base.__module__}.{base.__qualname__}" for base in getattr(chosen, "__mro__", ()))
+    return _PLAYWRIGHTS in names
+
+
+def _add_renderer(settings: BaseSettings) -> None:
+    for name, value in _LOCKED.items():
+        if settings.get(name) not in (None, value):
+            logger.warning("%s is not used: the browser is this node's, behind its proxy", name)
+        settings.set(name, value, priority=_FORCED)
+    settings.set_in_component_priority_dict("EXTENSIONS", load_object("crawler.render.renderer.Renderer"), 890)
