@@ -92,6 +92,12 @@ class NodeRefusedError(NodeError):
     code = "node_refused"
 
 
+class NodeShutError(NodeRefusedError):
+    """The node does not take our password, or not from our address: it has not looked at what was asked."""
+
+    code = "node_shut"
+
+
 class NodeUnreachableError(NodeError):
     """There is no answer. Where the request `may_have_arrived`, the job may have been taken: post it there again."""
 

@@ -18,7 +18,7 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
     """
     identity = {
         "user": user_id,
-        "project": spec.project.lower(),
+        "project": spec.project,
         "version": spec.version,
         "spider": spec.spider,
         "start_urls": sorted({canonicalize_url(url) for url in spec.start_urls}),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import structlog
 from redis import RedisError
 
 from gateway.domain import redis_keys
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import ConflictError, LiveTwinError
+from gateway.domain.errors import ConflictError, InvalidRequestError, LiveTwinError
 from gateway.domain.job import Job, new_job_id
 from gateway.redis.dedupe import DedupeRelease
+from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.waker import ENQUEUE_CRAWL, Waker
 from gateway.storage.client import truth_store_errors
 from gateway.storage.jobs import JobStore
@@ -18,34 +21,31 @@ log = structlog.get_logger()
 
 
 class Resubmission:
-    def __init__(self, *, jobs: JobStore, dedupe: DedupeRelease, waker: Waker, clock: Clock = utc_now) -> None:
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        dedupe: DedupeRelease,
+        catalog: SpiderCatalog,
+        waker: Waker,
+        clock: Clock = utc_now,
+    ) -> None:
         self._jobs = jobs
+        self._catalog = catalog
         self._dedupe = dedupe
         self._waker = waker
         self._clock = clock
 
-    def run_again(self, job_id: str) -> Job:
-        """The new job. Raises `JobNotFoundError`, and `ConflictError` while the old one or a twin is alive."""
+    def run_again(self, job_id: str, correlation_id: str | None = None) -> Job:
+        """The new job: the same spider of the same version. Raises `JobNotFoundError`, and `ConflictError` while the
+        old one or a twin is alive, or when that version is no longer there.
+        """
         with truth_store_errors():
             old = self._jobs.get(job_id)
             if not old.is_final:
                 raise ConflictError(f"the job has not ended yet ({old.status})")
-            now = self._clock()
-            new = Job(
-                id=new_job_id(),
-                user_id=old.user_id,
-                spec=old.spec,
-                fingerprint=old.fingerprint,
-                live_key=old.fingerprint,
-                priority=old.priority,
-                tags=old.tags,
-                webhooks=old.webhooks,
-                max_retries=old.max_retries,
-                created_at=now,
-                updated_at=now,
-                not_before=now,
-                retry_of=old.id,
-            )
+            self._require_spider(old)
+            new = _anew(old, self._clock(), correlation_id)
             try:
                 self._jobs.insert(new)
             except LiveTwinError:
@@ -54,9 +54,35 @@ class Resubmission:
             self._waker.wake(ENQUEUE_CRAWL, new.id)
             return new
 
+    def _require_spider(self, old: Job) -> None:
+        try:
+            self._catalog.require(old.spec)
+        except InvalidRequestError as error:
+            raise ConflictError(f"it cannot be run again: {error.message}", detail=error.detail) from error
+
     def _forget(self, old: Job) -> None:
         """A repeated request shall be answered with the new job, which its live key leads to."""
         try:
             self._dedupe.release(redis_keys.dedupe(old.user_id, old.spec.spider, old.fingerprint), old.id)
         except RedisError as error:
             log.warning("old_job_still_answers", job_id=old.id, error=str(error))
+
+
+def _anew(old: Job, now: datetime, correlation_id: str | None) -> Job:
+    return Job(
+        id=new_job_id(),
+        user_id=old.user_id,
+        spec=old.spec,
+        fingerprint=old.fingerprint,
+        live_key=old.fingerprint,
+        priority=old.priority,
+        tags=old.tags,
+        webhooks=old.webhooks,
+        max_retries=old.max_retries,
+        created_at=now,
+        updated_at=now,
+        not_before=now,
+        retry_of=old.id,
+        correlation_id=correlation_id,
+        render=old.render,
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 
-from gateway.domain.errors import NodeRefusedError, NodeUnreachableError
+from gateway.domain.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
 from gateway.domain.node_files import AttemptId, NodeSpec
 
 _TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+#: Of an upload: each spider of an egg is imported before it is answered.
+_DEPLOY_TIMEOUT = httpx.Timeout(120.0, connect=3.0)
 
 
 class ScrapydClient:
@@ -40,18 +43,25 @@ class ScrapydClient:
         """Ask the attempt to stop; SIGKILL follows after the node's grace. Raises as `schedule` does."""
         self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt)})
 
+    def add_version(self, url: str, project: str, version: str, egg: Path) -> int:
+        """Deploy an egg; how many spiders are in it. The node lists them before it answers. Raises as `schedule`."""
+        form = {"project": project, "version": version}
+        with egg.open("rb") as file:
+            answer = self._post(f"{url}/addversion.json", form, files={"egg": file}, timeout=_DEPLOY_TIMEOUT)
+        return int(answer.get("spiders", 0))
+
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, url: str, form: dict[str, str]) -> dict[str, Any]:
+    def _post(self, url: str, form: dict[str, str], **options: Any) -> dict[str, Any]:
         try:
-            response = self._http.post(url, data=form)
+            response = self._http.post(url, data=form, **options)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise NodeUnreachableError(f"nobody answers at {url}", may_have_arrived=False) from error
         except httpx.HTTPError as error:
             raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
         if response.status_code in {401, 403}:
-            raise NodeRefusedError(f"{url} refuses our password or address ({response.status_code})")
+            raise NodeShutError(f"{url} refuses our password or address ({response.status_code})")
         try:
             answer: dict[str, Any] = response.json()
         except ValueError as error:

@@ -1,25 +1,30 @@
-"""What can be asked for: spiders, and whether parameters suit them."""
+"""What can be asked for: projects, their versions, their spiders, and whether a crawl suits the one it names."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError, best_match
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import DEFAULT_PROJECT, CrawlSpec
 from gateway.domain.node_files import SpiderInfo
+from gateway.domain.public_address import Network, ascii_host
+from gateway.services.parameter_check import ParameterCheck
+from gateway.storage.client import truth_store_errors
 from gateway.storage.spiders import SpiderStore
 
 #: Our own project's name to the world; Scrapyd and scrapy.cfg call it `default`.
-PROJECT_ALIASES = {"discoverybot": DEFAULT_PROJECT}
+PROJECT_ALIASES = {"discoverybot": DEFAULT_PROJECT, DEFAULT_PROJECT: DEFAULT_PROJECT}
 _REFRESH_SECONDS = 2.0
 #: What has just been deployed must not be called unknown; a client that asks for nonsense must not cost a query each.
 _REFUSAL_MAX_AGE = 0.2
+#: Names in one refusal.
+_MOST_NAMES = 50
+_DIGITS = re.compile(r"(\d+)")
 
 
 def project_name(name: str | None) -> str:
@@ -28,68 +33,172 @@ def project_name(name: str | None) -> str:
     return PROJECT_ALIASES.get(name.lower(), name)
 
 
+class Project(NamedTuple):
+    """One deployed project. Our own has no versions."""
+
+    name: str
+    #: What a crawl that names no version gets.
+    latest: str | None
+    versions: tuple[str, ...]
+
+
 class SpiderCatalog:
-    def __init__(self, store: SpiderStore, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: SpiderStore,
+        allowed_networks: Iterable[Network] = (),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
+        self._parameters = ParameterCheck(allowed_networks)
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._read_at = float("-inf")
         self._infos: list[SpiderInfo] = []
 
     def all(self, *, max_age: float = _REFRESH_SECONDS) -> list[SpiderInfo]:
-        """Every known spider, as of at most `max_age` seconds ago."""
+        """Every known spider of every version, as of at most `max_age` seconds ago; one version is each project's
+        latest, whatever nodes that missed a deployment say.
+        """
         with self._lock:
             if self._monotonic() - self._read_at > max_age:
-                self._infos = self._store.all()
+                self._infos = _with_one_latest(self._store.all())
                 self._read_at = self._monotonic()
             return self._infos
 
+    def select(
+        self, *, project: str | None = None, version: str | None = None, name: str | None = None
+    ) -> list[SpiderInfo]:
+        """Those that fit."""
+        return [
+            info
+            for info in self.all()
+            if (project is None or info.project.lower() == project.lower())
+            and (version is None or _is_version(info, version))
+            and (name is None or info.name == name)
+        ]
+
+    def projects(self) -> list[Project]:
+        """By name."""
+        infos = self.all()
+        return [_project(name, infos) for name in sorted({info.project for info in infos})]
+
+    def pin(self, spec: CrawlSpec) -> CrawlSpec:
+        """`spec` with its project's name as it is spelled there, and with the very version that will be run: every
+        attempt runs the same code, and the same request after a new deployment is another one.
+
+        Our own project has no versions: nothing is looked up. Raises `InvalidRequestError` that names the field and
+        lists what exists, `UnavailableError`.
+        """
+        if spec.project == DEFAULT_PROJECT:
+            if spec.version is not None:
+                raise InvalidRequestError("version", "our own project has none: leave it out")
+            return spec
+        with truth_store_errors():
+            project = self._find_project(spec.project)
+            version = _match(spec.version, project.versions) if spec.version else project.latest
+            if version is None:
+                raise _unknown("version", str(spec.version), project.versions, f" of project {project.name!r}")
+        return spec.model_copy(update={"project": project.name, "version": version})
+
     def check(self, spec: CrawlSpec) -> None:
-        """Raises `InvalidRequestError` that names the field and lists what exists."""
-        info = self._find(spec, self.all()) or self._find(spec, self.all(max_age=_REFUSAL_MAX_AGE))
-        if info is None:
-            raise self._refusal(spec)
+        """Whether the spider of a pinned `spec` exists and takes these parameters and start URLs.
+
+        Raises `InvalidRequestError` that names the field and lists what exists, `ForbiddenAddressError`.
+        """
+        info = self.require(spec)
         if info.params_schema is None:
             _check_free_form(spec.params)
         else:
-            _check_schema(spec.params, info.params_schema)
+            self._parameters.check(spec.params, info.params_schema)
+        for index, url in enumerate(spec.start_urls):
+            _check_domain(f"start_urls.{index}", url, info)
 
-    def _find(self, spec: CrawlSpec, infos: list[SpiderInfo]) -> SpiderInfo | None:
-        return next((info for info in infos if _is_of(spec, info) and info.name == spec.spider), None)
+    def require(self, spec: CrawlSpec) -> SpiderInfo:
+        """What a pinned `spec` would run. Raises `InvalidRequestError` as `check` does."""
+        info = _find(spec, self.all()) or _find(spec, self.all(max_age=_REFUSAL_MAX_AGE))
+        if info is None:
+            raise self._refusal(spec)
+        return info
+
+    def _find_project(self, name: str) -> Project:
+        for max_age in (_REFRESH_SECONDS, _REFUSAL_MAX_AGE):
+            infos = self.all(max_age=max_age)
+            names = {info.project for info in infos}
+            alike = [one for one in sorted(names) if one.lower() == name.lower()]
+            if alike:
+                return _project(name if name in names else alike[0], infos)
+        raise _unknown("project", name, names)
 
     def _refusal(self, spec: CrawlSpec) -> InvalidRequestError:
-        of_project = {info.name for info in self._infos if _is_of(spec, info)}
-        if self._infos and not of_project:
-            return _unknown("project", spec.project, {info.project for info in self._infos})
-        return _unknown("spider", spec.spider, of_project)
+        infos = self._infos
+        of_project = [info for info in infos if info.project == spec.project]
+        if infos and not of_project:
+            return _unknown("project", spec.project, {info.project for info in infos})
+        versions = {info.version for info in of_project if info.version}
+        where = "" if spec.project == DEFAULT_PROJECT else f" of project {spec.project!r}"
+        if spec.version and spec.version not in versions:
+            return _unknown("version", spec.version, versions, where)
+        where += f" {spec.version!r}" if spec.version else ""
+        known = {info.name for info in of_project if info.version == spec.version}
+        return _unknown("spider", spec.spider, known, where)
 
 
-def _is_of(spec: CrawlSpec, info: SpiderInfo) -> bool:
-    return info.project.lower() == spec.project.lower()
+def _with_one_latest(infos: list[SpiderInfo]) -> list[SpiderInfo]:
+    latest: dict[str, str] = {}
+    for info in infos:
+        if info.latest and info.version:
+            latest[info.project] = max(latest.get(info.project, info.version), info.version, key=_order)
+    return [
+        info.model_copy(update={"latest": info.version == latest[info.project]}) if info.project in latest else info
+        for info in infos
+    ]
 
 
-def _unknown(field: str, name: str, known: Iterable[str]) -> InvalidRequestError:
-    names = sorted(known)
+def _order(version: str) -> tuple[list[int], list[str]]:
+    """As people count: 10 after 9."""
+    parts = _DIGITS.split(version)
+    return [int(part) for part in parts[1::2]], parts[::2]
+
+
+def _project(name: str, infos: Iterable[SpiderInfo]) -> Project:
+    mine = [info for info in infos if info.project == name]
+    versions = sorted({info.version for info in mine if info.version}, key=_order)
+    latest = next((info.version for info in mine if info.latest and info.version), None)
+    return Project(name, latest or (versions[-1] if versions else None), tuple(versions))
+
+
+def _match(version: str, versions: Iterable[str]) -> str | None:
+    """Scrapyd keeps `1.0` as `1_0`."""
+    spellings = (version, re.sub(r"[^A-Za-z0-9_-]", "_", version))
+    return next((one for one in spellings if one in versions), None)
+
+
+def _is_version(info: SpiderInfo, version: str) -> bool:
+    return _match(version, (info.version or "",)) is not None
+
+
+def _find(spec: CrawlSpec, infos: list[SpiderInfo]) -> SpiderInfo | None:
+    wanted = (spec.project, spec.version, spec.spider)
+    return next((info for info in infos if (info.project, info.version, info.name) == wanted), None)
+
+
+def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> InvalidRequestError:
+    names = sorted(known)[:_MOST_NAMES]
     hint = f"there is {', '.join(names)}" if names else "no crawl node has published its spiders yet"
-    return InvalidRequestError(field, f"unknown {field} {name!r}; {hint}", detail={"field": field, "known": names})
+    return InvalidRequestError(
+        field, f"unknown {field} {name!r}{where}; {hint}", detail={"field": field, "known": names}
+    )
 
 
-def _check_schema(params: dict[str, Any], schema: dict[str, Any]) -> None:
-    error = best_match(Draft202012Validator(schema).iter_errors(params))
-    if error is None:
-        return
-    known = sorted(schema.get("properties", {}))
-    field = _field(error)
-    raise InvalidRequestError(field, error.message, detail={"field": field, "known": known})
-
-
-def _field(error: ValidationError) -> str:
-    path = ["params", *(str(part) for part in error.absolute_path)]
-    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        schema = error.schema if isinstance(error.schema, dict) else {}
-        unknown = sorted(set(error.instance) - set(schema.get("properties", {})))
-        path += unknown[:1]
-    return ".".join(path)
+def _check_domain(field: str, url: str, info: SpiderInfo) -> None:
+    """The spider would fetch it, and then drop every link on it without a word."""
+    domains = [ascii_host(domain.lower()) for domain in info.allowed_domains]
+    host = ascii_host((urlsplit(url).hostname or "").rstrip(".")).lower()
+    if domains and not any(host == domain or host.endswith(f".{domain}") for domain in domains):
+        detail = {"field": field, "known": info.allowed_domains}
+        message = f"spider {info.name!r} keeps to {', '.join(info.allowed_domains[:_MOST_NAMES])}"
+        raise InvalidRequestError(field, message, detail=detail)
 
 
 #: Spider arguments with these names break Scrapy's own constructors.

@@ -24,9 +24,10 @@ from gateway.domain.errors import (
     LiveTwinError,
 )
 from gateway.domain.fingerprint import fingerprint
-from gateway.domain.job import CrawlSpec, Job, new_job_id
+from gateway.domain.job import DEFAULT_PROJECT, CrawlSpec, Job, new_job_id
 from gateway.domain.public_address import Network, check_url
 from gateway.redis.dedupe import Dedupe, Entry
+from gateway.services.rendering import Rendering, renders
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.waker import ENQUEUE_CRAWL, Waker
 from gateway.storage.client import truth_store_errors
@@ -52,6 +53,8 @@ class Order(NamedTuple):
     webhook_url: str | None = None
     idempotency_key: str | None = None
     correlation_id: str | None = None
+    #: The request named no version: the one in `spec` is the latest of this moment.
+    pinned: bool = False
 
     def to_job(self, job_id: str, identity: str, now: datetime) -> Job:
         return Job(
@@ -69,6 +72,7 @@ class Order(NamedTuple):
             updated_at=now,
             not_before=now,
             correlation_id=self.correlation_id,
+            render=renders(self.spec),
         )
 
 
@@ -88,6 +92,7 @@ class Submission:
         jobs: JobStore,
         dedupe: Dedupe,
         catalog: SpiderCatalog,
+        rendering: Rendering,
         waker: Waker,
         executor: Executor,
         allowed_networks: Iterable[Network] = (),
@@ -96,6 +101,7 @@ class Submission:
         self._jobs = jobs
         self._dedupe = dedupe
         self._catalog = catalog
+        self._rendering = rendering
         self._waker = waker
         self._executor = executor
         self._allowed = tuple(allowed_networks)
@@ -108,6 +114,7 @@ class Submission:
             check_url(f"start_urls.{index}", url, self._allowed)
         if order.webhook_url:
             check_url("webhook_url", order.webhook_url, self._allowed)
+        order = await self._pin(order)
         identity = fingerprint(order.user_id, order.spec)
         key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
         mine = Entry(new_job_id(), int(self._clock().timestamp() * 1000), confirmed=False)
@@ -124,6 +131,13 @@ class Submission:
         receipt = await self._materialise_claimed(order, identity, key, claimed)
         await self._try_redis(lambda: self._dedupe.confirm(key, claimed, receipt.job_id))
         return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
+
+    async def _pin(self, order: Order) -> Order:
+        if order.spec.project == DEFAULT_PROJECT:
+            # nothing to look up, so no thread to wait for
+            return order._replace(spec=self._catalog.pin(order.spec))
+        spec = await self._run(self._catalog.pin, order.spec)
+        return order._replace(spec=spec, pinned=order.spec.version is None)
 
     async def _submit_fresh(self, order: Order, identity: str, key: str, mine: Entry) -> Receipt:
         receipt = await self._run(self._materialise, order, identity, mine)
@@ -144,6 +158,7 @@ class Submission:
         """One document for this request: the named job, or whoever holds the live key."""
         with truth_store_errors():
             self._catalog.check(order.spec)
+            self._rendering.check(order.spec)
             for _ in range(_MAX_ROUNDS):
                 if order.idempotency_key and (known := self._find_idempotent(order, identity)):
                     return known
@@ -178,7 +193,7 @@ class Submission:
             job = self._jobs.find_idempotent(f"{order.user_id}:{order.idempotency_key}")
         if job is None:
             return None
-        if job.fingerprint != identity:
+        if job.fingerprint != identity and not _was_pinned_to(job, order):
             raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
         return Receipt(job.id, cached=True, cached_at=job.created_at)
 
@@ -207,6 +222,12 @@ class Submission:
         # the request's context (its id, for the log) goes with it
         call = functools.partial(contextvars.copy_context().run, function, *args)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+def _was_pinned_to(job: Job, order: Order) -> bool:
+    """The same request, repeated after a new version was deployed: it is still that job."""
+    then = order.spec.model_copy(update={"version": job.spec.version})
+    return order.pinned and job.fingerprint == fingerprint(order.user_id, then)
 
 
 def _moment(entry: Entry) -> datetime:

@@ -19,8 +19,11 @@ from gateway.services.announcer import Announcer
 from gateway.services.cancellation import Cancellation
 from gateway.services.completion import Completion
 from gateway.services.deletion import Deletion
+from gateway.services.deployment import Deployment
 from gateway.services.health import Health
+from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
+from gateway.services.scrapyd import ScrapydClient
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.submission import Submission
 from gateway.services.waker import CeleryWaker, Waker, create_producer
@@ -39,6 +42,8 @@ from gateway.web.truth_store import TruthStore
 #: Threads for taking orders, and for reading lists and items; every other blocking route shares FastAPI's.
 _SUBMIT_THREADS = 16
 _READ_THREADS = 8
+#: Threads that wait for nodes to take an egg.
+_DEPLOY_THREADS = 2
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0
 #: Seconds after which a call that finds no MongoDB gives up, so that the client can be told.
@@ -62,8 +67,10 @@ class Wiring:
     cancellation: Cancellation
     resubmission: Resubmission
     deletion: Deletion
+    deployment: Deployment
     health: Health
     reads: ThreadPool
+    deploys: ThreadPool
     streams: EventStreams
 
     @property
@@ -114,6 +121,7 @@ def _submission(
     *,
     settings: Settings,
     jobs: JobStore,
+    nodes: NodeStore,
     dedupe: Dedupe,
     catalog: SpiderCatalog,
     waker: Waker,
@@ -124,6 +132,7 @@ def _submission(
         jobs=jobs,
         dedupe=dedupe,
         catalog=catalog,
+        rendering=Rendering(nodes, timedelta(seconds=settings.node_dead_after), clock),
         waker=waker,
         executor=_threads(_SUBMIT_THREADS, "submit", stack).executor,
         allowed_networks=settings.allowed_networks,
@@ -143,11 +152,15 @@ def _assemble(
     database, clock = truth.database, truth.clock
     jobs, nodes = JobStore(database, clock), NodeStore(database, clock)
     items, logs, queries = ItemStore(database), LogStore(database), JobQueries(database)
-    catalog = SpiderCatalog(SpiderStore(database))
+    catalog = SpiderCatalog(SpiderStore(database), settings.allowed_networks)
     release = DedupeRelease(client)
     announcer = Announcer(client)
     completion = Completion(jobs=jobs, nodes=nodes, dedupe=release, announcer=announcer, waker=waker, clock=clock)
     dedupe = Dedupe(async_client, settings.crawl_cache_ttl)
+    submission = _submission(
+        settings=settings, jobs=jobs, nodes=nodes, dedupe=dedupe, catalog=catalog, waker=waker, stack=stack,
+        clock=clock,
+    )  # fmt: skip
     return Wiring(
         settings=settings,
         truth=truth,
@@ -156,16 +169,23 @@ def _assemble(
         items=items,
         nodes=nodes,
         catalog=catalog,
-        submission=_submission(
-            settings=settings, jobs=jobs, dedupe=dedupe, catalog=catalog, waker=waker, stack=stack, clock=clock
-        ),
+        submission=submission,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
-        resubmission=Resubmission(jobs=jobs, dedupe=release, waker=waker, clock=clock),
+        resubmission=Resubmission(jobs=jobs, dedupe=release, catalog=catalog, waker=waker, clock=clock),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
+        deployment=_deployment(settings, nodes, stack, clock),
         health=_health(settings, truth, client, stack),
         reads=_threads(_READ_THREADS, "read", stack),
+        deploys=_threads(_DEPLOY_THREADS, "deploy", stack),
         streams=EventStreams(settings.redis_location, jobs, logs, queries),
     )
+
+
+def _deployment(settings: Settings, nodes: NodeStore, stack: AsyncExitStack, clock: Clock) -> Deployment:
+    scrapyd = ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value())
+    stack.callback(scrapyd.close)
+    dead_after = timedelta(seconds=settings.node_dead_after)
+    return Deployment(nodes=nodes, scrapyd=scrapyd, dead_after=dead_after, clock=clock)
 
 
 def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: AsyncExitStack) -> Health:

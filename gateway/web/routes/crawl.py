@@ -69,11 +69,13 @@ async def crawl(
 def _order(body: CrawlRequest, settings: Settings, *, ignore_cache: bool) -> Order:
     spec = CrawlSpec(
         project=project_name(body.project),
+        version=body.version,
         spider=body.spider,
         start_urls=tuple(body.start_urls),
         depth=body.depth,
         params=body.params,
         max_pages=body.max_pages,
+        max_items=body.max_items,
         timeout=settings.job_timeout if body.timeout is None else body.timeout,
         ignore_cache=ignore_cache,
     )

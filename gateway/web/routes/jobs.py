@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from gateway.storage.client import truth_store_errors
-from gateway.web.dependencies import JobId, Wired
+from gateway.web.dependencies import JobId, RequestId, Wired
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.job import JobDetail, JobPage, JobsHealth, JobStatusView, JobSummary
 from gateway.web.schemas.listing import JobsQuery
@@ -67,10 +67,10 @@ def cancel_job(job_id: JobId, wiring: Wired) -> JobStatusView:
     response_model_exclude_none=True,
     responses=problems(404, 409, 503),
 )
-def retry_job(job_id: JobId, wiring: Wired) -> CrawlReceipt:
-    """As a new job, linked to the old by `retry_of`."""
+def retry_job(job_id: JobId, wiring: Wired, request_id: RequestId) -> CrawlReceipt:
+    """As a new job, linked to the old by `retry_of`: the same spider, in the same version of its project."""
     wiring.truth.require()
-    job = wiring.resubmission.run_again(job_id)
+    job = wiring.resubmission.run_again(job_id, request_id)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
 
 

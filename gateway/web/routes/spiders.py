@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
 
+from fastapi import APIRouter, Query
+
+from gateway.services.spider_catalog import project_name
 from gateway.web.dependencies import Wired
-from gateway.web.schemas.platform import SpiderList
+from gateway.web.schemas.platform import ProjectView, SpiderList, SpidersQuery, SpiderView
 from gateway.web.schemas.problem import problems
 
 router = APIRouter(tags=["platform"])
 
 
 @router.get("/spiders", summary="What can be run", responses=problems(503))
-def list_spiders(wiring: Wired) -> SpiderList:
-    """`params_schema` is the JSON Schema of a spider's `params`; `null` takes any strings."""
-    return SpiderList(spiders=wiring.catalog.all())
+def list_spiders(query: Annotated[SpidersQuery, Query()], wiring: Wired) -> SpiderList:
+    """Every spider of every version that the crawl nodes have."""
+    project = project_name(query.project) if query.project else None
+    infos = wiring.catalog.select(project=project, version=query.version, name=query.name)
+    of_these = {info.project for info in infos}
+    return SpiderList(
+        spiders=[SpiderView.of(info) for info in infos],
+        projects=[
+            ProjectView.model_validate(project._asdict())
+            for project in wiring.catalog.projects()
+            if project.name in of_these
+        ],
+    )

@@ -10,7 +10,17 @@ from pydantic.config import JsonDict
 from gateway.web.schemas.types import Name, Params, QueryBoolean, Tag, Timestamp, UrlText, UserId
 
 MAX_START_URLS = 1000
+_MOST = 100_000_000
 _WEEK = 7 * 24 * 3600
+_DEPLOYED: JsonDict = {
+    "user_id": "abc123",
+    "project": "shop",
+    "version": "1_4",
+    "spider": "offers",
+    "start_urls": ["https://shop.example.com/offers"],
+    "params": {"category": "shoes"},
+    "max_items": 500,
+}
 _EXAMPLE: JsonDict = {
     "user_id": "abc123",
     "spider": "seo",
@@ -24,7 +34,7 @@ _EXAMPLE: JsonDict = {
 class CrawlRequest(BaseModel):
     """A crawl to be run now. Only `user_id`, `spider` and `start_urls` are required."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE, _DEPLOYED]})
 
     user_id: UserId = Field(description="Who asks; letters, digits and `. _ @ + | ~ = -`.")
     spider: Name = Field(description="One of `GET /spiders`.")
@@ -38,13 +48,17 @@ class CrawlRequest(BaseModel):
     params: Params = Field(default_factory=dict, description="Checked against the spider's own schema.")
     priority: int = Field(default=0, ge=-100, le=100, description="Higher goes first.")
     tags: list[Tag] = Field(default_factory=list, max_length=20)
-    max_pages: int | None = Field(default=None, ge=1, le=100_000_000)
+    max_pages: int | None = Field(default=None, ge=1, le=_MOST)
+    max_items: int | None = Field(default=None, ge=1, le=_MOST, description="Items after which the crawl ends.")
     timeout: int | None = Field(
         default=None, ge=1, le=_WEEK, description="Seconds one attempt may take; `JOB_TIMEOUT` by default."
     )
     max_retries: int | None = Field(default=None, ge=0, le=20, description="`MAX_RETRIES` by default.")
     webhook_url: UrlText | None = None
     project: Name | None = Field(default=None, description="The project of a deployed egg; our own by default.")
+    version: Name | None = Field(
+        default=None, description="Of the project's egg; by default the latest, which every attempt then runs."
+    )
     # Known to the contract, so that naming one is answered with a reason instead of "unknown field".
     schedule_at: None = Field(default=None, description="Not available yet.")
     interval: None = Field(default=None, description="Not available yet.")

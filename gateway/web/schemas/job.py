@@ -17,10 +17,14 @@ class JobStatusView(BaseModel):
     job_id: str
     status: JobStatus
     spider: str
+    version: str | None = Field(description="Of the spider's project; our own has none.")
+    max_items: int | None = Field(description="Items after which it ends.")
     attempt: int = Field(description="Number of the newest attempt; 0 before the first.")
     spider_job_id: str | None = Field(description="`<job>-<attempt>`: the attempt's name in Scrapyd.")
     node: str | None
-    waiting_reason: WaitingReason | None = Field(description="Why it has no slot; pending jobs only.")
+    waiting_reason: WaitingReason | None = Field(
+        description="Why it has no slot; pending jobs only. `disk_full`: the nodes that could take it have no room."
+    )
     queue_position: int | None = Field(description="1 goes next; pending jobs only.")
     not_before: Timestamp | None = Field(description="It waits until then at least; pending jobs only.")
     requested_pages: int
@@ -74,7 +78,7 @@ class ExitView(BaseModel):
 
     exit_code: int | None
     signal: int | None
-    stopped_by: str | None = Field(description="`timeout`, `memory`, `cancel` or `shutdown`.")
+    stopped_by: str | None = Field(description="`timeout`, `memory`, `log`, `cancel` or `shutdown`.")
     refused: str | None = Field(description="Why the node did not start it.")
     lost: bool = Field(description="Nobody saw it end.")
     finish_reason: str | None = Field(description="Scrapy's own word.")
@@ -182,6 +186,8 @@ def _standing(job: Job) -> dict[str, Any]:
         "job_id": job.id,
         "status": job.status,
         "spider": job.spec.spider,
+        "version": job.spec.version,
+        "max_items": job.spec.max_items,
         "attempt": job.attempt,
         "spider_job_id": str(AttemptId(job.id, current.attempt)) if current else None,
         "node": current.node if current else None,

@@ -3,17 +3,101 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 from gateway.domain.node_files import SpiderInfo
 from gateway.storage.nodes import Node
-from gateway.web.schemas.types import Timestamp
+from gateway.web.schemas.types import Name, Timestamp
+
+_EGG_SPIDER: JsonDict = {
+    "project": "shop",
+    "version": "1_4",
+    "latest": True,
+    "name": "offers",
+    "description": "Offers of the shop.",
+    "params_schema": None,
+    "allowed_domains": ["shop.example.com"],
+    "own_start": False,
+}
+_OWN_SPIDER: JsonDict = {
+    "project": "default",
+    "version": None,
+    "latest": True,
+    "name": "seo",
+    "description": "What search engines see of each page.",
+    "params_schema": {"type": "object", "properties": {"obey_robots": {"type": "boolean", "default": True}}},
+    "allowed_domains": [],
+    "own_start": False,
+}
+
+
+class SpiderView(BaseModel):
+    """One spider of one version of its project."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_OWN_SPIDER, _EGG_SPIDER]})
+
+    project: str = Field(description="`default` is our own, which `POST /crawl` takes without a project.")
+    version: str | None = Field(description="Of the project's egg; our own project has none.")
+    latest: bool = Field(description="A crawl that names no version gets this one.")
+    name: str
+    description: str
+    params_schema: dict[str, Any] | None = Field(description="JSON Schema of `params`; null: any strings.")
+    allowed_domains: list[str] = Field(
+        description="It keeps to these hosts and their subdomains: start URLs elsewhere are refused. Empty: no limit."
+    )
+    own_start: bool = Field(description="It decides by itself where it starts and may not look at the start URLs.")
+
+    @classmethod
+    def of(cls, info: SpiderInfo) -> SpiderView:
+        return cls(**info.model_dump())
+
+
+class ProjectView(BaseModel):
+    """A deployed project, or our own."""
+
+    name: str
+    latest: str | None = Field(description="What a crawl that names no version gets.")
+    versions: list[str] = Field(description="Oldest first; our own project has none.")
 
 
 class SpiderList(BaseModel):
-    spiders: list[SpiderInfo]
+    spiders: list[SpiderView]
+    projects: list[ProjectView] = Field(description="Those of these spiders.")
+
+
+class SpidersQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    project: Name | None = Field(default=None, description="Only of this project.")
+    version: Name | None = Field(default=None, description="Only of this version.")
+    name: Name | None = Field(default=None, description="Only spiders of this name.")
+
+
+class NodeAnswerView(BaseModel):
+    node: str
+    accepted: bool
+    spiders: int = Field(description="In the egg.")
+    message: str | None = Field(description="Why it was not taken.")
+
+
+class DeployedView(BaseModel):
+    """An egg that every living node has taken."""
+
+    project: str
+    version: str = Field(description="As asked; where Scrapyd spells it otherwise (`1_0`), both are known.")
+    spiders: int = Field(description="In the egg.")
+    nodes: list[NodeAnswerView]
+
+
+class DeployQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")] = Field(
+        description="The newest one is what crawls get that name none.", examples=["1.4"]
+    )
 
 
 class NodeView(BaseModel):
@@ -24,8 +108,11 @@ class NodeView(BaseModel):
     max_slots: int
     used_slots: int
     free_slots: int
+    max_render_slots: int = Field(description="Of its slots, how many may drive a browser; 0 without one.")
+    used_render_slots: int
     running: int = Field(description="Spider processes alive at its last sign of life.")
     free_bytes: int | None = Field(description="Of its disk.")
+    disk_full: bool = Field(description="Less than `NODE_MIN_FREE_BYTES` is free: it is offered no new work.")
     heartbeat_at: Timestamp
     rest_until: Timestamp | None = Field(description="Offered no new work before then.")
 
@@ -35,10 +122,16 @@ class NodeView(BaseModel):
             name=node.id,
             healthy=node.is_alive(now, dead_after),
             used_slots=len(node.slots),
+            used_render_slots=len(node.render_slots),
             running=len(node.alive),
-            **node.model_dump(include={"url", "version", "max_slots", "free_bytes", "heartbeat_at", "rest_until"}),
+            **node.model_dump(
+                include={
+                    "url", "version", "max_slots", "max_render_slots", "free_bytes", "disk_full", "heartbeat_at",
+                    "rest_until",
+                }
+            ),
             free_slots=node.free_slots,
-        )
+        )  # fmt: skip
 
 
 class NodeList(BaseModel):

@@ -24,9 +24,10 @@ _MEANINGS = {
     403: "Not allowed: an address that may not be fetched, or a request from another origin",
     404: "There is no such thing",
     409: "Its state does not allow this",
-    413: "The body is larger than 256 KiB",
+    413: "The body is larger than this call takes: 256 KiB, or 64 MiB for an egg",
     422: "Invalid; `detail.field` names the field",
     500: "A fault of ours; the log has more under the request id",
+    502: "A crawl node did not do as asked; `detail` has what each of them said",
     503: "The database is away; nothing was accepted, ask again after `Retry-After` seconds",
 }
 _CODES = {
@@ -36,6 +37,7 @@ _CODES = {
     413: "body_too_large",
     422: "invalid_request",
     500: "internal_error",
+    502: "node_error",
     503: "unavailable",
 }
 Responses = dict[int | str, dict[str, Any]]

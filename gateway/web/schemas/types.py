@@ -18,6 +18,8 @@ _BOOLEANS = {"true": True, "false": False}
 #: Bytes of JSON that one job's `params` may have, and how deep they may nest.
 MAX_PARAMS_BYTES = 64 << 10
 MAX_PARAMS_DEPTH = 16
+#: Values in them: each is looked at, and some (selectors, patterns) are compiled.
+MAX_PARAMS_VALUES = 5000
 _INT64 = 1 << 63
 
 
@@ -61,6 +63,12 @@ def _storable(value: Any, depth: int = 0) -> None:
         raise ValueError("must not hold NaN or infinities")
 
 
+def _values(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(_values(inner) for inner in value.values())
+    return 1 + sum(_values(inner) for inner in value) if isinstance(value, list) else 1
+
+
 def _check_params(params: dict[str, Any]) -> dict[str, Any]:
     _storable(params)
     try:
@@ -69,6 +77,8 @@ def _check_params(params: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("must hold only valid Unicode") from error
     if size > MAX_PARAMS_BYTES:
         raise ValueError(f"must not be larger than {MAX_PARAMS_BYTES} bytes of JSON")
+    if _values(params) > MAX_PARAMS_VALUES:
+        raise ValueError(f"must not hold more than {MAX_PARAMS_VALUES} values")
     return params
 
 

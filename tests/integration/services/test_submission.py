@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from conftest import Platform
+from conftest import DEAD_AFTER, Platform
 
 from gateway.domain import redis_keys
 from gateway.domain.errors import ForbiddenAddressError, IdempotencyConflictError, InvalidRequestError
@@ -16,6 +16,7 @@ from gateway.domain.node_files import SpiderInfo
 from gateway.domain.outcome import Outcome
 from gateway.redis.client import connect_async
 from gateway.redis.dedupe import Dedupe, DedupeRelease, Entry
+from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.submission import Order, Submission
@@ -47,11 +48,21 @@ async def submission(platform: Platform, redis_url: str) -> AsyncIterator[Submis
             jobs=platform.jobs,
             dedupe=Dedupe(client, ttl=60),
             catalog=SpiderCatalog(spiders),
+            rendering=Rendering(platform.nodes, DEAD_AFTER, platform.clock),
             waker=platform,
             executor=executor,
             clock=platform.clock,
         )
     await client.aclose()
+
+
+def resubmission(platform: Platform) -> Resubmission:
+    return Resubmission(
+        jobs=platform.jobs,
+        dedupe=DedupeRelease(platform.redis),
+        catalog=SpiderCatalog(SpiderStore(platform.database)),
+        waker=platform,
+    )
 
 
 def job_count(platform: Platform) -> int:
@@ -179,7 +190,6 @@ async def test_a_repeat_after_a_retry_is_answered_with_the_new_job(
     first = await submission.submit(order())
     platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.FINISHED, "3 pages"))
     assert (await submission.submit(order())).job_id == first.job_id
-    resubmission = Resubmission(jobs=platform.jobs, dedupe=DedupeRelease(platform.redis), waker=platform)
-    again = resubmission.run_again(first.job_id)
-    assert again.retry_of == first.job_id
+    again = resubmission(platform).run_again(first.job_id, "asked-again")
+    assert (again.retry_of, again.correlation_id) == (first.job_id, "asked-again")
     assert (await submission.submit(order())).job_id == again.id

@@ -52,6 +52,7 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/jobs/{job_id}/retry",
         "/jobs/{job_id}/status",
         "/nodes",
+        "/projects/{project}/versions",
         "/spiders",
     }
 

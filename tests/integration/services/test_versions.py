@@ -1,0 +1,185 @@
+"""Deployed projects: which version a crawl runs, which spiders there are, and where they may start."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from conftest import Platform
+from test_submission import order, resubmission, submission
+
+from gateway.domain.errors import ConflictError, IdempotencyConflictError, InvalidRequestError
+from gateway.domain.job import JobStatus
+from gateway.domain.node_files import SpiderInfo
+from gateway.domain.outcome import Outcome
+from gateway.services.spider_catalog import Project, SpiderCatalog
+from gateway.services.submission import Submission
+from gateway.storage.spiders import SpiderStore
+
+__all__ = ["submission"]  # the fixture
+
+
+def offers(version: str, *, latest: bool = True, **more: Any) -> SpiderInfo:
+    return SpiderInfo(project="Shop", version=version, latest=latest, name="offers", **more)
+
+
+OWN = SpiderInfo(project="default", name="seo")
+
+
+def deploy(platform: Platform, *infos: SpiderInfo, node: str = "n1") -> None:
+    SpiderStore(platform.database).publish(node, [OWN, *infos])
+
+
+@pytest.fixture
+def catalog(platform: Platform) -> SpiderCatalog:
+    """One that always asks."""
+    ahead = iter(range(0, 100_000, 10))
+    return SpiderCatalog(SpiderStore(platform.database), monotonic=lambda: next(ahead))
+
+
+def shop(**fields: Any) -> Any:
+    spec = {"project": "Shop", "spider": "offers", **fields.pop("spec", {})}
+    return order(spec=spec, **fields)
+
+
+async def test_without_a_version_the_latest_is_what_every_attempt_runs(
+    platform: Platform, submission: Submission, catalog: SpiderCatalog
+) -> None:
+    submission._catalog = catalog
+    deploy(platform, offers("9", latest=False), offers("10"))
+    receipt = await submission.submit(shop(spec={"project": "shop"}))
+    spec = platform.jobs.get(receipt.job_id).spec
+    assert (spec.project, spec.version) == ("Shop", "10")
+
+
+async def test_after_a_deployment_the_same_request_is_another_crawl(
+    platform: Platform, submission: Submission, catalog: SpiderCatalog
+) -> None:
+    submission._catalog = catalog
+    deploy(platform, offers("1"))
+    first = await submission.submit(shop())
+    assert (await submission.submit(shop())).cached
+    deploy(platform, offers("1", latest=False), offers("2"))
+    second = await submission.submit(shop())
+    assert (second.cached, second.job_id == first.job_id) == (False, False)
+    assert (await submission.submit(shop(spec={"version": "1"}))).job_id == first.job_id
+
+
+async def test_a_repeat_under_its_key_is_the_same_job_even_after_a_deployment(
+    platform: Platform, submission: Submission, catalog: SpiderCatalog
+) -> None:
+    submission._catalog = catalog
+    deploy(platform, offers("1"))
+    first = await submission.submit(shop(idempotency_key="k"))
+    deploy(platform, offers("1", latest=False), offers("2"))
+    assert (await submission.submit(shop(idempotency_key="k"))).job_id == first.job_id
+    with pytest.raises(IdempotencyConflictError):
+        await submission.submit(shop(spec={"version": "2"}, idempotency_key="k"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "known"),
+    [
+        ({"project": "shed"}, "project", ["Shop", "default"]),
+        ({"version": "3"}, "version", ["1", "1_5"]),
+        ({"spider": "ofers"}, "spider", ["offers"]),
+        ({"project": "default", "spider": "seo", "version": "1"}, "version", None),
+        ({"start_urls": ("https://shop.example/", "https://notshop.example/")}, "start_urls.1", ["shop.example"]),
+    ],
+)
+async def test_what_is_not_there_is_named_with_what_is(
+    platform: Platform, submission: Submission, spec: dict[str, Any], field: str, known: list[str] | None
+) -> None:
+    deploy(platform, offers("1", latest=False), offers("1_5", allowed_domains=["shop.example"]))
+    with pytest.raises(InvalidRequestError) as caught:
+        await submission.submit(shop(spec=spec))
+    assert caught.value.field == field
+    assert caught.value.detail.get("known") == known
+    assert platform.database["jobs"].count_documents({}) == 0
+    assert platform.redis.keys("crawl:*") == []
+
+
+@pytest.mark.parametrize("url", ["https://shop.example/", "http://www.Shop.example.:8080/x"])
+async def test_a_spider_that_keeps_to_its_domains_starts_there_and_on_their_subdomains(
+    platform: Platform, submission: Submission, url: str
+) -> None:
+    deploy(platform, offers("1_5", allowed_domains=["Shop.example"]))
+    receipt = await submission.submit(shop(spec={"start_urls": (url,), "version": "1.5"}))
+    assert platform.jobs.get(receipt.job_id).spec.version == "1_5"
+
+
+async def test_a_start_url_elsewhere_is_refused_with_the_domains(platform: Platform, submission: Submission) -> None:
+    deploy(platform, offers("1", allowed_domains=["shop.example", "shop.test"]))
+    with pytest.raises(InvalidRequestError) as caught:
+        await submission.submit(shop(spec={"start_urls": ("https://example.com/",)}))
+    assert caught.value.message == "start_urls.0: spider 'offers' keeps to shop.example, shop.test"
+
+
+def test_one_version_is_the_latest_though_a_node_missed_it(platform: Platform, catalog: SpiderCatalog) -> None:
+    deploy(platform, offers("9"), node="n2")
+    deploy(platform, offers("9", latest=False), offers("10"), node="n1")
+    assert catalog.projects() == [Project("Shop", "10", ("9", "10")), Project("default", None, ())]
+    assert [info.version for info in catalog.select(project="shop") if info.latest] == ["10"]
+
+
+async def test_a_retry_runs_the_version_of_the_old_job(platform: Platform, submission: Submission) -> None:
+    deploy(platform, offers("1"))
+    first = await submission.submit(shop())
+    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, "site is down"))
+    deploy(platform, offers("1", latest=False), offers("2"))
+    assert resubmission(platform).run_again(first.job_id).spec.version == "1"
+
+
+async def test_a_retry_of_a_version_that_is_gone_says_so(platform: Platform, submission: Submission) -> None:
+    deploy(platform, offers("1"))
+    first = await submission.submit(shop())
+    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, "site is down"))
+    deploy(platform, offers("2"))
+    with pytest.raises(ConflictError, match="unknown version '1' of project 'Shop'; there is 2"):
+        resubmission(platform).run_again(first.job_id)
+
+
+RENDERS = {
+    "type": "object",
+    "properties": {"render": {"type": "boolean"}},
+    "additionalProperties": False,
+}
+
+
+def beat(platform: Platform, *, browsers: int) -> None:
+    platform.nodes.heartbeat(
+        "n1",
+        url=platform.double.url,
+        max_slots=2,
+        alive=(),
+        present=(),
+        beating_since=platform.clock(),
+        max_render_slots=browsers,
+    )
+
+
+async def test_a_crawl_that_renders_is_marked_as_one(platform: Platform, submission: Submission) -> None:
+    deploy(platform, SpiderInfo(project="default", name="look", params_schema=RENDERS))
+    beat(platform, browsers=1)
+    jobs = [
+        platform.jobs.get((await submission.submit(order(spec={"spider": "look", "params": params}))).job_id)
+        for params in ({"render": True}, {"render": False}, {})
+    ]
+    assert [job.render for job in jobs] == [True, None, None]
+
+
+async def test_rendering_is_refused_while_no_living_node_has_a_browser(
+    platform: Platform, submission: Submission
+) -> None:
+    deploy(platform, SpiderInfo(project="default", name="look", params_schema=RENDERS))
+    wanted = order(spec={"spider": "look", "params": {"render": True}})
+    beat(platform, browsers=0)
+    with pytest.raises(InvalidRequestError, match="CHROMIUM_PATH") as caught:
+        await submission.submit(wanted)
+    assert caught.value.field == "params.render"
+    beat(platform, browsers=1)
+    platform.ahead = timedelta(minutes=5)
+    with pytest.raises(InvalidRequestError, match="CHROMIUM_PATH"):
+        await submission.submit(wanted)
+    assert platform.database["jobs"].count_documents({}) == 0
