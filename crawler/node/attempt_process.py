@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 
 from crawler.node.crawl_process import CrawlProcess
 from crawler.node.exit_report import ended_report, with_account, write_exit
+from crawler.node.family import kill_rest
 from crawler.node.forked_process import NotStartedError, ProcessLostError
 from crawler.node.limits import Limits, LimitWatch
 from crawler.node.started_mark import StartedMark
@@ -35,16 +36,23 @@ class AttemptProcess(CrawlProcess):
         self._attempt = attempt
         self._folder = folder
         self._mark = mark
-        self._limits = LimitWatch(limits, self.stop)
+        self._limits = LimitWatch(limits, self.stop, self.kill)
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
         super().connectionMade()
-        self._limits.start(self.pid)
+        self._limits.start(self.pid, self._folder)
         with suppress(OSError):  # a full disk; then it can only be found by its environment
             self._mark.note_pid(self.pid)
 
+    def kill(self) -> None:
+        if self.pid is not None:
+            kill_rest(self.pid, self._folder)
+        super().kill()
+
     def ended(self, status: Failure) -> None:
         self._limits.stop()
+        if self.pid is not None:
+            kill_rest(self.pid, self._folder)
         try:
             write_exit(self._folder, self._report(status.value))
         finally:

@@ -143,7 +143,7 @@ class NodeLauncher(Launcher):
             grace=self.settings.crawl_stop_grace,
             folder=folder,
             mark=mark,
-            limits=Limits(spec.timeout, self.settings.crawl_memory_limit),
+            limits=Limits(spec.timeout, self.settings.crawl_memory_limit, self.settings.crawl_max_log_bytes),
         )
         env = {
             **self.environment.get_environment(message, slot),

@@ -1,64 +1,82 @@
-"""Time and memory that one crawl may take."""
+"""Time, memory and log that one attempt may take, as seen from outside of its process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 from twisted.internet.base import DelayedCall
-from twisted.internet.task import LoopingCall
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
+from crawler.node.family import uses_more_than
 from crawler.node.loop import reactor
-
-log = Logger()
+from gateway.domain.node_files import LOG
 
 #: Seconds between two looks at the memory.
 MEMORY_INTERVAL = 1.0
+#: Seconds between two looks at the size of the log; less, down to the minimum, when it grows quickly.
+LOG_INTERVAL = 0.25
+LOG_INTERVAL_MIN = 0.02
+#: Share of its log limit that an attempt may go on printing while it is asked to stop; then it is killed.
+LOG_SLACK = 0.25
 
 
 class Limits(NamedTuple):
     #: Seconds from now.
     timeout: float
-    #: Resident bytes of the spider's own process (not of a browser it drives); 0 is no limit.
-    memory: int
+    #: Bytes of everything that belongs to the attempt, its browser too; 0 is no limit.
+    memory: int = 0
+    #: Bytes of `crawl.log`; 0 is no limit. What logs through Python keeps within it by itself (`crawler.log_limit`).
+    log: int = 0
 
 
 class LimitWatch:
-    """Calls `exceeded("timeout")` or `exceeded("memory")`, once at most, unless it is stopped before."""
+    """Calls `exceeded("timeout" | "memory" | "log")`, once at most, unless it is stopped before.
 
-    def __init__(self, limits: Limits, exceeded: Callable[[str], None]) -> None:
+    `flooding` is called if the log goes on growing after that.
+    """
+
+    def __init__(
+        self, limits: Limits, exceeded: Callable[[str], None], flooding: Callable[[], None] | None = None
+    ) -> None:
         self._limits = limits
         self._exceeded = exceeded
-        self._timer: DelayedCall | None = None
-        self._memory: LoopingCall | None = None
+        self._flooding = flooding
+        self._reported = False
+        #: What is going to happen, by what it is about.
+        self._calls: dict[str, DelayedCall] = {}
 
-    def start(self, pid: int) -> None:
-        self._timer = reactor.callLater(max(0.0, self._limits.timeout), self._report, "timeout")
+    def start(self, pid: int, folder: Path) -> None:
+        self._later("timeout", max(0.0, self._limits.timeout), self._report, "timeout")
         if self._limits.memory:
-            self._memory = LoopingCall(self._look, pid)
-            self._memory.start(MEMORY_INTERVAL, now=False).addErrback(_memory_unknown)
+            self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
+        if self._limits.log:
+            self._later("log", LOG_INTERVAL, self._look_at_log, folder / LOG, 0)
 
     def stop(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        if self._memory is not None and self._memory.running:
-            self._memory.stop()
+        for call in self._calls.values():
+            if call.active():
+                call.cancel()
 
-    def _look(self, pid: int) -> None:
-        try:
-            resident: int = psutil.Process(pid).memory_info().rss
-        except psutil.NoSuchProcess:  # it is being reaped
-            return
-        if resident > self._limits.memory:
+    def _later(self, about: str, seconds: float, call: Callable[..., None], *args: object) -> None:
+        self._calls[about] = reactor.callLater(seconds, call, *args)
+
+    def _look_at_memory(self, pid: int, folder: Path) -> None:
+        self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
+        if uses_more_than(self._limits.memory, pid, folder):
             self._report("memory")
 
+    def _look_at_log(self, path: Path, size_before: int) -> None:
+        size, limit = path.stat().st_size, self._limits.log
+        in_a_hurry = size + 4 * (size - size_before) > limit
+        self._later("log", LOG_INTERVAL_MIN if in_a_hurry else LOG_INTERVAL, self._look_at_log, path, size)
+        if size > limit:
+            self._report("log")
+        if size > limit * (1 + LOG_SLACK) and self._flooding is not None:
+            flooding, self._flooding = self._flooding, None
+            flooding()
+
     def _report(self, limit: str) -> None:
-        self.stop()
-        self._exceeded(limit)
-
-
-def _memory_unknown(failure: Failure) -> None:
-    log.failure("the memory limit is no longer watched", failure)
+        if not self._reported:
+            self._reported = True
+            self._exceeded(limit)

@@ -17,6 +17,7 @@ import psutil
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 
+from crawler.node.family import kill_rest
 from crawler.node.limits import Limits, LimitWatch
 from crawler.node.loop import reactor
 from crawler.node.started_mark import read_mark
@@ -41,11 +42,11 @@ class Orphan:
         self._pid = pid
         self._grace = grace
         self._latest_start = (started_at or utc_now()).timestamp() + SPAWN_TIME
-        self._limits = LimitWatch(limits, self.stop)
+        self._limits = LimitWatch(limits, self.stop, self.kill)
         self._watch = LoopingCall(self._look)
 
     def start(self) -> None:
-        self._limits.start(self._pid)
+        self._limits.start(self._pid, self._folder)
         self._watch.start(WATCH_INTERVAL, now=False)
 
     def stop(self, why: str, signal_id: str | int = "INT") -> None:
@@ -59,8 +60,7 @@ class Orphan:
 
     def kill(self) -> None:
         if self._is_ours():
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._pid, signal.SIGKILL)
+            kill_rest(self._pid, self._folder)
 
     def _is_ours(self) -> bool:
         """Whether the process, or at least its group, is still the attempt's. The lock could also be held by
@@ -92,7 +92,7 @@ def find_orphans(settings: NodeSettings) -> Iterator[Orphan]:
         spec = read_record(folder / SPEC, NodeSpec)
         elapsed = (utc_now() - started_at).total_seconds() if started_at else 0.0
         timeout = (spec.timeout if spec else NodeSpec.model_fields["timeout"].default) - elapsed
-        limits = Limits(timeout, settings.crawl_memory_limit)
+        limits = Limits(timeout, settings.crawl_memory_limit, settings.crawl_max_log_bytes)
         yield Orphan(folder, pid, started_at, limits, settings.crawl_stop_grace)
 
 
