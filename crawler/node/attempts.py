@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,20 +60,28 @@ class Intake:
     and once it has been launched, never again.
     """
 
-    def __init__(self, outbox: Path, queues: dict[str, SqliteSpiderQueue]) -> None:
+    def __init__(self, outbox: Path, queues: dict[str, SqliteSpiderQueue], min_free_bytes: int = 0) -> None:
         self._outbox = outbox
         self._queues = queues
+        self._min_free_bytes = min_free_bytes
 
     def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
-        """Queue the attempt unless it was. Raises `InvalidRequestError` if it is too late for it."""
+        """Queue the attempt unless it was. Raises `InvalidRequestError` if it is too late for it, or no room."""
         folder = attempt_dir(self._outbox, attempt)
         if (folder / STARTED).exists() or (folder / EXIT).exists():
             return
         if spec.not_after < utc_now():
             raise InvalidRequestError("spec.not_after", "has passed: the attempt is stale")
+        if not (folder / SPEC).exists():
+            self._require_room()
         write_spec(folder, spec)
         if not any(message["_job"] == queued.job for message in self._queues[project].list()):
             put(self._queues[project], queued)
+
+    def _require_room(self) -> None:
+        free = shutil.disk_usage(self._outbox).free
+        if free < self._min_free_bytes:
+            raise InvalidRequestError("disk", f"is nearly full on this node: {free >> 20} MiB are free")
 
     def withdraw(self, project: str, job: str) -> bool:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""

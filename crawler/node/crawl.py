@@ -3,43 +3,66 @@
 from __future__ import annotations
 
 import logging
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from scrapy.crawler import AsyncCrawlerProcess
-from scrapy.utils.project import get_project_settings
+from pydantic import BaseModel
+from scrapy.crawler import AsyncCrawlerProcess, Crawler
 
+from crawler.guest import OVERRULED, choices
+from crawler.node.project_names import OWN_PROJECT, canonical
+from crawler.node.project_settings import ProjectSettings, project_settings
+from crawler.node.spider_arguments import Arguments, complete, for_constructor
 from crawler.setting_names import ATTEMPT_DIR, HTTPCACHE_REFRESH, HTTPCACHE_USER, MAX_ITEMS, MAX_PAGES
+from gateway.crash_points import state_change
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Mapping
 
     from scrapy import Spider
-    from scrapy.crawler import Crawler
     from scrapy.settings import Settings
 
     from gateway.domain.node_files import NodeSpec
 
 logger = logging.getLogger(__name__)
 
-ADDON = "crawler.addon.DiscoveryBot"
 #: Share of the grace after a polite stop that responses under way are given; the rest is for the report.
 PATIENCE = 0.5
 #: Arguments that Scrapy itself takes; as parameters they would break a spider in ways hard to understand.
 RESERVED = frozenset({"name", "settings", "crawler", "start_urls"})
-
-
-def project_settings() -> Settings:
-    settings = get_project_settings()
-    addons = dict(settings["ADDONS"] or {})
-    addons.setdefault(ADDON, 500)
-    settings.set("ADDONS", addons, priority="cmdline")
-    return settings
+#: In an attempt's folder: what a deployed project writes under relative names.
+FILES = "files"
+_SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\n"
 
 
 def crawl(spec: NodeSpec, folder: str) -> int:
     """Run the spider to its end. 1 if it could not be built or the crawl broke down."""
+    if canonical(spec.project) != OWN_PROJECT:
+        enter(Path(folder) / FILES)
+    settings = _settings(spec, folder)
+    theirs = choices(settings)
+    process = _Process(settings)
+    spider = process.spider_loader.load(spec.spider)
+    _tell_overruled({**theirs, **(spider.custom_settings or {})}, settings)
+    crawl = process.crawl(_crawler(spec, spider, settings), **_arguments(spec, spider).given)
+    crawl.add_done_callback(_log_breakdown)
+    process.start()
+    return int(process.bootstrap_failed)
+
+
+@state_change("spider.enter")
+def enter(files: Path) -> None:
+    """Work in a folder of the attempt's own, so that a feed or file with a relative name is part of it."""
+    files.mkdir(exist_ok=True)
+    (files / "scrapy.cfg").write_text(_SCRAPY_CFG)
+    os.chdir(files)
+
+
+def _settings(spec: NodeSpec, folder: str) -> ProjectSettings:
     settings = project_settings()
     settings.setdict(
         {
@@ -51,30 +74,57 @@ def crawl(spec: NodeSpec, folder: str) -> int:
         },
         priority="cmdline",
     )
-    process = _Process(settings)
-    spider = process.spider_loader.load(spec.spider)
-    if not hasattr(spider, "Params"):
+    return settings
+
+
+def _crawler(spec: NodeSpec, spider: type[Spider], settings: ProjectSettings) -> Crawler:
+    if _has_model(spider):
+        return Crawler(spider, settings)
+    if spec.depth is not None:
         settings.set("DEPTH_LIMIT", _depth_limit(spec.depth), priority="cmdline")
-    process.crawl(spider, **_arguments(spec, spider)).add_done_callback(_log_breakdown)
-    process.start()
-    return int(process.bootstrap_failed)
+    return _Crawler(spider, settings, _arguments(spec, spider))
 
 
-def _depth_limit(depth: int | None) -> int:
+def _tell_overruled(theirs: Mapping[str, Any], settings: ProjectSettings) -> None:
+    names = sorted(name for name, value in theirs.items() if name in OVERRULED and value != settings[name])
+    if names:
+        logger.info("This node has its own %s", ", ".join(names))
+
+
+class _Crawler(Crawler):
+    """For a spider that knows nothing of us: what its constructor does not take is set once it is built."""
+
+    def __init__(self, spider: type[Spider], settings: Settings, arguments: Arguments) -> None:
+        super().__init__(spider, settings)
+        self._arguments = arguments
+
+    def _create_spider(self, *args: Any, **kwargs: Any) -> Spider:
+        spider = super()._create_spider(*args, **kwargs)
+        complete(spider, self._arguments)
+        return spider
+
+
+def _depth_limit(depth: int) -> int:
     """Scrapy takes 0 for no limit, and anything below it for the start URLs alone."""
-    return 0 if depth is None else depth or -1
+    return depth or -1
 
 
-def _arguments(spec: NodeSpec, spider: type[Spider]) -> dict[str, Any]:
+def _has_model(spider: type[Spider]) -> bool:
+    """Whether it checks its parameters itself, as ours do."""
+    params = getattr(spider, "Params", None)
+    return isinstance(params, type) and issubclass(params, BaseModel)
+
+
+def _arguments(spec: NodeSpec, spider: type[Spider]) -> Arguments:
     """Our own spiders check `params` against their model; all others take strings, as from `-a`."""
     reserved = sorted(RESERVED & spec.params.keys())
     if reserved:
         raise ValueError(f"not to be used as parameters: {', '.join(reserved)}")
-    params = spec.params
-    if not hasattr(spider, "Params"):
-        params = {name: _text(value) for name, value in params.items()}
     depth = {} if spec.depth is None else {"depth": spec.depth}
-    return {**params, **depth, "start_urls": spec.start_urls}
+    if _has_model(spider):
+        return Arguments({**spec.params, **depth, "start_urls": spec.start_urls}, {})
+    params = {name: _text(value) for name, value in spec.params.items()}
+    return for_constructor(spider, {**params, **depth, "start_urls": spec.start_urls})
 
 
 def _text(value: Any) -> str:

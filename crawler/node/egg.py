@@ -1,43 +1,119 @@
-"""A deployed project's egg: put away whole, and unpacked for the time that its spider runs."""
+"""A deployed project's egg: put away whole, and at hand for the time that its spider runs."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import BinaryIO
 
 from scrapyd.eggstorage import FilesystemEggStorage
-from scrapyd.runner import activate_egg
+from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
 from crawler.node.config import node_config
+from crawler.node.egg_file import activate, leave_working_directory, read_egg
+from crawler.node.project_names import is_project_name
 from gateway.crash_points import state_change
 
-#: What an egg is called until it is whole. Beside the projects' folders, where a file is taken for no project.
-_INCOMING = ".incoming"
+#: Beside the projects' folders, where a file is taken for no project.
+_INCOMING = ".incoming-"
+#: Beside an egg: which spiders it has.
+_LISTING = ".spiders.json"
+#: Scrapyd replaces dots as well, and then takes 1_9 for newer than 1_10.
+_NOT_IN_A_VERSION = re.compile(r"[^A-Za-z0-9_.+-]")
+_VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
+#: What an egg is called in the folder of the attempt that runs it.
+_IN_ATTEMPT = "project.egg"
+
+
+class EggMissingError(LookupError):
+    """The version that the job is to run is not on this node."""
 
 
 class EggStorage(FilesystemEggStorage):
     """Scrapyd's writes into the egg itself: an upload that is cut short, by a kill or a full disk, would leave half
     an egg as the project's newest version, and a spider that starts meanwhile would get what is there.
+
+    Here an egg is staged first, so that it can be looked at before it counts. Every method raises
+    `DirectoryTraversalError` for a project or version whose name cannot be that of a file.
     """
 
-    @state_change("node.add_version")
     def put(self, eggfile: BinaryIO, project: str, version: str) -> None:
-        """Store the egg, or replace it, or leave all as it was. Raises `OSError` and `DirectoryTraversalError`."""
-        path = Path(self._egg_path(project, version))
-        incoming = Path(self.basedir) / _INCOMING
-        incoming.parent.mkdir(parents=True, exist_ok=True)
+        """Store the egg, or replace it, or leave all as it was. Raises `OSError`."""
+        staged = self.stage(eggfile)
         try:
-            with incoming.open("wb") as file:
-                shutil.copyfileobj(eggfile, file)
-            path.parent.mkdir(exist_ok=True)
-            incoming.replace(path)
+            self.put_staged(staged, project, version)
         finally:
-            incoming.unlink(missing_ok=True)
+            self.discard(staged)
+
+    @state_change("node.stage_version")
+    def stage(self, eggfile: BinaryIO) -> Path:
+        """A file with the egg in it, which is nobody's yet. Raises `OSError`."""
+        folder = Path(self.basedir)
+        folder.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=folder, prefix=_INCOMING, suffix=".egg", delete=False) as file:
+            try:
+                shutil.copyfileobj(eggfile, file)
+            except BaseException:
+                Path(file.name).unlink()
+                raise
+        return Path(file.name)
+
+    @state_change("node.add_version")
+    def put_staged(self, staged: Path, project: str, version: str) -> None:
+        """Let a staged egg be the project's `version`. Raises `OSError`."""
+        path = self.path(project, version)
+        path.parent.mkdir(exist_ok=True)
+        staged.replace(path)
+
+    @state_change("node.delete_version")
+    def delete(self, project: str, version: str | None = None) -> None:
+        """Raises `ProjectNotFoundError` and `EggNotFoundError`."""
+        if version is not None:
+            self.listing_path(project, version).unlink(missing_ok=True)
+            if not self.path(project, version).exists():
+                raise EggNotFoundError
+        super().delete(project, version)
+
+    def path(self, project: str, version: str) -> Path:
+        return Path(self._egg_path(project, version))
+
+    def listing_path(self, project: str, version: str) -> Path:
+        """Where it may be written down which spiders the egg has."""
+        return self.path(project, version).with_suffix(_LISTING)
+
+    def has(self, project: str, version: str) -> bool:
+        return self.path(project, version).is_file()
+
+    @state_change("node.discard_version")
+    def discard(self, *staged: Path) -> None:
+        """Remove what did not come to count; by default what a killed Scrapyd has left."""
+        for file in staged or Path(self.basedir).glob(f"{_INCOMING}*"):
+            file.unlink(missing_ok=True)
+
+    def _egg_path(self, project: str, version: str) -> str:
+        name = stored_version(version)
+        path: str = self._get_path(project, f"{name}.egg")
+        return path
+
+    def _get_path(self, project: str, *trusted: str) -> str:
+        # Scrapyd takes "." for a project, whose deletion deletes all others
+        if not is_project_name(project):
+            raise DirectoryTraversalError(project)
+        path: str = super()._get_path(project, *trusted)
+        return path
+
+
+def stored_version(version: str) -> str:
+    """The name under which an egg is kept. Raises `DirectoryTraversalError` if there is none."""
+    name = _NOT_IN_A_VERSION.sub("_", version)
+    if not _VERSION.fullmatch(name):
+        raise DirectoryTraversalError(version)
+    return name
 
 
 @contextmanager
@@ -45,14 +121,32 @@ def project_environment(project: str) -> Iterator[None]:
     """Put the egg of `project` on `sys.path`, in the version of `SCRAPYD_EGG_VERSION`, else its newest.
 
     Scrapyd's runner does the same, but looks for eggs where scrapyd.conf says, not where this node keeps them.
+    Raises `EggMissingError` and `EggError`.
     """
-    version, egg = FilesystemEggStorage(node_config()).get(project, os.environ.get("SCRAPYD_EGG_VERSION"))
-    if egg is None:
+    storage = EggStorage(node_config())
+    wanted = os.environ.get("SCRAPYD_EGG_VERSION")
+    versions = storage.list(project)
+    version = stored_version(wanted) if wanted else next(iter(versions[-1:]), None)
+    if version is None:
         yield
         return
-    with egg, TemporaryDirectory(prefix="egg-") as folder:
-        # a copy: the egg may be deleted or replaced by a new deployment while the spider still imports from it
-        path = Path(folder) / f"{project}-{version}.egg"
-        path.write_bytes(egg.read())
-        activate_egg(str(path))
+    if version not in versions:
+        raise EggMissingError(f"project '{project}' has no version '{wanted}' on this node (any more)")
+    with TemporaryDirectory(prefix="egg-") as temporary:
+        folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR") or temporary
+        egg = read_egg(_keep(storage.path(project, version), Path(folder) / _IN_ATTEMPT))
+        leave_working_directory()
+        activate(egg)
+        os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
         yield
+
+
+def _keep(egg: Path, copy: Path) -> Path:
+    """The egg under a name of its own: it may be deleted, or replaced by a new deployment, while the spider still
+    imports from it.
+    """
+    try:
+        copy.hardlink_to(egg)
+    except OSError:  # another disk, or one that knows no links
+        shutil.copyfile(egg, copy)
+    return copy

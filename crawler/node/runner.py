@@ -15,8 +15,9 @@ from pathlib import Path
 
 import orjson
 
-from crawler.node.crawl import crawl, project_settings
+from crawler.node.crawl import crawl
 from crawler.node.project_names import OWN_PROJECT, canonical
+from crawler.node.project_settings import project_settings
 from gateway.domain.node_files import SPEC, NodeSpec
 from gateway.settings import NodeSettings
 

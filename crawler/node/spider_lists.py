@@ -1,8 +1,8 @@
-"""Which spiders a project has, found out before anybody asks.
+"""Which spiders every project on this node has, found out before anybody asks.
 
-Scrapyd runs `scrapy list` when the first `schedule.json` comes, and stands still for as long as that takes. Here it
-runs when Scrapyd starts and after each deployment, and whoever asks in between waits without keeping others waiting.
-The answers are kept where Scrapyd's own services look.
+Scrapyd runs `scrapy list` when the first `schedule.json` comes, and stands still for as long as that takes. Here our
+own project is listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own; whoever asks
+in between waits without keeping others waiting.
 """
 
 # mypy: allow-untyped-calls
@@ -10,100 +10,178 @@ The answers are kept where Scrapyd's own services look.
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from scrapyd.config import Config
 from scrapyd.exceptions import RunnerError
-from scrapyd.interfaces import IEnvironment, ISpiderScheduler
-from scrapyd.webservice import spider_list
+from scrapyd.interfaces import IEggStorage, IEnvironment
 from twisted.application.service import IServiceCollection, Service
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.base import DelayedCall
+from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
 from twisted.logger import Logger
 
+from crawler.node.catalog import write_catalog
 from crawler.node.command import Command
+from crawler.node.config import load_settings
+from crawler.node.egg import EggStorage, stored_version
+from crawler.node.egg_listings import EggListings
+from crawler.node.listing import Listing
+from crawler.node.loop import reactor
 from crawler.node.project_names import OWN_PROJECT
+from gateway.domain.node_files import SpiderInfo
 
 log = Logger()
 
 #: Seconds for which an unknown spider is taken at the list's word. Files change under a running Scrapyd.
 FRESH = 10.0
+#: Seconds after which our own project, where it could not be listed, is tried again.
+RETRY = 30.0
+#: Projects imported at the same time: each takes a processor for a second, or more.
+_AT_ONCE = 2
 
 
 class SpiderLists(Service):
     name = "spider_lists"
 
     def __init__(self, config: Config, app: Any) -> None:
-        self._runner: str = config.get("runner", "scrapyd.runner")
-        #: Module that writes the node's catalogue of spiders and their parameters; none if empty.
-        self._catalog: str = config.get("catalog", "")
+        #: Module that lists one project, see `crawler.node.listing`.
+        self._lister: str = config.get("lister", "crawler.node.listing")
         self._app = app
-        self._running: dict[tuple[str, ...], Command] = {}
-        self._waiting: dict[tuple[str, ...], list[Deferred[bytes]]] = {}
-        self._listed_at: dict[tuple[str, str | None], float] = {}
+        self._node_dir = load_settings().node_dir
+        self._eggs: EggStorage = app.getComponent(IEggStorage)
+        self._listings = EggListings(self._eggs)
+        self._own: list[SpiderInfo] | None = None
+        self._own_listed_at = float("-inf")
+        self._retry: DelayedCall | None = None
+        self._running: set[Command] = set()
+        self._waiting: dict[str, list[Deferred[list[SpiderInfo]]]] = {}
+        self._turn = DeferredSemaphore(_AT_ONCE)
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         super().startService()
-        self._in_background(self._warm_up(), "the spiders")
-        self.write_catalog()
+        self._eggs.discard()
+        self._in_background(self._list_all(), "the spiders")
 
     def stopService(self) -> None:  # noqa: N802 - Twisted's name
         super().stopService()
-        for command in list(self._running.values()):
-            command.kill()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
+        for command in list(self._running):
+            command.kill("Scrapyd is shut down")
 
     async def names(self, project: str, version: str | None) -> list[str]:
         """The project's spiders. Raises `RunnerError` where they cannot be listed."""
-        known: list[str] | None = spider_list.cache[project].get(version)
-        return await self.refresh(project, version) if known is None else known
+        return [info.name for info in await self._infos(project, version)]
 
     async def has(self, project: str, version: str | None, spider: str) -> bool:
         """Whether the project has the spider. Raises `RunnerError` where its spiders cannot be listed."""
-        known = spider_list.cache[project].get(version)
-        if known is not None and (spider in known or self._is_fresh(project, version)):
-            return spider in known
-        return spider in await self.refresh(project, version)
+        known = spider in await self.names(project, version)
+        if known or project != OWN_PROJECT or time.monotonic() - self._own_listed_at < FRESH:
+            return known
+        return spider in [info.name for info in await self._shared(OWN_PROJECT, self._list_own)]
 
-    async def refresh(self, project: str, version: str | None) -> list[str]:
-        """List the project's spiders anew. Raises `RunnerError`."""
-        env = self._app.getComponent(IEnvironment).for_project(project, version)
-        output = await self._run([self._runner, "list", "-s", "LOG_STDOUT=0"], env, project, version or "")
-        spiders = output.decode().splitlines()
-        spider_list.cache[project].pop(None, None)  # the newest version may be another one now
-        spider_list.cache[project][version] = spiders
-        self._listed_at[project, version] = time.monotonic()
-        return spiders
+    async def examine(self, egg: Path, project: str, version: str) -> Listing:
+        """What there is in an egg that may not be stored yet. Raises `RunnerError` where that cannot be told."""
+        with TemporaryDirectory(prefix="listing-") as folder:
+            return await self._list([str(egg)], project, version, Path(folder))
+
+    def deployed(self, project: str, version: str, spiders: list[SpiderInfo]) -> None:
+        """An egg has come to count. Raises `OSError`."""
+        self._listings.keep(project, version, spiders)
+        self.write_catalog()
 
     def write_catalog(self) -> None:
-        """Have `catalog.json` written, in the background."""
-        if self._catalog:
-            env = self._app.getComponent(IEnvironment).for_project(OWN_PROJECT)
-            self._in_background(self._run([self._catalog], env, "", ""), "the catalogue")
+        """Tell what is known; nothing as long as our own project is being listed for the first time."""
+        if self._own is not None:
+            write_catalog(self._node_dir, [*self._own, *self._infos_of_eggs()])
 
-    async def _warm_up(self) -> None:
-        projects = self._app.getComponent(ISpiderScheduler).list_projects()
-        for project in sorted(projects, key=lambda name: name != OWN_PROJECT):
+    def _infos_of_eggs(self) -> list[SpiderInfo]:
+        return [
+            info.model_copy(update={"project": project, "version": version, "latest": version == versions[-1]})
+            for project, versions in self._deployed()
+            for version in versions
+            for info in self._listings.get(project, version) or []
+        ]
+
+    def _deployed(self) -> list[tuple[str, list[str]]]:
+        return [(project, self._eggs.list(project)) for project in sorted(self._eggs.list_projects())]
+
+    async def _infos(self, project: str, version: str | None) -> list[SpiderInfo]:
+        versions: list[str] = self._eggs.list(project)
+        if not versions:
+            return self._own if self._own and project == OWN_PROJECT else await self._shared(project, self._list_own)
+        stored = stored_version(version) if version else versions[-1]
+        known = self._listings.get(project, stored)
+        if known is not None:
+            return known
+        return await self._shared(f"{project}/{stored}", lambda: self._list_egg(project, stored))
+
+    async def _list_all(self) -> None:
+        await self._try_own()
+        for project, versions in self._deployed():
+            for version in versions:
+                if self.running and self._listings.get(project, version) is None:
+                    work = self._shared(f"{project}/{version}", lambda p=project, v=version: self._list_egg(p, v))
+                    await ensureDeferred(work).addErrback(self._report, f"the spiders of {project} {version}")
+
+    async def _try_own(self) -> None:
+        try:
+            await self._shared(OWN_PROJECT, self._list_own)
+        except RunnerError as error:
+            why = str(error)
+            log.error("cannot list the spiders of the node's own project: {why}", why=why)  # noqa: TRY400 - no traceback
             if self.running:
-                await ensureDeferred(self.refresh(project, None)).addErrback(
-                    self._report, f"the spiders of {project}"
-                )
+                self._own = self._own or []
+                self._retry = reactor.callLater(RETRY, lambda: self._in_background(self._try_own(), "the spiders"))
+                self.write_catalog()
 
-    def _is_fresh(self, project: str, version: str | None) -> bool:
-        return time.monotonic() - self._listed_at.get((project, version), float("-inf")) < FRESH
+    async def _list_own(self) -> list[SpiderInfo]:
+        self._own = (await self._list([], OWN_PROJECT, None, None)).spiders
+        self._own_listed_at = time.monotonic()
+        self.write_catalog()
+        return self._own
 
-    async def _run(self, args: list[str], env: dict[str, str], project: str, version: str) -> bytes:
-        """Run a command; whoever asks for the one that is running shares its answer."""
-        key = (*args, project, version)
-        waiter: Deferred[bytes] = Deferred()
-        self._waiting.setdefault(key, []).append(waiter)
-        if key not in self._running:
-            command = self._running[key] = Command.start(args, {**env, "PYTHONIOENCODING": "UTF-8"})
-            command.result.addBoth(self._answer, key)
+    async def _list_egg(self, project: str, version: str) -> list[SpiderInfo]:
+        listing = await self.examine(self._eggs.path(project, version), project, version)
+        if listing.problem:
+            raise RunnerError(listing.problem)
+        self.deployed(project, version, listing.spiders)
+        return listing.spiders
+
+    async def _shared(self, key: str, work: Any) -> list[SpiderInfo]:
+        """Do what `work()` returns; whoever asks for what is being done shares its answer."""
+        waiter: Deferred[list[SpiderInfo]] = Deferred()
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(waiter)
+        if len(waiting) == 1:
+            ensureDeferred(work()).addBoth(self._answer, key)
         return await waiter
 
-    def _answer(self, result: Any, key: tuple[str, ...]) -> None:
-        del self._running[key]
+    def _answer(self, result: Any, key: str) -> None:
         for waiter in self._waiting.pop(key):
             waiter.callback(result)
+
+    async def _list(self, args: list[str], project: str, version: str | None, folder: Path | None) -> Listing:
+        env = self._app.getComponent(IEnvironment).for_project(project, version)
+        output = await self._turn.run(self._start, [self._lister, *args], env, folder)
+        try:
+            return Listing.model_validate_json(output)
+        except ValueError:
+            raise RunnerError("it ended before it could tell its spiders") from None
+
+    def _start(self, args: list[str], env: dict[str, str], folder: Path | None) -> Deferred[bytes]:
+        if not self.running:
+            raise RunnerError("Scrapyd is shut down")
+        command = Command.start(args, {**env, "PYTHONIOENCODING": "UTF-8"}, folder)
+        self._running.add(command)
+
+        def ended(result: Any) -> Any:
+            self._running.discard(command)
+            return result
+
+        return command.result.addBoth(ended)
 
     def _in_background(self, work: Any, what: str) -> None:
         ensureDeferred(work).addErrback(self._report, what)

@@ -1,4 +1,4 @@
-"""Scrapyd's web services where ours differ: scheduling, cancelling, deploying."""
+"""Scrapyd's web services where ours differ: scheduling, cancelling, listing."""
 
 # mypy: allow-untyped-calls
 # Twisted is typed in parts only.
@@ -7,12 +7,10 @@ from __future__ import annotations
 import re
 import signal as signals
 import uuid
-import zipfile
-from io import BytesIO
 from typing import Any, NoReturn
 
 from scrapyd import webservice
-from scrapyd.exceptions import RunnerError
+from scrapyd.exceptions import DirectoryTraversalError, RunnerError
 from scrapyd.webservice import param
 from twisted.internet.defer import ensureDeferred
 from twisted.logger import Logger
@@ -21,9 +19,6 @@ from twisted.web import error, http
 from twisted.web.server import NOT_DONE_YET, Request
 
 from crawler.node.attempts import Intake, Queued, parse_spec
-from crawler.node.config import node_config
-from crawler.node.egg import EggStorage
-from crawler.node.project_names import OWN_PROJECT
 from crawler.node.spider_lists import spider_lists
 from gateway.crash_points import state_change
 from gateway.domain.errors import DiscoveryBotError
@@ -91,8 +86,14 @@ class AsyncService(webservice.WsResource):
     def require_project(self, project: str, version: str | None = None) -> None:
         if project not in self.root.poller.queues:
             refuse(f"project '{project}' not found")
-        if version and self.root.eggstorage.get(project, version) == (None, None):
+        if version and not self._has(project, version):
             refuse(f"version '{version}' not found")
+
+    def _has(self, project: str, version: str) -> bool:
+        try:
+            return bool(self.root.eggstorage.has(project, version))
+        except DirectoryTraversalError:
+            return False
 
 
 class Schedule(AsyncService):
@@ -141,8 +142,11 @@ class Schedule(AsyncService):
             known = True  # the project is broken: its own log is where that is said best
         if not known:
             refuse(f"spider '{queued.spider}' not found")
-        intake = Intake(self.root.launcher.settings.outbox, self.root.poller.queues)
-        intake.take(attempt, project, spec, queued)
+        self._intake().take(attempt, project, spec, queued)
+
+    def _intake(self) -> Intake:
+        settings = self.root.launcher.settings
+        return Intake(settings.outbox, self.root.poller.queues, settings.node_min_free_bytes)
 
     async def _queue_job(self, project: str, queued: Queued, settings: list[str], arguments: dict[str, str]) -> None:
         if not await spider_lists(self.root.app).has(project, queued.version, queued.spider):
@@ -192,25 +196,6 @@ class ListSpiders(AsyncService):
     async def answer(self, _request: Request, project: str, version: str | None) -> dict[str, Any]:
         self.require_project(project, version)
         return {"spiders": await spider_lists(self.root.app).names(project, version)}
-
-
-class AddVersion(AsyncService):
-    """`addversion.json`: as Scrapyd's, but others are served while the egg's spiders are listed."""
-
-    @param("project")
-    @param("version")
-    @param("egg", type=bytes)
-    async def answer(self, _request: Request, project: str, version: str, egg: bytes) -> dict[str, Any]:
-        if project == OWN_PROJECT:
-            refuse(f"project '{project}' is the node's own and has no egg: deploy under another name")
-        if not zipfile.is_zipfile(BytesIO(egg)):
-            refuse("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
-        EggStorage(node_config()).put(BytesIO(egg), project, version)
-        self.root.update_projects()
-        lists = spider_lists(self.root.app)
-        spiders = await lists.refresh(project, version)
-        lists.write_catalog()
-        return {"project": project, "version": version, "spiders": len(spiders)}
 
 
 def _arguments(request: Request) -> dict[str, str]:

@@ -14,8 +14,12 @@ def stand_in_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our scrapyd.conf, but for the runner, beside a project that has no need of Scrapy."""
     folder = tmp_path_factory.mktemp("project")
     lines = (ROOT / "scrapyd.conf").read_text().splitlines()
-    changes = {"runner": "runner = stand_in", "catalog": "catalog =", "poll_interval": "poll_interval = 0.5"}
-    changed = [changes.get(line.partition("=")[0].strip(), line) for line in lines]
+    changes = {"runner": "stand_in", "lister": "stand_in_lister", "poll_interval": "0.5"}
+    options = [line.partition("=")[0].strip() for line in lines]
+    changed = [
+        f"{option} = {changes[option]}" if option in changes else line
+        for option, line in zip(options, lines, strict=True)
+    ]
     (folder / "scrapyd.conf").write_text("\n".join(changed))
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = no.such.settings\n")
     return folder

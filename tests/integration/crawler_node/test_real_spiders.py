@@ -74,15 +74,6 @@ def test_an_egg_is_deployed_and_run_in_the_version_that_is_asked_for(real_node: 
         assert "secrets: []" in log
 
 
-def test_an_egg_that_does_not_import_says_so_and_its_attempts_say_why(real_node: Any) -> None:
-    answer = deploy(real_node, "1", egg("1", "import no_such_module_anywhere"), "broken")
-    assert answer["status"] == "error"
-    assert "no_such_module_anywhere" in answer["message"]
-    report = real_node.exit_of(real_node.run("shop", project="broken"))
-    assert report["exit_code"] == 1
-    assert "no_such_module_anywhere" in report["log_tail"]
-
-
 def test_what_is_no_egg_and_what_would_hide_our_own_project_is_refused(real_node: Any) -> None:
     assert "not a ZIP file" in deploy(real_node, "1", b"x")["message"]
     for name in ("default", "DiscoveryBot"):

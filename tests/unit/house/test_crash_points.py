@@ -13,7 +13,7 @@ from unit.house.state_changes import crash_point_names, generators_with_crash_po
 WRITING_FOLDERS = ("gateway/storage", "gateway/redis", "gateway/tailer", "crawler/node")
 #: `file function` → why a process that dies there leaves nothing that anybody has to mend.
 NEEDS_NONE = {
-    "crawler/node/egg.py project_environment": "a private copy in a temporary folder",
+    "crawler/node/egg.py _keep": "a private copy for one attempt",
 }
 
 

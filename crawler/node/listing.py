@@ -1,0 +1,103 @@
+"""`python -m crawler.node.listing [<egg>]`: which spiders an egg has, or why it cannot be run here; without an egg,
+those of the working directory's project.
+
+It imports other people's code, so it is a process of its own, and what that code prints is kept out of the answer: a
+`Listing` as JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from traceback import FrameSummary, StackSummary, extract_tb
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from crawler.node.egg_file import EggError, EggFile, activate, check_names, leave_working_directory, read_egg
+from crawler.node.project_names import OWN_PROJECT
+from gateway.domain.node_files import SpiderInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: Seconds. Whoever started this gives up earlier; it is for the case that Scrapyd was killed.
+_LONGEST = 90
+
+
+class Listing(BaseModel):
+    """What is known of one project, or of one version of an egg."""
+
+    spiders: list[SpiderInfo] = []
+    #: Why it cannot be run.
+    problem: str | None = None
+
+
+def list_own() -> Listing:
+    from crawler.node.spider_info import spider_infos  # noqa: PLC0415 - imports Scrapy, and with it a second's work
+
+    return Listing(spiders=spider_infos(OWN_PROJECT, None))
+
+
+def list_egg(path: Path, project: str, version: str | None) -> Listing:
+    try:
+        egg = read_egg(path)
+        leave_working_directory()
+        check_names(egg)
+        activate(egg)
+        return Listing(spiders=_import_spiders(egg, project, version))
+    except EggError as error:
+        return Listing(problem=str(error))
+
+
+def _import_spiders(egg: EggFile, project: str, version: str | None) -> list[SpiderInfo]:
+    from crawler.node.spider_info import spider_infos  # noqa: PLC0415 - as above
+
+    os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
+    try:
+        infos = spider_infos(project, version)
+    except BaseException as error:
+        raise EggError(f"it cannot be imported: {_explain(error, egg)}") from error
+    if not infos:
+        raise EggError("it has no spiders: look at SPIDER_MODULES in its settings, and at packages in its setup.py")
+    return infos
+
+
+def _explain(error: BaseException, egg: EggFile) -> str:
+    """One line, as a traceback's last, with the place in the egg and what to do."""
+    line = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    frames = [frame for frame in _frames(error) if frame.filename.startswith(str(egg.path))]
+    where = f" ({frames[-1].filename[len(str(egg.path)) + 1 :]}, line {frames[-1].lineno})" if frames else ""
+    return f"{line}{where}{_advice(error, egg)}"
+
+
+def _frames(error: BaseException) -> Iterable[FrameSummary]:
+    return extract_tb(error.__traceback__) if error.__traceback__ else StackSummary()
+
+
+def _advice(error: BaseException, egg: EggFile) -> str:
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    missing = error.name.partition(".")[0]
+    if missing in egg.packages:
+        return ". The egg lacks it: look at packages in its setup.py"
+    return f". Install {missing} on this node, or put it into the egg (scrapyd-deploy --include-dependencies)"
+
+
+def main() -> None:
+    os.setsid()  # so that whatever the project starts can be ended with it
+    signal.alarm(_LONGEST)
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    version = os.environ.get("SCRAPYD_EGG_VERSION")
+    listing = list_egg(Path(sys.argv[1]), os.environ["SCRAPY_PROJECT"], version) if sys.argv[1:] else list_own()
+    with os.fdopen(answer, "wb") as stdout:
+        stdout.write(listing.model_dump_json().encode())
+    sys.stderr.flush()
+    os._exit(0)  # threads that the project has started would keep it
+
+
+if __name__ == "__main__":
+    main()
