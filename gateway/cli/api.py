@@ -23,9 +23,11 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 class ApiError(Exception):
     """The gateway refused, or could not be reached."""
 
-    def __init__(self, message: str, exit_code: ExitCode = ExitCode.REFUSED) -> None:
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.REFUSED, *, detail: Any = None) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        #: What the gateway said besides.
+        self.detail = detail
 
 
 class Api:
@@ -84,7 +86,7 @@ class Api:
         if answer.is_success:
             return answer
         code = ExitCode.ERROR if answer.is_server_error else ExitCode.REFUSED
-        raise ApiError(refusal(answer), code)
+        raise ApiError(refusal(answer), code, detail=_detail(answer))
 
     def _unreachable(self, error: httpx.HTTPError) -> ApiError:
         reason = str(error) or type(error).__name__
@@ -101,6 +103,13 @@ def refusal(answer: httpx.Response) -> str:
         return str(answer.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):
         return f"{answer.request.url} answers {answer.status_code} {answer.reason_phrase}"
+
+
+def _detail(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()["error"]["detail"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _given(query: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import re
 import shlex
 from typing import Annotated, Any
@@ -20,11 +19,20 @@ from gateway.cli.gateway_address import gateway_url
 from gateway.cli.items import STDOUT, check_writable, format_of, save_items
 from gateway.cli.log_view import LogView, status_text
 from gateway.cli.options import Level, Url
+from gateway.cli.params import gather_params
 
 Urls = Annotated[list[str], typer.Argument(metavar="URL…", help="Where to start.", show_default=False)]
 Spider = Annotated[str, typer.Option("--spider", "-s", help="Which spider; `GET /spiders` lists them.")]
 Depth = Annotated[int | None, typer.Option(help="Links to follow from a URL; 0: none.", show_default=False)]
 MaxPages = Annotated[int | None, typer.Option(help="Stop after so many pages.", show_default=False)]
+MaxItems = Annotated[int | None, typer.Option(help="Stop after so many items.", show_default=False)]
+Project = Annotated[str | None, typer.Option(help="The spider's project. Default: our own.", show_default=False)]
+Version = Annotated[str | None, typer.Option(help="Of the project. Default: the latest.", show_default=False)]
+Render = Annotated[bool, typer.Option("--render", help="In a browser, for pages that need JavaScript.")]
+Params = Annotated[
+    str | None,
+    typer.Option("--params", metavar="JSON|@FILE", help="The spider's parameters, all at once.", show_default=False),
+]
 Param = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", metavar="K=V", help="A parameter of the spider; repeatable.", show_default=False),
@@ -46,6 +54,11 @@ def crawl(
     spider: Spider = "seo",
     depth: Depth = None,
     max_pages: MaxPages = None,
+    max_items: MaxItems = None,
+    project: Project = None,
+    version: Version = None,
+    render: Render = False,
+    params: Params = None,
     param: Param = None,
     user: User = None,
     ignore_cache: IgnoreCache = False,
@@ -60,21 +73,34 @@ def crawl(
     item_format = format_of(output) if output else ""
     check_writable(output or STDOUT)
     api = Api(gateway_url(url))
-    given = {"depth": depth, "max_pages": max_pages, "params": parse_params(api, spider, param) if param else None}
-    body: dict[str, Any] = {"user_id": user or login_name(), "spider": spider, "start_urls": urls}
-    body |= {name: value for name, value in given.items() if value is not None}
-    receipt = api.submit(body | ({"ignore_cache": True} if ignore_cache else {}))
-    job_id = receipt["job_id"]
+    params_given = gather_params(
+        api, {"project": project, "version": version, "name": spider}, params, param or [], render=render
+    )
+    receipt = api.submit(
+        _given(
+            user_id=user or login_name(), project=project, version=version, spider=spider, start_urls=urls,
+            depth=depth, max_pages=max_pages, max_items=max_items, params=params_given or None,
+            ignore_cache=ignore_cache or None,
+        )
+    )  # fmt: skip
     if not follow_log:
-        out.print(job_id)
+        out.print(receipt["job_id"])
         return
+    raise typer.Exit(_followed(api, receipt, item_format, output, level))
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _followed(api: Api, receipt: dict[str, Any], item_format: str, output: str | None, level: str | None) -> ExitCode:
     console = err if output == STDOUT else out
     if receipt.get("cached"):
         console.print(
             Text(f"the same crawl was asked for at {receipt.get('cached_at')}; --ignore-cache runs it again")
         )
-    code = watch(api, job_id, console, level)
-    raise typer.Exit(_saved(api, job_id, item_format, output, code) if output else code)
+    code = watch(api, receipt["job_id"], console, level)
+    return _saved(api, receipt["job_id"], item_format, output, code) if output else code
 
 
 def _saved(api: Api, job_id: str, item_format: str, output: str, code: ExitCode) -> ExitCode:
@@ -114,27 +140,6 @@ def summary(status: dict[str, Any]) -> Text:
     )
     text = Text.assemble(status_text(status["status"]), f": {counts}")
     return text.append(f"\n{status['message']}") if status.get("message") else text
-
-
-def parse_params(api: Api, spider: str, pairs: list[str]) -> dict[str, Any]:
-    """`k=v` pairs, each value of the type that the spider's schema names; a spider without one takes text."""
-    found: dict[str, Any] = next((one for one in api.get("/spiders")["spiders"] if one["name"] == spider), {})
-    schema = found.get("params_schema")
-    params = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise ApiError(f"param: {pair!r} is not of the form name=value")
-        takes_text = schema is None or schema.get("properties", {}).get(name, {}).get("type") == "string"
-        params[name] = value if takes_text else _json_or_text(value)
-    return params
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 def login_name() -> str:

@@ -36,6 +36,13 @@ class Answer(NamedTuple):
     content_type: str = "application/json"
 
 
+def _read(body: bytes) -> Any:
+    try:
+        return json.loads(body or b"null")
+    except ValueError:
+        return body
+
+
 class StandIn(ThreadingHTTPServer):
     """Answers each `METHOD /path` with its answers, one after the other, the last for ever."""
 
@@ -67,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.requests.append(Request(parts.path, parts.query, headers, json.loads(body or b"null")))
+        self.server.requests.append(Request(parts.path, parts.query, headers, _read(body)))
         answers = self.server.script.get(f"{self.command} {parts.path}", [Answer(404, {"detail": "?"})])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()

@@ -37,8 +37,9 @@ def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> No
     _crawls(gateway)
     schema = {"properties": {"deep": {"type": "boolean"}, "text": {"type": "string"}}}
     gateway.says("GET /spiders", Answer(200, {"spiders": [{"name": "seo", "params_schema": schema}]}))
-    options = ("--depth", "2", "--max-pages", "9", "--user", "me", "--ignore-cache")
-    done = run("crawl", "https://a.example", "https://b.example", *options, "-p", "deep=true", "-p", "text=1")
+    options = ("--depth", "2", "--max-pages", "9", "--max-items", "5", "--user", "me", "--ignore-cache", "--render")
+    params = ("--params", '{"text": "0", "list": [1]}', "-p", "deep=true", "-p", "text=1")
+    done = run("crawl", "https://a.example", "https://b.example", *options, *params)
     assert done.returncode == 0, done.stderr
     assert gateway.asked("/crawl")[0].body == {
         "user_id": "me",
@@ -46,16 +47,28 @@ def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> No
         "start_urls": ["https://a.example", "https://b.example"],
         "depth": 2,
         "max_pages": 9,
+        "max_items": 5,
         "ignore_cache": True,
-        "params": {"deep": True, "text": "1"},
+        "params": {"text": "1", "list": [1], "deep": True, "render": True},
     }
+    assert gateway.asked("/spiders")[0].query == "project=default&name=seo"
 
 
 def test_params_of_a_spider_without_a_schema_stay_text(gateway: StandIn, run: Run) -> None:
     _crawls(gateway)
     gateway.says("GET /spiders", Answer(200, {"spiders": [{"name": "theirs", "params_schema": None}]}))
-    run("crawl", "https://a.example", "--spider", "theirs", "--param", "pages=5")
-    assert gateway.asked("/crawl")[0].body["params"] == {"pages": "5"}
+    which = ("--project", "shop", "--version", "2", "--spider", "theirs")
+    run("crawl", "https://a.example", *which, "--param", "pages=5")
+    body = gateway.asked("/crawl")[0].body
+    assert (body["params"], body["project"], body["version"]) == ({"pages": "5"}, "shop", "2")
+    assert gateway.asked("/spiders")[0].query == "project=shop&version=2&name=theirs"
+
+
+def test_parameters_are_read_from_a_file(gateway: StandIn, run: Run, tmp_path: Path) -> None:
+    _crawls(gateway)
+    (tmp_path / "rules.json").write_text('{"fields": {"price": ".price"}}')
+    assert run("crawl", "https://a.example", "--params", "@rules.json", "--no-follow").returncode == 0
+    assert gateway.asked("/crawl")[0].body["params"] == {"fields": {"price": ".price"}}
 
 
 def test_without_following_the_id_is_all_that_is_said(gateway: StandIn, run: Run) -> None:
@@ -96,6 +109,9 @@ def test_a_broken_download_leaves_no_file(gateway: StandIn, run: Run, tmp_path: 
         ("crawl", "u", "-o", "folder.csv"),
         ("crawl", "u", "--no-follow", "-o", "x.csv"),
         ("crawl", "u", "--level", "foo"),
+        ("crawl", "u", "--params", "{"),
+        ("crawl", "u", "--params", "[]"),
+        ("crawl", "u", "--params", "@nowhere.json"),
         ("logs", JOB, "--level", "foo"),
         ("items", JOB, "-o", "nowhere/x.csv"),
         ("fly",),

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.gateway.cli.conftest import Answer, Run, StandIn
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    (folder / "shop").mkdir(parents=True)
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    for name in ("__init__", "settings"):
+        (folder / "shop" / f"{name}.py").touch()
+    return folder
+
+
+def node(name: str, message: str | None = None) -> dict[str, Any]:
+    accepted = message is None
+    return {"node": name, "accepted": accepted, "spiders": 2 if accepted else 0, "message": message}
+
+
+def test_a_project_is_built_sent_and_each_nodes_answer_told(gateway: StandIn, run: Run, project: Path) -> None:
+    answer = {"project": "shop", "version": "1.4", "spiders": 2, "nodes": [node("n1"), node("n2")]}
+    gateway.says("POST /projects/shop/versions", Answer(200, answer))
+    done = run("deploy", str(project), "--version", "1.4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "✓ n1: 2 spiders\n✓ n2: 2 spiders\nshop 1.4: 2 spiders\n"
+    request = gateway.asked("/projects/shop/versions")[0]
+    assert request.query == "version=1.4"
+    with zipfile.ZipFile(io.BytesIO(request.body)) as egg:
+        assert egg.read("EGG-INFO/entry_points.txt") == b"[scrapy]\nsettings = shop.settings\n"
+
+
+def test_a_refusal_tells_what_each_node_said(gateway: StandIn, run: Run, project: Path) -> None:
+    detail = {"field": "egg", "nodes": [node("n1"), node("n2", "No module named 'pandas'")]}
+    error = {"code": "node_error", "message": "deployed on 1 of 2 nodes: No module named 'pandas'", "detail": detail}
+    gateway.says("POST /projects/store/versions", Answer(502, {"error": error, "request_id": "1"}))
+    done = run("deploy", str(project), "--project", "store")
+    assert done.returncode == 1
+    assert done.stdout == "✓ n1: 2 spiders\n"
+    assert (
+        done.stderr == "✗ n2: No module named 'pandas'\nerror: deployed on 1 of 2 nodes: No module named 'pandas'\n"
+    )
+
+
+def test_a_folder_that_is_no_project_is_refused_before_anything_is_sent(gateway: StandIn, run: Run) -> None:
+    done = run("deploy")
+    assert done.returncode == 2
+    assert "there is no scrapy.cfg in it" in done.stderr
+    assert not gateway.requests
