@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench import crawls, embedded_mongo, sse_fanout
+from bench import burst, crawls, embedded_mongo, first_line, memory, sse_fanout
 from bench.table import Row, render
 
 #: Operations a second, asked of the embedded MongoDB server at 100,000 documents.
@@ -20,4 +20,5 @@ def stores() -> list[Row]:
 
 
 if __name__ == "__main__":
-    print(render([*crawls.run(), *sse_fanout.run(), *stores()]))
+    jobs = [*first_line.run(), *burst.run(), *memory.run()]
+    print(render([*jobs, *crawls.run(), *sse_fanout.run(), *stores()]))

@@ -1,4 +1,4 @@
-"""The platform beside plain `scrapy crawl`: how soon the first line is seen, and how fast pages come."""
+"""The platform beside plain `scrapy crawl`: how fast pages come."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
-import uuid
 from pathlib import Path
 
+from bench.our_platform import ROOT, Site, Stack, running_stack
 from bench.table import Row, alternate
-
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-from sites.server import Site  # noqa: E402 - the tests' own site and stack serve here too
-from stack import Stack, running_stack  # noqa: E402
 
 ROUNDS = 5
 #: Pages of the site whose page rate is measured.
@@ -31,15 +25,7 @@ def run() -> list[Row]:
         Site() as site,
         running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0") as stack,
     ):
-        return [first_line(stack, site), page_rate(stack, site)]
-
-
-def first_line(stack: Stack, site: Site) -> Row:
-    ours, beside = alternate(lambda: _streamed_first_line(stack, site), lambda: _printed_first_line(site), ROUNDS)
-    return Row(
-        "POST /crawl to the first log line at an SSE client", "s", ours, beside,
-        "`scrapy crawl` to its own first line", ours / beside,
-    )  # fmt: skip
+        return [page_rate(stack, site)]
 
 
 def page_rate(stack: Stack, site: Site) -> Row:
@@ -54,34 +40,9 @@ def _body(url: str) -> dict[str, object]:
     return {"user_id": "bench", "spider": "seo", "start_urls": [url], "ignore_cache": True, "max_pages": 100_000}
 
 
-def _streamed_first_line(stack: Stack, site: Site) -> float:
-    headers = {"Accept": "text/event-stream"}
-    began = time.perf_counter()
-    seen = 0.0
-    body = _body(f"{site.url}/?{uuid.uuid4().hex}")
-    with stack.http.stream("POST", f"{stack.url}/crawl", json=body, headers=headers) as response:
-        for line in response.iter_lines():
-            if line == "event: log" and not seen:
-                seen = time.perf_counter() - began
-            if line == "event: end":
-                break
-    return seen
-
-
 def _scrapy(url: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
     command = [str(Path(sys.executable).with_name("scrapy")), "crawl", "seo", "-a", f"start_urls={url}", *arguments]
     return command, {**os.environ, "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}
-
-
-def _printed_first_line(site: Site) -> float:
-    command, environment = _scrapy(f"{site.url}/?{uuid.uuid4().hex}")
-    began = time.perf_counter()
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        process.stderr.readline()
-        seen = time.perf_counter() - began
-        process.stderr.read()
-    return seen
 
 
 def _crawl_rate(stack: Stack, site: Site) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+Measured = TypeVar("Measured")
 
 
 class Row(NamedTuple):
@@ -23,8 +25,14 @@ class Row(NamedTuple):
 def alternate(ours: Callable[[], float], beside: Callable[[], float], rounds: int) -> tuple[float, float]:
     """Medians of `rounds` measurements of each, taken in turn so that a machine's drift meets both. One warm-up."""
     ours(), beside()
-    pairs = [(ours(), beside()) for _ in range(rounds)]
+    pairs = in_turn(ours, beside, rounds)
     return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
+
+
+def in_turn(
+    ours: Callable[[], Measured], beside: Callable[[], Measured], rounds: int
+) -> list[tuple[Measured, Measured]]:
+    return [(ours(), beside()) for _ in range(rounds)]
 
 
 def render(rows: Sequence[Row]) -> str:

@@ -1,0 +1,103 @@
+"""How soon a spider speaks: through the whole platform, by hand with `scrapy crawl`, and on stock Scrapyd."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+from bench.our_platform import Site, Stack, running_stack
+from bench.stock_scrapyd import DEFAULT, SPIDER, SPIDER_LINE, StockScrapyd, environment, stock_scrapyd, write_project
+from bench.table import Row, alternate
+
+ROUNDS = 7
+_turns = itertools.count()
+#: Seconds between two polls of stock Scrapyd as it comes.
+POLL_INTERVAL = 5.0
+WHAT = f'POST to the spider\'s first line ("{SPIDER_LINE}")'
+
+
+def run() -> list[Row]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Site() as site,
+        running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0") as stack,
+        stock_scrapyd(Path(folder) / "stock", DEFAULT) as stock,
+    ):
+        plain = Path(folder) / "plain"
+        plain.mkdir()
+        write_project(plain)
+        # SSE clients and files are watched closely, and neither side is helped by the other's processes
+        return [by_hand(stack, plain, site), on_scrapyd(stack, stock, site)]
+
+
+def by_hand(stack: Stack, project: Path, site: Site) -> Row:
+    ours, beside = alternate(lambda: streamed(stack, site), lambda: printed(project, site), ROUNDS)
+    return Row(
+        f"{WHAT}, at an SSE client",
+        "s",
+        ours,
+        beside,
+        "bare `scrapy crawl` to the same line",
+        ours / beside,
+        "<= 0.3",
+    )
+
+
+def on_scrapyd(stack: Stack, stock: StockScrapyd, site: Site) -> Row:
+    ours, beside = alternate(lambda: streamed(stack, site), lambda: logged(stock, site), ROUNDS)
+    return Row(
+        f"{WHAT}, at an SSE client", "s", ours, beside,
+        "stock Scrapyd, default polling: to the same line in its log file", ours / beside, "<= 0.1",
+    )  # fmt: skip
+
+
+def streamed(stack: Stack, site: Site) -> float:
+    body = {"user_id": "bench", "spider": "seo", "start_urls": [fresh(site)], "ignore_cache": True}
+    began, seen = time.perf_counter(), 0.0
+    headers = {"Accept": "text/event-stream"}
+    with stack.http.stream("POST", f"{stack.url}/crawl", json=body, headers=headers) as response:
+        for line in response.iter_lines():
+            if SPIDER_LINE in line:
+                seen = seen or time.perf_counter() - began
+            elif line == "event: end":
+                break
+    assert seen
+    return seen
+
+
+def printed(project: Path, site: Site) -> float:
+    command = [str(Path(sys.executable).with_name("scrapy")), "crawl", SPIDER, "-a", f"url={fresh(site)}"]
+    began = time.perf_counter()
+    with subprocess.Popen(command, cwd=project, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        seen = next(time.perf_counter() - began for line in process.stderr if SPIDER_LINE in line)
+        process.stderr.read()
+    return seen
+
+
+def logged(stock: StockScrapyd, site: Site) -> float:
+    # each round as much later in the time between two polls, so that the median is that of any moment
+    time.sleep((next(_turns) % ROUNDS / ROUNDS * POLL_INTERVAL - time.monotonic()) % POLL_INTERVAL)
+    began = time.perf_counter()
+    log = stock.log(stock.schedule(fresh(site)))
+    while not (log.exists() and SPIDER_LINE in log.read_text()):
+        time.sleep(0.005)
+    seen = time.perf_counter() - began
+    stock.wait_idle()
+    return seen
+
+
+def fresh(site: Site) -> str:
+    """The tiny page under an address that nobody has asked for."""
+    return f"{site.url}/latin-1?{uuid.uuid4().hex}"
+
+
+if __name__ == "__main__":
+    from bench.table import render
+
+    print(render(run()))

@@ -1,0 +1,13 @@
+"""The tests' own site and stack serve here too."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from sites.server import Reply, Site  # noqa: E402 - only now can it be found
+from stack import Stack, running_stack, wait_until  # noqa: E402 - only now can it be found
+
+__all__ = ["ROOT", "Reply", "Site", "Stack", "running_stack", "wait_until"]
