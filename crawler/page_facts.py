@@ -43,7 +43,7 @@ class PageFacts:
     def __init__(self, response: HtmlResponse) -> None:
         self._response = response
         self._root: HtmlElement = response.selector.root
-        self._base = urljoin(response.url, str(_base(self._root)).strip())
+        self.base = urljoin(response.url, str(_base(self._root)).strip())
         self._metas = {
             str(meta.get("name") or meta.get("http-equiv") or "").lower(): str(meta.get("content"))
             for meta in reversed(_metas(self._root))
@@ -53,7 +53,12 @@ class PageFacts:
         """Absolute URLs of the page's `<a href>`, in their order, as they are written."""
         for href in _hrefs(self._root):
             with suppress(ValueError):
-                yield urljoin(self._base, str(href).strip())
+                yield urljoin(self.base, str(href).strip())
+
+    def language(self) -> str | None:
+        header = self._response.headers.get(b"Content-Language") or b""
+        declared = self._root.get("lang") or self._meta("content-language") or header.decode("latin-1")
+        return declared.strip() or None
 
     def as_item(self) -> dict[str, Any]:
         headings = self._headings()
@@ -62,7 +67,7 @@ class PageFacts:
             "title": _text(titles[0]) if titles else None,
             "description": self._meta("description"),
             "canonical": self._canonical(),
-            "language": self._language(),
+            "language": self.language(),
             "robots": self._robots(),
             "h1": [heading["text"] for heading in headings if heading["level"] == 1],
             "headings": headings,
@@ -76,13 +81,8 @@ class PageFacts:
     def _canonical(self) -> str | None:
         href = str(_canonical(self._root)).strip()
         with suppress(ValueError):
-            return urljoin(self._base, href) if href else None
+            return urljoin(self.base, href) if href else None
         return href
-
-    def _language(self) -> str | None:
-        header = self._response.headers.get(b"Content-Language") or b""
-        declared = self._root.get("lang") or self._meta("content-language") or header.decode("latin-1")
-        return declared.strip() or None
 
     def _robots(self) -> list[str]:
         """Directives for all robots, from the page and from the `X-Robots-Tag` header."""

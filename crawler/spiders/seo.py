@@ -14,7 +14,7 @@ from crawler.failure_reason import exception_reason
 from crawler.link_ledger import Breakage, LinkLedger, Mention
 from crawler.page_address import page_url, site_of
 from crawler.page_facts import PageFacts
-from crawler.spiders.site_spider import MAY_LEAVE, SiteParams, SiteSpider, is_html
+from crawler.spiders.site_spider import MAY_LEAVE, OK, SiteParams, SiteSpider, is_html
 
 if TYPE_CHECKING:
     from scrapy.http import Headers
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 #: Links of each kind that an item lists; the counts are of all.
 MAX_LINKS = 1000
 _FIRST_ERROR_STATUS = 400
-_OK = range(200, 300)
 
 
 class SeoParams(SiteParams):
@@ -63,7 +62,7 @@ class SeoSpider(SiteSpider):
             return
         for url in asked:
             self.ledger.works(url)
-        if response.status in _OK and isinstance(response, HtmlResponse) and is_html(response.headers):
+        if response.status in OK and isinstance(response, HtmlResponse) and is_html(response.headers):
             if response.meta.get(MAY_LEAVE):
                 self.sites.add(site_of(response.url))
             yield from self.audit(response)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Container, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest, StopDownload
+from scrapy.http import HtmlResponse, Response
 
 from crawler.frontier import Frontier
 from crawler.page_address import is_on_site, page_url, site_of
+from crawler.page_facts import PageFacts
 from crawler.page_request import is_page
 from crawler.render.instructions import RENDER_PAGES, render_meta
+from crawler.url_filter import Patterns, UrlFilter
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Marks requests that may leave the site: the start URLs, wherever they lead, and look-ups of links to others.
 MAY_LEAVE = "may_leave_site"
+OK = range(200, 300)
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 
 
@@ -42,6 +46,18 @@ class SiteParams(BaseModel):
         le=100,
         description="With `render`: scroll to the end of a page so often, or until nothing more comes.",
     )
+
+
+class FilteredParams(SiteParams):
+    """Parameters of those that need not see all of a site."""
+
+    include: Patterns = Field(
+        default_factory=list, description="Go only to URLs that one of these RE2 patterns is found in."
+    )
+    exclude: Patterns = Field(default_factory=list, description="Never go to URLs that one of these is found in.")
+
+    def url_filter(self) -> UrlFilter:
+        return UrlFilter(self.include, self.exclude)
 
 
 class SiteSpider(Spider):
@@ -98,6 +114,22 @@ class SiteSpider(Spider):
         params = self.params
         meta |= render_meta(render=params.render, wait_for=params.wait_for, scroll=params.scroll)
         return Request(url, self.parse, errback=self.fail, dont_filter=True, meta={"depth": depth, **meta})
+
+    def is_readable(self, response: Response) -> TypeGuard[HtmlResponse]:
+        """Whether it is an HTML page that was answered with 2xx. Where a start URL led belongs to the site."""
+        self.logger.info("%d %s", response.status, response.url)
+        if response.status not in OK or not isinstance(response, HtmlResponse) or not is_html(response.headers):
+            return False
+        if response.meta.get(MAY_LEAVE) and not response.meta["depth"]:
+            self.sites.add(site_of(response.url))
+        return True
+
+    def walk(self, response: HtmlResponse, wanted: UrlFilter) -> Iterator[Request]:
+        """Requests for the pages of the site that this one links to."""
+        depth = response.meta["depth"] + 1
+        for url in dict.fromkeys(url for url in map(page_url, PageFacts(response).links()) if url):
+            if self.is_internal(url) and wanted.takes(url) and self.frontier.admits(url, depth):
+                yield from self.follow(url, depth)
 
     def fail(self, failure: Any) -> Any:
         """There was no response. The report has the reason; a spider may want to tell more."""

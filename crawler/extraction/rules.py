@@ -1,0 +1,99 @@
+"""The rules by which `extract` reads pages, as they are written in `params`.
+
+Nesting ends after three levels because each has a class of its own: so the JSON Schema says all there is to know, and
+no rule is found wrong only when the crawl runs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from crawler.url_filter import Pattern, formatted
+
+#: Fields of one item or object.
+MAX_FIELDS = 100
+#: Pages that pagination may lead to from one start.
+MAX_PAGES = 10_000
+
+Kind = Literal["text", "html", "number", "integer", "boolean", "date", "url", "json"]
+_check_selector, _selector_field = formatted("selector")
+_check_css, _css_field = formatted("css-selector")
+_check_xpath, _xpath_field = formatted("xpath")
+Selector = Annotated[str, _check_selector, _selector_field]
+Css = Annotated[str, _check_css, _css_field]
+XPath = Annotated[str, _check_xpath, _xpath_field]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+class LeafRule(BaseModel):
+    """How one field is read."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"not": {"required": ["css", "xpath"]}})
+
+    css: Css | None = Field(default=None, description="CSS selector; `::text` and `::attr(name)` may end it.")
+    xpath: XPath | None = Field(default=None, description="XPath 1.0; begin it with `.` to stay within the item.")
+    attribute: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
+        default=None, description="Read this attribute of what is selected, not its text."
+    )
+    regex: Pattern | None = Field(
+        default=None, description="RE2: take its first group, or all that it matches, of what was read."
+    )
+    type: Kind = Field(default="text", description="What the text is turned into.")
+    many: bool = Field(default=False, alias="list", description="All that is found, not the first alone.")
+    required: bool = Field(default=False, description="Without it there is no item.")
+    default: Any = Field(default=None, description="The value where there is none.")
+    decimal: Literal[".", ","] | None = Field(
+        default=None, description="What stands before a number's fraction; otherwise the number itself tells."
+    )
+    date_order: Literal["DMY", "MDY", "YMD"] | None = Field(
+        default=None, description="How to read 03/04/2026; otherwise the page's language tells."
+    )
+
+    @model_validator(mode="after")
+    def _one_selector(self) -> Self:
+        if self.css and self.xpath:
+            raise ValueError("give css or xpath, not both")
+        return self
+
+
+class InnerRule(LeafRule):
+    """How a field of an object is read."""
+
+    fields: dict[Name, Selector | LeafRule] = Field(
+        default_factory=dict, max_length=MAX_FIELDS, description="Fields of an object for each match."
+    )
+
+
+class FieldRule(LeafRule):
+    """How a field of an item is read."""
+
+    fields: dict[Name, Selector | InnerRule] = Field(
+        default_factory=dict, max_length=MAX_FIELDS, description="Fields of an object for each match."
+    )
+
+
+Rule = LeafRule | InnerRule | FieldRule
+#: A rule may be its selector alone.
+Fields = dict[Name, Selector | FieldRule]
+
+
+class _Pages(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    max_pages: int = Field(default=100, ge=1, le=MAX_PAGES, description="Pages of one list, the first included.")
+
+
+class NextLink(_Pages):
+    """The next page of a list is behind a link."""
+
+    next: Selector = Field(description="The link to the next page.")
+
+
+class PageParam(_Pages):
+    """The next page of a list is at the same URL with a number in its query."""
+
+    page_param: Name = Field(description="Name of the query parameter that counts.")
+    start: int = Field(default=1, ge=0, description="Its value on the first page, if that URL does not say.")
+    step: int = Field(default=1, ge=1, description="What the next page's is higher by.")
