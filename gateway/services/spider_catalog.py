@@ -169,8 +169,8 @@ def _project(name: str, infos: Iterable[SpiderInfo]) -> Project:
 
 
 def _match(version: str, versions: Iterable[str]) -> str | None:
-    """Scrapyd keeps `1.0` as `1_0`."""
-    spellings = (version, re.sub(r"[^A-Za-z0-9_-]", "_", version))
+    """A node keeps what no file should be called as `_`."""
+    spellings = (version, re.sub(r"[^A-Za-z0-9_.+-]", "_", version))
     return next((one for one in spellings if one in versions), None)
 
 
@@ -193,7 +193,8 @@ def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> In
 
 def _check_domain(field: str, url: str, info: SpiderInfo) -> None:
     """The spider would fetch it, and then drop every link on it without a word."""
-    domains = [ascii_host(domain.lower()) for domain in info.allowed_domains]
+    # Scrapy leaves out addresses and ports, which some write there
+    domains = [ascii_host(domain.lower()) for domain in info.allowed_domains if not set(domain) & set("/:")]
     host = ascii_host((urlsplit(url).hostname or "").rstrip(".")).lower()
     if domains and not any(host == domain or host.endswith(f".{domain}") for domain in domains):
         detail = {"field": field, "known": info.allowed_domains}

@@ -18,7 +18,9 @@ router = APIRouter(tags=["platform"])
 ProjectName = Annotated[
     str,
     PathParameter(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$", description="Any but our own project's.", examples=["shop"]
+        pattern=r"^[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?$",
+        description="Any but our own project's.",
+        examples=["shop"],
     ),
 ]
 _EGG = {

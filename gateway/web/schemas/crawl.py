@@ -15,7 +15,7 @@ _WEEK = 7 * 24 * 3600
 _DEPLOYED: JsonDict = {
     "user_id": "abc123",
     "project": "shop",
-    "version": "1_4",
+    "version": "1.4",
     "spider": "offers",
     "start_urls": ["https://shop.example.com/offers"],
     "params": {"category": "shoes"},

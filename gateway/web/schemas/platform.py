@@ -14,7 +14,7 @@ from gateway.web.schemas.types import Name, Timestamp
 
 _EGG_SPIDER: JsonDict = {
     "project": "shop",
-    "version": "1_4",
+    "version": "1.4",
     "latest": True,
     "name": "offers",
     "description": "Offers of the shop.",
@@ -87,7 +87,7 @@ class DeployedView(BaseModel):
     """An egg that every living node has taken."""
 
     project: str
-    version: str = Field(description="As asked; where Scrapyd spells it otherwise (`1_0`), both are known.")
+    version: str
     spiders: int = Field(description="In the egg.")
     nodes: list[NodeAnswerView]
 

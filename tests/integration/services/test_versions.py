@@ -104,8 +104,8 @@ async def test_what_is_not_there_is_named_with_what_is(
 async def test_a_spider_that_keeps_to_its_domains_starts_there_and_on_their_subdomains(
     platform: Platform, submission: Submission, url: str
 ) -> None:
-    deploy(platform, offers("1_5", allowed_domains=["Shop.example"]))
-    receipt = await submission.submit(shop(spec={"start_urls": (url,), "version": "1.5"}))
+    deploy(platform, offers("1_5", allowed_domains=["Shop.example", "http://other.example/"]))
+    receipt = await submission.submit(shop(spec={"start_urls": (url,), "version": "1/5"}))
     assert platform.jobs.get(receipt.job_id).spec.version == "1_5"
 
 

@@ -41,6 +41,9 @@ WRONG: list[tuple[str, dict[str, Any], int]] = [
     ("interval", {"interval": "@daily"}, 422),
     ("schedule_at", {"schedule_at": "2027-06-01T09:00:00Z"}, 422),
     ("deptth", {"deptth": 2}, 422),
+    ("version", {"version": "1"}, 422),
+    ("project", {"project": "nope", "version": "1"}, 422),
+    ("max_items", {"max_items": 0}, 422),
 ]
 
 
@@ -106,6 +109,8 @@ def test_a_body_over_256_kib_is_refused(gateway: httpx.Client, crawl: Crawl) -> 
         ("/jobs?until=2027-13-01T00:00:00Z", "until"),
         ("/jobs?q=%00", "q"),
         ("/jobs?user_id=a:b", "user_id"),
+        ("/spiders?nmae=seo", "nmae"),
+        ("/spiders?version=", "version"),
         (f"/jobs/{'0' * 32}/items?format=xml", "format"),
         (f"/jobs/{'0' * 32}/items?after=1:2", "after"),
         (f"/jobs/{'0' * 32}/items?attempt=0", "attempt"),
@@ -146,7 +151,7 @@ anything = st.recursive(
 )
 fields = st.sampled_from(
     ["user_id", "spider", "start_urls", "depth", "params", "priority", "tags", "max_pages", "timeout", "max_retries",
-     "webhook_url", "project", "ignore_cache", "schedule_at", "odd"]
+     "webhook_url", "project", "version", "max_items", "ignore_cache", "schedule_at", "odd"]
 )  # fmt: skip
 urls = st.lists(st.builds("{}://{}".format, st.sampled_from(["http", "https"]), st.text(max_size=20)), max_size=2)
 slow_machines = limits(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -179,7 +184,7 @@ ID = "0" * 32
         *(("GET", path) for path in ("/health", "/health/live", "/spiders", "/nodes")),
         *(("GET", path) for path in ("/events", "/jobs", "/jobs/health")),
         *(("GET", f"/jobs/{ID}{rest}") for rest in ("", "/status", "/logs", "/items")),
-        *(("POST", path) for path in (f"/jobs/{ID}/cancel", f"/jobs/{ID}/retry", "/crawl")),
+        *(("POST", path) for path in (f"/jobs/{ID}/cancel", f"/jobs/{ID}/retry", "/crawl", "/projects/x/versions")),
         ("DELETE", f"/jobs/{ID}"),
         ("HEAD", "/health"),
     ],

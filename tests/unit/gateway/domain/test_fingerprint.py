@@ -29,7 +29,8 @@ def test_spellings_of_one_url_are_one() -> None:
 @pytest.mark.parametrize(
     "change",
     [{"depth": 3}, {"depth": None}, {"spider": "other"}, {"params": {"a": 1}}, {"max_pages": 5}, {"timeout": 5},
-     {"project": "mine"}, {"start_urls": ("https://a.example/x",)}],
+     {"project": "mine"}, {"start_urls": ("https://a.example/x",)}, {"version": "1"}, {"max_items": 5},
+     {"project": "DEFAULT"}],
 )  # fmt: skip
 def test_whatever_changes_the_work_changes_the_identity(change: dict[str, Any]) -> None:
     assert fingerprint("u", CrawlSpec(**{**BASE, **change})) != fingerprint("u", CrawlSpec(**BASE))
@@ -45,3 +46,20 @@ def test_users_and_times_tell_requests_apart_and_ignore_cache_does_not() -> None
 def test_params_are_compared_by_content_not_by_order() -> None:
     one, other = CrawlSpec(**BASE, params={"a": 1, "b": 2}), CrawlSpec(**BASE, params={"b": 2, "a": 1})
     assert fingerprint("u", one) == fingerprint("u", other)
+
+
+specs = st.fixed_dictionaries(
+    {
+        "project": st.sampled_from(["shop", "Shop"]),
+        "version": st.sampled_from([None, "1", "2"]),
+        "max_pages": st.sampled_from([None, 1, 2]),
+        "max_items": st.sampled_from([None, 1, 2]),
+        "params": st.dictionaries(st.sampled_from("ab"), st.integers(0, 1)),
+    }
+)
+
+
+@given(specs, specs)
+def test_two_requests_are_one_exactly_if_they_ask_for_the_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    same = fingerprint("u", CrawlSpec(**{**BASE, **one})) == fingerprint("u", CrawlSpec(**{**BASE, **other}))
+    assert same == (one == other)

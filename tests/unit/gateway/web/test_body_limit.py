@@ -16,12 +16,14 @@ async def size(request: Request) -> PlainTextResponse:
     return PlainTextResponse(str(len(await request.body())))
 
 
-APP = BodyLimit(Starlette(routes=[Route("/", size, methods=["POST"])]), limit=10)
+APP = BodyLimit(Starlette(routes=[Route("/{path:path}", size, methods=["POST"])]), limit=10, egg_limit=20)
 
 
-async def post(content: bytes | AsyncIterator[bytes], headers: dict[str, str] | None = None) -> httpx.Response:
+async def post(
+    content: bytes | AsyncIterator[bytes], headers: dict[str, str] | None = None, path: str = "/"
+) -> httpx.Response:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(APP), base_url="http://gateway") as http:
-        return await http.post("/", content=content, headers=headers)
+        return await http.post(path, content=content, headers=headers)
 
 
 async def pieces(count: int) -> AsyncIterator[bytes]:
@@ -48,3 +50,18 @@ async def test_one_that_does_not_say_is_counted() -> None:
 @pytest.mark.parametrize("declared", ["9" * 5000, "99999999999999999999"])
 async def test_an_absurd_length_is_too_large_too(declared: str) -> None:
     assert (await post(b"x", {"content-length": declared})).status_code == 413
+
+
+async def test_an_egg_alone_may_be_larger() -> None:
+    egg = "/projects/shop/versions"
+    assert (await post(b"x" * 20, path=egg)).text == "20"
+    assert (await post(pieces(4), path=egg)).text == "20"
+    assert (await post(b"x" * 21, path=egg)).status_code == 413
+    assert (await post(pieces(5), path=egg)).status_code == 413
+    for path in (
+        "/projects//versions",
+        "/projects/a/b/versions",
+        "/projects/shop/versions/",
+        "/x/projects/a/versions",
+    ):
+        assert (await post(b"x" * 20, path=path)).status_code == 413

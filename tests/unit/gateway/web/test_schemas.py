@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.web.schemas.crawl import CrawlRequest
-from gateway.web.schemas.types import MAX_PARAMS_BYTES
+from gateway.web.schemas.types import MAX_PARAMS_BYTES, MAX_PARAMS_VALUES
 
 GOOD = {"user_id": "abc123", "spider": "seo", "start_urls": ["https://example.com"]}
 
@@ -52,6 +52,11 @@ def test_each_of_the_three_is_required(field: str) -> None:
         ("tags", [""]),
         ("tags", ["a\x00"]),
         ("max_pages", 0),
+        ("max_items", 0),
+        ("max_items", "5"),
+        ("version", ""),
+        ("version", 1.4),
+        ("version", "1\n"),
         ("timeout", 0),
         ("timeout", 8 * 24 * 3600),
         ("max_retries", 21),
@@ -66,6 +71,7 @@ def test_each_of_the_three_is_required(field: str) -> None:
         ("params", {"a": "\udfff"}),
         ("params", {"\ud800": 1}),
         ("params", deep(18)),
+        ("params", {"a": [0] * MAX_PARAMS_VALUES}),
         ("params", {"a": "x" * MAX_PARAMS_BYTES}),
         ("schedule_at", "2027-06-01T09:00:00Z"),
         ("interval", "@daily"),

@@ -1,0 +1,176 @@
+"""An egg through the gateway to a real Scrapyd, and what is told of it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from node import PASSWORD, ROOT, Node, wait_for
+from pydantic import SecretStr
+
+from gateway.domain.clock import utc_now
+from gateway.settings import Settings
+from gateway.storage.client import connect
+from gateway.storage.nodes import NodeStore
+from gateway.storage.spiders import SpiderStore
+from gateway.tailer.catalog import CatalogPublisher
+
+SPIDER = "import scrapy\n\nclass Offers(scrapy.Spider):\n    name = 'offers'\n    allowed_domains = ['shop.test']\n"
+
+
+def egg(spiders: str = SPIDER, package: str = "shop") -> bytes:
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("EGG-INFO/PKG-INFO", f"Metadata-Version: 1.0\nName: {package}\nVersion: 1\n")
+        archive.writestr("EGG-INFO/entry_points.txt", f"[scrapy]\nsettings = {package}.settings\n")
+        archive.writestr(f"{package}/__init__.py", "")
+        archive.writestr(f"{package}/settings.py", f"SPIDER_MODULES = ['{package}.spiders']\n")
+        archive.writestr(f"{package}/spiders.py", spiders)
+    return content.getvalue()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    node = Node(tmp_path_factory.mktemp("node"), ROOT, PYTHONPATH="")
+    try:
+        yield node.start()
+    finally:
+        node.clean_up()
+
+
+@pytest.fixture(scope="module")
+def own_settings(settings: Settings) -> Settings:
+    """A database of its own: the nodes here are nobody else's."""
+    uri = settings.mongo_uri.replace("/discoverybot", "/deployment")
+    return settings.model_copy(update={"mongo_uri": uri, "scrapyd_password": SecretStr(PASSWORD)})
+
+
+@pytest.fixture(scope="module")
+def nodes(own_settings: Settings) -> Iterator[NodeStore]:
+    database = connect(own_settings.mongo_uri)
+    yield NodeStore(database)
+    database.client.close()
+
+
+@pytest.fixture(scope="module")
+def door(
+    serve: Callable[[Settings], AbstractContextManager[httpx.Client]], own_settings: Settings
+) -> Iterator[httpx.Client]:
+    with serve(own_settings) as client:
+        yield client
+
+
+@pytest.fixture
+def living(nodes: NodeStore, node: Node) -> Iterator[Callable[..., None]]:
+    """Have these nodes beat; they are dead afterwards."""
+    names: list[str] = []
+
+    def beat(**urls: str) -> None:
+        for name, url in urls.items():
+            names.append(name)
+            nodes.heartbeat(name, url=url, max_slots=1, alive=(), present=(), beating_since=utc_now())
+
+    yield beat
+    for name in names:
+        nodes._nodes.delete_one({"_id": name})
+
+
+def post(door: httpx.Client, content: Any, project: str = "shop", version: str = "1.4") -> httpx.Response:
+    return door.post(f"/projects/{project}/versions", params={"version": version}, content=content, timeout=60)
+
+
+def test_an_egg_goes_to_every_living_node_and_its_spiders_can_be_asked_for(
+    *, door: httpx.Client, own_settings: Settings, node: Node, living: Callable[..., None], user: str
+) -> None:
+    url = str(node.client.base_url).rstrip("/")
+    living(n1=url, n2=url)
+    answer = post(door, egg())
+    assert answer.status_code == 200, answer.text
+    accepted = {"accepted": True, "spiders": 1, "message": None}
+    assert answer.json() == {
+        "project": "shop",
+        "version": "1.4",
+        "spiders": 1,
+        "nodes": [{"node": "n1", **accepted}, {"node": "n2", **accepted}],
+    }
+    database = connect(own_settings.mongo_uri)
+    CatalogPublisher(SpiderStore(database), "n1", node.home / "node").publish()
+    database.client.close()
+    listed = wait_for(lambda: door.get("/spiders?project=Shop").json()["spiders"])
+    known = {"project": "shop", "version": "1.4", "latest": True, "name": "offers", "description": ""}
+    assert listed == [
+        {**known, "params_schema": None, "allowed_domains": ["shop.test"], "own_start": False},
+    ]
+    body = {"user_id": user, "project": "shop", "spider": "offers", "start_urls": ["https://shop.test/"]}
+    job_id = door.post("/crawl", json={**body, "max_items": 5}).json()["job_id"]
+    status = door.get(f"/jobs/{job_id}/status").json()
+    assert (status["version"], status["max_items"]) == ("1.4", 5)
+    spec = door.get(f"/jobs/{job_id}").json()["spec"]
+    assert (spec["project"], spec["version"], spec["max_items"]) == ("shop", "1.4", 5)
+
+
+def test_an_egg_that_every_node_refuses_is_the_callers_fault(
+    door: httpx.Client, node: Node, living: Callable[..., None]
+) -> None:
+    living(n1=str(node.client.base_url).rstrip("/"))
+    answer = post(door, egg("import pandas_of_nowhere\n", "broken"), "broken")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["detail"]["field"]) == (422, "egg")
+    assert "pandas_of_nowhere" in error["message"]
+    assert [said["node"] for said in error["detail"]["nodes"]] == ["n1"]
+
+
+def test_what_one_node_did_not_take_is_told_beside_what_others_did(
+    door: httpx.Client, node: Node, living: Callable[..., None]
+) -> None:
+    living(n1=str(node.client.base_url).rstrip("/"), n2="http://127.0.0.1:1")
+    answer = post(door, egg(), "half")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (502, "node_error")
+    assert error["message"].startswith("deployed on 1 of 2 nodes: nobody answers at http://127.0.0.1:1")
+    assert [(said["node"], said["accepted"]) for said in error["detail"]["nodes"]] == [("n1", True), ("n2", False)]
+
+
+def test_without_a_living_node_nothing_is_deployed(door: httpx.Client, nodes: NodeStore) -> None:
+    long_ago = NodeStore(nodes._nodes.database, clock=lambda: utc_now() - timedelta(hours=1))
+    long_ago.heartbeat("dead", url="http://127.0.0.1:1", max_slots=1, alive=(), present=(), beating_since=utc_now())
+    assert post(door, egg()).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "field"),
+    [
+        ("/projects/DiscoveryBot/versions?version=1", egg(), 422, "project"),
+        ("/projects/shop/versions?version=1", b"no zip", 422, "egg"),
+        ("/projects/shop/versions?version=1", b"", 422, "egg"),
+        ("/projects/shop/versions?version=..%2F1", egg(), 422, "version"),
+        ("/projects/shop/versions", egg(), 422, "version"),
+        ("/projects/.shop/versions?version=1", egg(), 422, "project"),
+        ("/projects/shop/versions?version=1&project=x", egg(), 422, "project"),
+    ],
+)
+def test_what_is_no_deployment_is_refused_by_name(
+    door: httpx.Client, path: str, content: bytes, status: int, field: str
+) -> None:
+    answer = door.post(path, content=content)
+    assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (status, field)
+
+
+def test_only_an_egg_may_be_larger_than_other_bodies(door: httpx.Client, tmp_path: Path) -> None:
+    large = b"x" * (1 << 20)
+    assert post(door, large).json()["error"]["detail"]["field"] == "egg"
+    assert post(door, iter([large] * 65)).status_code == 413
+    for path in ("/crawl", "/projects/shop/versions/x", "/projects/a/b/versions"):
+        assert door.post(path, content=large).status_code == 413
+
+
+def test_a_page_of_another_origin_deploys_nothing(door: httpx.Client) -> None:
+    answer = door.post("/projects/shop/versions?version=1", content=egg(), headers={"Origin": "https://evil.example"})
+    assert answer.status_code == 403
