@@ -139,7 +139,7 @@ class SpiderCatalog:
         where = "" if spec.project == DEFAULT_PROJECT else f" of project {spec.project!r}"
         if spec.version and spec.version not in versions:
             return _unknown("version", spec.version, versions, where)
-        where += f" {spec.version!r}" if spec.version else ""
+        where += f", version {spec.version!r}" if spec.version else ""
         known = {info.name for info in of_project if info.version == spec.version}
         return _unknown("spider", spec.spider, known, where)
 
