@@ -106,8 +106,13 @@ class SiteSpider(Spider):
             if url is None:
                 raise ValueError(f"{start_url!r} is not a URL of a page")
             self.sites.add(site_of(url))
-            if self.frontier.ask(url):
-                yield self.page_request(url, 0, **{MAY_LEAVE: True})
+            for request in self.begin(url):
+                yield request
+
+    def begin(self, url: str) -> Iterator[Request]:
+        """The first request for a start URL."""
+        if self.frontier.ask(url):
+            yield self.page_request(url, 0, **{MAY_LEAVE: True})
 
     def page_request(self, url: str, depth: int, **meta: Any) -> Request:
         # the frontier has seen to it that it is asked for once; Scrapy's filter would hash every URL again
