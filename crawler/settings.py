@@ -29,6 +29,9 @@ DOWNLOAD_TIMEOUT = 30
 RETRY_TIMES = 2
 REDIRECT_MAX_TIMES = 10
 
+# Scrapy would read and parse the source of our callbacks in every crawl, to find a mistake that our linter finds.
+WARN_ON_GENERATOR_RETURN_VALUE = False
+
 LOG_LEVEL = _node.log_level.upper()
 LOGSTATS_INTERVAL = 10
 # `Versions:` is eleven lines of log before the first that says something about the crawl.

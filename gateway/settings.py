@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, cast
 
 from pydantic import Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -44,14 +44,23 @@ class _Base(BaseSettings):
     @classmethod
     def load(cls) -> Self:
         """The settings in the environment. Raises `SettingsError` naming every variable that is wrong."""
-        unknown = sorted(_unknown(os.environ))
-        if unknown:
-            raise SettingsError("unknown setting: " + ", ".join(unknown))
-        try:
-            return cls()
-        except ValidationError as error:
-            lines = (f"{_name(problem['loc'])}: {problem['msg']}" for problem in error.errors())
-            raise SettingsError("; ".join(lines)) from None
+        environment = frozenset(item for item in os.environ.items() if item[0] not in OUTSIDE_SETTINGS)
+        return cast("Self", _load(cls, environment))
+
+
+@lru_cache(maxsize=8)
+def _load(model: type[_Base], _environment: frozenset[tuple[str, str]]) -> _Base:
+    """Kept for as long as the environment stays as it is: a crawl asks several times, a millisecond each, and a
+    forked one is answered by what the process that it was forked from has read.
+    """
+    unknown = sorted(_unknown(os.environ))
+    if unknown:
+        raise SettingsError("unknown setting: " + ", ".join(unknown))
+    try:
+        return model()
+    except ValidationError as error:
+        lines = (f"{_name(problem['loc'])}: {problem['msg']}" for problem in error.errors())
+        raise SettingsError("; ".join(lines)) from None
 
 
 def _name(location: tuple[int | str, ...]) -> str:
