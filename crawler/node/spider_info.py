@@ -23,30 +23,28 @@ def spider_infos(project: str, version: str | None) -> list[SpiderInfo]:
     settings = project_settings()
     AddonManager.load_pre_crawler_settings(settings)
     loader = get_spider_loader(settings)
-    describe = _own_info if project == OWN_PROJECT else _egg_info
+    known = _of_ours if project == OWN_PROJECT else _of_an_egg
     return [
-        describe(project, loader.load(name)).model_copy(update={"version": version}) for name in sorted(loader.list())
+        # by the name under which the loader finds it
+        SpiderInfo(project=project, version=version, name=str(name), **known(loader.load(name)))
+        for name in sorted(loader.list())
     ]
 
 
-def _own_info(project: str, spider: type[Spider]) -> SpiderInfo:
+def _of_ours(spider: type[Spider]) -> dict[str, Any]:
     params = getattr(spider, "Params", None)
-    return SpiderInfo(
-        project=project,
-        name=spider.name,
-        description=_first_line(inspect.getdoc(spider)),
-        params_schema=params.model_json_schema() if params else None,
-    )
+    return {
+        "description": _first_line(inspect.getdoc(spider)),
+        "params_schema": params.model_json_schema() if params else None,
+    }
 
 
-def _egg_info(project: str, spider: type[Spider]) -> SpiderInfo:
-    return SpiderInfo(
-        project=project,
-        name=str(spider.name),
-        description=_first_line(spider.__doc__),  # not an inherited one: Scrapy's says nothing of this spider
-        allowed_domains=_domains(getattr(spider, "allowed_domains", None)),
-        own_start=_has_own_start(spider),
-    )
+def _of_an_egg(spider: type[Spider]) -> dict[str, Any]:
+    return {
+        "description": _first_line(spider.__doc__),  # not an inherited one: Scrapy's says nothing of this spider
+        "allowed_domains": _domains(getattr(spider, "allowed_domains", None)),
+        "own_start": _has_own_start(spider),
+    }
 
 
 def _first_line(text: str | None) -> str:

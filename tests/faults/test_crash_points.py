@@ -30,7 +30,7 @@ VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 ELSEWHERE = {
     "jobs.abandon_placement": "needs a node that dies between the posting and its answer: services/test_dispatch.py",
     "nodes.rest": "needs a node that breaks off: services/test_dispatch.py",
-    "node.add_version": "deploys an egg: crawler_node/test_rare_crash_points.py",
+    "node.add_version": "deploys an egg: eggs/test_kills.py",
     "node.stage_version": "deploys an egg: eggs/test_kills.py",
     "node.discard_version": "deploys an egg: eggs/test_kills.py",
     "node.write_listing": "deploys an egg: eggs/test_kills.py",

@@ -1,0 +1,108 @@
+"""Scrapyd killed around everything that it writes when eggs come and go; and a disk that is nearly full."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from eggs import teller
+
+from .conftest import EggNode, new_node
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plan")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, plan: Path) -> Iterator[EggNode]:
+    node = new_node(tmp_path_factory.mktemp("home"), DISCOVERYBOT_CRASH_PLAN=str(plan))
+    try:
+        yield node.start()
+    finally:
+        node.clean_up()
+
+
+@contextmanager
+def killed_at(node: EggNode, plan: Path, point: str) -> Iterator[None]:
+    """The request made inside gets no answer; afterwards the node has been started again."""
+    (plan / point).touch()
+    with suppress(httpx.TransportError):
+        yield
+    assert node.process is not None
+    assert node.process.wait(20) == -signal.SIGKILL
+    node.start()
+
+
+def stored(node: EggNode) -> dict[str, bytes]:
+    """Every egg there is, staged ones too."""
+    eggs = node.home / "node/eggs"
+    return {str(path.relative_to(eggs)): path.read_bytes() for path in eggs.rglob("*.egg")}
+
+
+@pytest.mark.parametrize(
+    ("point", "counts"),
+    [
+        ("stage_version.before", False),
+        ("stage_version.after", False),
+        ("add_version.before", False),
+        ("add_version.after", True),
+        ("discard_version.before", True),
+        ("discard_version.after", True),
+        ("write_listing.before", True),
+        ("write_listing.after", True),
+    ],
+)
+def test_a_deployment_is_made_wholly_or_not_at_all_and_can_be_repeated(
+    node: EggNode, plan: Path, point: str, *, counts: bool
+) -> None:
+    project = point.replace(".", "-")
+    old, new = teller("old"), teller("new")
+    assert node.deploy(project, "1", old)["status"] == "ok"
+    others = {name: content for name, content in stored(node).items() if not name.startswith(project)}
+    with killed_at(node, plan, f"node.{point}"):
+        node.deploy(project, "1", new)
+    node.wait_for(lambda: not [*(node.home / "node/eggs").glob(".incoming*")])
+    assert stored(node) == {**others, f"{project}/1.egg": new if counts else old}
+    node.wait_for(lambda: [info["name"] for info in node.catalog(project)] == ["teller"])
+    assert node.deploy(project, "1", new)["status"] == "ok"
+
+
+def test_a_removal_can_be_repeated(node: EggNode, plan: Path) -> None:
+    for side in ("before", "after"):
+        assert node.deploy("removed", "1", teller("1"))["status"] == "ok"
+        with killed_at(node, plan, f"node.delete_version.{side}"):
+            node.ask("delversion", project="removed", version="1")
+        assert node.ask("delversion", project="removed", version="1")["status"] == (
+            "ok" if side == "before" else "error"
+        )
+        node.wait_for(lambda: node.catalog("removed") == [])
+
+
+def test_a_spider_killed_at_its_very_start_is_reported(node: EggNode, plan: Path) -> None:
+    assert node.deploy("started", "1", teller("1"))["status"] == "ok"
+    for side in ("before", "after"):
+        (plan / f"spider.enter.{side}").touch()
+        assert node.ended(node.run("teller", project="started")).exit["signal"] == signal.SIGKILL
+
+
+def test_a_nearly_full_disk_takes_no_new_attempt_but_those_it_has(tmp_path: Path) -> None:
+    full = new_node(tmp_path / "full", NODE_MIN_FREE_BYTES=str(1 << 60))
+    try:
+        full.start()
+        spec = full.spec("seo")
+        answer = full.post(spec)
+        assert answer["status"] == "error"
+        assert "disk: is nearly full on this node" in answer["message"]
+        known = full.outbox / f"{spec['job_id']}-1"
+        known.mkdir()
+        (known / "spec.json").write_text("{}")
+        assert full.post(spec)["status"] == "ok"
+        full.exit_of(known)
+    finally:
+        full.clean_up()

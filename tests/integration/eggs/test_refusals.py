@@ -1,0 +1,122 @@
+"""What cannot be run is refused when it is deployed, in words that help, and leaves no trace."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from eggs import SPIDER, egg, source, teller
+
+from .conftest import EggNode
+
+BROKEN = """
+import scrapy
+from {package} import nothing_of_the_kind
+"""
+#: Egg → what the message says.
+REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    "a package named crawler": (teller("1", "crawler"), ("'crawler'", "node's own", "rename")),
+    "a package named gateway": (teller("1", "gateway"), ("'gateway'", "node's own", "rename")),
+    "a package that the node has from elsewhere": (
+        teller("1", "itemadapter"),
+        ("'itemadapter'", "already", "rename"),
+    ),
+    "an import error": (
+        egg(source("clumsy", spiders=BROKEN.format(package="clumsy"))),
+        ("ImportError", "nothing_of_the_kind", "clumsy/spiders.py, line 3"),
+    ),
+    "an error of syntax": (egg(source("typo", spiders="def")), ("SyntaxError", "invalid syntax")),
+    "a missing dependency": (
+        egg(source("needy", spiders="import no_such_dependency.at_all\n")),
+        ("ModuleNotFoundError", "'no_such_dependency'", "needy/spiders.py", "--include-dependencies"),
+    ),
+    "a module that was not packed": (
+        egg(source("torn", spiders="import torn.gone\n")),
+        ("'torn.gone'", "packages in its setup.py"),
+    ),
+    "settings that are not there": (egg(source("lost"), "lost.no_settings"), ("'lost.no_settings'",)),
+    "a settings file that ends the process": (
+        egg(source("quitter", settings="raise SystemExit(3)\n")),
+        ("SystemExit", "quitter/settings.py"),
+    ),
+    "a settings file that kills the process": (
+        egg(source("killer", settings="import os\nos.kill(os.getpid(), 9)\n")),
+        ("signal 9",),
+    ),
+    "an add-on that is not there": (
+        egg(source("addless", settings="ADDONS = {'no_such_addons.One': 1}\n")),
+        ("no_such_addons",),
+    ),
+    "no entry point": (egg(source("nameless", spiders=SPIDER), ""), ("entry_points", "scrapyd-deploy")),
+    "no spiders": (egg(source("empty", spiders="")), ("no spiders", "SPIDER_MODULES")),
+    "no egg": (b"not a ZIP at all", ("not a ZIP file",)),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_it_is_refused_and_not_stored(node: EggNode, what: str) -> None:
+    content, words = REFUSED[what]
+    answer = node.deploy("refused", "1.0", content)
+    assert answer["status"] == "error"
+    assert all(word in answer["message"] for word in words), answer["message"]
+    assert len(answer["message"]) < 700
+    assert "\n" not in answer["message"]
+    assert [*(node.home / "node/eggs").glob("**/*")] == []
+    assert "refused" not in node.client.get("/listprojects.json").json()["projects"]
+    assert node.catalog("refused") == []
+
+
+@pytest.mark.parametrize(
+    ("project", "version"),
+    [
+        ("../up", "1"),
+        (".", "1"),
+        ("..", "1"),
+        ("", "1"),
+        ("a/b", "1"),
+        (".hidden", "1"),
+        ("fine", ""),
+        ("fine", ".."),
+    ],
+)
+def test_names_that_are_no_names_of_files_are_refused(node: EggNode, project: str, version: str) -> None:
+    answer = node.deploy(project, version, teller("1"))
+    assert answer["status"] == "error"
+    assert "cannot be the name of" in answer["message"]
+    assert [*(node.home / "node/eggs").glob("**/*")] == []
+
+
+@pytest.mark.parametrize("project", [".", "..", "", "../outbox"])
+def test_deleting_a_project_deletes_nothing_else(node: EggNode, project: str) -> None:
+    assert node.deploy("kept", "1", teller("1"))["status"] == "ok"
+    assert node.ask("delproject", project=project)["status"] == "error"
+    assert node.ask("delproject", project="kept")["status"] == "ok"
+
+
+def test_what_hangs_while_it_is_listed_is_ended_with_the_node_and_stops_nobody(node: EggNode) -> None:
+    code = "import subprocess, time\nsubprocess.Popen(['sleep', '300'])\nprint('noise ' * 9999)\ntime.sleep(300)\n"
+    hanging = egg(source("hanging", settings=code))
+    with pytest.raises(Exception, match="timed out"):
+        node.client.post(
+            "/addversion.json",
+            data={"project": "hanging", "version": "1"},
+            files={"egg": ("project.egg", hanging)},
+            timeout=2,
+        )
+    began = time.monotonic()
+    assert node.status()["running"] == 0
+    assert time.monotonic() - began < 1
+    assert node.end() < 5
+    node.start()
+    assert not [path for path in Path("/proc").glob("[0-9]*/environ") if _is_of(path, node)]
+    assert [*(node.home / "node/eggs").glob("**/*")] == []
+
+
+def _is_of(environ: Path, node: EggNode) -> bool:
+    """Whether a process of the project `hanging` is still there."""
+    try:
+        variables = environ.read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"DISCOVERYBOT_HOME={node.home}".encode() in variables and b"SCRAPY_PROJECT=hanging" in variables

@@ -1,0 +1,96 @@
+"""Spiders that people have, run as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from sites.server import Site
+
+from .conftest import Crawl, EggNode
+
+CRAWLS = {
+    "argument": {"params": {"category": "books"}},
+    "strict": {"params": {"category": "books", "note": "kept"}, "depth": 0},
+    "listed": {},
+    "hard_coded": {},
+    "former": {},
+    "elsewhere": {},
+}
+
+
+@pytest.fixture(scope="module")
+def crawl(node: EggNode, site: Site) -> Callable[[str], Crawl]:
+    """A spider's crawl of the site; all of them are under way from the beginning."""
+    node.deploy_folder("plain")
+    attempts = {
+        name: node.run(name, project="plain", version="1.0", start_urls=[site.url], **fields)
+        for name, fields in CRAWLS.items()
+    }
+    return lambda name: node.ended(attempts[name])
+
+
+def paths(crawl: Crawl, site: Site) -> list[str]:
+    return sorted(item["url"].removeprefix(site.url) or "/" for item in crawl.items if "url" in item)
+
+
+def test_an_argument_reaches_the_constructor_which_may_decide_where_to_start(
+    crawl: Callable[[str], Crawl], site: Site
+) -> None:
+    assert paths(crawl("argument"), site) == ["/books"]
+
+
+def test_a_constructor_is_given_what_it_takes_and_the_rest_become_attributes(
+    crawl: Callable[[str], Crawl], site: Site
+) -> None:
+    strict = crawl("strict")
+    assert strict.items[0] == {"category": "books", "depth": 0, "note": "kept"}
+    assert paths(strict, site) == ["/"]
+
+
+def test_start_urls_of_the_request_replace_those_of_the_class(crawl: Callable[[str], Crawl], site: Site) -> None:
+    assert paths(crawl("listed"), site) == ["/", "/a"], "its own DEPTH_LIMIT is 1"
+
+
+def test_a_spider_that_starts_by_itself_does(crawl: Callable[[str], Crawl], site: Site) -> None:
+    assert paths(crawl("hard_coded"), site) == ["/hard-coded"]
+
+
+def test_a_spider_of_the_time_of_start_requests_is_started_as_then(crawl: Callable[[str], Crawl], site: Site) -> None:
+    assert paths(crawl("former"), site) == ["/former"]
+
+
+def test_a_spider_keeps_to_its_domains_after_the_start_urls(crawl: Callable[[str], Crawl], site: Site) -> None:
+    assert paths(crawl("elsewhere"), site) == ["/"]
+
+
+def test_each_ends_with_a_report_of_its_pages(crawl: Callable[[str], Crawl]) -> None:
+    for name in CRAWLS:
+        ended = crawl(name)
+        assert ended.exit["exit_code"] == 0, ended.log
+        assert ended.exit["report"]["finish_reason"] == "finished"
+        progress = ended.exit["report"]["progress"]
+        assert progress["completed_pages"] >= 1
+        assert progress["items_count"] == len(ended.items)
+
+
+def test_the_catalog_tells_what_there_is_to_know(crawl: Callable[[str], Crawl], node: EggNode) -> None:
+    infos = {info["name"]: info for info in node.catalog("plain")}
+    assert sorted(infos) == sorted(CRAWLS)
+    assert {info["version"] for info in infos.values()} == {"1.0"}
+    assert all(info["latest"] and info["params_schema"] is None for info in infos.values())
+    assert infos["argument"]["description"] == "Crawls one category."
+    assert infos["elsewhere"]["allowed_domains"] == ["example.com"]
+    assert {name for name, info in infos.items() if info["own_start"]} == {"argument", "hard_coded", "former"}
+
+
+def test_a_plain_scrapyd_job_runs_as_ever_with_our_add_on(
+    crawl: Callable[[str], Crawl], node: EggNode, site: Site
+) -> None:
+    form = {"project": "plain", "spider": "argument", "jobid": "plain-job", "category": "b"}
+    form |= {"start_urls": "never", "setting": 'ADDONS={"scrapy.no.such.Addon": null}'}
+    assert node.ask("schedule", **form)["status"] == "ok"
+    log = node.home / "node/logs/plain/argument/plain-job.log"
+    node.wait_for(lambda: log.exists() and "Spider closed" in log.read_text(), 60)
+    assert "DiscoveryBot" in log.read_text()
+    assert "RemoteControl" not in log.read_text()
