@@ -54,7 +54,7 @@ def site() -> Site:
     robots = f"User-agent: *\nDisallow: /b\nDisallow: /robots.txt\nSitemap: {base}/index\nsitemap: /plain"
     site.pages["/robots.txt"] = Reply(robots, content_type="text/plain")
     site.pages["/index"] = xml(
-        index(f"{base}/index", f"{base}/inner", f"{base}/a", f"{base}/gone", f"{base}/bomb.gz")
+        index(f"{base}/index", f"{base}/inner", f"{base}/a", f"{base}/gone", f"{base}/exploding.gz")
     )
     site.pages["/inner"] = xml(index(f"{base}/packed.xml.gz"))
     full = (
@@ -64,7 +64,7 @@ def site() -> Site:
     )
     packed = urlset(url(f"{base}/a", full), url(f"{base}/a"), url("https://elsewhere.invalid/"), url("/missing"))
     site.pages["/packed.xml.gz"] = Reply(gzip.compress(packed.encode()), content_type="application/gzip")
-    site.pages["/bomb.gz"] = Reply(gzip.compress(b"<urlset>" + b" " * 5_000_000), content_type="application/gzip")
+    site.pages["/exploding.gz"] = Reply(gzip.compress(b"<urlset>" + b" " * 5_000_000), content_type="application/gzip")
     site.pages["/plain"] = Reply(f"\ufeff{base}/b\n{base}/to-a\nnot a URL\n", content_type="text/plain")
     return site
 
@@ -81,7 +81,7 @@ def test_all_sitemaps_that_robots_txt_leads_to_are_read(run: Run, site: Site) ->
         "alternates": [{"language": "de", "url": f"{site.url}/de"}],
         "sitemap": f"{site.url}/packed.xml.gz",
     }
-    assert f"{site.url}/bomb.gz is no sitemap: it cannot be unpacked" in crawl.log
+    assert f"{site.url}/exploding.gz is no sitemap: it cannot be unpacked" in crawl.log
     assert f"{site.url}/a is no sitemap" in crawl.log
 
 
