@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
 
+from crawler.closing import Closing
 from crawler.downloader import CountingDownloader
 from crawler.egress import EgressDownloadHandler, EgressResolver
+from crawler.item_limit import ItemLimit
+from crawler.log_limit import LogLimit
 from crawler.page_count import PageCount
 from crawler.page_limit import PageLimit
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report import Report
-from crawler.setting_names import EGRESS_ALLOWED_NETWORKS, HTTPCACHE_REDIS_URL, HTTPCACHE_REFRESH
+from crawler.request_limits import RequestLimits, at_most
+from crawler.setting_names import (
+    EGRESS_ALLOWED_NETWORKS,
+    HTTPCACHE_REDIS_URL,
+    HTTPCACHE_REFRESH,
+    MAX_LOG_BYTES,
+    MAX_PAGE_BYTES,
+    MAX_PAGE_SECONDS,
+)
 from gateway.domain.log_line import LOG_DATEFORMAT, LOG_FORMAT
 from gateway.settings import NodeSettings
 
@@ -27,6 +38,8 @@ logger = logging.getLogger(__name__)
 #: Add-ons rank below a project's own settings; what nobody may change ranks as the command line does.
 _FORCED = "cmdline"
 _DEFAULT = "addon"
+#: As the common browsers.
+MAX_REDIRECTS = 20
 _NETWORK_SCHEMES = ("http", "https")
 _CLOSED_SCHEMES = ("file", "ftp", "s3")
 _LOCKED_OUT = (
@@ -57,9 +70,13 @@ class DiscoveryBot:
         for path in _LOCKED_OUT:
             settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
         _close_schemes(settings)
-        settings.set_in_component_priority_dict("EXTENSIONS", Report, 900)
+        _limit(settings, node)
+        for extension in (Closing, LogLimit, Report):
+            settings.set_in_component_priority_dict("EXTENSIONS", extension, 900)
         settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PageLimit, 110)
         settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PageCount, 120)
+        settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", RequestLimits, 899)
+        settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemLimit, 0)
         use_browser(settings)
         _use_cache(settings, node)
 
@@ -82,9 +99,22 @@ def _unchangeable(node: NodeSettings) -> dict[str, Any]:
         EGRESS_ALLOWED_NETWORKS: list(node.crawl_allow_networks),
         "HTTPPROXY_ENABLED": False,
         "DOWNLOADER": CountingDownloader,
-        "DOWNLOAD_MAXSIZE": node.crawl_max_page_bytes,
         "DOWNLOAD_WARNSIZE": 0,
+        MAX_PAGE_BYTES: node.crawl_max_page_bytes,
+        MAX_PAGE_SECONDS: node.crawl_max_page_seconds,
+        MAX_LOG_BYTES: node.crawl_max_log_bytes,
     }
+
+
+def _limit(settings: BaseSettings, node: NodeSettings) -> None:
+    """Hold what a project may choose for itself to what the node allows."""
+    for name, limit in (
+        ("DOWNLOAD_MAXSIZE", node.crawl_max_page_bytes),
+        ("DOWNLOAD_TIMEOUT", node.crawl_max_page_seconds),
+    ):
+        settings.set(name, at_most(limit, settings[name]), priority=_FORCED)
+    redirects = min(MAX_REDIRECTS, settings.getint("REDIRECT_MAX_TIMES"))
+    settings.set("REDIRECT_MAX_TIMES", redirects, priority=_FORCED)
 
 
 def _close_schemes(settings: BaseSettings) -> None:

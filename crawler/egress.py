@@ -16,6 +16,8 @@ from scrapy.resolver import CachingThreadedResolver
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.internet.error import DNSLookupError
 
+from crawler.header_limit import ConnectionFactory
+from crawler.request_limits import RequestLimits
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
 from gateway.domain.public_address import Network, ascii_host, is_allowed, parse_networks
 
@@ -71,6 +73,8 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
+        self._pool._factory = ConnectionFactory  # noqa: SLF001 - as Scrapy does with its own
+        self._limits = RequestLimits(crawler)
         self._downloads: set[asyncio.Task[Any]] = set()
         self._stopping = False
 
@@ -79,6 +83,7 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
             raise EgressBlockedError("proxies are switched off: the address behind one cannot be checked")
         if self._stopping:
             raise StoppedError("the crawl was stopped")
+        self._limits.hold(request)
         task = asyncio.current_task()
         if task:
             self._downloads.add(task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +12,10 @@ from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
+from crawler.closing import Closing
 from crawler.failure_reason import exception_reason
 from crawler.items import ItemSpool
-from crawler.setting_names import ATTEMPT_DIR
+from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS
 from gateway.crash_points import state_change
 from gateway.domain.clock import to_iso, utc_now
 from gateway.domain.node_files import ITEMS, PROGRESS, REPORT, Progress, SpiderReport, whole_text, write_atomically
@@ -32,6 +32,8 @@ ERRORS_KEPT = 10
 PROGRESS_SECONDS = 1.0
 #: Finish reason of a crawl that could not keep what it found.
 ITEMS_LOST = "items_not_writable"
+#: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
+ITEM_LIMIT = "closespider_itemcount"
 
 
 class Report:
@@ -50,7 +52,7 @@ class Report:
         self._told = Progress()
         self._told_at = monotonic()
         self._timer: Any = None
-        self._closing: asyncio.Future[None] | None = None
+        self._max_items = crawler.settings.getint(MAX_ITEMS)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -81,13 +83,21 @@ class Report:
         self._timer = create_looping_call(self._tell)
         self._timer.start(PROGRESS_SECONDS)
 
+    def has_all_items(self) -> bool:
+        """Whether there are as many items as there may be."""
+        return 0 < self._max_items <= self._progress.items_count
+
     def item_scraped(self, item: object, response: Response | None) -> None:
+        if self.has_all_items():
+            return
         try:
             self._spool.append(item)
         except (OSError, TypeError) as error:
             self._item_lost(_url(response), error)
         else:
             self._progress.items_count += 1
+            if self.has_all_items():
+                self._close(ITEM_LIMIT)
 
     def item_error(self, response: Response | None, failure: Failure) -> None:
         self.failed(_url(response), f"in an item pipeline: {exception_reason(failure.value)}")
@@ -109,9 +119,14 @@ class Report:
     def _item_lost(self, url: str, error: Exception) -> None:
         self.failed(url, f"the item could not be written: {error}")
         logger.error("The item of %s could not be written: %s", url or "start()", error)
-        if isinstance(error, OSError) and self._closing is None:
+        if isinstance(error, OSError):
             # whatever else it found would be lost as well
-            self._closing = asyncio.ensure_future(self._crawler.engine.close_spider_async(reason=ITEMS_LOST))
+            self._close(ITEMS_LOST)
+
+    def _close(self, reason: str) -> None:
+        closing = self._crawler.get_extension(Closing)
+        if closing:
+            closing.close(reason)
 
     def _tell(self) -> None:
         now = monotonic()

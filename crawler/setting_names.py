@@ -8,6 +8,11 @@ ATTEMPT_DIR = "ATTEMPT_DIR"
 MAX_PAGES = "MAX_PAGES"
 #: How many items it may hand out; 0 is no limit.
 MAX_ITEMS = "MAX_ITEMS"
+#: Bytes and seconds that one page may take at most, whatever a request says.
+MAX_PAGE_BYTES = "MAX_PAGE_BYTES"
+MAX_PAGE_SECONDS = "MAX_PAGE_SECONDS"
+#: Bytes of log; 0 is no limit.
+MAX_LOG_BYTES = "MAX_LOG_BYTES"
 #: Networks (CIDR) that may be reached though they are not public.
 EGRESS_ALLOWED_NETWORKS = "EGRESS_ALLOWED_NETWORKS"
 #: The HTTP cache: where, for whom, and whether to renew what is there without looking at it.

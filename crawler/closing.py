@@ -1,0 +1,94 @@
+"""Ending a crawl that has had what it was allowed, though pages are under way and callbacks wait for something."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Self
+
+from gateway.settings import NodeSettings
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+#: Shares of the grace after which responses under way are given up, and then whatever else the crawl waits for; the
+#: rest is for pipelines, feeds and the report.
+PATIENCE = 0.5
+PATIENCE_WITH_CALLBACKS = 0.75
+
+
+class Closing:
+    """Extension that closes the spider. Scrapy's own closing waits for every download and callback, for ever."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._grace = NodeSettings.load().crawl_stop_grace
+        self._begun: asyncio.Future[None] | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    def close(self, reason: str) -> None:
+        """Close the spider within the grace; only the first reason counts."""
+        if self._begun is None and self._crawler.engine:
+            self._begun = asyncio.ensure_future(self._crawler.engine.close_spider_async(reason=reason))
+            self.hurry()
+
+    def hurry(self) -> None:
+        """See to it that a closing which has begun comes to its end."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._grace * PATIENCE, give_up_downloads, self._crawler)
+        loop.call_later(self._grace * PATIENCE_WITH_CALLBACKS, give_up_callbacks, self._crawler)
+
+
+def give_up_downloads(crawler: Crawler) -> None:
+    """Let go of what is being downloaded, and of what waits for its turn."""
+    downloader = crawler.engine.downloader if crawler.engine else None
+    if downloader is None:
+        return
+    for handler in downloader.handlers._handlers.values():  # noqa: SLF001 - there is no public way to a handler
+        if hasattr(handler, "let_go"):
+            handler.let_go()
+    for slot in list(downloader.slots.values()):
+        # each of a site's requests would wait for the delay before it learns that it is not sent
+        slot.close()
+        slot.delay = 0
+        slot.concurrency = max(slot.concurrency, len(slot.queue) + len(slot.transferring))
+        downloader._process_queue(slot)  # noqa: SLF001 - there is no public way to a queue
+
+
+def give_up_callbacks(crawler: Crawler) -> None:
+    """Have the engine forget the callbacks, and items in pipelines, for which it still waits, so that all that comes
+    at the end of a crawl comes.
+    """
+    slot = crawler.engine._slot if crawler.engine else None  # noqa: SLF001 - there is no public way to either slot
+    if crawler.engine is None or slot is None or slot.closing is None:
+        return
+    if not slot.closing.called:
+        logger.warning("Gave up %d requests whose callbacks do not end", len(slot.inprogress))
+        slot.inprogress = _Forgotten()
+        slot._maybe_fire_closing()  # noqa: SLF001 - as above
+    asyncio.get_running_loop().call_soon(_empty_scraper, crawler.engine.scraper)
+
+
+def _empty_scraper(scraper: Any) -> None:
+    slot = scraper.slot
+    if slot is None or slot.closing is None or slot.closing.called:
+        return
+    slot.queue.clear()
+    slot.active, slot.itemproc_size = _Forgotten(), 0
+    slot.closing.callback(scraper.crawler.spider)
+    scraper._check_if_closing = _nothing  # noqa: SLF001 - what ends now after all must not close it again
+
+
+def _nothing() -> None:
+    """There is nothing left to do."""
+
+
+class _Forgotten(set[Any]):
+    """Whatever is taken out of it was in it."""
+
+    remove = set.discard
