@@ -30,6 +30,7 @@ from crawler.node.egg_listings import EggListings
 from crawler.node.listing import Listing
 from crawler.node.loop import reactor
 from crawler.node.project_names import OWN_PROJECT
+from crawler.render.chromium import write_browser_file
 from gateway.domain.node_files import SpiderInfo
 
 log = Logger()
@@ -49,7 +50,7 @@ class SpiderLists(Service):
         #: Module that lists one project, see `crawler.node.listing`.
         self._lister: str = config.get("lister", "crawler.node.listing")
         self._app = app
-        self._node_dir = load_settings().node_dir
+        self._settings = load_settings()
         self._eggs: EggStorage = app.getComponent(IEggStorage)
         self._listings = EggListings(self._eggs)
         self._own: list[SpiderInfo] | None = None
@@ -62,6 +63,7 @@ class SpiderLists(Service):
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         super().startService()
         self._eggs.discard()
+        self._in_background(self._find_browser(), "the browser")
         self._in_background(self._list_all(), "the spiders")
 
     def stopService(self) -> None:  # noqa: N802 - Twisted's name
@@ -95,7 +97,7 @@ class SpiderLists(Service):
     def write_catalog(self) -> None:
         """Tell what is known; nothing as long as our own project is being listed for the first time."""
         if self._own is not None:
-            write_catalog(self._node_dir, [*self._own, *self._infos_of_eggs()])
+            write_catalog(self._settings.node_dir, [*self._own, *self._infos_of_eggs()])
 
     def _infos_of_eggs(self) -> list[SpiderInfo]:
         return [
@@ -117,6 +119,9 @@ class SpiderLists(Service):
         if known is not None:
             return known
         return await self._shared(f"{project}/{stored}", lambda: self._list_egg(project, stored))
+
+    async def _find_browser(self) -> None:
+        write_browser_file(self._settings.node_dir, self._settings)
 
     async def _list_all(self) -> None:
         await self._try_own()

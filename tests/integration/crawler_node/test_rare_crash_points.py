@@ -1,14 +1,10 @@
-"""Scrapyd killed where the platform's own load never leads it: at an egg, a plain job and a cancellation."""
+"""Scrapyd killed where the platform's own load never leads it: at a plain job and a cancellation."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +12,6 @@ import httpx
 import pytest
 
 SIDES = ("before", "after")
-#: Replaces an egg, and is killed when half of the new one is written.
-KILLED_UPLOAD = """
-import io, os, signal, sys
-from crawler.node.egg import EggStorage
-
-class Upload(io.BytesIO):
-    def read(self, size=-1):
-        if self.tell():
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().read(100_000)
-
-EggStorage({"eggs_dir": sys.argv[1]}).put(Upload(bytes(200_000)), "warehouse", "1")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -61,54 +44,6 @@ def killed_at(node: Any, plan: Path) -> Callable[[str], Any]:
         node.start()
 
     return killed_at
-
-
-def egg(content: bytes) -> bytes:
-    archive = BytesIO()
-    with zipfile.ZipFile(archive, "w") as writer:
-        writer.writestr("content", content)
-    return archive.getvalue()
-
-
-def deploy(node: Any, version: str, content: bytes) -> dict[str, Any]:
-    data, files = {"project": "warehouse", "version": version}, {"egg": ("warehouse.egg", content)}
-    answer: dict[str, Any] = node.client.post("/addversion.json", data=data, files=files).json()
-    return answer
-
-
-def eggs(node: Any) -> dict[str, bytes]:
-    """By version, as the node lists them."""
-    listed = node.client.get("/listversions.json", params={"project": "warehouse"}).json()["versions"]
-    return {version: (node.home / f"node/eggs/warehouse/{version}.egg").read_bytes() for version in listed}
-
-
-def test_a_deployment_is_made_wholly_or_not_at_all_and_can_be_repeated(
-    node: Any, killed_at: Callable[[str], Any]
-) -> None:
-    first, second, third = (egg(bytes(100_000) + name) for name in (b"1", b"2", b"3"))
-    with killed_at("node.add_version.before"):
-        deploy(node, "1", first)
-    assert "warehouse" not in node.client.get("/listprojects.json").json()["projects"]
-    assert deploy(node, "1", first)["status"] == "ok"
-    assert eggs(node) == {"1": first}
-    with killed_at("node.add_version.after"):
-        deploy(node, "2", second)
-    assert eggs(node) == {"1": first, "2": second}
-    folder = node.run("quick", project="warehouse", version="2")
-    assert node.exit_of(folder)["exit_code"] == 0
-    assert node.runs(folder) == 1
-    assert deploy(node, "2", third)["status"] == "ok"
-    assert eggs(node) == {"1": first, "2": third}
-
-
-def test_half_an_upload_is_no_egg_and_spoils_none(tmp_path: Path) -> None:
-    old = tmp_path / "warehouse/1.egg"
-    old.parent.mkdir()
-    old.write_bytes(b"the old one")
-    upload = subprocess.run([sys.executable, "-c", KILLED_UPLOAD, str(tmp_path)], check=False)
-    assert upload.returncode == -signal.SIGKILL
-    assert old.read_bytes() == b"the old one"
-    assert [*tmp_path.glob("*/*")] == [old]
 
 
 def test_a_plain_job_is_queued_or_not_and_then_runs_once(node: Any, killed_at: Callable[[str], Any]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +14,20 @@ import pytest
 from eggs import teller
 
 from .conftest import EggNode, new_node
+
+#: Replaces an egg, and is killed when half of the new one is written.
+KILLED_UPLOAD = """
+import io, os, signal, sys
+from crawler.node.egg import EggStorage
+
+class Upload(io.BytesIO):
+    def read(self, size=-1):
+        if self.tell():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(100_000)
+
+EggStorage({"eggs_dir": sys.argv[1]}).put(Upload(bytes(200_000)), "shop", "1")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +74,23 @@ def stored(node: EggNode) -> dict[str, bytes]:
         ("write_listing.after", True),
     ],
 )
-def test_a_deployment_is_made_wholly_or_not_at_all_and_can_be_repeated(
-    node: EggNode, plan: Path, point: str, *, counts: bool
-) -> None:
-    project = point.replace(".", "-")
-    old, new = teller("old"), teller("new")
-    assert node.deploy(project, "1", old)["status"] == "ok"
-    others = {name: content for name, content in stored(node).items() if not name.startswith(project)}
+def test_a_deployment_is_made_wholly_or_not_at_all(node: EggNode, plan: Path, point: str, *, counts: bool) -> None:
+    before, new = stored(node), teller(point)
     with killed_at(node, plan, f"node.{point}"):
-        node.deploy(project, "1", new)
+        node.deploy("shop", "1", new)
     node.wait_for(lambda: not [*(node.home / "node/eggs").glob(".incoming*")])
-    assert stored(node) == {**others, f"{project}/1.egg": new if counts else old}
-    node.wait_for(lambda: [info["name"] for info in node.catalog(project)] == ["teller"])
-    assert node.deploy(project, "1", new)["status"] == "ok"
+    assert stored(node) == ({"shop/1.egg": new} if counts else before)
+    node.wait_for(lambda: [info["name"] for info in node.catalog("shop")] == ["teller"] * len(stored(node)))
+
+
+def test_half_an_upload_is_no_egg_and_spoils_none(tmp_path: Path) -> None:
+    old = tmp_path / "shop/1.egg"
+    old.parent.mkdir()
+    old.write_bytes(b"the old one")
+    upload = subprocess.run([sys.executable, "-c", KILLED_UPLOAD, str(tmp_path)], check=False)
+    assert upload.returncode == -signal.SIGKILL
+    assert old.read_bytes() == b"the old one"
+    assert [*tmp_path.glob("*/*")] == [old]
 
 
 def test_a_removal_can_be_repeated(node: EggNode, plan: Path) -> None:
