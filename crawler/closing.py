@@ -49,9 +49,11 @@ def give_up_downloads(crawler: Crawler) -> None:
     downloader = crawler.engine.downloader if crawler.engine else None
     if downloader is None:
         return
-    for handler in downloader.handlers._handlers.values():  # noqa: SLF001 - there is no public way to a handler
-        if hasattr(handler, "let_go"):
-            handler.let_go()
+    handlers = downloader.handlers._handlers.values()  # noqa: SLF001 - there is no public way to a handler
+    extensions = crawler.extensions.middlewares if crawler.extensions else ()
+    for component in (*handlers, *extensions):
+        if hasattr(component, "let_go"):
+            component.let_go()
     for slot in list(downloader.slots.values()):
         # each of a site's requests would wait for the delay before it learns that it is not sent
         slot.close()

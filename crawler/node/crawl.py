@@ -155,4 +155,5 @@ class _Process(AsyncCrawlerProcess):
 
 def _handlers(crawler: Crawler) -> list[Any]:
     handlers = crawler.engine.downloader.handlers._handlers.values()  # noqa: SLF001 - there is no public way to a handler
-    return [handler for handler in handlers if hasattr(handler, "let_go")]
+    # one of the extensions may be a browser
+    return [component for component in (*handlers, *crawler.extensions.middlewares) if hasattr(component, "let_go")]

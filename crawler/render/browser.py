@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import shutil
@@ -33,6 +32,7 @@ _FOLDER = "discoverybot-browser-"
 #: Nothing leaves but through the proxy: no QUIC, no UDP of WebRTC, no names looked up by the browser itself.
 _CLOSED = (
     "--disable-quic",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--dns-prefetch-disable",
     "--no-pings",
@@ -71,14 +71,24 @@ class Chromium:
         self._folder: Path | None = None
         self._playwright: PlaywrightContextManager | None = None
         self._type: BrowserType | None = None
+        self._driver: psutil.Process | None = None
         self._starts = 0
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a driver that could start a browser."""
+        driver = self._driver
+        return driver is not None and driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE
+
     async def start(self) -> None:
+        """Again, too, once it is no longer alive."""
         _remove_forgotten()
+        self._remove_folder()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
         self._playwright = PlaywrightContextManager()
         with _temporary_files_in(self._folder):
             self._type = (await self._playwright.start()).chromium
+        self._driver = next((child for child in psutil.Process().children() if "run-driver" in child.cmdline()), None)
 
     async def launch_browser(self) -> Browser:
         if self._type is None:
@@ -102,8 +112,11 @@ class Chromium:
     async def close(self) -> None:
         if self._playwright:
             await self._playwright.__aexit__()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
         if self._folder:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _count_start(self) -> None:
         if self._starts >= MAX_STARTS:

@@ -19,7 +19,6 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 #: Below the home folder, on Linux and on macOS.
 _PLAYWRIGHTS = (
     ".cache/ms-playwright/chromium*/chrome-*/chrome",
-    ".cache/ms-playwright/chromium*/chrome-*/*headless*shell",
     "Library/Caches/ms-playwright/chromium*/chrome-*/*.app/Contents/MacOS/*",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Self
 
 from scrapy.downloadermiddlewares.redirect import BaseRedirectMiddleware
@@ -9,12 +10,15 @@ from scrapy.exceptions import NotConfigured
 from scrapy.http import HtmlResponse
 
 from crawler.render.instructions import RENDER, Instructions
+from crawler.render.page_view import RenderError
 from crawler.render.renderer import Renderer
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+
+logger = logging.getLogger(__name__)
 
 _OK = range(200, 300)
 
@@ -41,7 +45,11 @@ class RenderPages(BaseRedirectMiddleware):
         wanted = request.meta.get(RENDER)
         if not wanted or not isinstance(response, HtmlResponse) or not _is_whole(response):
             return response
-        rendered, moved_to = await self._renderer.render(request, response, Instructions(*wanted))
+        try:
+            rendered, moved_to = await self._renderer.render(request, response, Instructions(*wanted))
+        except RenderError as error:
+            logger.error("%s was not rendered: %s", response.url, error)  # noqa: TRY400 - it is not ours
+            raise
         if moved_to:
             redirected = self._build_redirect_request(request, response, url=moved_to, method="GET", body=b"")
             return self._redirect(redirected, request, "script")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Seconds for what `wait_for` waits for; half of the page's time at most.
+WAIT_SECONDS = 30.0
 #: Seconds for the `load` event, and then for the scripts' own requests, before the page is taken as it is.
 LOAD_SECONDS = 15.0
 QUIET_SECONDS = 5.0
@@ -37,12 +39,18 @@ PATIENCE = 0.8
 _NOT_LOADED = frozenset({"media", "font"})
 #: Said of how the body was sent, not of the document; or would make a file of it.
 _NOT_THE_DOCUMENTS = frozenset({"content-encoding", "content-length", "transfer-encoding", "content-disposition"})
-_SCROLL_TO_END = """() => {
-    const scrolled = [document.scrollingElement, ...document.querySelectorAll("body *")].filter(element =>
+# back first, as people do when nothing comes: who watches its end sees it leave, then come again
+_SCROLL_TO_END = """async () => {
+    const late = new Promise(done => setTimeout(done, 1000));
+    const frame = () => Promise.race([new Promise(requestAnimationFrame), late]);
+    const page = document.scrollingElement;
+    const scrolled = [page, ...document.querySelectorAll("body *")].filter(element =>
         element && element.scrollHeight > element.clientHeight + 1
-        && (element === document.scrollingElement || /auto|scroll/.test(getComputedStyle(element).overflowY)));
+        && (element === page || /auto|scroll/.test(getComputedStyle(element).overflowY)));
+    for (const element of scrolled) element.scrollTop -= element.clientHeight;
+    await frame();
+    await frame();
     for (const element of scrolled) element.scrollTop = element.scrollHeight;
-    window.scrollTo(0, document.documentElement.scrollHeight);
 }"""
 _EXTENT = """() => document.getElementsByTagName("*").length"""
 # links are relative to where scripts may have moved the address bar; who reads the response does not know that
@@ -98,7 +106,8 @@ class PageView:
         if not self._served:
             raise RenderError("the page was not shown")
         if self._instructions.wait_for:
-            selector = page.wait_for_selector(self._instructions.wait_for, state="attached", timeout=self._left())
+            patience = self._left(min(WAIT_SECONDS, self._limits.seconds / 2))
+            selector = page.wait_for_selector(self._instructions.wait_for, state="attached", timeout=patience)
             await self._patiently(f"it has no {self._instructions.wait_for!r} yet", "wait_for", selector)
         else:
             load = page.wait_for_load_state("load", timeout=self._left(LOAD_SECONDS))
@@ -140,10 +149,9 @@ class PageView:
             await asyncio.sleep(POLL)
         return bool(await page.evaluate(_EXTENT) > before)
 
-    def _left(self, most: float | None = None) -> float:
+    def _left(self, most: float) -> float:
         """Milliseconds to wait at most; at least one, as 0 is for ever."""
-        left = self._until - monotonic()
-        return max(1.0, 1000 * (left if most is None else min(most, left)))
+        return max(1.0, 1000 * min(most, self._until - monotonic()))
 
     def _began(self, _: Request) -> None:
         self._under_way += 1

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 #: Key of a request's meta whose page is a `PageView`.
 VIEW = "render_view"
 CLOSE_SECONDS = 5.0
+#: UDP knows no proxy. The switch that forbids it to WebRTC has changed its name once, and no crawl needs WebRTC.
+_NO_PEERS = "delete globalThis.RTCPeerConnection; delete globalThis.webkitRTCPeerConnection;"
 
 
 class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
@@ -56,6 +58,7 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         options = {"user_agent": self._user_agent, "service_workers": "block", **wanted}
         wrapper = await super()._create_browser_context(name, options, spider)
         self._contexts.append(wrapper)
+        await wrapper.context.add_init_script(_NO_PEERS)
         await _prime(wrapper)
         return wrapper
 

@@ -47,6 +47,7 @@ class Renderer:
         allowed = parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
         self._limits = Limits(node.crawl_max_page_seconds, node.crawl_max_page_bytes)
         self._proxy = EgressProxy(allowed, node.crawl_max_page_bytes)
+        self._chromium: Chromium | None = None
         self._handler: PlaywrightHandler | None = None
         self._starting = asyncio.Lock()
         self._places = asyncio.Semaphore(PAGES_AT_ONCE)
@@ -56,6 +57,7 @@ class Renderer:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         self = cls(crawler)
+        crawler.signals.connect(self.count_refusals, signals.spider_closed)
         crawler.signals.connect(self.close, signals.engine_stopped)
         return self
 
@@ -78,7 +80,7 @@ class Renderer:
             except TimeoutError:
                 raise RenderError("the browser does not answer") from None
             except PlaywrightError as error:
-                raise RenderError(f"the page could not be rendered: {_first_line(error)}") from error
+                raise RenderError(f"the browser gave it up: {_first_line(error)}") from error
         self._crawler.stats.inc_value("render/pages")
         body = rendered.text.encode(errors="replace")
         return document.replace(body=body, encoding="utf-8", flags=[*document.flags, "rendered"]), view.moved_to
@@ -109,11 +111,12 @@ class Renderer:
         if self._executable is None:
             raise RenderError("no Chromium was found on this node: install one or set CHROMIUM_PATH")
         async with self._starting:
-            if self._handler is None:
+            if self._chromium is None:
                 await self._proxy.start()
                 options = self._crawler.settings.getdict("PLAYWRIGHT_LAUNCH_OPTIONS")
-                chromium = Chromium(self._executable, self._proxy, options)
-                handler = PlaywrightHandler(self._crawler, chromium, self._limits.seconds)
+                self._chromium = Chromium(self._executable, self._proxy, options)
+            if self._handler is None or not self._chromium.is_alive:
+                handler = PlaywrightHandler(self._crawler, self._chromium, self._limits.seconds)
                 await handler.launch()
                 self._handler = handler
         return self._handler
@@ -128,13 +131,15 @@ class Renderer:
         for task in tuple(self._tasks):
             task.cancel()
 
+    def count_refusals(self) -> None:
+        self._crawler.stats.set_value("render/refused", self._proxy.refusals)
+
     async def close(self) -> None:
         """Whatever does not end by itself is ended with the crawl's process."""
         self._stopping = True
         if self._handler:
             with suppress(PlaywrightError, TimeoutError):
                 await asyncio.wait_for(self._handler.close(), CLOSE_SECONDS)
-        self._crawler.stats.set_value("render/refused", self._proxy.refusals)
         await self._proxy.close()
 
 

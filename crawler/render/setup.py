@@ -24,15 +24,16 @@ _LOCKED = {
     "PLAYWRIGHT_BROWSER_PROVIDER": None,
     "PLAYWRIGHT_BROWSER_TYPE": "chromium",
 }
-_OWN = {
-    "PLAYWRIGHT_PROCESS_REQUEST_HEADERS": None,
-}
+#: The document is Scrapy's own; what it loads is asked for as the browser does.
+_OWN = {"PLAYWRIGHT_PROCESS_REQUEST_HEADERS": None}
 
 
 def use_browser(settings: BaseSettings) -> None:
     """Put in what a crawl of ours takes that renders pages."""
     if settings.getbool(RENDER_PAGES):
         settings.setdict(_OWN, priority=_FORCED)
+        # what went wrong with a page is told by us, in a line
+        logging.getLogger("scrapy-playwright").setLevel(logging.ERROR)
         settings.set_in_component_priority_dict(
             "DOWNLOADER_MIDDLEWARES", load_object("crawler.render.middleware.RenderPages"), 540
         )
