@@ -12,11 +12,13 @@ from scrapyd.interfaces import IEnvironment
 
 from crawler.node.config import apply, load_settings, require_password
 from crawler.node.environment import NodeEnvironment
+from crawler.node.secrecy import hide_process
 from crawler.node.spider_lists import SpiderLists
 
 
 def application(config: Config) -> Any:
     """The Twisted application. Raises `NodeConfigError` for a setting that is wrong or a password that is missing."""
+    hide_process()
     settings = load_settings()
     require_password(config)
     apply(config, settings)

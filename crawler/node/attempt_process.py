@@ -12,9 +12,10 @@ from twisted.python.failure import Failure
 from crawler.node.crawl_process import CrawlProcess
 from crawler.node.exit_report import ended_report, with_account, write_exit
 from crawler.node.family import kill_rest
-from crawler.node.forked_process import NotStartedError, ProcessLostError
+from crawler.node.forked_process import NotStartedError, ProcessLostError, is_running
 from crawler.node.limits import Limits, LimitWatch
 from crawler.node.started_mark import StartedMark
+from crawler.node.stopping import note_stopping
 from gateway.domain.clock import utc_now
 from gateway.domain.node_files import AttemptId, ExitReport
 
@@ -44,6 +45,9 @@ class AttemptProcess(CrawlProcess):
         with suppress(OSError):  # a full disk; then it can only be found by its environment
             self._mark.note_pid(self.pid)
 
+    def stopping(self, why: str) -> None:
+        note_stopping(self._folder, why)
+
     def kill(self) -> None:
         if self.pid is not None:
             kill_rest(self.pid, self._folder)
@@ -51,7 +55,8 @@ class AttemptProcess(CrawlProcess):
 
     def ended(self, status: Failure) -> None:
         self._limits.stop()
-        if self.pid is not None:
+        # long after its end, its number may be that of another process (but not while its group is there)
+        if self.pid is not None and not (isinstance(status.value, ProcessLostError) and is_running(self.pid)):
             kill_rest(self.pid, self._folder)
         try:
             write_exit(self._folder, self._report(status.value))

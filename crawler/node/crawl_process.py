@@ -40,6 +40,7 @@ class CrawlProcess(ScrapyProcessProtocol):
         if self.stopped_by is not None:
             return
         self.stopped_by = why
+        self.stopping(why)
         self._killer = reactor.callLater(self._grace, self.kill)
         with suppress(ProcessExitedAlready, ProcessLookupError):
             self.transport.signalProcess(signal)
@@ -57,6 +58,9 @@ class CrawlProcess(ScrapyProcessProtocol):
             log.failure("cannot account for the end of {job}", job=self.job)
         finally:
             super().processEnded(status)
+
+    def stopping(self, why: str) -> None:
+        """What there is to do before it is told."""
 
     def ended(self, status: Failure) -> None:
         """What there is to do at the end, before the slot is freed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import select
 import socket
 import struct
 from collections import deque
@@ -55,8 +56,17 @@ class ForkChannel:
         self._read()
         while (content := self._frame()) is not None:
             message = json.loads(content)
+            if message.get("ping"):
+                self.send(pong=True)
+                continue
             output_fd, mark_fd = (self._fds.popleft() for _ in range(FDS))
             yield ForkRequest(message["id"], message["argv"], message["env"], output_fd, mark_fd)
+
+    def is_deserted(self) -> bool:
+        """Whether nobody is at the other end any more, though there may still be something to read."""
+        poll = select.poll()
+        poll.register(self._connection, 0)  # POLLHUP is told without being asked for
+        return bool(poll.poll(0))
 
     def forget(self) -> None:
         """Let nobody close by accident, in a child, what has the number of this socket by then."""

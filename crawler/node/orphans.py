@@ -21,8 +21,9 @@ from crawler.node.family import kill_rest
 from crawler.node.limits import Limits, LimitWatch
 from crawler.node.loop import reactor
 from crawler.node.started_mark import read_mark
+from crawler.node.stopping import note_stopping
 from gateway.domain.clock import utc_now
-from gateway.domain.node_files import EXIT, SPEC, AttemptId, NodeSpec, is_locked, read_record
+from gateway.domain.node_files import EXIT, SPEC, AttemptId, NodeSpec, is_locked, read_record, stopping_reason
 from gateway.settings import NodeSettings
 
 #: Seconds between two looks at whether an orphan has ended.
@@ -36,7 +37,7 @@ class Orphan:
 
     def __init__(self, folder: Path, pid: int, started_at: datetime | None, limits: Limits, grace: float) -> None:
         self.job = folder.name
-        self.stopped_by: str | None = None
+        self.stopped_by = stopping_reason(folder)
         self.deferred: Deferred[Orphan] = Deferred()
         self._folder = folder
         self._pid = pid
@@ -48,11 +49,14 @@ class Orphan:
     def start(self) -> None:
         self._limits.start(self._pid, self._folder)
         self._watch.start(WATCH_INTERVAL, now=False)
+        if self.stopped_by is not None:  # a second SIGINT would make Scrapy drop what it has in hand
+            reactor.callLater(self._grace, self.kill)
 
     def stop(self, why: str, signal_id: str | int = "INT") -> None:
         """As `CrawlProcess.stop`."""
         if self.stopped_by is None and self._is_ours():
             self.stopped_by = why
+            note_stopping(self._folder, why)
             reactor.callLater(self._grace, self.kill)
             number = signal.Signals[f"SIG{signal_id}"] if isinstance(signal_id, str) else signal_id
             with suppress(ProcessLookupError):

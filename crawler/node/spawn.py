@@ -44,8 +44,9 @@ class Usage(NamedTuple):
 class SpawnedProcess:
     """A running process: a `transport` for Twisted's `ProcessProtocol`, leader of a session and group of its own."""
 
-    def __init__(self, pid: int, protocol: ProcessProtocol) -> None:
+    def __init__(self, pid: int, protocol: ProcessProtocol, *, ends_group: bool = True) -> None:
         self.pid = pid
+        self._ends_group = ends_group
         self.usage: Usage | None = None
         self._protocol = protocol
         self._alive = True
@@ -78,7 +79,8 @@ class SpawnedProcess:
         if usage is not None:
             self.usage = Usage(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * _MAXRSS_UNIT)
         # what the spider left behind (a browser, say) ends with it; the number is too fresh to be anybody else's
-        self.kill_group()
+        if self._ends_group:
+            self.kill_group()
         self._protocol.processEnded(Failure(ended_reason(status)))
 
 
@@ -122,9 +124,9 @@ def start_session(args: list[str], env: Mapping[str, str], fds: Mapping[int, int
     )
 
 
-def watch(pid: int, protocol: ProcessProtocol) -> SpawnedProcess:
-    """Tell `protocol` of the start and, once it is there, of the end of our child."""
-    process = SpawnedProcess(pid, protocol)
+def watch(pid: int, protocol: ProcessProtocol, *, ends_group: bool = True) -> SpawnedProcess:
+    """Tell `protocol` of the start and, once it is there, of the end of our child, with whom its group may end."""
+    process = SpawnedProcess(pid, protocol, ends_group=ends_group)
     try:
         protocol.makeConnection(process)
     except Exception:  # noqa: BLE001 - it runs: from here on it is its end that must be heard of

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from crawler.node.fork_channel import ForkChannel, ForkRequest
 from crawler.node.forked_child import become
+from gateway.crash_points import state_change
 
 #: `ru_maxrss` counts KiB on Linux and bytes on macOS.
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -58,11 +59,12 @@ class Zygote:
                     self._fork(request)
 
     def _fork(self, request: ForkRequest) -> None:
+        if self._channel.is_deserted():  # nobody would hold it to its limits
+            request.close()
+            return
         signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
         try:
-            pid = os.fork()
-            if pid == 0:
-                become(request, self._channel, self._main)
+            pid = self._divide(request)
         except OSError as error:
             self._channel.send(id=request.id, error=str(error))
         else:
@@ -72,6 +74,14 @@ class Zygote:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)
             request.close()
 
+    @state_change("node.fork")
+    def _divide(self, request: ForkRequest) -> int:
+        """The child's process id; it never returns in the child. Raises `OSError`."""
+        pid = os.fork()
+        if pid == 0:
+            become(request, self._channel, self._main)
+        return pid
+
     def _reap(self) -> None:
         with suppress(ChildProcessError):
             while True:
@@ -80,7 +90,8 @@ class Zygote:
                     break
                 cpu = usage.ru_utime + usage.ru_stime
                 memory = usage.ru_maxrss * MAXRSS_UNIT
-                self._channel.send(id=self._children.pop(pid), status=status, cpu=cpu, memory=memory)
+                if (request := self._children.pop(pid, None)) is not None:
+                    self._channel.send(id=request, status=status, cpu=cpu, memory=memory)
 
 
 def check_forkable() -> None:

@@ -29,8 +29,8 @@ log = Logger()
 
 #: Seconds that a zygote has for its imports.
 WARM_UP = 60.0
-#: Seconds that one has for an answer; a fork takes a few milliseconds.
-ANSWER = 20.0
+#: Seconds between two questions whether it is still there; each has to be answered before the next.
+PULSE = 10.0
 
 
 class ZygoteOwner(Protocol):
@@ -58,7 +58,8 @@ class ZygoteProcess(Int32StringReceiver):
         self._retired = False
         self._asked: dict[int, tuple[ForkedProcess, int]] = {}
         self._running: dict[int, ForkedProcess] = {}
-        self._patience: DelayedCall = reactor.callLater(WARM_UP, self.kill)
+        self._heard = True
+        self._pulse: DelayedCall = reactor.callLater(WARM_UP, self.kill)
 
     @classmethod
     def launch(cls, owner: ZygoteOwner, runner: str, env: Mapping[str, str]) -> ZygoteProcess:
@@ -69,7 +70,8 @@ class ZygoteProcess(Int32StringReceiver):
             command = [sys.executable, "-m", "crawler.node.zygote", runner]
             # it says what there is to say where Scrapyd does
             pid = start_session(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
-            zygote = cls(owner, watch(pid, ProcessProtocol()))
+            # in its group are, for a moment, what it has just forked
+            zygote = cls(owner, watch(pid, ProcessProtocol(), ends_group=False))
             factory = Factory.forProtocol(lambda: zygote)
             factory.noisy = False
             reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, factory)
@@ -89,8 +91,6 @@ class ZygoteProcess(Int32StringReceiver):
         for fd in (output, start.mark.fd):
             self.transport.sendFileDescriptor(fd)
         self.sendString(json.dumps(request).encode())
-        if self.ready:
-            self._expect_answers()
 
     def retire(self) -> None:
         """End once the last of its crawls has."""
@@ -113,8 +113,8 @@ class ZygoteProcess(Int32StringReceiver):
             log.failure("zygote {pid} says what makes no sense", pid=self.pid)
 
     def connectionLost(self, _reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
-        if self._patience.active():
-            self._patience.cancel()
+        if self._pulse.active():
+            self._pulse.cancel()
         self._owner.zygote_ended(self)
         for process, output in self._asked.values():
             os.close(output)
@@ -123,8 +123,13 @@ class ZygoteProcess(Int32StringReceiver):
             process.lose_zygote()
 
     def _received(self, message: dict[str, Any]) -> None:
+        self._heard = True
+        if message.get("pong"):
+            return
         if message.get("ready"):
             self.ready = True
+            self._pulse.cancel()
+            self._ask()
             self._owner.zygote_ready(self)
         elif "pid" in message:
             process = self._running[message["id"]] = self._answered(message["id"])
@@ -135,7 +140,6 @@ class ZygoteProcess(Int32StringReceiver):
         else:
             usage = Usage(message["cpu"], message["memory"])
             self._running.pop(message["id"]).exited(message["status"], usage)
-        self._expect_answers()
         self._leave()
 
     def _answered(self, number: int) -> ForkedProcess:
@@ -143,11 +147,14 @@ class ZygoteProcess(Int32StringReceiver):
         os.close(output)
         return process
 
-    def _expect_answers(self) -> None:
-        if self._patience.active():
-            self._patience.cancel()
-        if self._asked:
-            self._patience = reactor.callLater(ANSWER, self.kill)
+    def _ask(self) -> None:
+        """Whoever does not answer will not tell how its crawls end, either."""
+        if not self._heard:
+            self.kill()
+            return
+        self._heard = False
+        self.sendString(b'{"ping": true}')
+        self._pulse = reactor.callLater(PULSE, self._ask)
 
     def _leave(self) -> None:
         if self._retired and not self._asked and not self._running:

@@ -43,6 +43,9 @@ CATALOG = "catalog.json"
 #: Beside it: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
 BROWSER = "browser.json"
 
+#: What `stopping` and `stopped_by` may say.
+STOP_REASONS = frozenset({"timeout", "memory", "log", "cancel", "shutdown"})
+
 _INT64 = 1 << 63
 
 _ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")
@@ -213,6 +216,14 @@ def whole_text(value: Any) -> Any:
     if isinstance(value, list):
         return [whole_text(inner) for inner in value]
     return value
+
+
+def stopping_reason(folder: Path) -> str | None:
+    """Why the attempt was asked to stop, if it was."""
+    with suppress(OSError, ValueError):
+        reason = (folder / STOPPING).read_text()
+        return reason if reason in STOP_REASONS else None
+    return None
 
 
 def is_locked(folder: Path) -> bool:

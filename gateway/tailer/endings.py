@@ -19,6 +19,7 @@ from gateway.domain.node_files import (
     SpiderReport,
     is_locked,
     read_record,
+    stopping_reason,
     write_exclusively,
 )
 from gateway.tailer.attempt import Attempt
@@ -74,6 +75,7 @@ class Endings:
             started_at=started_at(attempt.folder),
             ended_at=self._clock(),
             lost=True,
+            stopped_by=stopping_reason(attempt.folder),
             report=report,
             log_tail=None if report else _tail(attempt),
         )

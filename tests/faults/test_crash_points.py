@@ -36,6 +36,7 @@ ELSEWHERE = {
     "node.write_listing": "deploys an egg: eggs/test_kills.py",
     "node.delete_version": "removes an egg: eggs/test_kills.py",
     "spider.enter": "runs an egg: eggs/test_kills.py",
+    "node.note_stopping": "stops what runs: crawler_node/test_forks.py",
     "node.queue_job": "takes a plain Scrapyd job: crawler_node/test_rare_crash_points.py",
     "node.withdraw": "cancels what is queued: crawler_node/test_rare_crash_points.py",
     "tailer.remove_attempt": "comes a day later: tailer/test_rare_crash_points.py",

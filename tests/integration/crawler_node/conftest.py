@@ -26,12 +26,18 @@ def stand_in_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def new_node(tmp_path: Path, stand_in_project: Path) -> Iterator[Callable[..., Node]]:
+def node_fork() -> str:
+    """`NODE_FORK` of new nodes; tests that hold either way parametrise it."""
+    return "true"
+
+
+@pytest.fixture
+def new_node(tmp_path: Path, stand_in_project: Path, node_fork: str) -> Iterator[Callable[..., Node]]:
     """Makes nodes for this test alone; not started yet."""
     nodes: list[Node] = []
 
     def make(folder: Path = stand_in_project, **environ: str) -> Node:
-        nodes.append(Node(tmp_path / f"home{len(nodes)}", folder, **environ))
+        nodes.append(Node(tmp_path / f"home{len(nodes)}", folder, **{"NODE_FORK": node_fork, **environ}))
         return nodes[-1]
 
     yield make
@@ -39,10 +45,13 @@ def new_node(tmp_path: Path, stand_in_project: Path) -> Iterator[Callable[..., N
         node.clean_up()
 
 
-@pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory, stand_in_project: Path) -> Iterator[Node]:
+@pytest.fixture(scope="session", params=["true", "false"], ids=["forked", "started"])
+def node(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, stand_in_project: Path
+) -> Iterator[Node]:
     """A running node that most tests share; its stand-in spiders do as their names say."""
-    shared = Node(tmp_path_factory.mktemp("home"), stand_in_project, CRAWL_MEMORY_LIMIT=str(250 << 20))
+    home = tmp_path_factory.mktemp("home")
+    shared = Node(home, stand_in_project, CRAWL_MEMORY_LIMIT=str(250 << 20), NODE_FORK=request.param)
     try:
         yield shared.start()
     finally:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.parametrize("node_fork", ["true", "false"], ids=["forked", "started"])
+
 
 def test_an_attempt_runs_once_though_scrapyd_is_killed_and_it_is_posted_again(new_node: Callable[..., Any]) -> None:
     node = new_node().start()

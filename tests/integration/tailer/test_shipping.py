@@ -7,6 +7,7 @@ import json
 import orjson
 from tailer_node import Node, eventually
 
+from gateway.domain.job import JobStatus
 from gateway.domain.node_files import EXIT, Progress, write_exclusively
 from gateway.domain.outcome import decide
 from gateway.tailer.checkpoint import load_checkpoint
@@ -114,6 +115,17 @@ def test_an_attempt_whose_process_vanished_is_reported_lost(node: Node) -> None:
     assert facts.lost
     assert facts.started_at is not None
     assert "Spider opened" in (facts.log_tail or "")
+
+
+def test_one_that_vanished_after_it_was_asked_to_stop_tells_why(node: Node) -> None:
+    crawl = node.crawl()
+    (crawl.folder / "stopping").write_text("timeout")
+    crawl.die()
+    facts = node.ended(crawl).attempts["1"].exit
+    assert facts is not None
+    assert (facts.lost, facts.stopped_by) == (True, "timeout")
+    assert decide(facts).status is JobStatus.PARTIAL
+    assert not decide(facts).retryable
 
 
 def test_an_attempt_that_was_never_started_is_refused_and_can_be_started_no_more(node: Node) -> None:

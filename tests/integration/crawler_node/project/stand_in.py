@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import psutil
+SPIDERS = (
+    *("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone"),
+    *("portrait", "dies", "exits"),
+)
+_OPEN = Path("/proc/self/fd")
 
-SPIDERS = ("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone")
+
+def preload() -> None:
+    """What a zygote does before it forks; it fails if the test says so."""
+    if (Path(os.environ["DISCOVERYBOT_HOME"]) / "no-zygote").exists():
+        raise SystemExit("not today")
 
 
 def main() -> None:
@@ -78,8 +88,40 @@ def reporting(folder: Path) -> None:
 
 def gone(folder: Path) -> None:
     """Puts a full disk where the exit report is going to be written."""
+    import psutil  # noqa: PLC0415 - the others start the quicker without it
+
     for ancestor in psutil.Process().parents():  # Scrapyd is one of them
         (folder / f".exit.json.{ancestor.pid}").symlink_to("/dev/full")
+
+
+def portrait(folder: Path) -> None:
+    """Describes the process it is."""
+    own = {
+        "parent": os.getppid(),
+        "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
+        "descriptors": {fd: str((_OPEN / str(fd)).readlink()) for fd in _descriptors()},
+        "inherits": [fd for fd in _descriptors() if fd > 2 and os.get_inheritable(fd)],
+        "folder": str(Path.cwd()),
+        "signals": {n.name: repr(signal.getsignal(n)).partition(" at ")[0] for n in signal.valid_signals() if n < 32},
+        "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+        "arguments": sys.argv[1:],
+        "handlers": len(logging.getLogger().handlers),
+        "chance": random.random(),
+    }
+    (folder / "portrait.json").write_text(json.dumps(own))
+
+
+def _descriptors() -> list[int]:
+    listed = [int(entry.name) for entry in _OPEN.iterdir()]
+    return [fd for fd in sorted(listed) if (_OPEN / str(fd)).is_symlink()]  # one was the listing's own
+
+
+def dies(_: Path) -> None:
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def exits(_: Path) -> None:
+    sys.exit(7)
 
 
 def _wait(folder: Path) -> None:
