@@ -58,60 +58,62 @@ ALL = [f"Book {n}" for n in range(1, BOOKS + 1)]
 LIST = {"items": "li.book", "fields": {"name": "h2", "price": {"css": ".price", "type": "number"}}}
 
 
+FIELDS = {
+    "name": "h1::text",
+    "xpath": "//meta[@property='og:title']/@content",
+    "title": "meta[property='og:title']",
+    "price": {"xpath": "//p[contains(., 'Preis')]", "type": "number"},
+    "stock": {"css": ".stock", "type": "integer"},
+    "day": {"css": "time", "type": "date"},
+    "spelled": {"css": "time.long", "type": "date"},
+    "cover": {"css": "img", "type": "url"},
+    "source": {"css": "img", "attribute": "src"},
+    "tags": {"css": ".tags a", "list": True},
+    "data": {"css": "script[type='application/ld+json']", "type": "json"},
+    "isbn": {"regex": r"ISBN ([\d-]+)"},
+    "sold_out": {"css": ".sold-out", "type": "boolean"},
+    "stars": {"css": "i", "type": "number", "list": True},
+    "markup": {"css": ".tags a", "type": "html"},
+    "facts": {"css": "tr", "list": True, "fields": {"name": "th", "value": {"css": "td"}}},
+    "reviews": {
+        "css": ".review",
+        "list": True,
+        "fields": {"who": ".who", "notes": {"css": "li", "list": True, "fields": {"stars": "i", "all": "."}}},
+    },
+    "shape": {"css": ".tags", "type": "number", "default": "none"},
+    "nothing": {"css": ".nothing", "list": True},
+}
+
+READ = {
+    "name": "Book 3",
+    "xpath": "Book 3",
+    "title": "Book 3",
+    "price": 12.3,
+    "stock": 3000,
+    "day": "2026-03-03",
+    "spelled": "2026-03-03",
+    "cover": "/cover-3.jpg",
+    "source": "/cover-3.jpg",
+    "tags": ["eins", "zwei"],
+    "data": {"sku": "B3"},
+    "isbn": "978-3",
+    "sold_out": False,
+    "stars": [5, 4],
+    "markup": "<a>eins</a>",
+    "facts": [{"name": "Format", "value": "Papier"}, {"name": "Seiten", "value": "300"}],
+    "reviews": [
+        {"who": "Ann", "notes": [{"stars": "5", "all": "5 gut"}, {"stars": "4", "all": "4 lang"}]},
+        {"who": "Bob", "notes": []},
+    ],
+    "shape": "none",
+    "nothing": [],
+}
+
+
 def test_a_page_is_read_by_its_rules(run: Run, site: Site) -> None:
-    fields = {
-        "name": "h1::text",
-        "xpath": "//meta[@property='og:title']/@content",
-        "title": "meta[property='og:title']",
-        "price": {"xpath": "//p[contains(., 'Preis')]", "type": "number"},
-        "stock": {"css": ".stock", "type": "integer"},
-        "day": {"css": "time", "type": "date"},
-        "spelled": {"css": "time.long", "type": "date"},
-        "cover": {"css": "img", "type": "url"},
-        "source": {"css": "img", "attribute": "src"},
-        "tags": {"css": ".tags a", "list": True},
-        "data": {"css": "script[type='application/ld+json']", "type": "json"},
-        "isbn": {"regex": r"ISBN ([\d-]+)"},
-        "sold_out": {"css": ".sold-out", "type": "boolean"},
-        "stars": {"css": "i", "type": "number", "list": True},
-        "markup": {"css": ".tags a", "type": "html"},
-        "facts": {"css": "tr", "list": True, "fields": {"name": "th", "value": {"css": "td"}}},
-        "reviews": {
-            "css": ".review",
-            "list": True,
-            "fields": {"who": ".who", "notes": {"css": "li", "list": True, "fields": {"stars": "i", "all": "."}}},
-        },
-        "shape": {"css": ".tags", "type": "number", "default": "none"},
-        "nothing": {"css": ".nothing", "list": True},
-    }
-    crawl = run("extract", f"{site.url}/book/3?ref=list", params={"fields": fields})
-    assert crawl.items == [
-        {
-            "url": f"{site.url}/book/3?ref=list",
-            "name": "Book 3",
-            "xpath": "Book 3",
-            "title": "Book 3",
-            "price": 12.3,
-            "stock": 3000,
-            "day": "2026-03-03",
-            "spelled": "2026-03-03",
-            "cover": f"{site.url}/cover-3.jpg",
-            "source": "/cover-3.jpg",
-            "tags": ["eins", "zwei"],
-            "data": {"sku": "B3"},
-            "isbn": "978-3",
-            "sold_out": False,
-            "stars": [5, 4],
-            "markup": "<a>eins</a>",
-            "facts": [{"name": "Format", "value": "Papier"}, {"name": "Seiten", "value": "300"}],
-            "reviews": [
-                {"who": "Ann", "notes": [{"stars": "5", "all": "5 gut"}, {"stars": "4", "all": "4 lang"}]},
-                {"who": "Bob", "notes": []},
-            ],
-            "shape": "none",
-            "nothing": [],
-        }
-    ]
+    url = f"{site.url}/book/3?ref=list"
+    crawl = run("extract", url, params={"fields": FIELDS})
+    assert crawl.items == [{**READ, "url": url, "cover": f"{site.url}/cover-3.jpg"}]
     assert crawl.report["stats"]["extract/unread/shape"] == 1
     assert crawl.log.count("Cannot read shape") == 1
 
