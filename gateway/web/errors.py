@@ -102,7 +102,15 @@ async def _http(request: Request, error: Exception) -> Response:
         message = f"there is nothing at {request.url.path}"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         message = f"{request.method} is not possible here"
+        headers = {"Allow": _allowed(request, (headers or {}).get("Allow", ""))}
     return problem(request.scope, error.status_code, code, message, headers=headers)
+
+
+def _allowed(request: Request, named: str) -> str:
+    """What is possible at this address. The framework names the methods of one route only."""
+    path = getattr(request.scope.get("route"), "path", "")
+    described = (method.upper() for method in request.app.openapi()["paths"].get(path, ()))
+    return ", ".join(sorted({*described, *(method.strip() for method in named.split(",") if method)}))
 
 
 def _describe(fault: dict[str, Any]) -> dict[str, str]:

@@ -35,7 +35,7 @@ def jobs_health(wiring: Wired) -> JobsHealth:
             jobs=wiring.queries.counts(),
             oldest_waiting_seconds=max(0.0, (now - oldest).total_seconds()) if oldest else None,
             nodes_alive=len(alive),
-            free_slots=sum(node.free_slots for node in alive),
+            free_slots=sum(node.free_slots for node in alive if not node.disk_full),
         )
 
 

@@ -34,6 +34,14 @@ _OWN_SPIDER: JsonDict = {
 }
 
 
+_DEPLOYED: JsonDict = {
+    "project": "shop",
+    "version": "1.4",
+    "spiders": 1,
+    "nodes": [{"node": "n1", "accepted": True, "spiders": 1, "message": None}],
+}
+
+
 class SpiderView(BaseModel):
     """One spider of one version of its project."""
 
@@ -85,6 +93,8 @@ class NodeAnswerView(BaseModel):
 
 class DeployedView(BaseModel):
     """An egg that every living node has taken."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_DEPLOYED]})
 
     project: str
     version: str

@@ -141,7 +141,10 @@ def test_other_addresses_and_methods_are_refused_in_the_same_format(gateway: htt
     nothing, wrong = gateway.get("/nothing"), gateway.put("/jobs")
     assert (nothing.status_code, nothing.json()["error"]["code"]) == (404, "not_found")
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
-    assert "GET" in wrong.headers["allow"]
+    assert wrong.headers["allow"] == "GET"
+    assert gateway.options(f"/jobs/{'0' * 32}").headers["allow"] == "DELETE, GET"
+    assert gateway.post("/jobs/health").headers["allow"] == "GET"
+    assert gateway.put("/health").headers["allow"] == "GET, HEAD"
 
 
 anything = st.recursive(
