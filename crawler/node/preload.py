@@ -31,7 +31,10 @@ def import_everything(settings: BaseSettings) -> None:
     for name in _LATER:
         importlib.import_module(name)
     for module in settings.getlist("SPIDER_MODULES"):
-        list(walk_modules_iter(module))
+        for found in walk_modules_iter(module):
+            # what a spider's module would import in the course of a crawl
+            for name in getattr(found, "PRELOAD", ()):
+                importlib.import_module(name)
     for path in set(_paths(settings.copy_to_dict())):
         load_object(path)
 
