@@ -148,3 +148,8 @@ def test_an_egg_that_setuptools_has_built_runs(node: EggNode, tmp_path: Path) ->
     built = next((tmp_path / "out").glob("*.egg")).read_bytes()
     assert node.deploy("built", "1", built)["spiders"] == 1
     assert node.ended(node.run("t", project="built", start_urls=["http://127.0.0.1:9/"])).exit["exit_code"] == 0
+
+
+def test_a_path_with_two_slashes_is_understood_as_scrapyd_client_sends_it(node: EggNode) -> None:
+    answer = node.client.get(f"http://127.0.0.1:{node.port}//listprojects.json")
+    assert "default" in answer.json()["projects"]
