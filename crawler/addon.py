@@ -11,7 +11,7 @@ from scrapy.utils.misc import load_object
 
 from crawler.closing import Closing
 from crawler.downloader import CountingDownloader
-from crawler.egress import EgressDownloadHandler, EgressResolver
+from crawler.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
 from crawler.item_limit import ItemLimit
 from crawler.log_limit import LogLimit
 from crawler.page_count import PageCount
@@ -42,6 +42,8 @@ _DEFAULT = "addon"
 MAX_REDIRECTS = 20
 _NETWORK_SCHEMES = ("http", "https")
 _CLOSED_SCHEMES = ("file", "ftp", "s3")
+#: The proxies at the place of Scrapy's own; the last two right before the cache.
+_DOWNLOADER_MIDDLEWARES = {PageLimit: 110, PageCount: 120, MetaProxy: 750, EgressCheck: 898, RequestLimits: 899}
 _LOCKED_OUT = (
     "scrapy.extensions.remote_control.RemoteControl",
     "scrapy.extensions.telnet.TelnetConsole",
@@ -73,9 +75,8 @@ class DiscoveryBot:
         _limit(settings, node)
         for extension in (Closing, LogLimit, Report):
             settings.set_in_component_priority_dict("EXTENSIONS", extension, 900)
-        settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PageLimit, 110)
-        settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PageCount, 120)
-        settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", RequestLimits, 899)
+        for middleware, order in _DOWNLOADER_MIDDLEWARES.items():
+            settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemLimit, 0)
         use_browser(settings)
         _use_cache(settings, node)
@@ -97,6 +98,7 @@ def _unchangeable(node: NodeSettings) -> dict[str, Any]:
         "TWISTED_REACTOR_ENABLED": True,
         "TWISTED_DNS_RESOLVER": EgressResolver,
         EGRESS_ALLOWED_NETWORKS: list(node.crawl_allow_networks),
+        # it would take the environment's proxies; ours takes those of requests
         "HTTPPROXY_ENABLED": False,
         "DOWNLOADER": CountingDownloader,
         "DOWNLOAD_WARNSIZE": 0,

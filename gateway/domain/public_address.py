@@ -6,6 +6,7 @@ IPv6 wrappers of private IPv4 addresses through.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -19,12 +20,26 @@ Address = IPv4Address | IPv6Address
 _NAT64 = IPv6Network("64:ff9b::/96")
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
-#: Not for us, whatever `is_global` says: IETF protocol assignments (192.0.0.192 is a metadata service), deprecated
-#: site-local, the NAT64 local prefix, and the address at which one provider's hosts serve their guests.
+#: Upper half of an ISATAP interface identifier, whose lower half is an IPv4 address.
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})
+#: Not for us, whatever `is_global` says: IETF protocol assignments (192.0.0.192 is a metadata service), 6to4 relays,
+#: deprecated site-local, translated IPv4 (SIIT), the NAT64 local prefix, segment routing, and the address at which
+#: one provider's hosts serve their guests.
 _NEVER: tuple[Network, ...] = tuple(
-    ip_network(text) for text in ("192.0.0.0/24", "fec0::/10", "64:ff9b:1::/48", "168.63.129.16/32")
+    ip_network(text)
+    for text in (
+        *("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32"),
+        *("fec0::/10", "::ffff:0:0:0/96", "64:ff9b:1::/48", "5f00::/16"),
+    )
 )
-_LOCAL_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa")
+#: This machine, by name.
+_LOCAL_NAMES = ("localhost", "localdomain")
+#: Machines nearby. The last is a metadata service under a public domain.
+_INTRANET_NAMES = (
+    *("local", "internal", "home.arpa", "home", "lan", "corp", "private", "intranet", "svc"),
+    "metadata.goog",
+)
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
@@ -42,6 +57,8 @@ def _embedded_ipv4(address: IPv6Address) -> Iterator[IPv4Address]:
         yield IPv4Address(number >> 80 & 0xFFFFFFFF)
     if address in _TEREDO:
         yield IPv4Address(~number & 0xFFFFFFFF)
+    if number >> 32 & 0xFFFFFFFF in _ISATAP:
+        yield IPv4Address(number & 0xFFFFFFFF)
 
 
 def is_allowed(address: Address | str, allowed: Iterable[Network] = ()) -> bool:
@@ -74,23 +91,30 @@ def literal_address(host: str) -> Address | None:
         return None
 
 
+def told_address(host: str) -> Address | None:
+    """The address that `host` is known to mean without asking anybody: a literal one, or this machine by name."""
+    name = ascii_host(host)
+    return literal_address(name) or (IPv4Address("127.0.0.1") if _is_below(name, _LOCAL_NAMES) else None)
+
+
 def check_url(field: str, url: str, allowed: Iterable[Network] = ()) -> None:
     """Refuse a URL that can be seen, without asking DNS, not to be fetchable.
 
     Raises `ForbiddenAddressError` where it leads inside, `InvalidRequestError` where it is no URL that could be
     fetched anywhere.
     """
+    networks = tuple(allowed)
     host = _host(field, url)
-    address = literal_address(ascii_host(host))
-    if address is None and _is_local_name(host):
-        address = IPv4Address("127.0.0.1")
-    if address is not None and not is_allowed(address, allowed):
-        message = f"{url!r} may not be fetched: {address} is not a public address; allow it with CRAWL_ALLOW_NETWORKS"
-        raise ForbiddenAddressError(field, message)
+    address = told_address(host)
+    if is_allowed(address, networks) if address is not None else networks or not is_nearby(host):
+        # a name of a network that is allowed is for the node to judge, which asks DNS
+        return
+    why = f"{address} is not a public address" if address is not None else f"{host} is not a public name"
+    raise ForbiddenAddressError(field, f"{url!r} may not be fetched: {why}; allow it with CRAWL_ALLOW_NETWORKS")
 
 
 def _host(field: str, url: str) -> str:
-    """Raises `InvalidRequestError`, which never quotes the URL: there might be a password in it."""
+    """In ASCII. Raises `InvalidRequestError`, which never quotes the URL: there might be a password in it."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -106,6 +130,9 @@ def _host(field: str, url: str) -> str:
         raise InvalidRequestError(field, "is not a URL: it holds spaces or control characters")
     if not _has_usable_port(parts):
         raise InvalidRequestError(field, "is not a URL: its port is not a number from 1 to 65535")
+    host = ascii_host(host)
+    if not (_is_ipv6(host) if "[" in parts.netloc else _HOST.fullmatch(host)):
+        raise InvalidRequestError(field, "is not a URL: its host is neither a name nor an address")
     return host
 
 
@@ -127,9 +154,18 @@ def ascii_host(host: str) -> str:
         return host
 
 
-def _is_local_name(host: str) -> bool:
+def _is_ipv6(host: str) -> bool:
+    return isinstance(literal_address(host), IPv6Address)
+
+
+def _is_below(host: str, names: Iterable[str]) -> bool:
     name = host.rstrip(".").lower()
-    return any(name == local or name.endswith(f".{local}") for local in _LOCAL_NAMES)
+    return any(name == local or name.endswith(f".{local}") for local in names)
+
+
+def is_nearby(host: str) -> bool:
+    """Whether only a network's own DNS could know the name: that of an intranet, or one without a dot."""
+    return "." not in host.rstrip(".") or _is_below(host, _INTRANET_NAMES)
 
 
 def is_loopback(host: str) -> bool:

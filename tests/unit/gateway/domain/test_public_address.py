@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from egress_tricks import TRICKS
 
 from gateway.domain.errors import ForbiddenAddressError, InvalidRequestError
 from gateway.domain.public_address import check_url, is_allowed, parse_networks
@@ -73,6 +74,19 @@ def test_urls_that_reach_inside_are_refused_and_the_field_is_named(url: str) -> 
     assert caught.value.field == "start_urls.3"
 
 
+@pytest.mark.parametrize("url", TRICKS)
+def test_tricks_are_refused_before_anything_is_fetched(url: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        check_url("start_urls.0", url.replace("PORT", "8080"))
+
+
+@pytest.mark.parametrize("url", ["http://wiki/", "http://wiki.corp/", "http://nas.local:5000/"])
+def test_names_of_a_network_are_let_through_where_one_is_allowed(url: str) -> None:
+    with pytest.raises(ForbiddenAddressError, match="is not a public name"):
+        check_url("start_urls.0", url)
+    check_url("start_urls.0", url, parse_networks(["10.0.0.0/8"]))
+
+
 @pytest.mark.parametrize("url", MALFORMED_URLS)
 def test_what_is_no_url_is_invalid_rather_than_forbidden(url: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
@@ -96,7 +110,8 @@ def test_credentials_are_refused_and_never_quoted(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     ["http://example.com/", "https://8.8.8.8/x?y#z", "http://[2606:4700::1111]:8080/", "https://bücher.example/",
-     "http://localhost.example.com/", "http://[64:ff9b::808:808]/", "https://internal-tools.com/"],
+     "http://localhost.example.com/", "http://[64:ff9b::808:808]/", "https://internal-tools.com/", "http://xn--bcher-kva.example/",
+     "http://a_b.example.com./", "http://[2a00::5efe:808:808]/"],
 )  # fmt: skip
 def test_public_urls_are_let_through(url: str) -> None:
     check_url("start_urls.0", url)

@@ -1,7 +1,7 @@
 """A project of somebody else's, which switches on all that a node must not have."""
 
 BOT_NAME = "shop"
-SPIDER_MODULES = ["shop.spiders"]
+SPIDER_MODULES = ["shop.spiders", "shop.tricks"]
 REMOTE_CONTROL_ENABLED = True
 TELNETCONSOLE_ENABLED = True
 EXTENSIONS = {"scrapy.extensions.remote_control.RemoteControl": 1}
