@@ -1,7 +1,7 @@
 # All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo test check bench fmt clean
+.PHONY: help up demo test faults check bench fmt clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -20,6 +20,9 @@ demo: $(STAMP) ## Crawl a small bundled site on a scratch platform and show what
 test: $(STAMP) ## Run all tests
 	@tests/install-system-packages
 	@exec $(BIN)/pytest -n 2 --dist loadgroup
+
+faults: $(STAMP) ## Run the fault tests in full
+	@exec env FAULT_SECONDS=120 $(BIN)/pytest tests/faults
 
 check: $(STAMP) ## Lint, formatting, types, import rules
 	$(BIN)/ruff check

@@ -14,11 +14,12 @@ from scrapy.utils.misc import load_object, walk_modules_iter
 _LATER = (
     "asyncio",
     "crawler.http_cache",
-    "resource",
     "encodings.charmap",
     "encodings.idna",
     "encodings.utf_8_sig",
+    "resource",
     "tldextract",
+    "trafilatura",
     "twisted.internet.asyncioreactor",
     "twisted.web.client",
 )

@@ -50,7 +50,8 @@ runner.preload()
 zygote.check_forkable()
 assert threading.active_count() == 1
 assert not logging.getLogger().handlers
-assert {"scrapy.crawler", "crawler.spiders.seo", "crawler.addon", "redis", "encodings.idna"} <= set(sys.modules)
+needed = {"scrapy.crawler", "crawler.spiders.seo", "crawler.addon", "redis", "trafilatura", "re2", "encodings.idna"}
+assert needed <= set(sys.modules), needed - set(sys.modules)
 import twisted.internet.reactor
 try:
     zygote.check_forkable()
