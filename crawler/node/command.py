@@ -45,7 +45,9 @@ class Command(ProcessProtocol):
         return command
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
-        self._timer = reactor.callLater(COMMAND_TIMEOUT, self.kill, f"no answer within {COMMAND_TIMEOUT:g} seconds")
+        self._timer = reactor.callLater(
+            COMMAND_TIMEOUT, self.kill, f"it took longer than {COMMAND_TIMEOUT:g} seconds"
+        )
 
     def outReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._out += data

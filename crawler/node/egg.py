@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import BinaryIO
@@ -132,8 +132,9 @@ def project_environment(project: str) -> Iterator[None]:
         return
     if version not in versions:
         raise EggMissingError(f"project '{project}' has no version '{wanted}' on this node (any more)")
-    with TemporaryDirectory(prefix="egg-") as temporary:
-        folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR") or temporary
+    with ExitStack() as stack:
+        # an attempt's folder is removed by the tailer, also if the spider is killed
+        folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR") or stack.enter_context(TemporaryDirectory(prefix="egg-"))
         egg = read_egg(_keep(storage.path(project, version), Path(folder) / _IN_ATTEMPT))
         leave_working_directory()
         activate(egg)
