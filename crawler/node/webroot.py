@@ -39,7 +39,8 @@ class Root(website.Root):
         if refusal := self._door.refusal(request.getHeader("host"), request.getHeader("origin")):
             return Refused(refusal)
         while not path and request.postpath:  # scrapyd-client puts two slashes after a URL that ends with one
-            path = request.prepath[-1] = request.postpath.pop(0)
+            path = request.postpath.pop(0)
+            request.prepath = [*(request.prepath or []), path]
         if names := request.args.get(b"project"):
             known = self.poller.queues
             request.args[b"project"] = [canonical(name.decode("utf-8", "replace"), known).encode() for name in names]
