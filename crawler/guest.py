@@ -55,7 +55,8 @@ def _hold(settings: BaseSettings) -> None:
         # the deprecated name would win over the other
         _force(settings, "DNS_RESOLVER", EgressResolver)
     if settings.get(ATTEMPT_DIR):
-        _force(settings, "LOG_LEVEL", _talkative(settings["LOG_LEVEL"]))
+        if settings.getpriority("LOG_LEVEL"):
+            _force(settings, "LOG_LEVEL", _talkative(settings["LOG_LEVEL"]))
         _force(settings, "LOG_INSTALL_ROOT_HANDLER", True)  # noqa: FBT003 - a setting's value
         # what a killed attempt left in it would end the next one at once, with nothing
         _force(settings, "JOBDIR", None)

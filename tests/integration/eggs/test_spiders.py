@@ -69,6 +69,7 @@ def test_each_ends_with_a_report_of_its_pages(crawl: Callable[[str], Crawl]) -> 
         ended = crawl(name)
         assert ended.exit["exit_code"] == 0, ended.log
         assert ended.exit["report"]["finish_reason"] == "finished"
+        assert "DEBUG" not in ended.log, "the node's level is info"
         progress = ended.exit["report"]["progress"]
         assert progress["completed_pages"] >= 1
         assert progress["items_count"] == len(ended.items)
