@@ -14,7 +14,7 @@ from pathlib import Path
 
 SPIDERS = (
     *("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone"),
-    *("portrait", "dies", "exits"),
+    *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints"),
 )
 _OPEN = Path("/proc/self/fd")
 
@@ -71,6 +71,37 @@ def hungry(folder: Path) -> None:
     ballast = b"x" * (400 << 20)
     polite(folder)
     del ballast
+
+
+def browses(folder: Path) -> None:
+    """Ignores SIGINT, with a child in a session of its own that has one in another."""
+    _browse(folder, "sleep 600 & echo $! > browser; wait")
+    stubborn(folder)
+
+
+def leaves_a_browser(folder: Path) -> None:
+    """Ends before what it has started, which by then is nobody's child."""
+    _browse(folder, "setsid sleep 600 & echo $! > browser")
+
+
+def browses_greedily(folder: Path) -> None:
+    hoard = "import time; x = bytes(range(256)) * (400 << 12); time.sleep(600)"
+    _browse(folder, f"{sys.executable} -c '{hoard}' & echo $! > browser; wait")
+    polite(folder)
+
+
+def _browse(folder: Path, script: str) -> None:
+    subprocess.Popen(["sh", "-c", script], cwd=folder, start_new_session=True)
+    while not (folder / "browser").exists() or not (folder / "browser").read_text().strip():
+        time.sleep(0.01)
+
+
+def prints(_: Path) -> None:
+    """Without end, and whatever it is asked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        os.write(1, b"all work and no play makes a dull log\n" * 1000)
+        time.sleep(0.001)
 
 
 def environ(folder: Path) -> None:

@@ -1,0 +1,61 @@
+"""Limits that are held from outside of a spider's process, and all that has to end with it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+LOG_LIMIT = 2 << 20
+
+
+def browser_of(folder: Path) -> int:
+    return int((folder / "browser").read_text())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_browser_in_sessions_of_its_own_is_killed_with_its_spider(node: Any) -> None:
+    folder = node.run("browses", timeout=1)
+    node.wait_for((folder / "ready").exists)
+    assert is_running(browser_of(folder))
+    report = node.exit_of(folder)
+    assert (report["stopped_by"], report["signal"]) == ("timeout", signal.SIGKILL)
+    node.wait_for(lambda: not is_running(browser_of(folder)), 2)
+
+
+def test_a_browser_that_its_spider_left_running_is_ended(node: Any) -> None:
+    folder = node.run("leaves_a_browser")
+    assert node.exit_of(folder)["exit_code"] == 0
+    node.wait_for(lambda: not is_running(browser_of(folder)), 2)
+
+
+def test_the_browsers_memory_is_the_spiders(node: Any) -> None:
+    folder = node.run("browses_greedily")
+    report = node.exit_of(folder)
+    assert report["stopped_by"] == "memory"
+    node.wait_for(lambda: not is_running(browser_of(folder)), 2)
+
+
+@pytest.mark.parametrize("grace", ["0.5", "30"])
+def test_one_that_prints_without_end_is_stopped_while_its_log_is_small(
+    new_node: Callable[..., Any], grace: str
+) -> None:
+    node = new_node(CRAWL_MAX_LOG_BYTES=str(LOG_LIMIT), CRAWL_STOP_GRACE=grace).start()
+    began = time.monotonic()
+    folder = node.run("prints")
+    report = node.exit_of(folder)
+    assert (report["stopped_by"], report["signal"]) == ("log", signal.SIGKILL)
+    assert time.monotonic() - began < 10, "it is not given the grace to print on"
+    # the limit, a quarter of it, and what is printed between two looks
+    assert LOG_LIMIT < (folder / "crawl.log").stat().st_size < 40 * LOG_LIMIT
