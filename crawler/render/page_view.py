@@ -32,6 +32,8 @@ QUIET_SECONDS = 5.0
 QUIET_FOR = 0.5
 #: Seconds for what a round of scrolling may bring.
 SCROLL_SECONDS = 10.0
+#: Rounds of scrolling that bring nothing before nothing more is expected; a busy machine may miss one.
+ROUNDS_IN_VAIN = 2
 POLL = 0.05
 #: Share of a page's time that is spent on waiting; what is left is for reading it.
 PATIENCE = 0.8
@@ -84,7 +86,9 @@ class PageView:
         self._served = False
         self._under_way = 0
         self._quiet_since = monotonic()
-        self._bytes = 0
+        #: Bytes as scripts see them, and as they came; of what becomes a blob only the latter are told.
+        self._decoded = 0
+        self._encoded = 0
         self._cdp: CDPSession | None = None
         #: Where a script, or a refresh, would have taken the page.
         self.moved_to: str | None = None
@@ -133,19 +137,21 @@ class PageView:
         return self._under_way <= 0 and monotonic() - self._quiet_since > QUIET_FOR
 
     async def _scroll(self, page: Page) -> None:
+        in_vain = 0
         for _ in range(self._instructions.scroll):
             before = await page.evaluate(_EXTENT)
             await page.evaluate(_SCROLL_TO_END)
             self._stats.inc_value("render/scrolls")
-            if not await self._has_grown(page, before) or monotonic() > self._until:
+            in_vain = 0 if await self._has_grown(page, before) else in_vain + 1
+            if in_vain == ROUNDS_IN_VAIN or monotonic() > self._until:
                 return
 
     async def _has_grown(self, page: Page, before: int) -> bool:
         self._quiet_since = monotonic()
         until = min(monotonic() + SCROLL_SECONDS, self._until)
-        while monotonic() < until and await page.evaluate(_EXTENT) <= before:
-            if self._is_quiet():
-                return False
+        while monotonic() < until and not self._is_quiet():
+            if await page.evaluate(_EXTENT) > before:
+                return True
             await asyncio.sleep(POLL)
         return bool(await page.evaluate(_EXTENT) > before)
 
@@ -160,10 +166,15 @@ class PageView:
         self._under_way -= 1
         self._quiet_since = monotonic()
 
+    @property
+    def _is_full(self) -> bool:
+        return max(self._decoded, self._encoded) > self._limits.max_bytes
+
     async def _received(self, event: dict[str, Any]) -> None:
-        within = self._bytes <= self._limits.max_bytes
-        self._bytes += event["dataLength"]
-        if within and self._bytes > self._limits.max_bytes and self._cdp:
+        within = not self._is_full
+        self._decoded += event["dataLength"]
+        self._encoded += event["encodedDataLength"]
+        if within and self._is_full and self._cdp:
             self._stats.inc_value("render/cut")
             logger.warning("%s may load no more: CRAWL_MAX_PAGE_BYTES is reached", self._document.url)
             with suppress(PlaywrightError):
@@ -183,7 +194,7 @@ class PageView:
             if request.method == "GET" and request.url != self._document.url:
                 self.moved_to = request.url
             await route.abort()
-        elif request.resource_type in _NOT_LOADED or self._bytes > self._limits.max_bytes:
+        elif request.resource_type in _NOT_LOADED or self._is_full:
             await route.abort()
         else:
             await route.continue_()

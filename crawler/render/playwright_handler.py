@@ -11,6 +11,7 @@ from playwright.async_api import Error as PlaywrightError
 from scrapy_playwright.handler import BrowserContextWrapper, ScrapyPlaywrightDownloadHandler
 
 from crawler.render.egress_proxy import PRIMING_URL
+from crawler.render.instructions import RENDER_PAGES
 from crawler.render.page_view import PageView, RenderError
 
 if TYPE_CHECKING:
@@ -25,9 +26,43 @@ logger = logging.getLogger(__name__)
 
 #: Key of a request's meta whose page is a `PageView`.
 VIEW = "render_view"
-CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 2.0
+LAST_WORDS_SECONDS = 1.0
+_ENDED = "the browser has ended"
 #: UDP knows no proxy. The switch that forbids it to WebRTC has changed its name once, and no crawl needs WebRTC.
 _NO_PEERS = "delete globalThis.RTCPeerConnection; delete globalThis.webkitRTCPeerConnection;"
+
+
+class _BrowserEndedError(RenderError):
+    def __init__(self) -> None:
+        super().__init__(_ENDED)
+
+
+class _Visit:
+    """One request's stay in the browser, which ends when its time is over, or its page or browser is gone.
+
+    What Playwright was doing with a page that crashes it may wait for until for ever.
+    """
+
+    def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self.page: Page | None = None
+        self.why = f"the page was not ready within {seconds:g} s"
+
+    def begin(self, page: Page) -> None:
+        self.page = page
+        page.on("crash", lambda _: self.end_soon("the page crashed"))
+        self._end_in(self._seconds)
+
+    def end_soon(self, why: str) -> None:
+        """Mostly Playwright will tell by itself what it was doing."""
+        self.why = why
+        self._end_in(LAST_WORDS_SECONDS)
+
+    def _end_in(self, seconds: float) -> None:
+        if not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
@@ -39,9 +74,36 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         # a page that ends the browser would do so again
         self.config.target_closed_max_retries = 0
         self._page_seconds = page_seconds
-        self._user_agent = crawler.settings.get("USER_AGENT")
+        self._context_options = {
+            "user_agent": crawler.settings.get("USER_AGENT"),
+            "service_workers": "block",
+            # of a page that we render there is nothing to keep; a project may know what to do with its own
+            "accept_downloads": not crawler.settings.getbool(RENDER_PAGES),
+        }
         self._contexts: list[BrowserContextWrapper] = []
+        self._visits: dict[Request, _Visit] = {}
+        self._openings: set[asyncio.Task[Page]] = set()
         self._closing = False
+
+    async def download_request(self, request: Request) -> Response:
+        """Raises `RenderError`, and what Playwright raises."""
+        kept = False
+        visit: _Visit | None = None
+        try:
+            async with asyncio.timeout(None) as limit:
+                visit = self._visits[request] = _Visit(limit, self._page_seconds)
+                if request.meta.get("playwright_page"):
+                    visit.begin(request.meta["playwright_page"])
+                response: Response = await super().download_request(request)
+            kept = bool(request.meta.get("playwright_include_page"))
+        except TimeoutError:
+            raise RenderError(visit.why if visit else "") from None
+        else:
+            return response
+        finally:
+            self._visits.pop(request, None)
+            if visit and visit.page and not kept:
+                await close_page(visit.page)
 
     async def launch(self) -> None:
         await self._launch()
@@ -55,20 +117,34 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
     ) -> BrowserContextWrapper:
         """With our user agent; the project's other wishes are honoured, but for a proxy of its own."""
         wanted = {key: value for key, value in (context_kwargs or {}).items() if key != "proxy"}
-        options = {"user_agent": self._user_agent, "service_workers": "block", **wanted}
-        wrapper = await super()._create_browser_context(name, options, spider)
+        wrapper = await super()._create_browser_context(name, {**self._context_options, **wanted}, spider)
         self._contexts.append(wrapper)
         await wrapper.context.add_init_script(_NO_PEERS)
         await _prime(wrapper)
         return wrapper
 
     async def _create_page(self, request: Request, spider: Spider) -> Page:
-        page: Page
         try:
-            page = await super()._create_page(request, spider)
-        except PlaywrightError:
+            page = await self._open(request, spider)
+        except (PlaywrightError, _BrowserEndedError):
             await self._until_the_dead_are_gone()
-            page = await super()._create_page(request, spider)
+            page = await self._open(request, spider)
+        self._visits[request].begin(page)
+        return page
+
+    async def _open(self, request: Request, spider: Spider) -> Page:
+        """Raises `_BrowserEndedError`, too: Playwright may wait for ever for a page of a browser that has ended."""
+        opening = asyncio.ensure_future(super()._create_page(request, spider))
+        self._openings.add(opening)
+        try:
+            page: Page = await opening
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise
+            raise _BrowserEndedError from None
+        finally:
+            self._openings.discard(opening)
         return page
 
     async def _until_the_dead_are_gone(self) -> None:
@@ -76,20 +152,6 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         async with asyncio.timeout(CLOSE_SECONDS):
             while hasattr(self, "browser") and not self.browser.is_connected():  # noqa: ASYNC110 - theirs
                 await asyncio.sleep(0.02)
-
-    async def _download_request_with_page(self, request: Request, page: Page, spider: Spider) -> Response:
-        kept = False
-        try:
-            async with asyncio.timeout(self._page_seconds):
-                response: Response = await super()._download_request_with_page(request, page, spider)
-            kept = bool(request.meta.get("playwright_include_page"))
-        except TimeoutError:
-            raise RenderError(f"the page was not ready within {self._page_seconds:g} s") from None
-        else:
-            return response
-        finally:
-            if not kept:
-                await close_page(page)
 
     async def _apply_page_methods(self, page: Page, request: Request, spider: Spider) -> None:
         view = request.meta.get(VIEW)
@@ -100,6 +162,11 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
     async def _browser_disconnected_callback(self) -> None:
         if not self._closing:
             logger.warning("The browser has ended")
+        for visit in self._visits.values():
+            if visit.page:
+                visit.end_soon(_ENDED)
+        for opening in tuple(self._openings):
+            opening.cancel()
         await super()._browser_disconnected_callback()
         contexts, self._contexts = self._contexts, []
         for wrapper in contexts:
