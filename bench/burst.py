@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from bench.cpu import tree_seconds
 from bench.first_line import fresh
-from bench.our_platform import Site, Stack, running_stack, wait_until
-from bench.stock_scrapyd import BEST, StockScrapyd, stock_scrapyd
+from bench.our_platform import Site, Stack, running_stack
+from bench.stock_scrapyd import BEST, POLL, StockScrapyd, stock_scrapyd
 from bench.table import Row, in_turn
 
 CRAWLS = 100
@@ -63,7 +63,10 @@ def ours_burst(stack: Stack, site: Site, crawls: int = CRAWLS) -> Cost:
     def burst() -> None:
         for _ in range(crawls):
             stack.crawl(fresh(site))
-        wait_until(has_ended, timeout=TIMEOUT, what="the end of all crawls")
+        deadline = time.monotonic() + TIMEOUT
+        while not has_ended():
+            assert time.monotonic() < deadline, "our crawls do not end"
+            time.sleep(POLL)
 
     return _cost(burst, node=lambda: stack.ready["pids"]["scrapyd"], platform=lambda: stack.process.pid)
 

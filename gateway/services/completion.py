@@ -52,10 +52,12 @@ class Completion:
 
     def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> None:
         """Write the facts, then ask for a decision. An attempt that nobody waits for any more is let go."""
-        if self._acknowledge(attempt_id) is None:
-            return
-        if self._jobs.record_exit(attempt_id.job_id, attempt_id.attempt, facts, log_end):
-            self._waker.wake(FINISH_CRAWL, attempt_id.job_id)
+        job_id, attempt = attempt_id
+        recorded = self._jobs.record_exit(job_id, attempt, facts, log_end)
+        if recorded is None and self._acknowledge(attempt_id):
+            recorded = self._jobs.record_exit(job_id, attempt, facts, log_end)
+        if recorded is not None:
+            self._waker.wake(FINISH_CRAWL, job_id)
 
     def conclude(self, job_id: str) -> None:
         """Decide what follows from the facts, and carry it out. Nothing happens where nothing is due."""
@@ -116,8 +118,6 @@ class Completion:
         return None
 
     def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
-        # the slot first: once the job is pending again, the slot may already be its next attempt's
-        self._nodes.free_slot(attempt.node, job.id)
         again = (
             outcome.status is JobStatus.ERROR
             and outcome.retryable
@@ -125,6 +125,8 @@ class Completion:
             and job.cancel_requested_at is None
         )
         if again:
+            # the slot first: once the job is pending again, the slot may already be its next attempt's
+            self._nodes.free_slot(attempt.node, job.id)
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
             if waiting is not None:
                 self._announcer.status(waiting)
