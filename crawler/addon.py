@@ -69,8 +69,7 @@ class DiscoveryBot:
         """Everything else, and once more what a spider may have changed while it was built."""
         node = NodeSettings.load()
         _set(settings, _FORCED, _unchangeable(node))
-        for path in _LOCKED_OUT:
-            settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
+        _lock_out(settings)
         _close_schemes(settings)
         _limit(settings, node)
         for extension in (Closing, LogLimit, Report):
@@ -117,6 +116,17 @@ def _limit(settings: BaseSettings, node: NodeSettings) -> None:
         settings.set(name, at_most(limit, settings[name]), priority=_FORCED)
     redirects = min(MAX_REDIRECTS, settings.getint("REDIRECT_MAX_TIMES"))
     settings.set("REDIRECT_MAX_TIMES", redirects, priority=_FORCED)
+
+
+def _lock_out(settings: BaseSettings) -> None:
+    if settings.getdict("EXTENSIONS"):
+        # under whatever name the project knows them
+        for path in _LOCKED_OUT:
+            settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
+    else:
+        # what is off among the defaults is not imported: these would take a quarter of a second
+        defaults = {**settings.getdict("EXTENSIONS_BASE"), **dict.fromkeys(_LOCKED_OUT)}
+        settings.set("EXTENSIONS_BASE", defaults, priority=_FORCED)
 
 
 def _close_schemes(settings: BaseSettings) -> None:
