@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +38,8 @@ ROUNDS_IN_VAIN = 2
 POLL = 0.05
 #: Share of a page's time that is spent on waiting; what is left is for reading it.
 PATIENCE = 0.8
+#: What Scrapy's selectors may end with; a browser knows nothing of it.
+_PSEUDO_ELEMENT = re.compile(r"::(text|attr\([^)]*\))")
 #: Never part of the document, and endless at times.
 _NOT_LOADED = frozenset({"media", "font"})
 #: Said of how the body was sent, not of the document; or would make a file of it.
@@ -111,7 +114,8 @@ class PageView:
             raise RenderError("the page was not shown")
         if self._instructions.wait_for:
             patience = self._left(min(WAIT_SECONDS, self._limits.seconds / 2))
-            selector = page.wait_for_selector(self._instructions.wait_for, state="attached", timeout=patience)
+            css = "css=" + _PSEUDO_ELEMENT.sub("", self._instructions.wait_for)
+            selector = page.wait_for_selector(css, state="attached", timeout=patience)
             await self._patiently(f"it has no {self._instructions.wait_for!r} yet", "wait_for", selector)
         else:
             load = page.wait_for_load_state("load", timeout=self._left(LOAD_SECONDS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Container, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 from scrapy import Request, Spider, signals
@@ -15,7 +15,7 @@ from crawler.page_address import is_on_site, page_url, site_of
 from crawler.page_facts import PageFacts
 from crawler.page_request import is_page
 from crawler.render.instructions import RENDER_PAGES, render_meta
-from crawler.url_filter import Patterns, UrlFilter
+from crawler.url_filter import Patterns, UrlFilter, formatted
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MAY_LEAVE = "may_leave_site"
 OK = range(200, 300)
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+_check_css, _css_field = formatted("css-selector")
+Css = Annotated[str, _check_css, _css_field]
 
 
 class SiteParams(BaseModel):
@@ -35,10 +37,8 @@ class SiteParams(BaseModel):
     obey_robots: bool = Field(default=True, description="Obey robots.txt.")
     subdomains: bool = Field(default=False, description="Take the site's subdomains as part of it.")
     render: bool = Field(default=False, description="Render pages in a browser (Chromium).")
-    wait_for: str | None = Field(
-        default=None,
-        description="With `render`: read a page once it has an element that this CSS selector matches.",
-        json_schema_extra={"format": "css-selector"},
+    wait_for: Css | None = Field(
+        default=None, description="With `render`: read a page once it has an element that this CSS selector matches."
     )
     scroll: int = Field(
         default=0,

@@ -138,7 +138,7 @@ def test_wait_for_and_scroll_bring_all_of_an_endless_page(run: Run) -> None:
     rows = [f'<p style="height: 300px"><a href="/i/{i}">item {i}</a></p>' for i in range(60)]
     pages = {f"/items?{i}": Reply("".join(rows[i : i + 10]), delay=0.1) for i in range(0, 70, 10)}
     with Site({"/feed": feed, "/late": feed, **pages}) as site:
-        crawl = run("seo", f"{site.url}/feed", depth=0, params={**RENDERED, "wait_for": ".late", "scroll": 50})
+        crawl = run("seo", f"{site.url}/feed", depth=0, params={**RENDERED, "wait_for": ".late::text", "scroll": 50})
         assert page(crawl, "/feed")["internal_links_count"] == len(rows)
         assert crawl.report["stats"]["render/scrolls"] < 20, "it stops when nothing more comes"
         few = run("seo", f"{site.url}/late", depth=0, params={**RENDERED, "wait_for": ".never", "scroll": 1},
@@ -188,11 +188,18 @@ def part(folder: Path, name: str) -> list[psutil.Process]:
     """The browser's processes of that name; those of its pages do not keep their environment."""
     ours = browsers(folder)
     if name == "driver":
-        return [process for process in ours if "run-driver" in process.cmdline()]
-    mains = [process for process in ours if "--remote-debugging-pipe" in process.cmdline()]
+        return [process for process in ours if "run-driver" in arguments(process)]
+    mains = [process for process in ours if "--remote-debugging-pipe" in arguments(process)]
     if name == "browser":
         return mains
-    return [child for child in mains[0].children(recursive=True) if "--type=renderer" in child.cmdline()]
+    return [child for child in mains[0].children(recursive=True) if "--type=renderer" in arguments(child)]
+
+
+def arguments(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 class GatedSite(Site):
