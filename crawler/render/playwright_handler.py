@@ -33,6 +33,10 @@ _ENDED = "the browser has ended"
 _NO_PEERS = "delete globalThis.RTCPeerConnection; delete globalThis.webkitRTCPeerConnection;"
 
 
+class NoPageError(RenderError):
+    """There is no browser that would open a page; a new driver may start one."""
+
+
 class _BrowserEndedError(RenderError):
     def __init__(self) -> None:
         super().__init__(_ENDED)
@@ -128,7 +132,10 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
             page = await self._open(request, spider)
         except (PlaywrightError, _BrowserEndedError):
             await self._until_the_dead_are_gone()
-            page = await self._open(request, spider)
+            try:
+                page = await self._open(request, spider)
+            except PlaywrightError as error:
+                raise NoPageError(error.message) from error
         self._visits[request].begin(page)
         return page
 
@@ -149,9 +156,14 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
 
     async def _until_the_dead_are_gone(self) -> None:
         """A browser that has just ended takes a moment to be forgotten; a page of it is nobody's fault."""
-        async with asyncio.timeout(CLOSE_SECONDS):
-            while hasattr(self, "browser") and not self.browser.is_connected():  # noqa: ASYNC110 - theirs
-                await asyncio.sleep(0.02)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._gone(), CLOSE_SECONDS)
+
+    async def _gone(self) -> None:
+        # that it has ended may be told a little later than what came of it
+        await asyncio.sleep(0.05)
+        while hasattr(self, "browser") and not self.browser.is_connected():  # noqa: ASYNC110 - theirs
+            await asyncio.sleep(0.02)
 
     async def _apply_page_methods(self, page: Page, request: Request, spider: Spider) -> None:
         view = request.meta.get(VIEW)

@@ -16,7 +16,7 @@ from crawler.render.browser import Chromium
 from crawler.render.chromium import find_chromium
 from crawler.render.egress_proxy import REFUSED_HEADER, EgressProxy
 from crawler.render.page_view import Limits, PageView, RenderError
-from crawler.render.playwright_handler import VIEW, PlaywrightHandler
+from crawler.render.playwright_handler import VIEW, NoPageError, PlaywrightHandler
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
 from gateway.domain.public_address import parse_networks
 from gateway.settings import NodeSettings
@@ -93,8 +93,7 @@ class Renderer:
         if task:
             self._tasks.add(task)
         try:
-            handler = await self._started()
-            response: Response = await handler.download_request(request)
+            response = await self._download(request)
         except PlaywrightError as error:
             raise self._refusal(request) or error from error
         except asyncio.CancelledError:
@@ -106,6 +105,12 @@ class Renderer:
         if REFUSED_HEADER in response.headers:
             raise self._refusal(request) or RenderError("the proxy refused the page")
         return response
+
+    async def _download(self, request: Request) -> Response:
+        try:
+            return await (await self._started()).download_request(request)
+        except NoPageError:
+            return await (await self._started()).download_request(request)
 
     async def _started(self) -> PlaywrightHandler:
         if self._executable is None:
