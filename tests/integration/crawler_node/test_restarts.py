@@ -99,7 +99,7 @@ def test_a_full_disk_costs_the_attempt_but_not_the_slot(new_node: Callable[..., 
     if mount.returncode:
         pytest.skip("a file system of its own needs root")
     try:
-        node = new_node().start()
+        node = new_node(NODE_MIN_FREE_BYTES="0").start()
         (node.home / "node/outbox").rmdir()
         (node.home / "node/outbox").symlink_to(disk)
         busy = [node.run_until_ready("polite") for _ in range(3)]
