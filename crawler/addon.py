@@ -27,6 +27,7 @@ from crawler.setting_names import (
     MAX_PAGE_BYTES,
     MAX_PAGE_SECONDS,
 )
+from crawler.start_pace import StartPace
 from gateway.domain.log_line import LOG_DATEFORMAT, LOG_FORMAT
 from gateway.settings import NodeSettings
 
@@ -77,6 +78,7 @@ class DiscoveryBot:
         for middleware, order in _DOWNLOADER_MIDDLEWARES.items():
             settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemLimit, 0)
+        settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartPace, 0)
         use_browser(settings)
         _use_cache(settings, node)
 

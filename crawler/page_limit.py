@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Self
 
 from scrapy import signals
 from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
 
+from crawler.closing import Closing
 from crawler.page_request import is_new_page
 from crawler.setting_names import MAX_PAGES
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
 REASON = "closespider_pagecount"
+#: Between two looks at whether the pages that were counted are done.
+LOOK_SECONDS = 0.5
 
 
 class PageLimitError(IgnoreRequest):
@@ -30,16 +34,17 @@ class PageLimit:
     cut those short and lets through what is in flight.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, crawler: Crawler, limit: int) -> None:
         if not limit:
             raise NotConfigured
+        self._crawler = crawler
         self._limit = limit
         self._asked_for = 0
         self._dropped = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        self = cls(crawler.settings.getint(MAX_PAGES))
+        self = cls(crawler, crawler.settings.getint(MAX_PAGES))
         crawler.signals.connect(self.request_scheduled, signals.request_scheduled)
         crawler.signals.connect(self.spider_idle, signals.spider_idle)
         return self
@@ -60,5 +65,17 @@ class PageLimit:
             raise CloseSpider(REASON)
 
     def _drop(self) -> None:
-        self._dropped = True
+        if not self._dropped:
+            self._dropped = True
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._end_when_done)
         raise PageLimitError(f"the limit of {self._limit} pages is reached")
+
+    def _end_when_done(self) -> None:
+        """A spider whose `start()` goes on for ever is never idle."""
+        engine, closing = self._crawler.engine, self._crawler.get_extension(Closing)
+        if engine is None or engine.scheduler is None or engine.scraper.slot is None or closing is None:
+            return
+        if engine.downloader.active or not engine.scraper.slot.is_idle() or engine.scheduler.has_pending_requests():
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._end_when_done)
+        else:
+            closing.close(REASON)

@@ -11,6 +11,7 @@ import orjson
 from pydantic import BaseModel
 from scrapy.crawler import AsyncCrawlerProcess, Crawler
 
+from crawler.closing import PATIENCE, PATIENCE_WITH_CALLBACKS, give_up_callbacks, give_up_downloads
 from crawler.guest import OVERRULED, choices
 from crawler.node.project_names import OWN_PROJECT, canonical
 from crawler.node.project_settings import ProjectSettings, project_settings
@@ -21,7 +22,7 @@ from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from scrapy import Spider
     from scrapy.settings import Settings
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Share of the grace after a polite stop that responses under way are given; the rest is for the report.
-PATIENCE = 0.5
 #: Arguments that Scrapy itself takes; as parameters they would break a spider in ways hard to understand.
 RESERVED = frozenset({"name", "settings", "crawler", "start_urls"})
 #: In an attempt's folder: what a deployed project writes under relative names.
@@ -144,16 +143,10 @@ class _Process(AsyncCrawlerProcess):
         from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
 
         super()._signal_shutdown(signum, _)
-        patience = NodeSettings.load().crawl_stop_grace * PATIENCE
-        reactor.callFromThread(reactor.callLater, patience, self._let_go)
+        grace = NodeSettings.load().crawl_stop_grace
+        for share, give_up in ((PATIENCE, give_up_downloads), (PATIENCE_WITH_CALLBACKS, give_up_callbacks)):
+            reactor.callFromThread(reactor.callLater, grace * share, self._each, give_up)
 
-    def _let_go(self) -> None:
+    def _each(self, give_up: Callable[[Crawler], None]) -> None:
         for crawler in self.crawlers:
-            for handler in _handlers(crawler):
-                handler.let_go()
-
-
-def _handlers(crawler: Crawler) -> list[Any]:
-    handlers = crawler.engine.downloader.handlers._handlers.values()  # noqa: SLF001 - there is no public way to a handler
-    # one of the extensions may be a browser
-    return [component for component in (*handlers, *crawler.extensions.middlewares) if hasattr(component, "let_go")]
+            give_up(crawler)

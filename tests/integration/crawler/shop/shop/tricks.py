@@ -104,8 +104,21 @@ class Generous(Spider):
             number += 1
 
     async def wait(self, response: Response) -> Any:
+        self.logger.info("waiting")
         await asyncio.sleep(3600)
         return {"late": True}
+
+
+class Endless(Spider):
+    """Asks for pages without end, before it looks at any."""
+
+    name = "endless"
+
+    async def start(self) -> AsyncIterator[Any]:
+        number = 0
+        while True:
+            yield Request(f"{self.start_urls[0]}/endless/{number}")
+            number += 1
 
 
 class Noisy(Spider):
