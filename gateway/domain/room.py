@@ -13,9 +13,9 @@ class Egg(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Of all nodes together. A job of our own project without a browser fits wherever there is room at all."""
+    """Of all nodes together. A job of our own project, which is on every node, fits wherever there is room at all."""
 
-    #: A browser may be driven.
-    render: bool = True
     #: What was deployed where a slot is free.
     eggs: frozenset[Egg] = frozenset()
+    #: What was deployed where a browser may be driven as well; `None` where none may.
+    render_eggs: frozenset[Egg] | None = None

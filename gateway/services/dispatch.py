@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 
 import structlog
 
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import NodeRefusedError, NodeUnreachableError
+from gateway.domain.errors import JobNotFoundError, NodeRefusedError, NodeUnreachableError
 from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
 from gateway.domain.node_files import AttemptId, NodeSpec
 from gateway.domain.outcome import Outcome, backoff
 from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
+from gateway.services.node_choice import NodeChoice
 from gateway.services.scrapyd import ScrapydClient
+from gateway.storage.job_queue import JobQueue
+from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import Node, NodeStore
 
@@ -22,6 +26,8 @@ log = structlog.get_logger()
 
 #: A worker that has not come back by then is taken for dead; longer than every time-out of the node's client.
 CLAIM_SECONDS = 30
+#: Jobs whose node's answer is missing that are looked at in one go.
+BATCH = 200
 #: A node must have started an attempt by then, or never.
 START_SECONDS = 120
 #: Clocks of nodes may be off by this much.
@@ -40,6 +46,8 @@ class Dispatch:
         self,
         *,
         jobs: JobStore,
+        queue: JobQueue,
+        sweeps: JobSweeps,
         nodes: NodeStore,
         scrapyd: ScrapydClient,
         completion: Completion,
@@ -48,6 +56,8 @@ class Dispatch:
         clock: Clock = utc_now,
     ) -> None:
         self._jobs = jobs
+        self._queue = queue
+        self._sweeps = sweeps
         self._nodes = nodes
         self._scrapyd = scrapyd
         self._completion = completion
@@ -56,74 +66,81 @@ class Dispatch:
         self._clock = clock
 
     def fill(self, hint: str | None = None) -> int:
-        """Start jobs until slots or jobs run out; how many were started. `hint` names the job somebody waits for.
+        """Start jobs until room or jobs run out; how many were started. `hint` names the job somebody waits for.
 
         A job whose node's answer is missing has its slot: it is looked at however full the nodes are. Were it not,
         such jobs could hold every slot and wait for ever.
         """
-        started = 0
-        while True:
-            able, reason = self._able()
-            claim = Claim(token=uuid.uuid4().hex, until=self._clock() + timedelta(seconds=CLAIM_SECONDS))
-            job = self._jobs.claim(claim, placed=reason is not None)
-            if job is None:
+        started: set[str] = set()
+        choice = self._choice()
+        for job_id in self._sweeps.placed(self._clock(), BATCH):
+            if (job := self._queue.claim_placed(job_id, claim := self._new_claim())) is not None:
+                started |= self._dispatch(job, claim, choice)
+        while (room := choice.room()) is not None:
+            if (job := self._queue.claim(claim := self._new_claim(), room)) is None:
                 break
-            started += self._dispatch(job, claim, able)
-        if hint is not None and reason is not None and (waiting := self._jobs.note_waiting(hint, reason)):
-            self._announcer.status(waiting)
-        return started
+            started |= self._dispatch(job, claim, choice)
+            choice = self._choice()
+        if hint is not None and hint not in started:
+            self._explain(hint, choice)
+        return len(started)
 
-    def _able(self) -> tuple[list[Node], WaitingReason | None]:
-        """Nodes that may be offered work, most room first; why there is none."""
-        now = self._clock()
-        alive = [node for node in self._nodes.all() if node.is_alive(now, self._dead_after)]
-        if not alive:
-            return [], WaitingReason.NO_NODE
-        able = [node for node in alive if node.free_slots and (node.rest_until is None or node.rest_until <= now)]
-        able.sort(key=lambda node: (-node.free_slots, node.id))
-        return able, None if able else WaitingReason.CAPACITY
+    def _choice(self) -> NodeChoice:
+        return NodeChoice(self._nodes.all(), self._clock(), self._dead_after)
 
-    def _dispatch(self, job: Job, claim: Claim, able: list[Node]) -> bool:
+    def _new_claim(self) -> Claim:
+        return Claim(token=uuid.uuid4().hex, until=self._clock() + timedelta(seconds=CLAIM_SECONDS))
+
+    def _explain(self, job_id: str, choice: NodeChoice) -> None:
+        """Tell whoever waits for the job why it does."""
+        with suppress(JobNotFoundError):
+            reason = choice.reason(self._jobs.get(job_id))
+            if reason is not None and (waiting := self._queue.note_waiting(job_id, reason)):
+                self._announcer.status(waiting)
+
+    def _dispatch(self, job: Job, claim: Claim, choice: NodeChoice) -> set[str]:
+        """The job's id, if it was started."""
         if job.cancel_requested_at is not None and job.placement is None:
             self._completion.end_waiting(job, Outcome(JobStatus.CANCELLED, "cancelled on request"))
-            return False
-        node = self._node_for(job, able)
+            return set()
+        node = self._node_for(job, choice)
         if node is None:
-            return self._place_elsewhere_later(job, claim)
+            self._place_elsewhere_later(job, claim)
+            return set()
         attempt = job.placement.attempt if job.placement else job.attempt + 1
         not_after = self._clock() + timedelta(seconds=START_SECONDS)
         placement = Placement(attempt=attempt, node=node.id, not_after=not_after)
-        placed = self._jobs.place(job.id, claim, placement)
-        if placed is None:
-            return False
-        return self._post(placed, claim, placement, node, known=job.placement is not None)
+        placed = self._queue.place(job.id, claim, placement)
+        if placed is not None and self._post(placed, claim, placement, node, known=job.placement is not None):
+            return {job.id}
+        return set()
 
-    def _node_for(self, job: Job, able: list[Node]) -> Node | None:
+    def _node_for(self, job: Job, choice: NodeChoice) -> Node | None:
         """A node on which the job now holds a slot: the one whose answer is missing, else the emptiest."""
         if job.placement is not None:
             node = self._nodes.get(job.placement.node)
             if node and node.is_alive(self._clock(), self._dead_after):
                 # over its maximum by one at worst: what may run there already needs no free slot
-                self._nodes.take_slot(node, job.id)
+                self._nodes.take_slot(node, job.id, render=bool(job.render))
                 return node
             return None
-        return next((node for node in able if self._nodes.take_slot(node, job.id)), None)
+        offered = choice.nodes_for(job)
+        return next((node for node in offered if self._nodes.take_slot(node, job.id, render=bool(job.render))), None)
 
-    def _place_elsewhere_later(self, job: Job, claim: Claim) -> bool:
+    def _place_elsewhere_later(self, job: Job, claim: Claim) -> None:
         placement = job.placement
         if placement is None:
-            waiting = self._jobs.wait(job.id, claim, WaitingReason.CAPACITY)
+            waiting = self._queue.wait(job.id, claim, WaitingReason.CAPACITY)
         elif self._clock() > placement.not_after + CLOCK_MARGIN:
             # the node is dead and can no longer start it: the next attempt may go anywhere
             self._nodes.free_slot(placement.node, job.id)
-            waiting = self._jobs.abandon_placement(job.id, placement)
+            waiting = self._queue.abandon_placement(job.id, placement)
         else:
             message = f"node {placement.node} is away; it may have taken the attempt"
             later = self._clock() + timedelta(seconds=REST_SECONDS)
-            waiting = self._jobs.dispatch_failed(job.id, claim, message, later, keep=True)
+            waiting = self._queue.dispatch_failed(job.id, claim, message, later, keep=True)
         if waiting is not None:
             self._announcer.status(waiting)
-        return False
 
     def _post(self, job: Job, claim: Claim, placement: Placement, node: Node, *, known: bool) -> bool:
         try:
@@ -191,7 +208,7 @@ class Dispatch:
                 return
         delay = min(backoff(job.dispatch_failures + 1), MAX_UNSURE_DELAY if not certain else MAX_DELAY)
         self._failed(
-            self._jobs.dispatch_failed(job.id, claim, error.message, self._clock() + delay, keep=not certain)
+            self._queue.dispatch_failed(job.id, claim, error.message, self._clock() + delay, keep=not certain)
         )
 
     def _failed(self, job: Job | None) -> None:

@@ -153,7 +153,7 @@ class Reconciliation:
             self._dispatch.cancel_attempt(node, job.spec.project, attempt_id)
 
     def _free_leaked_slots(self, node: Node) -> None:
-        for job_id in node.slots:
+        for job_id in {*node.slots, *node.render_slots}:
             try:
                 job = self._jobs.get(job_id)
             except JobNotFoundError:

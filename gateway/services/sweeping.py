@@ -11,10 +11,13 @@ import structlog
 from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
+from gateway.services.announcer import Announcer
 from gateway.services.cancellation import CANCELLED
 from gateway.services.completion import Completion
+from gateway.services.node_choice import NodeChoice
 from gateway.services.node_watch import NodeWatch
 from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, RECONCILE_NODE, Waker
+from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
@@ -32,19 +35,24 @@ class Sweeper:
         self,
         *,
         jobs: JobStore,
+        queue: JobQueue,
         sweeps: JobSweeps,
         nodes: NodeStore,
         completion: Completion,
+        announcer: Announcer,
         waker: Waker,
         dead_after: timedelta,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._jobs = jobs
+        self._queue = queue
         self._sweeps = sweeps
         self._nodes = nodes
         self._completion = completion
+        self._announcer = announcer
         self._waker = waker
+        self._dead_after = dead_after
         self._watch = NodeWatch(dead_after, monotonic)
         self._clock = clock
         self._monotonic = monotonic
@@ -61,16 +69,25 @@ class Sweeper:
         nodes = self._nodes.all()
         dead = {node.id for node in nodes if self._watch.is_dead(node)}
         now = self._clock()
-        room = any(node.free_slots for node in nodes)
-        if waiting := self._sweeps.waiting(now, 1) if room else self._sweeps.placed(now, 1):
+        choice = NodeChoice(nodes, now, self._dead_after)
+        room = choice.room()
+        waiting = self._sweeps.placed(now, 1) or (self._sweeps.waiting(now, 1, room) if room else [])
+        if waiting:
             self._waker.wake(ENQUEUE_CRAWL, waiting[0])
         if self._monotonic() - self._reconciled_at < RECONCILE_SECONDS:
             return
         self._reconciled_at = self._monotonic()
+        self._each(self._sweeps.hindered(BATCH), lambda job_id: self._explain(job_id, choice))
         for job_id in self._sweeps.webhooks_due(now, BATCH):
             self._waker.wake(CALL_WEBHOOKS, job_id)
         for node in nodes:
             self._waker.wake(RECONCILE_NODE, node.id, node.id in dead)
+
+    def _explain(self, job_id: str, choice: NodeChoice) -> None:
+        """What a job waits for may have changed though it still has to wait."""
+        reason = choice.reason(self._jobs.get(job_id))
+        if reason is not None and (waiting := self._queue.note_waiting(job_id, reason)):
+            self._announcer.status(waiting)
 
     def _end_cancelled(self, job_id: str) -> None:
         self._completion.end_waiting(self._jobs.get(job_id), CANCELLED)

@@ -18,7 +18,14 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel(
             [("status", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING)], name="status_priority_age"
         ),
-        IndexModel([("settled", ASCENDING)], name="settled", sparse=True),
+        # the same where no browser is free
+        IndexModel(
+            [("status", ASCENDING), ("render", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING)],
+            name="status_render_priority_age",
+        ),
+        IndexModel([("waiting_reason", ASCENDING)], name="waiting_reason", sparse=True),
+        IndexModel([("settled", ASCENDING), ("finished_at", ASCENDING)], name="settled_finished", sparse=True),
+        IndexModel([("finished_at", ASCENDING)], name="finished", sparse=True),
         IndexModel([("undecided", ASCENDING)], name="undecided", sparse=True),
         IndexModel([("placement.attempt", ASCENDING)], name="placed", sparse=True),
         IndexModel([("webhooks_due", ASCENDING)], name="webhooks_due", sparse=True),

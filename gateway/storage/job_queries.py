@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pymongo import ASCENDING, DESCENDING
 from pymongo.database import Database
@@ -12,6 +12,7 @@ from pymongo.database import Database
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import Job, JobStatus
 from gateway.storage.client import Document
+from gateway.storage.job_documents import read_job
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
@@ -49,7 +50,7 @@ class JobQueries:
         query: Document = {"$and": conditions} if conditions else {}
         newest_first = [("created_at", DESCENDING), ("_id", DESCENDING)]
         found = self._jobs.find(query).sort(newest_first).limit(limit + 1)
-        jobs = [_job(document) for document in found]
+        jobs = [read_job(document) for document in found]
         more = len(jobs) > limit
         return jobs[:limit], _cursor(jobs[limit - 1]) if more else None
 
@@ -106,8 +107,3 @@ def _after(cursor: str) -> Document:
         raise InvalidRequestError("after", "is not a cursor; take `next` of the page before")
     created_at = _EPOCH + timedelta(milliseconds=int(match[1]))
     return {"$or": [{"created_at": {"$lt": created_at}}, {"created_at": created_at, "_id": {"$lt": match[2]}}]}
-
-
-def _job(document: dict[str, Any]) -> Job:
-    document.pop("node", None)
-    return Job.model_validate(document)

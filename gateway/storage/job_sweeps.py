@@ -7,8 +7,10 @@ from datetime import datetime
 from pymongo import ASCENDING
 from pymongo.database import Database
 
-from gateway.domain.job import JobStatus
+from gateway.domain.job import JobStatus, WaitingReason
+from gateway.domain.room import Room
 from gateway.storage.client import Document
+from gateway.storage.job_documents import fits
 
 
 class JobSweeps:
@@ -34,14 +36,20 @@ class JobSweeps:
         }
         return self._ids(query, limit)
 
-    def waiting(self, now: datetime, limit: int) -> list[str]:
-        """Pending jobs that could be started now, if there were a slot."""
-        return self._ids({"status": JobStatus.PENDING, "not_before": {"$lte": now}}, limit)
+    def waiting(self, now: datetime, limit: int, room: Room | None = None) -> list[str]:
+        """Pending jobs that could be started now, if there were a slot; of those only that fit into `room`."""
+        fitting = {} if room is None else fits(room)
+        return self._ids({"status": JobStatus.PENDING, "not_before": {"$lte": now}, **fitting}, limit)
 
     def placed(self, now: datetime, limit: int) -> list[str]:
         """Those of them that hold a slot already, because the answer of their node is missing."""
-        query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}, "placement.attempt": {"$exists": True}}
-        return self._ids(query, limit)
+        # a running job has no placement
+        return self._ids({"placement.attempt": {"$gte": 1}, "not_before": {"$lte": now}}, limit)
+
+    def hindered(self, limit: int) -> list[str]:
+        """Pending jobs that wait for something that comes or goes by itself: a node, a deployment, disk."""
+        passing = [WaitingReason.NO_NODE, WaitingReason.NO_SUCH_PROJECT, WaitingReason.DISK_FULL]
+        return self._ids({"waiting_reason": {"$in": passing}}, limit)
 
     def webhooks_due(self, now: datetime, limit: int) -> list[str]:
         return self._ids({"webhooks_due": {"$lte": now}}, limit)

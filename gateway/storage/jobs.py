@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from pymongo import ASCENDING, DESCENDING, ReturnDocument
+from pymongo import ReturnDocument
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
-from gateway.domain.job import Attempt, Claim, Job, JobStatus, Placement, WaitingReason
+from gateway.domain.job import Attempt, Job, JobStatus, Placement, WaitingReason
 from gateway.domain.node_files import ExitReport, Progress
 from gateway.domain.outcome import Outcome
 from gateway.storage.client import Document
+from gateway.storage.job_documents import change, read_job, read_optional
 
 #: Told of one job's end, at the most.
 MAX_WEBHOOKS = 20
-_BEST_FIRST = [("priority", DESCENDING), ("created_at", ASCENDING)]
 
 
 class JobStore:
-    """The `jobs` collection as the path of a job's life needs it. Reading lists is `JobQueries`'s."""
+    """The `jobs` collection as the path of a job's life needs it, but for its way to a node: that is `JobQueue`'s."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
@@ -50,13 +50,13 @@ class JobStore:
         document = self._jobs.find_one({"_id": job_id})
         if document is None:
             raise JobNotFoundError(job_id)
-        return _job(document)
+        return read_job(document)
 
     def find_live(self, live_key: str) -> Job | None:
-        return _optional(self._jobs.find_one({"live_key": live_key}))
+        return read_optional(self._jobs.find_one({"live_key": live_key}))
 
     def find_idempotent(self, idempotency_key: str) -> Job | None:
-        return _optional(self._jobs.find_one({"idempotency_key": idempotency_key}))
+        return read_optional(self._jobs.find_one({"idempotency_key": idempotency_key}))
 
     @state_change("jobs.overtake")
     def overtake(self, live_key: str) -> None:
@@ -71,33 +71,7 @@ class JobStore:
         ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks_delivered": {"$ne": url}}
         self._jobs.update_one(ended, {"$set": {"webhooks_due": self._clock(), "webhook_failures": 0}})
 
-    # --- dispatch
-
-    @state_change("jobs.claim")
-    def claim(self, claim: Claim, *, placed: bool = False) -> Job | None:
-        """The best job that is pending, due and unclaimed, now claimed; `None` where there is none.
-
-        With `placed` only one that was on its way to a node when its dispatcher failed: it has its slot already.
-        """
-        now = self._clock()
-        eligible: Document = {"$or": [{"claim": {"$exists": False}}, {"claim.until": {"$lte": now}}]}
-        if placed:
-            eligible["placement.attempt"] = {"$exists": True}
-        document = self._jobs.find_one_and_update(
-            {"status": JobStatus.PENDING, "not_before": {"$lte": now}, **eligible},
-            {"$set": {"claim": claim.model_dump(), "updated_at": now}},
-            sort=_BEST_FIRST,
-            return_document=ReturnDocument.AFTER,
-        )
-        return _optional(document)
-
-    @state_change("jobs.place")
-    def place(self, job_id: str, claim: Claim, placement: Placement) -> Job | None:
-        """Decide, before telling anybody, which attempt goes to which node; `None` if the claim is no longer ours."""
-        return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
-            {"placement": placement.model_dump(), "attempt": placement.attempt},
-        )
+    # --- facts
 
     @state_change("jobs.mark_running")
     def mark_running(self, job_id: str, placement: Placement) -> Job | None:
@@ -111,70 +85,24 @@ class JobStore:
                 "dispatch_failures": 0,
                 f"attempts.{placement.attempt}": attempt.model_dump(exclude_none=True),
             },
-            unset=("claim", "waiting_reason", "message"),
+            unset=("claim", "placement", "waiting_reason", "message"),
         )
-
-    @state_change("jobs.wait")
-    def wait(self, job_id: str, claim: Claim, reason: WaitingReason) -> Job | None:
-        """Give the claim back: the job cannot be started now, and this is why."""
-        return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
-            {"waiting_reason": reason},
-            unset=("claim",),
-        )
-
-    @state_change("jobs.note_waiting")
-    def note_waiting(self, job_id: str, reason: WaitingReason) -> Job | None:
-        """Say why the job has no slot yet; `None` if that is known, or it is not waiting any more."""
-        return self._change(
-            {
-                "_id": job_id,
-                "status": JobStatus.PENDING,
-                "claim": {"$exists": False},
-                "waiting_reason": {"$nin": [reason, WaitingReason.BACKOFF]},
-            },
-            {"waiting_reason": reason},
-        )
-
-    @state_change("jobs.dispatch_failed")
-    def dispatch_failed(
-        self, job_id: str, claim: Claim, message: str, not_before: datetime, *, keep: bool
-    ) -> Job | None:
-        """Try again at `not_before`; with `keep` at the same node with the same attempt (its answer is unknown)."""
-        return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
-            {"message": message, "not_before": not_before, "waiting_reason": WaitingReason.BACKOFF},
-            increment="dispatch_failures",
-            unset=("claim",) if keep else ("claim", "placement"),
-        )
-
-    @state_change("jobs.abandon_placement")
-    def abandon_placement(self, job_id: str, placement: Placement) -> Job | None:
-        """The node is gone and the attempt can no longer be started there: free to place the next one."""
-        return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "placement.attempt": placement.attempt},
-            {},
-            unset=("claim", "placement"),
-        )
-
-    # --- facts
 
     @state_change("jobs.record_started")
-    def record_started(self, job_id: str, attempt: int, started_at: datetime) -> bool:
-        """The tailer saw the attempt's started mark: it runs, whatever became of the dispatcher's own record."""
-        changed = self._change(
-            {
-                "_id": job_id,
-                "attempt": attempt,
-                f"attempts.{attempt}.started_at": {"$exists": False},
-                f"attempts.{attempt}": {"$exists": True},
-            },
-            {f"attempts.{attempt}.started_at": started_at},
-        )
-        if changed is None:
-            return False
-        self._jobs.update_one({"_id": job_id, "started_at": {"$exists": False}}, {"$set": {"started_at": started_at}})
-        return True
+    def record_started(self, job_id: str, attempt: int, started_at: datetime) -> Job | None:
+        """The tailer saw the attempt's started mark: it runs, whatever became of the dispatcher's own record.
+
+        `None` if that is recorded already, or the attempt is not the job's current one.
+        """
+        path = f"attempts.{attempt}"
+        unknown = {path: {"$exists": True}, f"{path}.started_at": {"$exists": False}}
+        update: dict[str, Any] = {
+            "$set": {f"{path}.started_at": started_at, "updated_at": self._clock()},
+            # the job's is that of its first attempt
+            "$min": {"started_at": started_at},
+        }
+        query = {"_id": job_id, "attempt": attempt, **unknown}
+        return read_optional(self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER))
 
     @state_change("jobs.record_progress")
     def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:
@@ -239,7 +167,13 @@ class JobStore:
 
     @state_change("jobs.settle")
     def settle(self, job_id: str) -> None:
-        self._jobs.update_one({"_id": job_id, "settled": False}, {"$set": {"settled": True}})
+        """Every consequence was carried out. Where there is no webhook, nobody need look for what is due."""
+        query = {"_id": job_id, "settled": False}
+        unwatched = {**query, "webhooks.0": {"$exists": False}}
+        settled = {"$set": {"settled": True}}
+        # one that is added from here on finds the job ended, and says itself that it is due
+        if not self._jobs.update_one(unwatched, {**settled, "$unset": {"webhooks_due": ""}}).matched_count:
+            self._jobs.update_one(query, settled)
 
     @state_change("jobs.claim_webhooks")
     def claim_webhooks(self, job_id: str, until: datetime) -> Job | None:
@@ -275,12 +209,8 @@ class JobStore:
     def _change(
         self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
     ) -> Job | None:
-        update: dict[str, Any] = {"$set": {**changes, "updated_at": self._clock()}}
-        if unset:
-            update["$unset"] = dict.fromkeys(unset, "")
-        if increment:
-            update["$inc"] = {increment: 1}
-        return _optional(self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER))
+        update = change(self._clock(), changes, unset=unset, increment=increment)
+        return read_optional(self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER))
 
 
 def _attempt_outcome(job: Job, outcome: Outcome) -> Document:
@@ -288,12 +218,3 @@ def _attempt_outcome(job: Job, outcome: Outcome) -> Document:
         return {}
     path = f"attempts.{job.attempt}"
     return {f"{path}.status": outcome.status, f"{path}.message": outcome.message}
-
-
-def _job(document: Document) -> Job:
-    document.pop("node", None)
-    return Job.model_validate(document)
-
-
-def _optional(document: Document | None) -> Job | None:
-    return None if document is None else _job(document)

@@ -77,8 +77,10 @@ class NodeStore:
         disk_full: bool = False,
         max_render_slots: int = 0,
         eggs: Sequence[Egg] = (),
-    ) -> None:
-        """Register the node, or renew what it says of itself; its slots are the dispatcher's and stay."""
+    ) -> bool:
+        """Register the node, or renew what it says of itself; its slots are the dispatcher's and stay. Whether it was
+        not known.
+        """
         said = {
             "url": url,
             "max_slots": max_slots,
@@ -92,7 +94,9 @@ class NodeStore:
             "max_render_slots": max_render_slots,
             "eggs": [list(egg) for egg in eggs],
         }
-        self._nodes.update_one({"_id": node}, {"$set": said, "$setOnInsert": {"slots": []}}, upsert=True)
+        self._nodes.update_one(
+            {"_id": node}, {"$set": said, "$setOnInsert": {"slots": [], "render_slots": []}}, upsert=True
+        )
 
     def all(self) -> list[Node]:
         return [Node.model_validate(document) for document in self._nodes.find().sort("_id", ASCENDING)]
@@ -102,25 +106,31 @@ class NodeStore:
         return None if document is None else Node.model_validate(document)
 
     @state_change("nodes.take_slot")
-    def take_slot(self, node: Node, job_id: str) -> bool:
-        """Hold a slot for the job; whether it has one now. One atomic update: a member already, or room for one."""
-        if node.max_slots < 1:
+    def take_slot(self, node: Node, job_id: str, *, render: bool = False) -> bool:
+        """Hold a slot for the job, with `render` a render slot too; whether it has them now. One atomic update."""
+        most = {"slots": node.max_slots, **({"render_slots": node.max_render_slots} if render else {})}
+        if min(most.values()) < 1:
             return False
-        room = {f"slots.{node.max_slots - 1}": {"$exists": False}}
-        return (
-            self._nodes.find_one_and_update(
-                {"_id": node.id, "max_slots": node.max_slots, "$or": [{"slots": job_id}, room]},
-                {"$addToSet": {"slots": job_id}},
-                return_document=ReturnDocument.AFTER,
-            )
-            is not None
+        unchanged = {f"max_{kind}": number for kind, number in most.items()}
+        room = [_holds_or_room(kind, job_id, number) for kind, number in most.items()]
+        taken = self._nodes.find_one_and_update(
+            {"_id": node.id, **unchanged, "$and": room},
+            {"$addToSet": dict.fromkeys(most, job_id)},
+            return_document=ReturnDocument.AFTER,
         )
+        return taken is not None
 
     @state_change("nodes.free_slot")
     def free_slot(self, node: str, job_id: str) -> None:
-        self._nodes.update_one({"_id": node}, {"$pull": {"slots": job_id}})
+        """Whatever the job holds there."""
+        self._nodes.update_one({"_id": node}, {"$pull": {"slots": job_id, "render_slots": job_id}})
 
     @state_change("nodes.rest")
     def rest(self, node: str, until: datetime) -> None:
         """Offer the node nothing before `until`: it has just failed us."""
         self._nodes.update_one({"_id": node}, {"$set": {"rest_until": until}})
+
+
+def _holds_or_room(slots: str, job_id: str, most: int) -> Document:
+    """A member already, or fewer members than `most`, which is above 0."""
+    return {"$or": [{slots: job_id}, {f"{slots}.{most - 1}": {"$exists": False}}]}

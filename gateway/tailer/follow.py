@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from datetime import timedelta
+from typing import NamedTuple
 
 import structlog
 
 from gateway.domain.clock import Clock
 from gateway.domain.node_files import EXIT, LOG, SPEC, STARTED, AttemptId, NodeSpec, read_record
 from gateway.tailer.attempt import Attempt
+from gateway.tailer.disk import Disk
 from gateway.tailer.endings import Endings
 from gateway.tailer.outbox import Outbox
 from gateway.tailer.sink_thread import SinkThread
@@ -28,19 +30,30 @@ _PROMPT = (STARTED, f".{STARTED}", f".{EXIT}")
 REPOST_MARGIN = timedelta(seconds=60)
 
 
+class _Kept(NamedTuple):
+    """Times in seconds since the epoch."""
+
+    until: float
+    #: Before that it stays, whatever happens.
+    relaunchable_until: float
+
+
 class Follower:
     """Finished attempts cost nothing but their names in memory until the day of their removal."""
 
-    def __init__(self, outbox: Outbox, live: SinkThread, truth: SinkThread, *, keep: timedelta, clock: Clock) -> None:
+    def __init__(
+        self, outbox: Outbox, live: SinkThread, truth: SinkThread, *, keep: timedelta, disk: Disk, clock: Clock
+    ) -> None:
         self._outbox = outbox
         self._live = live
         self._truth = truth
         self._keep = keep
+        self._disk = disk
         self._clock = clock
         self._endings = Endings(clock)
         self._open: dict[AttemptId, Attempt] = {}
-        #: Acknowledged ones, by when they may go (seconds since the epoch).
-        self._kept: dict[AttemptId, float] = {}
+        #: Acknowledged ones.
+        self._kept: dict[AttemptId, _Kept] = {}
         #: Attempts that something has happened to which cannot wait for the sweep.
         self._hints: set[AttemptId] = set()
         #: Attempts that have met a fault of ours; each is told once.
@@ -91,6 +104,21 @@ class Follower:
             self._forget(attempt_id)
         for attempt_id in found:
             self._visit(attempt_id)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """On a full disk what is acknowledged goes at once, the oldest first, until there is room again."""
+        try:
+            if not self._kept or not self._disk.is_full:
+                return
+            now = self._clock().timestamp()
+            for attempt_id, kept in sorted(self._kept.items(), key=lambda item: item[1].until):
+                if not self._disk.is_full:
+                    break
+                if kept.relaunchable_until < now:
+                    self._remove(attempt_id)
+        except OSError as error:
+            log.warning("no_room_made", error=str(error))
 
     def _follow_hints(self) -> None:
         hints, self._hints = self._hints, set()
@@ -102,7 +130,7 @@ class Follower:
         try:
             if attempt_id not in self._kept:
                 self._look_at(self._open.get(attempt_id) or self._admit(attempt_id))
-            elif self._kept[attempt_id] < self._clock().timestamp():
+            elif self._kept[attempt_id].until < self._clock().timestamp():
                 self._remove(attempt_id)
         except OSError as error:
             log.warning("attempt_troubled", attempt=str(attempt_id), error=str(error))
@@ -139,16 +167,16 @@ class Follower:
             log.warning("exit_not_written", attempt=str(attempt.id), error=str(error))
 
     def _set_aside(self, attempt: Attempt) -> None:
-        self._kept[attempt.id] = self._removal_time(attempt)
+        self._kept[attempt.id] = self._times(attempt)
         self._open.pop(attempt.id, None)
         self._forget_sinks(attempt.id)
 
-    def _removal_time(self, attempt: Attempt) -> float:
-        """After the keeping time, and not while the same attempt might be launched again for want of its mark."""
+    def _times(self, attempt: Attempt) -> _Kept:
+        """Not to be removed while the same attempt might be launched again for want of its mark."""
         ended = (attempt.folder / EXIT).stat().st_mtime
         spec = read_record(attempt.folder / SPEC, NodeSpec)
-        launchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
-        return max(ended + self._keep.total_seconds(), launchable)
+        relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
+        return _Kept(max(ended + self._keep.total_seconds(), relaunchable), relaunchable)
 
     def _remove(self, attempt_id: AttemptId) -> None:
         self._outbox.remove(attempt_id)

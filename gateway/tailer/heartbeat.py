@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import structlog
 from gateway.domain.node_files import AttemptId, attempt_dir, is_locked
 from gateway.storage.nodes import NodeStore
 from gateway.tailer.catalog import CatalogPublisher
+from gateway.tailer.disk import Disk
 
 log = structlog.get_logger()
 
@@ -29,6 +31,9 @@ class NodeFacts(NamedTuple):
     slots: int
     version: str
     outbox: Path
+    browser_file: Path
+    #: With a browser.
+    render_slots: int
     beating_since: datetime
 
 
@@ -40,12 +45,14 @@ class Heartbeat(threading.Thread):
         nodes: NodeStore,
         catalog: CatalogPublisher,
         facts: NodeFacts,
+        disk: Disk,
         present: Callable[[], Sequence[AttemptId]],
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._nodes = nodes
         self._catalog = catalog
         self._facts = facts
+        self._disk = disk
         self._present = present
         self._stopping = threading.Event()
 
@@ -68,16 +75,28 @@ class Heartbeat(threading.Thread):
         facts = self._facts
         present = self._present()
         alive = [attempt_id for attempt_id in present if is_locked(attempt_dir(facts.outbox, attempt_id))]
-        self._nodes.heartbeat(
+        is_new = self._nodes.heartbeat(
             facts.name,
             url=facts.url,
             max_slots=facts.slots,
+            max_render_slots=facts.render_slots if has_browser(facts.browser_file) else 0,
             alive=[str(attempt_id) for attempt_id in alive],
             present=[str(attempt_id) for attempt_id in present],
             beating_since=facts.beating_since,
             version=facts.version,
-            free_bytes=shutil.disk_usage(facts.outbox).free,
+            free_bytes=self._disk.free_bytes,
+            disk_full=self._disk.is_full,
+            eggs=self._catalog.eggs(),
         )
+        if is_new:
+            self._catalog.forget()
 
     def stop(self) -> None:
         self._stopping.set()
+
+
+def has_browser(file: Path) -> bool:
+    """By what Scrapyd found when it started."""
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        return bool(json.loads(file.read_bytes())["chromium"])
+    return False

@@ -10,6 +10,7 @@ from celery import Celery
 from pymongo.database import Database
 
 from gateway.domain.clock import Clock, utc_now
+from gateway.domain.node_files import BROWSER
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.dedupe import DedupeRelease
 from gateway.redis.log_stream import LogStream
@@ -24,6 +25,7 @@ from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
 from gateway.tailer.catalog import CatalogPublisher
+from gateway.tailer.disk import Disk
 from gateway.tailer.follow import Follower
 from gateway.tailer.heartbeat import Heartbeat, NodeFacts
 from gateway.tailer.live_sink import LiveSink
@@ -76,7 +78,7 @@ class Wiring:
     @cached_property
     def follower(self) -> Follower:
         keep = timedelta(seconds=self._settings.node_keep_seconds)
-        return Follower(self.outbox, self.live, self.truth, keep=keep, clock=utc_now)
+        return Follower(self.outbox, self.live, self.truth, keep=keep, disk=self._disk, clock=utc_now)
 
     @cached_property
     def heartbeat(self) -> Heartbeat:
@@ -87,11 +89,17 @@ class Wiring:
             slots=settings.node_slots,
             version=version("discoverybot"),
             outbox=settings.outbox,
+            browser_file=settings.node_dir / BROWSER,
+            render_slots=settings.node_render_slots,
             beating_since=self._started_at,
         )
         catalog = CatalogPublisher(SpiderStore(self._database), settings.node_name, settings.node_dir)
         nodes = NodeStore(self._database, self._clock)
-        return Heartbeat(nodes, catalog, facts, lambda: self.follower.present)
+        return Heartbeat(nodes, catalog, facts, self._disk, lambda: self.follower.present)
+
+    @cached_property
+    def _disk(self) -> Disk:
+        return Disk(self._settings.outbox, self._settings.node_min_free_bytes)
 
     @cached_property
     def _database(self) -> Database[Document]:

@@ -25,6 +25,7 @@ from gateway.settings import Settings
 from gateway.storage.client import Document, connect, server_clock
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.indexes import ensure_indexes
+from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogStore
@@ -49,6 +50,10 @@ class Wiring:
     @cached_property
     def jobs(self) -> JobStore:
         return JobStore(self._database, self._clock)
+
+    @cached_property
+    def _queue(self) -> JobQueue:
+        return JobQueue(self._database, self._clock)
 
     @cached_property
     def _nodes(self) -> NodeStore:
@@ -82,6 +87,8 @@ class Wiring:
         settings = self._settings
         return Dispatch(
             jobs=self.jobs,
+            queue=self._queue,
+            sweeps=JobSweeps(self._database),
             nodes=self._nodes,
             scrapyd=ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value()),
             completion=self.completion,
@@ -110,9 +117,11 @@ class Wiring:
     def sweeper(self) -> Sweeper:
         return Sweeper(
             jobs=self.jobs,
+            queue=self._queue,
             sweeps=JobSweeps(self._database),
             nodes=self._nodes,
             completion=self.completion,
+            announcer=self._announcer,
             waker=self._waker,
             dead_after=timedelta(seconds=self._settings.node_dead_after),
             clock=self._clock,

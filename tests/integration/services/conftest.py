@@ -22,6 +22,7 @@ from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
 from gateway.services.waker import RECONCILE_NODE
 from gateway.storage.indexes import ensure_indexes
+from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogStore
@@ -44,6 +45,7 @@ class Platform:
         self.woken: list[tuple[Any, ...]] = []
         self.redis: redis.Redis = connect(redis_url)
         self.jobs = JobStore(self.database, self.clock)
+        self.queue = JobQueue(self.database, self.clock)
         self.nodes = NodeStore(self.database, self.clock)
         self.sweeps = JobSweeps(self.database)
         self.scrapyd = ScrapydClient("discoverybot", "secret")
@@ -53,16 +55,16 @@ class Platform:
             clock=self.clock,
         )  # fmt: skip
         self.dispatch = Dispatch(
-            jobs=self.jobs, nodes=self.nodes, scrapyd=self.scrapyd, completion=self.completion, announcer=announcer,
-            dead_after=DEAD_AFTER, clock=self.clock,
+            jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, scrapyd=self.scrapyd,
+            completion=self.completion, announcer=announcer, dead_after=DEAD_AFTER, clock=self.clock,
         )  # fmt: skip
         self.reconciliation = Reconciliation(
             jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, logs=LogStore(self.database),
             dispatch=self.dispatch, completion=self.completion, clock=self.clock,
         )  # fmt: skip
         self.sweeper = Sweeper(
-            jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion, waker=self,
-            dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
+            jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,
+            announcer=announcer, waker=self, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
 
     def reconcile(self) -> None:

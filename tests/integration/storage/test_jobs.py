@@ -12,6 +12,8 @@ from gateway.domain.errors import IdempotencyConflictError, JobExistsError, JobN
 from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
 from gateway.domain.node_files import ExitReport, Progress, SpiderReport
 from gateway.domain.outcome import Outcome
+from gateway.domain.room import Room
+from gateway.storage.job_queue import JobQueue
 from gateway.storage.jobs import JobStore
 
 FINISHED = Outcome(JobStatus.FINISHED, "12 pages")
@@ -22,22 +24,27 @@ def jobs(database: Database[dict[str, Any]]) -> JobStore:
     return JobStore(database)
 
 
+@pytest.fixture
+def queue(database: Database[dict[str, Any]]) -> JobQueue:
+    return JobQueue(database)
+
+
 def claim(seconds: float = 30) -> Claim:
     return Claim(token="token", until=utc_now() + timedelta(seconds=seconds))
 
 
-def placed(jobs: JobStore, job: Job, *, attempt: int = 1) -> Placement:
+def placed(queue: JobQueue, job: Job, *, attempt: int = 1) -> Placement:
     mine = claim()
-    assert jobs.claim(mine) is not None
+    assert queue.claim(mine, Room()) is not None
     placement = Placement(attempt=attempt, node="n1", not_after=utc_now())
-    assert jobs.place(job.id, mine, placement) is not None
+    assert queue.place(job.id, mine, placement) is not None
     return placement
 
 
-def running(jobs: JobStore, **fields: Any) -> Job:
+def running(jobs: JobStore, queue: JobQueue, **fields: Any) -> Job:
     job = make_job(**fields)
     jobs.insert(job)
-    started = jobs.mark_running(job.id, placed(jobs, job))
+    started = jobs.mark_running(job.id, placed(queue, job))
     assert started is not None
     return started
 
@@ -84,84 +91,84 @@ def test_an_overtaken_job_gives_up_its_key_and_lives_on(jobs: JobStore) -> None:
     assert jobs.get(job.id).live_key is None
 
 
-def test_claims_take_the_best_eligible_job_once(jobs: JobStore) -> None:
+def test_claims_take_the_best_eligible_job_once(jobs: JobStore, queue: JobQueue) -> None:
     now = utc_now()
     old = make_job(created_at=now - timedelta(minutes=5))
     urgent = make_job(priority=9)
     later = make_job(priority=99, not_before=now + timedelta(hours=1))
     for job in (make_job(), old, urgent, later):
         jobs.insert(job)
-    first, second = jobs.claim(claim()), jobs.claim(claim())
+    first, second = queue.claim(claim(), Room()), queue.claim(claim(), Room())
     assert first is not None
     assert second is not None
     assert (first.id, second.id) == (urgent.id, old.id)
 
 
-def test_an_expired_claim_frees_the_job(jobs: JobStore) -> None:
+def test_an_expired_claim_frees_the_job(jobs: JobStore, queue: JobQueue) -> None:
     jobs.insert(make_job())
-    assert jobs.claim(claim(seconds=-1)) is not None
-    assert jobs.claim(claim()) is not None
-    assert jobs.claim(claim()) is None
+    assert queue.claim(claim(seconds=-1), Room()) is not None
+    assert queue.claim(claim(), Room()) is not None
+    assert queue.claim(claim(), Room()) is None
 
 
-def test_a_placement_needs_the_claim(jobs: JobStore) -> None:
+def test_a_placement_needs_the_claim(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
     placement = Placement(attempt=1, node="n1", not_after=utc_now())
-    assert jobs.place(job.id, claim(), placement) is None
-    assert jobs.claim(claim()) is not None
-    assert jobs.place(job.id, claim(), placement) is not None
+    assert queue.place(job.id, claim(), placement) is None
+    assert queue.claim(claim(), Room()) is not None
+    assert queue.place(job.id, claim(), placement) is not None
     assert jobs.get(job.id).attempt == 1
 
 
-def test_running_is_marked_once(jobs: JobStore) -> None:
+def test_running_is_marked_once(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    placement = placed(jobs, job)
+    placement = placed(queue, job)
     started = jobs.mark_running(job.id, placement)
     assert started is not None
     assert (started.status, started.claim, started.attempts["1"].node) == (JobStatus.RUNNING, None, "n1")
     assert jobs.mark_running(job.id, placement) is None
 
 
-def test_a_job_that_cannot_be_started_says_why_and_can_be_claimed_again(jobs: JobStore) -> None:
+def test_a_job_that_cannot_be_started_says_why_and_can_be_claimed_again(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    jobs.claim(claim())
-    assert jobs.note_waiting(job.id, WaitingReason.CAPACITY) is None
-    waiting = jobs.wait(job.id, claim(), WaitingReason.CAPACITY)
+    queue.claim(claim(), Room())
+    assert queue.note_waiting(job.id, WaitingReason.CAPACITY) is None
+    waiting = queue.wait(job.id, claim(), WaitingReason.CAPACITY)
     assert waiting is not None
     assert waiting.waiting_reason is WaitingReason.CAPACITY
-    noted = jobs.note_waiting(job.id, WaitingReason.NO_NODE)
+    noted = queue.note_waiting(job.id, WaitingReason.NO_NODE)
     assert noted is not None
-    assert jobs.note_waiting(job.id, WaitingReason.NO_NODE) is None
-    assert jobs.claim(claim()) is not None
+    assert queue.note_waiting(job.id, WaitingReason.NO_NODE) is None
+    assert queue.claim(claim(), Room()) is not None
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_failed_dispatch_keeps_its_placement_only_while_the_answer_is_unknown(
-    jobs: JobStore, *, keep: bool
+    jobs: JobStore, queue: JobQueue, *, keep: bool
 ) -> None:
     job = make_job()
     jobs.insert(job)
-    placement = placed(jobs, job)
-    failed = jobs.dispatch_failed(job.id, claim(), "no answer", utc_now(), keep=keep)
+    placement = placed(queue, job)
+    failed = queue.dispatch_failed(job.id, claim(), "no answer", utc_now(), keep=keep)
     assert failed is not None
     assert failed.placement == (placement if keep else None)
     assert (failed.dispatch_failures, failed.claim) == (1, None)
 
 
-def test_an_abandoned_placement_frees_the_job_for_its_next_attempt(jobs: JobStore) -> None:
+def test_an_abandoned_placement_frees_the_job_for_its_next_attempt(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    placement = placed(jobs, job)
-    abandoned = jobs.abandon_placement(job.id, placement)
+    placement = placed(queue, job)
+    abandoned = queue.abandon_placement(job.id, placement)
     assert abandoned is not None
     assert (abandoned.placement, abandoned.attempt) == (None, 1)
 
 
-def test_a_start_is_recorded_once_and_for_the_job_too(jobs: JobStore) -> None:
-    job = running(jobs)
+def test_a_start_is_recorded_once_and_for_the_job_too(jobs: JobStore, queue: JobQueue) -> None:
+    job = running(jobs, queue)
     began = utc_now()
     assert jobs.record_started(job.id, 1, began)
     assert not jobs.record_started(job.id, 1, began + timedelta(seconds=1))
@@ -170,15 +177,15 @@ def test_a_start_is_recorded_once_and_for_the_job_too(jobs: JobStore) -> None:
     assert (after.started_at, after.attempts["1"].started_at) == (began, began)
 
 
-def test_progress_is_of_the_running_attempt_only(jobs: JobStore) -> None:
-    job = running(jobs)
+def test_progress_is_of_the_running_attempt_only(jobs: JobStore, queue: JobQueue) -> None:
+    job = running(jobs, queue)
     jobs.record_progress(job.id, 2, Progress(completed_pages=99))
     jobs.record_progress(job.id, 1, Progress(completed_pages=5))
     assert jobs.get(job.id).progress == Progress(completed_pages=5)
 
 
-def test_an_exit_is_recorded_once(jobs: JobStore) -> None:
-    job = running(jobs)
+def test_an_exit_is_recorded_once(jobs: JobStore, queue: JobQueue) -> None:
+    job = running(jobs, queue)
     recorded = ended(jobs, job)
     assert (recorded.undecided, recorded.attempts["1"].log_end) == (True, 4711)
     facts = ExitReport(attempt=1, ended_at=utc_now(), exit_code=1)
@@ -186,8 +193,8 @@ def test_an_exit_is_recorded_once(jobs: JobStore) -> None:
     assert jobs.record_exit(job.id, 7, facts, 1) is None
 
 
-def test_a_job_ends_once_and_keeps_the_last_counts(jobs: JobStore) -> None:
-    job = ended(jobs, running(jobs))
+def test_a_job_ends_once_and_keeps_the_last_counts(jobs: JobStore, queue: JobQueue) -> None:
+    job = ended(jobs, running(jobs, queue))
     finished = jobs.finish(job, FINISHED)
     assert finished is not None
     assert (finished.status, finished.settled, finished.live_key, finished.undecided) == (
@@ -202,8 +209,8 @@ def test_a_job_ends_once_and_keeps_the_last_counts(jobs: JobStore) -> None:
     assert jobs.finish(job, FINISHED) is None
 
 
-def test_a_failed_attempt_is_followed_by_another(jobs: JobStore) -> None:
-    job = ended(jobs, running(jobs))
+def test_a_failed_attempt_is_followed_by_another(jobs: JobStore, queue: JobQueue) -> None:
+    job = ended(jobs, running(jobs, queue))
     later = utc_now() + timedelta(seconds=2)
     waiting = jobs.retry(job, Outcome(JobStatus.ERROR, "crashed", retryable=True), later)
     assert waiting is not None

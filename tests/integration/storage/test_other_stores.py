@@ -11,8 +11,10 @@ from gateway.domain.clock import utc_now
 from gateway.domain.job import Claim, JobStatus, Placement
 from gateway.domain.node_files import ExitReport, SpiderInfo
 from gateway.domain.outcome import Outcome
+from gateway.domain.room import Room
 from gateway.storage.heartbeats import BEAT, HeartbeatStore
 from gateway.storage.items import Item, ItemStore
+from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogChunk, LogStore
@@ -157,14 +159,14 @@ def jobs(database: Documents) -> JobStore:
 
 
 def test_a_sweep_finds_what_was_left_undone(database: Documents, jobs: JobStore) -> None:
-    sweeps = JobSweeps(database)
+    sweeps, queue = JobSweeps(database), JobQueue(database)
     waiting, ending, cancelled = make_job(), make_job(priority=5), make_job()
     for job in (waiting, ending, cancelled):
         jobs.insert(job)
     claim = Claim(token="t", until=utc_now())
     placement = Placement(attempt=1, node="n1", not_after=utc_now())
-    assert jobs.claim(claim) is not None
-    jobs.place(ending.id, claim, placement)
+    assert queue.claim(claim, Room()) is not None
+    queue.place(ending.id, claim, placement)
     jobs.mark_running(ending.id, placement)
     assert sweeps.running_on("n1") == [ending.id]
     assert sweeps.running_on("n2") == []

@@ -6,6 +6,7 @@ from pathlib import Path
 from gateway.domain.clock import utc_now
 from gateway.domain.node_files import SHIPPED, SPEC, AttemptId
 from gateway.tailer.attempt import Attempt
+from gateway.tailer.disk import Disk
 from gateway.tailer.follow import Follower
 from gateway.tailer.outbox import Outbox
 from gateway.tailer.sink_thread import SinkThread
@@ -31,7 +32,7 @@ def test_an_attempt_nobody_can_make_sense_of_is_in_nobodys_way(tmp_path: Path) -
     spec = b'{"job_id":"a","attempt":1,"project":"p","spider":"s","start_urls":[],"not_after":"9999-12-31T23:59:59Z"}'
     (outbox.path / str(ODD) / SPEC).write_bytes(spec)
     live, truth = SinkThread(NoSink()), SinkThread(NoSink())
-    follower = Follower(outbox, live, truth, keep=timedelta(days=1), clock=utc_now)
+    follower = Follower(outbox, live, truth, keep=timedelta(days=1), disk=Disk(tmp_path, 0), clock=utc_now)
     follower.sweep()
     assert set(follower.present) == {ODD, FINE}
     assert not (outbox.path / str(ODD) / SHIPPED).exists()
