@@ -94,9 +94,8 @@ class NodeStore:
             "max_render_slots": max_render_slots,
             "eggs": [list(egg) for egg in eggs],
         }
-        self._nodes.update_one(
-            {"_id": node}, {"$set": said, "$setOnInsert": {"slots": [], "render_slots": []}}, upsert=True
-        )
+        empty: Document = {"$setOnInsert": {"slots": [], "render_slots": []}}
+        return self._nodes.update_one({"_id": node}, {"$set": said, **empty}, upsert=True).upserted_id is not None
 
     def all(self) -> list[Node]:
         return [Node.model_validate(document) for document in self._nodes.find().sort("_id", ASCENDING)]

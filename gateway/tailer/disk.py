@@ -16,7 +16,6 @@ class Disk:
         """Raises `OSError`."""
         return shutil.disk_usage(self._path).free
 
-    @property
     def is_full(self) -> bool:
         """Too full for new work. Raises `OSError`."""
         return self.free_bytes < self._min_free_bytes

@@ -109,11 +109,11 @@ class Follower:
     def _make_room(self) -> None:
         """On a full disk what is acknowledged goes at once, the oldest first, until there is room again."""
         try:
-            if not self._kept or not self._disk.is_full:
+            if not self._kept or not self._disk.is_full():
                 return
             now = self._clock().timestamp()
             for attempt_id, kept in sorted(self._kept.items(), key=lambda item: item[1].until):
-                if not self._disk.is_full:
+                if not self._disk.is_full():
                     break
                 if kept.relaunchable_until < now:
                     self._remove(attempt_id)

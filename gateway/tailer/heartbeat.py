@@ -85,7 +85,7 @@ class Heartbeat(threading.Thread):
             beating_since=facts.beating_since,
             version=facts.version,
             free_bytes=self._disk.free_bytes,
-            disk_full=self._disk.is_full,
+            disk_full=self._disk.is_full(),
             eggs=self._catalog.eggs(),
         )
         if is_new:
