@@ -166,9 +166,9 @@ class Settings(NodeSettings):
     #: Retries after the first attempt, where the request does not say.
     max_retries: int = Field(default=3, ge=0, le=20)
     #: Days after its end for which a job, its items and its log are kept; 0 is for ever.
-    job_retention_days: float = Field(default=90, ge=0)
-    item_retention_days: float = Field(default=90, ge=0)
-    log_retention_days: float = Field(default=30, ge=0)
+    job_retention_days: float = Field(default=90, ge=0, le=36_500)
+    item_retention_days: float = Field(default=90, ge=0, le=36_500)
+    log_retention_days: float = Field(default=30, ge=0, le=36_500)
     #: Seconds between two looks at what nobody looked at.
     tick_seconds: float = Field(default=0.5, gt=0, le=60)
     #: Seconds without a sign of life after which a node counts as dead.

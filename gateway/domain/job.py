@@ -159,6 +159,9 @@ class Job(BaseModel):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     message: str | None = None
+    #: When its time was over: what there was of it before is gone, or about to be.
+    logs_removed_at: datetime | None = None
+    items_removed_at: datetime | None = None
     #: The current attempt's exit is recorded, and nobody has decided yet what follows from it.
     undecided: bool | None = None
     #: False from the outcome until every consequence of it has been carried out.

@@ -81,6 +81,7 @@ class Health:
             "redis": self._check_redis,
             "broker": self._check_broker,
             "nodes": self._check_nodes,
+            "disk": self._check_disk,
             "beat": self._check_beat,
         }
         running = {name: self._threads.submit(check) for name, check in checks.items()}
@@ -131,6 +132,19 @@ class Health:
                 return Check("down", "none has published its spiders yet", "wait a moment, or see the tailer's log")
             free = sum(node.free_slots for node in alive)
             return Check("ok", f"{len(alive)} alive, {free} free slots")
+        return _UNKNOWN
+
+    def _check_disk(self) -> Check:
+        with suppress(PyMongoError):
+            now = self._clock()
+            full = [node for node in self._nodes.all() if node.disk_full and node.is_alive(now, self._dead_after)]
+            if not full:
+                return Check("ok", "every node has room")
+            names = ", ".join(f"{node.id} ({(node.free_bytes or 0) >> 20} MiB free)" for node in full)
+            todo = (
+                "free disk there, or lower NODE_MIN_FREE_BYTES or NODE_KEEP_SECONDS; until then it gets no new work"
+            )
+            return Check("down", f"nearly full on {names}", todo)
         return _UNKNOWN
 
     def _check_beat(self) -> Check:

@@ -16,7 +16,7 @@ from gateway.services.cancellation import CANCELLED
 from gateway.services.completion import Completion
 from gateway.services.node_choice import NodeChoice
 from gateway.services.node_watch import NodeWatch
-from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, RECONCILE_NODE, Waker
+from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, RECONCILE_NODE, REMOVE_EXPIRED, Waker
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
@@ -28,6 +28,8 @@ log = structlog.get_logger()
 BATCH = 200
 #: Seconds between two looks at a node.
 RECONCILE_SECONDS = 2.0
+#: Seconds between two looks at what has been kept for long enough.
+RETENTION_SECONDS = 60.0
 
 
 class Sweeper:
@@ -56,7 +58,7 @@ class Sweeper:
         self._watch = NodeWatch(dead_after, monotonic)
         self._clock = clock
         self._monotonic = monotonic
-        self._reconciled_at = float("-inf")
+        self._reconciled_at = self._removed_at = float("-inf")
 
     def sweep(self) -> None:
         """One look at everything. Decides and settles by itself, so that no broker is needed for that."""
@@ -82,6 +84,9 @@ class Sweeper:
             self._waker.wake(CALL_WEBHOOKS, job_id)
         for node in nodes:
             self._waker.wake(RECONCILE_NODE, node.id, node.id in dead)
+        if self._monotonic() - self._removed_at >= RETENTION_SECONDS:
+            self._removed_at = self._monotonic()
+            self._waker.wake(REMOVE_EXPIRED)
 
     def _explain(self, job_id: str, choice: NodeChoice) -> None:
         """What a job waits for may have changed though it still has to wait."""

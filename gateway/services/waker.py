@@ -16,6 +16,7 @@ FINISH_CRAWL = "finish_crawl"
 CANCEL_CRAWL = "cancel_crawl"
 CALL_WEBHOOKS = "call_webhooks"
 RECONCILE_NODE = "reconcile_node"
+REMOVE_EXPIRED = "remove_expired"
 
 
 class Waker(Protocol):

@@ -24,6 +24,11 @@ class HeartbeatStore:
         """`name` is alive now. One document a name: several beats choose names that differ after the prefix."""
         self._heartbeats.update_one({"_id": name}, {"$set": {"at": self._clock()}}, upsert=True)
 
+    @state_change("heartbeats.forget")
+    def forget(self, before: datetime) -> None:
+        """Whoever has given no sign of life since then."""
+        self._heartbeats.delete_many({"at": {"$lt": before}})
+
     def last(self, name_prefix: str) -> datetime | None:
         """The newest sign of life of anyone whose name begins so."""
         # U+FFFF sorts after every character that a name can hold

@@ -36,6 +36,8 @@ INDEXES: dict[str, list[IndexModel]] = {
     ],
     "nodes": [],
     "spiders": [IndexModel([("node", ASCENDING)], name="node")],
+    # one document a kind
+    "retention": [],
     # keyed by prefixes of `_id` alone
     "items": [],
     "logs": [],

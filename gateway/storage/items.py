@@ -13,6 +13,8 @@ from gateway.crash_points import state_change
 from gateway.storage.client import Document
 
 _DUPLICATE_KEY = 11000
+#: Items deleted at a time.
+_BATCH = 1000
 
 
 class Item(NamedTuple):
@@ -61,8 +63,11 @@ class ItemStore:
 
     @state_change("items.delete")
     def delete(self, job_id: str) -> None:
+        """In batches: other writes must not wait for a million items to go."""
         first, past = _range(job_id, None)
-        self._items.delete_many({"_id": {"$gt": first, "$lt": past}})
+        query = {"_id": {"$gt": first, "$lt": past}}
+        while ids := [found["_id"] for found in self._items.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
+            self._items.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
 
 
 def _prefix(job_id: str, attempt: int) -> str:

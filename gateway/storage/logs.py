@@ -13,6 +13,8 @@ from gateway.storage.client import Document
 
 #: A chunk is never larger than this before compression, so a bomb cannot hide in one.
 MAX_CHUNK = 4 << 20
+#: Chunks deleted at a time.
+_BATCH = 200
 
 
 class LogChunk(NamedTuple):
@@ -64,7 +66,10 @@ class LogStore:
 
     @state_change("logs.delete")
     def delete(self, job_id: str) -> None:
-        self._logs.delete_many({"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}})
+        """In batches: other writes must not wait for a gigabyte to go."""
+        query = {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
+        while ids := [found["_id"] for found in self._logs.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
+            self._logs.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
 
 
 def _prefix(job_id: str, attempt: int) -> str:

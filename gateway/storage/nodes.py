@@ -124,6 +124,11 @@ class NodeStore:
         """Whatever the job holds there."""
         self._nodes.update_one({"_id": node}, {"$pull": {"slots": job_id, "render_slots": job_id}})
 
+    @state_change("nodes.forget")
+    def forget(self, node: Node) -> None:
+        """Unless it has given a sign of life since it was read, or holds a job."""
+        self._nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at, "slots": []})
+
     @state_change("nodes.rest")
     def rest(self, node: str, until: datetime) -> None:
         """Offer the node nothing before `until`: it has just failed us."""

@@ -34,3 +34,7 @@ class SpiderStore:
         found = self._spiders.find().sort([("project", ASCENDING), ("name", ASCENDING)])
         infos = (SpiderInfo.model_validate_json(document["info"]) for document in found)
         return list({(info.project, info.version, info.name): info for info in infos}.values())
+
+    def nodes(self) -> set[str]:
+        """Who has published something."""
+        return set(self._spiders.distinct("node"))

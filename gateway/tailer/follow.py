@@ -15,6 +15,7 @@ from gateway.tailer.attempt import Attempt
 from gateway.tailer.disk import Disk
 from gateway.tailer.endings import Endings
 from gateway.tailer.outbox import Outbox
+from gateway.tailer.plain_logs import PlainLogs
 from gateway.tailer.sink_thread import SinkThread
 from gateway.tailer.watch import watch
 
@@ -42,13 +43,22 @@ class Follower:
     """Finished attempts cost nothing but their names in memory until the day of their removal."""
 
     def __init__(
-        self, outbox: Outbox, live: SinkThread, truth: SinkThread, *, keep: timedelta, disk: Disk, clock: Clock
+        self,
+        outbox: Outbox,
+        live: SinkThread,
+        truth: SinkThread,
+        *,
+        keep: timedelta,
+        disk: Disk,
+        plain_logs: PlainLogs,
+        clock: Clock,
     ) -> None:
         self._outbox = outbox
         self._live = live
         self._truth = truth
         self._keep = keep
         self._disk = disk
+        self._plain_logs = plain_logs
         self._clock = clock
         self._endings = Endings(clock)
         self._open: dict[AttemptId, Attempt] = {}
@@ -105,6 +115,7 @@ class Follower:
         for attempt_id in found:
             self._visit(attempt_id)
         self._make_room()
+        self._plain_logs.look()
 
     def _make_room(self) -> None:
         """On a full disk what is acknowledged goes at once, the oldest first, until there is room again."""

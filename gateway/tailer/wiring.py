@@ -30,6 +30,7 @@ from gateway.tailer.follow import Follower
 from gateway.tailer.heartbeat import Heartbeat, NodeFacts
 from gateway.tailer.live_sink import LiveSink
 from gateway.tailer.outbox import Outbox
+from gateway.tailer.plain_logs import PlainLogs
 from gateway.tailer.sink_thread import SinkThread
 from gateway.tailer.truth_sink import TruthSink
 
@@ -77,8 +78,16 @@ class Wiring:
 
     @cached_property
     def follower(self) -> Follower:
-        keep = timedelta(seconds=self._settings.node_keep_seconds)
-        return Follower(self.outbox, self.live, self.truth, keep=keep, disk=self._disk, clock=utc_now)
+        settings = self._settings
+        return Follower(
+            self.outbox,
+            self.live,
+            self.truth,
+            keep=timedelta(seconds=settings.node_keep_seconds),
+            disk=self._disk,
+            plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
+            clock=utc_now,
+        )
 
     @cached_property
     def heartbeat(self) -> Heartbeat:

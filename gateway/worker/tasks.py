@@ -30,3 +30,7 @@ def register_tasks(app: Celery, wiring: Wiring) -> None:
     @app.task(name=waker.RECONCILE_NODE)
     def reconcile_node(node: str, dead: bool = False) -> None:  # noqa: FBT001, FBT002 - a message has no keywords
         wiring.reconciliation.node(node, dead=dead)
+
+    @app.task(name=waker.REMOVE_EXPIRED)
+    def remove_expired() -> None:
+        wiring.retention.run()

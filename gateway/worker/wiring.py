@@ -14,8 +14,10 @@ from gateway.redis.client import connect as connect_redis
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
+from gateway.services.deletion import Deletion
 from gateway.services.dispatch import Dispatch
 from gateway.services.reconciliation import Reconciliation
+from gateway.services.retention import Keep, Retention
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
 from gateway.services.waker import CeleryWaker
@@ -23,13 +25,16 @@ from gateway.services.webhook_caller import WebhookCaller
 from gateway.services.webhooks import Webhooks
 from gateway.settings import Settings
 from gateway.storage.client import Document, connect, server_clock
+from gateway.storage.expiry import ExpiryStore
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.indexes import ensure_indexes
+from gateway.storage.items import ItemStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
+from gateway.storage.spiders import SpiderStore
 
 
 class Wiring:
@@ -110,6 +115,27 @@ class Wiring:
             logs=LogStore(self._database),
             dispatch=self.dispatch,
             completion=self.completion,
+            clock=self._clock,
+        )
+
+    @cached_property
+    def retention(self) -> Retention:
+        settings, database = self._settings, self._database
+        items, logs = ItemStore(database), LogStore(database)
+        return Retention(
+            keep=Keep(
+                jobs=timedelta(days=settings.job_retention_days),
+                items=timedelta(days=settings.item_retention_days),
+                logs=timedelta(days=settings.log_retention_days),
+            ),
+            expiry=ExpiryStore(database),
+            deletion=Deletion(jobs=self.jobs, items=items, logs=logs, dedupe=DedupeRelease(self._redis)),
+            items=items,
+            logs=logs,
+            nodes=self._nodes,
+            spiders=SpiderStore(database),
+            sweeps=JobSweeps(database),
+            heartbeats=self.heartbeats,
             clock=self._clock,
         )
 

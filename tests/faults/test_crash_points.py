@@ -39,6 +39,11 @@ ELSEWHERE = {
     "node.note_stopping": "stops what runs: crawler_node/test_forks.py",
     "node.queue_job": "takes a plain Scrapyd job: crawler_node/test_rare_crash_points.py",
     "node.withdraw": "cancels what is queued: crawler_node/test_rare_crash_points.py",
+    "expiry.advance": "needs jobs that ended weeks ago: services/test_retention_kills.py",
+    "expiry.mark_removed": "needs jobs that ended weeks ago: services/test_retention_kills.py",
+    "heartbeats.forget": "comes once a minute: services/test_retention_kills.py",
+    "nodes.forget": "needs a node that died a week ago: services/test_retention_kills.py",
+    "tailer.remove_plain_logs": "comes weeks later: tailer/test_rare_crash_points.py",
     "tailer.remove_attempt": "comes a day later: tailer/test_rare_crash_points.py",
     "tailer.withdraw": "comes three minutes later: tailer/test_rare_crash_points.py",
 }

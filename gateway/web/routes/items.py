@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
+from gateway.domain.clock import to_iso
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import Job
 from gateway.web.dependencies import JobId, Wired
@@ -19,6 +20,8 @@ router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 #: Cursor of the page that follows, for the formats that have no place for one.
 NEXT_HEADER = "X-Next"
+#: When the items of an old job were removed: nothing is what is left, not what was found.
+REMOVED_HEADER = "X-Removed-At"
 _JSON_SCHEMA = {
     "type": "object",
     "required": ["items", "next"],
@@ -38,8 +41,12 @@ _CONTENT = {
 _OK = {
     "description": "The items, in the order they were scraped.",
     "content": _CONTENT,
-    "headers": {NEXT_HEADER: {"description": "With `limit`, if more follow: `after` of the next page.",
-                              "schema": {"type": "string"}}},
+    "headers": {
+        NEXT_HEADER: {"description": "With `limit`, if more follow: `after` of the next page.",
+                      "schema": {"type": "string"}},
+        REMOVED_HEADER: {"description": "The items had been kept for long enough, and were removed then.",
+                         "schema": {"type": "string", "format": "date-time"}},
+    },
 }  # fmt: skip
 _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
 
@@ -53,6 +60,8 @@ async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], wiring
     encoder = FORMATS[query.format](query.field_names)
     export = ItemExport(wiring.items, job_id, _attempt(job, query.attempt), query.after, encoder)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}.{encoder.extension}"'}
+    if job.items_removed_at is not None:
+        headers[REMOVED_HEADER] = to_iso(job.items_removed_at)
     if query.limit is None:
         first = await wiring.reads.run(export.next_batch)
         return StreamingResponse(export.stream(wiring.reads, first), headers=headers, media_type=encoder.media_type)

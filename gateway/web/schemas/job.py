@@ -147,6 +147,8 @@ class JobDetail(JobStatusView):
     attempts: list[AttemptView]
     logs_url: str
     items_url: str
+    logs_removed_at: Timestamp | None = Field(description="When its log had been kept for long enough.")
+    items_removed_at: Timestamp | None = Field(description="The same of its items.")
 
     @classmethod
     def of(cls, job: Job, queue_position: int | None = None) -> JobDetail:
@@ -157,7 +159,7 @@ class JobDetail(JobStatusView):
             **job.model_dump(
                 include={
                     "user_id", "tags", "priority", "max_retries", "failures", "webhooks", "retry_of",
-                    "correlation_id", "updated_at",
+                    "correlation_id", "updated_at", "logs_removed_at", "items_removed_at",
                 }
             ),
             spec=job.spec,

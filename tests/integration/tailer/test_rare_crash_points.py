@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,18 @@ def test_what_is_left_in_the_middle_of_a_removal_goes_with_the_next_start(node: 
     node.start_tailer()
     assert_gone(node)
     assert node.jobs.get(crawl.id.job_id).attempts["1"].exit is None
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_an_old_log_whose_removal_was_cut_short_goes_with_the_next_start(node: Node, plan: Path, side: str) -> None:
+    old = node.node_dir / "logs" / "shop" / "offers" / "plain.log"
+    old.parent.mkdir(parents=True)
+    old.write_text("plain\n")
+    os.utime(old, (0, 0))
+    start_to_be_killed(node, plan / f"tailer.remove_plain_logs.{side}")
+    assert old.exists() == (side == "before")
+    node.start_tailer()
+    eventually(lambda: not old.exists())
 
 
 def assert_gone(node: Node) -> None:

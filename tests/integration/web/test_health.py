@@ -28,7 +28,7 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     health = gateway.get("/health")
     assert health.status_code == 200
     assert health.json()["status"] == "ok"
-    assert set(health.json()["checks"]) == {"mongo", "redis", "broker", "nodes", "beat"}
+    assert set(health.json()["checks"]) == {"mongo", "redis", "broker", "nodes", "disk", "beat"}
 
 
 @pytest.mark.parametrize("path", ["/health", "/health/live"])

@@ -9,6 +9,7 @@ from gateway.tailer.attempt import Attempt
 from gateway.tailer.disk import Disk
 from gateway.tailer.follow import Follower
 from gateway.tailer.outbox import Outbox
+from gateway.tailer.plain_logs import PlainLogs
 from gateway.tailer.sink_thread import SinkThread
 
 ODD, FINE = AttemptId("a" * 32, 1), AttemptId("b" * 32, 1)
@@ -32,7 +33,10 @@ def test_an_attempt_nobody_can_make_sense_of_is_in_nobodys_way(tmp_path: Path) -
     spec = b'{"job_id":"a","attempt":1,"project":"p","spider":"s","start_urls":[],"not_after":"9999-12-31T23:59:59Z"}'
     (outbox.path / str(ODD) / SPEC).write_bytes(spec)
     live, truth = SinkThread(NoSink()), SinkThread(NoSink())
-    follower = Follower(outbox, live, truth, keep=timedelta(days=1), disk=Disk(tmp_path, 0), clock=utc_now)
+    follower = Follower(
+        outbox, live, truth, keep=timedelta(days=1), disk=Disk(tmp_path, 0),
+        plain_logs=PlainLogs(tmp_path, timedelta(), utc_now), clock=utc_now,
+    )  # fmt: skip
     follower.sweep()
     assert set(follower.present) == {ODD, FINE}
     assert not (outbox.path / str(ODD) / SHIPPED).exists()

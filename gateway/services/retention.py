@@ -1,0 +1,131 @@
+"""Removes what has been kept for long enough, a little at a time. Any number may run at once, and die at any moment:
+what one has left the next finds again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import ConflictError, JobNotFoundError
+from gateway.services.deletion import Deletion
+from gateway.storage.expiry import ExpiryStore, Part
+from gateway.storage.heartbeats import HeartbeatStore
+from gateway.storage.items import ItemStore
+from gateway.storage.job_sweeps import JobSweeps
+from gateway.storage.logs import LogStore
+from gateway.storage.nodes import NodeStore
+from gateway.storage.spiders import SpiderStore
+
+log = structlog.get_logger()
+
+#: Seconds that one run may take; the next is a minute away.
+RUN_SECONDS = 20.0
+#: Jobs removed between two looks at the clock.
+BATCH = 100
+#: Without a sign of life for so long, and without a job, a node is none any more.
+NODE_GONE_AFTER = timedelta(days=7)
+#: The same of a process that serves nobody directly.
+PROCESS_GONE_AFTER = timedelta(days=1)
+
+
+class Keep(NamedTuple):
+    """How long after a job's end; 0 is for ever."""
+
+    jobs: timedelta
+    items: timedelta
+    logs: timedelta
+
+
+class Retention:
+    def __init__(
+        self,
+        *,
+        keep: Keep,
+        expiry: ExpiryStore,
+        deletion: Deletion,
+        items: ItemStore,
+        logs: LogStore,
+        nodes: NodeStore,
+        spiders: SpiderStore,
+        sweeps: JobSweeps,
+        heartbeats: HeartbeatStore,
+        clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._keep = keep
+        self._expiry = expiry
+        self._deletion = deletion
+        self._removals: dict[Part, Callable[[str], None]] = {"logs": logs.delete, "items": items.delete}
+        self._nodes = nodes
+        self._spiders = spiders
+        self._sweeps = sweeps
+        self._heartbeats = heartbeats
+        self._clock = clock
+        self._monotonic = monotonic
+        self._running = threading.Lock()
+
+    def run(self) -> None:
+        """One round of at most about `RUN_SECONDS`. Nothing happens while another runs in this process."""
+        if not self._running.acquire(blocking=False):
+            return
+        try:
+            now, deadline = self._clock(), self._monotonic() + RUN_SECONDS
+            self._forget_nodes(now)
+            self._heartbeats.forget(now - PROCESS_GONE_AFTER)
+            self._remove_part("logs", now, self._keep.logs, deadline)
+            self._remove_part("items", now, self._keep.items, deadline)
+            self._remove_jobs(now, deadline)
+        finally:
+            self._running.release()
+
+    def _remove_part(self, part: Part, now: datetime, keep: timedelta, deadline: float) -> None:
+        if not keep:
+            return
+        reached = None
+        for job_id, finished_at in self._expiry.ended_with(part, now - keep):
+            self._expiry.mark_removed(job_id, part, now)
+            self._removals[part](job_id)
+            reached = finished_at
+            if self._monotonic() > deadline:
+                break
+        if reached is not None:
+            self._expiry.advance(part, reached)
+
+    def _remove_jobs(self, now: datetime, deadline: float) -> None:
+        if not self._keep.jobs:
+            return
+        while found := self._expiry.settled(now - self._keep.jobs, BATCH):
+            for job_id in found:
+                if not self._remove_job(job_id):
+                    return
+            if self._monotonic() > deadline:
+                return
+
+    def _remove_job(self, job_id: str) -> bool:
+        """Whether it is gone."""
+        try:
+            self._deletion.delete(job_id)
+        except JobNotFoundError:
+            return True
+        except ConflictError as error:
+            log.warning("retention_stopped", job_id=job_id, reason=error.message)
+            return False
+        return True
+
+    def _forget_nodes(self, now: datetime) -> None:
+        for node in self._nodes.all():
+            if now - node.heartbeat_at < NODE_GONE_AFTER or node.slots or self._sweeps.running_on(node.id):
+                continue
+            log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())
+            self._nodes.forget(node)
+        # a node registers before it publishes, and publishes anew when it was not known
+        known = {node.id for node in self._nodes.all()}
+        for name in self._spiders.nodes() - known:
+            self._spiders.publish(name, ())

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from conftest import Platform
+from jobs import make_job
+
+from gateway.domain import redis_keys
+from gateway.domain.errors import JobNotFoundError
+from gateway.domain.job import Job, JobStatus
+from gateway.domain.node_files import SpiderInfo
+from gateway.redis.dedupe import DedupeRelease
+from gateway.services.deletion import Deletion
+from gateway.services.retention import Keep, Retention
+from gateway.services.waker import REMOVE_EXPIRED
+from gateway.storage.expiry import ExpiryStore
+from gateway.storage.heartbeats import BEAT, HeartbeatStore
+from gateway.storage.items import Item, ItemStore
+from gateway.storage.logs import LogChunk, LogStore
+from gateway.storage.spiders import SpiderStore
+
+KEEP = Keep(jobs=timedelta(days=90), items=timedelta(days=60), logs=timedelta(days=30))
+Retain = Callable[..., Retention]
+
+
+@pytest.fixture
+def retain(platform: Platform) -> Retain:
+    """To be called with what to keep."""
+    items, logs = ItemStore(platform.database), LogStore(platform.database)
+
+    def make(keep: Keep = KEEP, **parts: Any) -> Retention:
+        given = {
+            "expiry": ExpiryStore(platform.database),
+            "deletion": Deletion(jobs=platform.jobs, items=items, logs=logs, dedupe=DedupeRelease(platform.redis)),
+            "items": items, "logs": logs, "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
+            "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
+        }  # fmt: skip
+        return Retention(keep=keep, clock=platform.clock, **{**given, **parts})
+
+    return make
+
+
+def ended(platform: Platform, *, days: float, settled: bool = True) -> Job:
+    """A job that ended so long ago, with a log and more items than are deleted at once."""
+    job = make_job(
+        status=JobStatus.FINISHED, finished_at=platform.clock() - timedelta(days=days), settled=settled, live_key=None
+    )
+    platform.jobs.insert(job)
+    ItemStore(platform.database).insert([Item(job.id, 1, end, {"end": end}) for end in range(1, 1502)])
+    LogStore(platform.database).append(LogChunk(job.id, 1, 0, 4, "INFO", b"log\n"))
+    return job
+
+
+def left(platform: Platform, job: Job) -> tuple[bool, bool, bool]:
+    """Whether its log, its items and itself are there."""
+    items, logs = ItemStore(platform.database).count(job.id), LogStore(platform.database).end(job.id, 1)
+    assert items in (0, 1501)
+    return bool(logs), bool(items), platform.database["jobs"].find_one({"_id": job.id}) is not None
+
+
+def test_log_items_and_job_go_when_their_time_is_over_and_not_before(platform: Platform, retain: Retain) -> None:
+    jobs = {days: ended(platform, days=days) for days in (29, 31, 61, 91)}
+    retain().run()
+    assert {days: left(platform, job) for days, job in jobs.items()} == {
+        29: (True, True, True),
+        31: (False, True, True),
+        61: (False, False, True),
+        91: (False, False, False),
+    }
+    kept = platform.jobs.get(jobs[61].id)
+    assert kept.logs_removed_at is not None
+    assert kept.items_removed_at is not None
+    assert platform.jobs.get(jobs[29].id).logs_removed_at is None
+    platform.ahead = timedelta(days=2)
+    retain().run()
+    assert left(platform, jobs[29]) == (False, True, True)
+
+
+def test_nothing_is_removed_of_what_is_kept_for_ever(platform: Platform, retain: Retain) -> None:
+    job = ended(platform, days=10_000)
+    retain(Keep(timedelta(), timedelta(), timedelta())).run()
+    assert left(platform, job) == (True, True, True)
+
+
+@pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.RUNNING])
+def test_a_job_that_has_not_ended_stays_however_old_it_is(
+    platform: Platform, retain: Retain, status: JobStatus
+) -> None:
+    job = make_job(status=status, created_at=platform.clock() - timedelta(days=1000))
+    platform.jobs.insert(job)
+    retain().run()
+    assert platform.jobs.get(job.id).status is status
+
+
+def test_a_job_whose_end_has_consequences_left_stays(platform: Platform, retain: Retain) -> None:
+    job = ended(platform, days=1000, settled=False)
+    retain().run()
+    assert left(platform, job) == (False, False, True)
+
+
+def test_a_request_is_not_answered_with_a_job_that_was_removed(platform: Platform, retain: Retain) -> None:
+    job = ended(platform, days=1000)
+    key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+    platform.redis.set(key, f"C|{job.id}|0")
+    retain().run()
+    assert platform.redis.get(key) is None
+    with pytest.raises(JobNotFoundError):
+        platform.jobs.get(job.id)
+
+
+def test_a_run_ends_in_time_and_the_next_goes_on(platform: Platform, retain: Retain) -> None:
+    jobs = [ended(platform, days=31 + number) for number in range(3)]
+    seconds = iter(range(0, 10_000, 15))
+    retain(monotonic=lambda: next(seconds)).run()
+    assert [left(platform, job)[0] for job in jobs] == [True, False, False]
+    retain().run()
+    assert not any(left(platform, job)[0] for job in jobs)
+
+
+def test_jobs_that_ended_at_the_same_moment_do_not_hold_up_the_others(platform: Platform, retain: Retain) -> None:
+    jobs = [ended(platform, days=31) for _ in range(3)]
+    moment = platform.clock() - timedelta(days=31)
+    platform.database["jobs"].update_many({}, {"$set": {"finished_at": moment}})
+    for _ in range(2):
+        retain().run()
+    assert not any(left(platform, job)[0] for job in jobs)
+
+
+def test_the_dead_are_forgotten_with_their_spiders_and_the_living_are_not(platform: Platform, retain: Retain) -> None:
+    spiders = SpiderStore(platform.database)
+    for name in ("gone", "busy", "there"):
+        platform.heartbeat(name)
+        spiders.publish(name, [SpiderInfo(project="default", name=f"of-{name}")])
+    busy = platform.nodes.get("busy")
+    assert busy is not None
+    assert platform.nodes.take_slot(busy, "a" * 32)
+    platform.ahead = timedelta(days=8)
+    platform.heartbeat("there")
+    retain().run()
+    assert [node.id for node in platform.nodes.all()] == ["busy", "there"]
+    assert [info.name for info in spiders.all()] == ["of-busy", "of-there"]
+
+
+def test_processes_that_are_long_gone_are_forgotten(platform: Platform, retain: Retain) -> None:
+    heartbeats = HeartbeatStore(platform.database, platform.clock)
+    heartbeats.beat(f"{BEAT}:old")
+    platform.ahead = timedelta(days=2)
+    heartbeats.beat(f"{BEAT}:new")
+    retain().run()
+    assert [found["_id"] for found in platform.database["heartbeats"].find()] == [f"{BEAT}:new"]
+
+
+def test_the_beat_asks_for_it_once_a_minute(platform: Platform) -> None:
+    for seconds, asked in ((0, True), (30, False), (61, True)):
+        platform.ahead = timedelta(seconds=seconds)
+        platform.woken.clear()
+        platform.sweeper.sweep()
+        assert ((REMOVE_EXPIRED,) in platform.woken) == asked

@@ -1,0 +1,82 @@
+"""What a node says of its room, and how it makes some."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import orjson
+from conftest import TailingNode
+from stores import StoreProcess
+from tailer_node import Node, eventually
+
+from gateway.domain.clock import utc_now
+from gateway.domain.node_files import BROWSER, CATALOG, SpiderInfo, write_atomically
+from gateway.domain.room import Egg
+from gateway.storage.nodes import Node as NodeDocument
+
+#: More than any disk has.
+ALL_BYTES = str(1 << 60)
+
+
+def said(node: Node) -> NodeDocument | None:
+    return node.nodes.get(node.name)
+
+
+def test_a_heartbeat_tells_of_the_browser_and_of_deployed_projects(node: Node) -> None:
+    eventually(lambda: said(node))
+    first = said(node)
+    assert first is not None
+    assert (first.max_render_slots, first.eggs, first.disk_full) == (0, [], False)
+    write_atomically(node.node_dir / BROWSER, orjson.dumps({"chromium": "/usr/bin/chromium"}))
+    infos = [SpiderInfo(project="default", name="seo"), SpiderInfo(project="a.b$", version="1.0", name="offers")]
+    write_atomically(node.node_dir / CATALOG, orjson.dumps([info.model_dump() for info in infos]))
+    eventually(lambda: (found := said(node)) and found.max_render_slots == 2 and found.eggs == [Egg("a.b$", "1.0")])
+    eventually(lambda: len(node.spiders.all()) == 2)
+    # forgotten while it was away, a node publishes its spiders anew
+    node.spiders.publish(node.name, [])
+    found = said(node)
+    assert found is not None
+    eventually(lambda: node.nodes.forget(said(node) or found) or node.spiders.all())
+    write_atomically(node.node_dir / BROWSER, b"[")
+    eventually(lambda: (found := said(node)) and found.max_render_slots == 0)
+
+
+def test_a_full_disk_is_told_and_cleared_of_what_is_shipped_and_of_nothing_else(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
+) -> None:
+    with tailing_node(tmp_path, mongo, valkey, NODE_MIN_FREE_BYTES=ALL_BYTES) as node:
+        relaunchable = node.crawl(not_after=utc_now())
+        running, done = node.crawl(), node.crawl()
+        for crawl in (done, relaunchable):
+            crawl.log_line("all there is")
+        log = done.log_file
+        done.end()
+        relaunchable.end()
+        eventually(lambda: not done.folder.exists())
+        assert node.stored_log(done) == log
+        node.ended(relaunchable)
+        eventually(lambda: (found := said(node)) and found.disk_full)
+        eventually(lambda: (found := said(node)) and found.present == [str(running.id)])
+        assert running.folder.exists()
+        assert relaunchable.folder.exists()
+        running.die()
+
+
+def test_old_logs_of_scrapyds_own_jobs_are_removed_but_not_those_that_are_written(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
+) -> None:
+    folder = tmp_path / "node" / "logs" / "shop" / "offers"
+    folder.mkdir(parents=True)
+    old, silent, young = (folder / f"{name}.log" for name in ("old", "silent", "young"))
+    link = folder / "link.log"
+    link.symlink_to(young)
+    for path in (old, silent, young):
+        path.write_text("plain\n")
+    for path in (old, silent):
+        os.utime(path, (0, 0))
+    with silent.open("a"), tailing_node(tmp_path, mongo, valkey):
+        eventually(lambda: not old.exists())
+        assert silent.exists()
+    assert young.exists()
+    assert link.is_symlink()
