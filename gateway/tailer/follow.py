@@ -68,6 +68,8 @@ class Follower:
         self._hints: set[AttemptId] = set()
         #: Attempts that have met a fault of ours; each is told once.
         self._puzzling: set[AttemptId] = set()
+        #: Too little disk is free; whoever still wants the live log of what is acknowledged reads MongoDB.
+        self._needs_room = False
         self._stopping = False
         self._wake = threading.Event()
 
@@ -109,19 +111,19 @@ class Follower:
 
     def sweep(self) -> None:
         """Look at everything once."""
+        self._needs_room = self._is_disk_full()
         found = self._outbox.scan()
         for attempt_id in (*self._open.keys() - set(found), *self._kept.keys() - set(found)):
             self._forget(attempt_id)
         for attempt_id in found:
             self._visit(attempt_id)
-        self._make_room()
+        if self._needs_room:
+            self._make_room()
         self._plain_logs.look()
 
     def _make_room(self) -> None:
         """On a full disk what is acknowledged goes at once, the oldest first, until there is room again."""
         try:
-            if not self._kept or not self._disk.is_full():
-                return
             now = self._clock().timestamp()
             for attempt_id, kept in sorted(self._kept.items(), key=lambda item: item[1].until):
                 if not self._disk.is_full():
@@ -130,6 +132,12 @@ class Follower:
                     self._remove(attempt_id)
         except OSError as error:
             log.warning("no_room_made", error=str(error))
+
+    def _is_disk_full(self) -> bool:
+        try:
+            return self._disk.is_full()
+        except OSError:
+            return False
 
     def _follow_hints(self) -> None:
         hints, self._hints = self._hints, set()
@@ -165,7 +173,7 @@ class Follower:
         attempt.save(now=attempt.checkpoint.acknowledged)
         if not attempt.checkpoint.acknowledged:
             self._truth.look_at(attempt)
-        elif attempt.is_live_shipped:
+        elif attempt.is_live_shipped or self._needs_room:
             self._set_aside(attempt)
             return
         self._live.look_at(attempt)

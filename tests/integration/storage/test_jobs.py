@@ -9,7 +9,7 @@ from pymongo.database import Database
 
 from gateway.domain.clock import utc_now
 from gateway.domain.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
-from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
+from gateway.domain.job import Claim, Job, JobStatus, Placement
 from gateway.domain.node_files import ExitReport, Progress, SpiderReport
 from gateway.domain.outcome import Outcome
 from gateway.domain.room import Room
@@ -91,36 +91,6 @@ def test_an_overtaken_job_gives_up_its_key_and_lives_on(jobs: JobStore) -> None:
     assert jobs.get(job.id).live_key is None
 
 
-def test_claims_take_the_best_eligible_job_once(jobs: JobStore, queue: JobQueue) -> None:
-    now = utc_now()
-    old = make_job(created_at=now - timedelta(minutes=5))
-    urgent = make_job(priority=9)
-    later = make_job(priority=99, not_before=now + timedelta(hours=1))
-    for job in (make_job(), old, urgent, later):
-        jobs.insert(job)
-    first, second = queue.claim(claim(), Room()), queue.claim(claim(), Room())
-    assert first is not None
-    assert second is not None
-    assert (first.id, second.id) == (urgent.id, old.id)
-
-
-def test_an_expired_claim_frees_the_job(jobs: JobStore, queue: JobQueue) -> None:
-    jobs.insert(make_job())
-    assert queue.claim(claim(seconds=-1), Room()) is not None
-    assert queue.claim(claim(), Room()) is not None
-    assert queue.claim(claim(), Room()) is None
-
-
-def test_a_placement_needs_the_claim(jobs: JobStore, queue: JobQueue) -> None:
-    job = make_job()
-    jobs.insert(job)
-    placement = Placement(attempt=1, node="n1", not_after=utc_now())
-    assert queue.place(job.id, claim(), placement) is None
-    assert queue.claim(claim(), Room()) is not None
-    assert queue.place(job.id, claim(), placement) is not None
-    assert jobs.get(job.id).attempt == 1
-
-
 def test_running_is_marked_once(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
@@ -129,42 +99,6 @@ def test_running_is_marked_once(jobs: JobStore, queue: JobQueue) -> None:
     assert started is not None
     assert (started.status, started.claim, started.attempts["1"].node) == (JobStatus.RUNNING, None, "n1")
     assert jobs.mark_running(job.id, placement) is None
-
-
-def test_a_job_that_cannot_be_started_says_why_and_can_be_claimed_again(jobs: JobStore, queue: JobQueue) -> None:
-    job = make_job()
-    jobs.insert(job)
-    queue.claim(claim(), Room())
-    assert queue.note_waiting(job.id, WaitingReason.CAPACITY) is None
-    waiting = queue.wait(job.id, claim(), WaitingReason.CAPACITY)
-    assert waiting is not None
-    assert waiting.waiting_reason is WaitingReason.CAPACITY
-    noted = queue.note_waiting(job.id, WaitingReason.NO_NODE)
-    assert noted is not None
-    assert queue.note_waiting(job.id, WaitingReason.NO_NODE) is None
-    assert queue.claim(claim(), Room()) is not None
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_failed_dispatch_keeps_its_placement_only_while_the_answer_is_unknown(
-    jobs: JobStore, queue: JobQueue, *, keep: bool
-) -> None:
-    job = make_job()
-    jobs.insert(job)
-    placement = placed(queue, job)
-    failed = queue.dispatch_failed(job.id, claim(), "no answer", utc_now(), keep=keep)
-    assert failed is not None
-    assert failed.placement == (placement if keep else None)
-    assert (failed.dispatch_failures, failed.claim) == (1, None)
-
-
-def test_an_abandoned_placement_frees_the_job_for_its_next_attempt(jobs: JobStore, queue: JobQueue) -> None:
-    job = make_job()
-    jobs.insert(job)
-    placement = placed(queue, job)
-    abandoned = queue.abandon_placement(job.id, placement)
-    assert abandoned is not None
-    assert (abandoned.placement, abandoned.attempt) == (None, 1)
 
 
 def test_a_start_is_recorded_once_and_for_the_job_too(jobs: JobStore, queue: JobQueue) -> None:

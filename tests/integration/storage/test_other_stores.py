@@ -11,7 +11,7 @@ from gateway.domain.clock import utc_now
 from gateway.domain.job import Claim, JobStatus, Placement
 from gateway.domain.node_files import ExitReport, SpiderInfo
 from gateway.domain.outcome import Outcome
-from gateway.domain.room import Room
+from gateway.domain.room import Egg, Room
 from gateway.storage.heartbeats import BEAT, HeartbeatStore
 from gateway.storage.items import Item, ItemStore
 from gateway.storage.job_queue import JobQueue
@@ -109,6 +109,41 @@ def test_slots_are_a_set_with_a_maximum(database: Documents) -> None:
     full = nodes.get("n1")
     assert full is not None
     assert (full.free_slots, set(full.slots)) == (0, {OTHER, "c" * 32})
+
+
+def test_a_rendering_job_takes_both_slots_or_none(database: Documents) -> None:
+    nodes = NodeStore(database)
+    facts = {"url": "http://n:6800", "max_slots": 3, "alive": (), "present": (), "beating_since": utc_now()}
+    assert nodes.heartbeat("n1", max_render_slots=1, eggs=[Egg("a.b$", "1.0")], **facts)
+    assert not nodes.heartbeat("n1", max_render_slots=1, eggs=[Egg("a.b$", "1.0")], **facts)
+    (node,) = nodes.all()
+    assert node.eggs == [Egg("a.b$", "1.0")]
+    for _ in range(2):
+        assert nodes.take_slot(node, JOB, render=True)
+    assert not nodes.take_slot(node, OTHER, render=True)
+    assert nodes.take_slot(node, OTHER)
+    assert nodes.take_slot(node, "c" * 32)
+    (full,) = nodes.all()
+    assert (set(full.slots), full.render_slots, full.free_render_slots) == ({JOB, OTHER, "c" * 32}, [JOB], 0)
+    nodes.free_slot("n1", OTHER)
+    assert not nodes.take_slot(node, "d" * 32, render=True)
+    nodes.free_slot("n1", JOB)
+    assert nodes.take_slot(node, "d" * 32, render=True)
+    nodes.heartbeat("n1", max_render_slots=0, **facts)
+    (without,) = nodes.all()
+    assert without.render_slots == ["d" * 32]
+    assert not nodes.take_slot(without, OTHER, render=True)
+
+
+def test_a_node_that_lives_or_holds_a_job_is_not_forgotten(database: Documents) -> None:
+    nodes = NodeStore(database)
+    old, busy = heartbeat(nodes, "old"), heartbeat(nodes, "busy")
+    alive = heartbeat(nodes, "alive")
+    assert nodes.take_slot(busy, JOB)
+    nodes.forget(alive.model_copy(update={"heartbeat_at": utc_now() - timedelta(days=9)}))
+    nodes.forget(busy)
+    nodes.forget(old)
+    assert [node.id for node in nodes.all()] == ["alive", "busy"]
 
 
 def test_a_node_without_slots_gives_none(database: Documents) -> None:

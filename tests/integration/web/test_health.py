@@ -31,6 +31,17 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     assert set(health.json()["checks"]) == {"mongo", "redis", "broker", "nodes", "disk", "beat"}
 
 
+def test_a_node_with_a_full_disk_is_named(gateway: httpx.Client, nodes: NodeStore) -> None:
+    facts = {"url": "http://127.0.0.1:6800", "max_slots": 4, "alive": [], "present": [], "beating_since": utc_now()}
+    nodes.heartbeat("n1", disk_full=True, free_bytes=5 << 20, **facts)
+    health = gateway.get("/health")
+    assert (health.status_code, health.json()["status"]) == (200, "degraded")
+    disk = health.json()["checks"]["disk"]
+    assert disk["status"] == "down"
+    assert "n1 (5 MiB free)" in disk["message"]
+    assert "NODE_MIN_FREE_BYTES" in disk["todo"]
+
+
 @pytest.mark.parametrize("path", ["/health", "/health/live"])
 def test_a_balancer_may_ask_for_the_head_alone(gateway: httpx.Client, path: str) -> None:
     head = gateway.head(path)

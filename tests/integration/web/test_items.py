@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -112,3 +113,11 @@ def test_large_items_make_shorter_pages(gateway: httpx.Client, items: ItemStore,
     rest = gateway.get(f"/jobs/{job.id}/items?limit=12&after={page['next']}").json()
     assert 1 <= len(page["items"]) < 12
     assert [item["n"] for item in page["items"] + rest["items"]] == [*range(12)]
+
+
+def test_of_a_job_whose_items_were_removed_it_is_told_when(gateway: httpx.Client, database: object) -> None:
+    job = make_job(status=JobStatus.FINISHED, items_removed_at=datetime(2027, 6, 1, 9, tzinfo=UTC), live_key=None)
+    JobStore(database).insert(job)  # type: ignore[arg-type] # the fixture's type is the conftest's business
+    answer = gateway.get(f"/jobs/{job.id}/items")
+    assert answer.json() == {"items": [], "next": None}
+    assert answer.headers["X-Removed-At"] == gateway.get(f"/jobs/{job.id}").json()["items_removed_at"]
