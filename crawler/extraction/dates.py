@@ -48,8 +48,8 @@ def _spelled(text: str, language: str, order: str | None) -> str:
 @lru_cache(maxsize=64)
 def _parser(language: str, order: str | None) -> Any:
     # a tenth of a second that few crawls need
-    from dateparser.data.languages_info import language_order  # type: ignore[import-untyped] # noqa: PLC0415 - no stubs
-    from dateparser.date import DateDataParser  # type: ignore[import-untyped] # noqa: PLC0415 - no stubs
+    from dateparser.data.languages_info import language_order  # noqa: PLC0415 - see above
+    from dateparser.date import DateDataParser  # noqa: PLC0415 - see above
 
     settings = {
         "PREFER_DAY_OF_MONTH": "first",

@@ -45,10 +45,12 @@ class Completion:
 
     def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None:
         """A node saw the attempt start, which the dispatcher may not have lived to record."""
-        if self._acknowledge(attempt_id) is None:
-            return
-        if self._jobs.record_started(attempt_id.job_id, attempt_id.attempt, started_at):
-            self._announcer.status(self._jobs.get(attempt_id.job_id))
+        job_id, attempt = attempt_id
+        started = self._jobs.record_started(job_id, attempt, started_at)
+        if started is None and self._acknowledge(attempt_id):
+            started = self._jobs.record_started(job_id, attempt, started_at)
+        if started is not None:
+            self._announcer.status(started)
 
     def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> None:
         """Write the facts, then ask for a decision. An attempt that nobody waits for any more is let go."""

@@ -64,7 +64,9 @@ def site() -> Site:
     )
     packed = urlset(url(f"{base}/a", full), url(f"{base}/a"), url("https://elsewhere.invalid/"), url("/missing"))
     site.pages["/packed.xml.gz"] = Reply(gzip.compress(packed.encode()), content_type="application/gzip")
-    site.pages["/exploding.gz"] = Reply(gzip.compress(b"<urlset>" + b" " * 5_000_000), content_type="application/gzip")
+    site.pages["/exploding.gz"] = Reply(
+        gzip.compress(b"<urlset>" + b" " * 5_000_000), content_type="application/gzip"
+    )
     site.pages["/plain"] = Reply(f"\ufeff{base}/b\n{base}/to-a\nnot a URL\n", content_type="text/plain")
     return site
 
