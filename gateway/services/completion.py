@@ -52,14 +52,18 @@ class Completion:
         if started is not None:
             self._announcer.status(started)
 
-    def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> None:
-        """Write the facts, then ask for a decision. An attempt that nobody waits for any more is let go."""
+    def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> bool:
+        """Write the facts, then ask for a decision; whether the job has the attempt. One that nobody waits for any
+        more is let go.
+        """
         job_id, attempt = attempt_id
         recorded = self._jobs.record_exit(job_id, attempt, facts, log_end)
-        if recorded is None and self._acknowledge(attempt_id):
+        known = recorded is not None or self._acknowledge(attempt_id) is not None
+        if recorded is None and known:
             recorded = self._jobs.record_exit(job_id, attempt, facts, log_end)
         if recorded is not None:
             self._waker.wake(FINISH_CRAWL, job_id)
+        return known
 
     def conclude(self, job_id: str) -> None:
         """Decide what follows from the facts, and carry it out. Nothing happens where nothing is due."""

@@ -16,7 +16,7 @@ class Completion(Protocol):
 
     def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None: ...
 
-    def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> None: ...
+    def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> bool: ...
 
 
 class ExitShipper:
@@ -31,7 +31,6 @@ class ExitShipper:
             self._completion.attempt_started(attempt.id, moment)
             attempt.start_reported = True
 
-    def ship_exit(self, attempt: Attempt, log_end: int) -> None:
-        """To be called once MongoDB has all of the log and the items."""
-        self._completion.record_exit(attempt.id, read_facts(attempt), log_end)
-        attempt.checkpoint.acknowledged = True
+    def ship_exit(self, attempt: Attempt, log_end: int) -> bool:
+        """To be called once MongoDB has all of the log and the items. Whether the job has the attempt."""
+        return self._completion.record_exit(attempt.id, read_facts(attempt), log_end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pymongo.errors import ConnectionFailure, PyMongoError
 
-from gateway.domain.errors import UnavailableError
+from gateway.domain.errors import JobNotFoundError, UnavailableError
 from gateway.domain.node_files import AttemptId, Progress
 from gateway.storage.items import ItemStore
 from gateway.storage.jobs import JobStore
@@ -20,6 +20,7 @@ class TruthSink:
 
     def __init__(self, *, jobs: JobStore, items: ItemStore, logs: LogStore, completion: Completion) -> None:
         self._jobs = jobs
+        self._removals = (items.delete, logs.delete)
         self._log = LogShipper(logs)
         self._items = ItemShipper(items)
         self._exit = ExitShipper(completion)
@@ -35,9 +36,24 @@ class TruthSink:
         if log_end is None:
             self._ship_progress(attempt)
         elif not more_items and self._log.is_complete(attempt):
-            self._exit.ship_exit(attempt, log_end)
+            self._end(attempt, log_end)
             return False
         return more_log or more_items
+
+    def _end(self, attempt: Attempt, log_end: int) -> None:
+        if not self._exit.ship_exit(attempt, log_end):
+            self._remove_orphans(attempt.id.job_id)
+        attempt.checkpoint.acknowledged = True
+
+    def _remove_orphans(self, job_id: str) -> None:
+        """A job may be removed while a node is away, with an attempt that was given up for lost: nobody would ever
+        find what was shipped since.
+        """
+        try:
+            self._jobs.get(job_id)
+        except JobNotFoundError:
+            for remove in self._removals:
+                remove(job_id)
 
     def is_away(self, error: Exception) -> bool:
         return isinstance(error, ConnectionFailure | UnavailableError) or (

@@ -169,5 +169,10 @@ def test_an_account_that_bson_cannot_hold_keeps_no_job_running(node: Node) -> No
 
 def test_an_attempt_of_a_job_that_is_gone_is_let_go(node: Node) -> None:
     crawl = node.crawl(recorded=False)
+    crawl.log_line("for nobody")
+    crawl.item(b'{"for":"nobody"}\n')
+    eventually(lambda: node.stored_log(crawl))
     crawl.end()
     eventually(lambda: load_checkpoint(crawl.folder).acknowledged)
+    # nobody could find, or ever remove, what was shipped of it
+    assert (node.stored_log(crawl), node.stored_items(crawl)) == (b"", [])

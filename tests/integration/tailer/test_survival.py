@@ -133,9 +133,8 @@ def test_a_folder_and_its_log_link_go_once_everything_is_acknowledged(
     ):
         link = node.node_dir / "logs" / "default" / "seo"
         link.mkdir(parents=True)
+        crawl = node.crawl()
         mongo.kill()
-        # the job is recorded later: MongoDB is away from the first line on
-        crawl = node.crawl(recorded=False)
         link = link / f"{crawl.id}.log"
         link.symlink_to(crawl.log_path)
         crawl.log_line("all there is")
