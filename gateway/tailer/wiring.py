@@ -102,7 +102,7 @@ class Wiring:
             render_slots=settings.node_render_slots,
             beating_since=self._started_at,
         )
-        catalog = CatalogPublisher(SpiderStore(self._database), settings.node_name, settings.node_dir)
+        catalog = CatalogPublisher(SpiderStore(self._database, self._clock), settings.node_name, settings.node_dir)
         nodes = NodeStore(self._database, self._clock)
         return Heartbeat(nodes, catalog, facts, self._disk, lambda: self.follower.present)
 

@@ -173,6 +173,14 @@ def test_a_node_publishes_what_it_can_run_now(database: Documents) -> None:
     assert spiders.all() == [seo]
 
 
+def test_a_spider_is_what_the_node_says_that_published_last(database: Documents) -> None:
+    now = utc_now()
+    before, after = (SpiderInfo(project="default", name="seo", description=text) for text in ("before", "after"))
+    SpiderStore(database, lambda: now).publish("a", [after])
+    SpiderStore(database, lambda: now - timedelta(days=1)).publish("b", [before])
+    assert SpiderStore(database).all() == [after]
+
+
 def test_the_newest_sign_of_life_counts(database: Documents) -> None:
     moments = iter([utc_now(), utc_now() + timedelta(seconds=3), utc_now()])
     newest: list[datetime] = []
