@@ -125,7 +125,7 @@ class Retention:
                 continue
             log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())
             self._nodes.forget(node)
-        # a node registers before it publishes, and publishes anew when it was not known
-        known = {node.id for node in self._nodes.all()}
-        for name in self._spiders.nodes() - known:
+        # in this order: a node registers before it publishes, and publishes anew when it was not known
+        published = self._spiders.nodes()
+        for name in published - {node.id for node in self._nodes.all()}:
             self._spiders.publish(name, ())

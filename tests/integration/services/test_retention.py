@@ -144,6 +144,18 @@ def test_the_dead_are_forgotten_with_their_spiders_and_the_living_are_not(platfo
     assert [info.name for info in spiders.all()] == ["of-busy", "of-there"]
 
 
+def test_a_node_that_comes_up_meanwhile_keeps_its_spiders(platform: Platform, retain: Retain) -> None:
+    class Meanwhile(SpiderStore):
+        def nodes(self) -> set[str]:
+            platform.heartbeat("new")
+            self.publish("new", [SpiderInfo(project="default", name="seo")])
+            return super().nodes()
+
+    spiders = Meanwhile(platform.database)
+    retain(spiders=spiders).run()
+    assert [info.name for info in spiders.all()] == ["seo"]
+
+
 def test_processes_that_are_long_gone_are_forgotten(platform: Platform, retain: Retain) -> None:
     heartbeats = HeartbeatStore(platform.database, platform.clock)
     heartbeats.beat(f"{BEAT}:old")
