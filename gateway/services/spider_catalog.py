@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -111,8 +111,7 @@ class SpiderCatalog:
             _check_free_form(spec.params)
         else:
             self._parameters.check(spec.params, info.params_schema)
-        for index, url in enumerate(spec.start_urls):
-            _check_domain(f"start_urls.{index}", url, info)
+        _check_domains(spec.start_urls, info)
 
     def require(self, spec: CrawlSpec) -> SpiderInfo:
         """What a pinned `spec` would run. Raises `InvalidRequestError` as `check` does."""
@@ -191,15 +190,26 @@ def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> In
     )
 
 
-def _check_domain(field: str, url: str, info: SpiderInfo) -> None:
-    """The spider would fetch it, and then drop every link on it without a word."""
+def _check_domains(urls: Iterable[str], info: SpiderInfo) -> None:
+    """The spider would fetch what lies elsewhere, and then drop every link on it without a word."""
     # Scrapy leaves out addresses and ports, which some write there
-    domains = [ascii_host(domain.lower()) for domain in info.allowed_domains if not set(domain) & set("/:")]
-    host = ascii_host((urlsplit(url).hostname or "").rstrip(".")).lower()
-    if domains and not any(host == domain or host.endswith(f".{domain}") for domain in domains):
-        detail = {"field": field, "known": info.allowed_domains}
-        message = f"spider {info.name!r} keeps to {', '.join(info.allowed_domains[:_MOST_NAMES])}"
-        raise InvalidRequestError(field, message, detail=detail)
+    domains = {ascii_host(domain.lower()) for domain in info.allowed_domains if not set(domain) & set("/:")}
+    if not domains:
+        return
+    for index, url in enumerate(urls):
+        if domains.isdisjoint(_host_and_parents(url)):
+            field = f"start_urls.{index}"
+            detail = {"field": field, "known": info.allowed_domains}
+            message = f"spider {info.name!r} keeps to {', '.join(info.allowed_domains[:_MOST_NAMES])}"
+            raise InvalidRequestError(field, message, detail=detail)
+
+
+def _host_and_parents(url: str) -> Iterator[str]:
+    """`a.b.c`, `b.c`, `c`."""
+    name = ascii_host((urlsplit(url).hostname or "").rstrip(".")).lower()
+    while name:
+        yield name
+        name = name.partition(".")[2]
 
 
 #: Spider arguments with these names break Scrapy's own constructors.
