@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 _SIGNS = {"-": -1, "\N{MINUS SIGN}": -1}
 #: Groups digits whatever the language; `.` and `,` may group or divide.
@@ -13,6 +14,8 @@ _SPACE = re.compile(f"[{_SPACES}]")
 _GROUP = 3
 #: Beyond it an integer does not fit into 64 bits everywhere.
 _MAX_DIGITS = 18
+#: Digits beyond which it would be infinite.
+_LARGEST_EXPONENT = sys.float_info.max_10_exp
 #: Languages that write 1.5 as `1,5`, by the first part of their tag.
 _COMMA_LANGUAGES = frozenset(
     {
@@ -44,6 +47,8 @@ def number_in(text: str, *, mark: str | None = None, usual_mark: str = ".", whol
     mark = mark or _mark_of(body, usual_mark, whole=whole)
     digits, _, fraction = body.partition(mark) if mark else (body, "", "")
     number = _ungrouped(digits, fraction)
+    if len(number) > _LARGEST_EXPONENT:
+        raise ValueError("it is too large for a number")
     if whole and fraction.strip("0"):
         raise ValueError("it is not a whole number")
     sign = _SIGNS.get(match["sign"] or "", 1)

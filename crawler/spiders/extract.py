@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar
 
-import orjson
 from pydantic import Field
 from scrapy import Request
 from scrapy.http import HtmlResponse, Response
@@ -16,6 +15,7 @@ from w3lib.url import add_or_replace_parameter, url_query_parameter
 from crawler.extraction.page import Page, SlowRulesError
 from crawler.extraction.reader import ObjectReader, Select, selector
 from crawler.extraction.rules import MAX_FIELDS, Fields, NextLink, PageParam, Selector
+from crawler.items import encode
 from crawler.page_address import page_url
 from crawler.spiders.site_spider import MAY_LEAVE, FilteredParams, SiteSpider
 
@@ -156,7 +156,7 @@ class ExtractSpider(SiteSpider):
     def _is_new(self, item: dict[str, Any]) -> bool:
         """Whether no page before had the same item, wherever it stood."""
         rest = {name: value for name, value in item.items() if name != "url" or name in self.params.fields}
-        digest = hashlib.blake2b(orjson.dumps(rest, default=str), digest_size=16).digest()
+        digest = hashlib.blake2b(encode(rest), digest_size=16).digest()
         new = digest not in self._seen
         self._seen.add(digest)
         return new

@@ -170,6 +170,15 @@ def test_a_pattern_meant_to_take_for_ever_takes_no_time(run: Run) -> None:
     assert time.monotonic() - begun < 20
 
 
+def test_json_that_no_database_could_hold_is_read_like_any_other(run: Run) -> None:
+    written = r'{"large": 123456789012345678901234567890, "half": "\ud83d"}'
+    params = {"fields": {"data": {"css": "script", "type": "json"}}}
+    with Site({"/": html(f"<script>{written}</script>")}) as site:
+        crawl = run("extract", site.url, params=params)
+    assert [item["data"]["large"] for item in crawl.items] == [123456789012345678901234567890]
+    assert crawl.progress["errors_count"] == 0
+
+
 def test_rules_that_are_wrong_end_the_crawl_before_its_first_page(run: Run, site: Site) -> None:
     crawl = run("extract", f"{site.url}/about", params={"fields": {"name": "h1["}})
     assert crawl.exit_code == 1
