@@ -11,8 +11,8 @@ from twisted.python.failure import Failure
 
 from crawler.node.crawl_process import CrawlProcess
 from crawler.node.exit_report import ended_report, with_account, write_exit
-from crawler.node.family import kill_rest
-from crawler.node.forked_process import NotStartedError, ProcessLostError, is_running
+from crawler.node.family import is_running, kill_rest
+from crawler.node.forked_process import NotStartedError, ProcessLostError
 from crawler.node.limits import Limits, LimitWatch
 from crawler.node.started_mark import StartedMark
 from crawler.node.stopping import note_stopping
@@ -49,17 +49,27 @@ class AttemptProcess(CrawlProcess):
         note_stopping(self._folder, why)
 
     def kill(self) -> None:
-        if self.pid is not None:
-            kill_rest(self.pid, self._folder)
-        super().kill()
+        try:
+            if self.pid is not None:
+                kill_rest(self.pid, self._folder)
+        finally:
+            super().kill()
 
     def ended(self, status: Failure) -> None:
-        self._limits.stop()
-        # long after its end, its number may be that of another process (but not while its group is there)
-        if self.pid is not None and not (isinstance(status.value, ProcessLostError) and is_running(self.pid)):
-            kill_rest(self.pid, self._folder)
         try:
-            write_exit(self._folder, self._report(status.value))
+            self._limits.stop()
+            self._kill_rest(status.value)
+        finally:
+            self._account(status.value)
+
+    def _kill_rest(self, reason: BaseException | None) -> None:
+        # long after its end, its number may be that of another process (but not while its group is there)
+        if self.pid is not None and not (isinstance(reason, ProcessLostError) and is_running(self.pid)):
+            kill_rest(self.pid, self._folder)
+
+    def _account(self, reason: BaseException | None) -> None:
+        try:
+            write_exit(self._folder, self._report(reason))
         finally:
             # not before: a free lock without a report means that nobody is going to write one
             self._mark.release()

@@ -96,12 +96,20 @@ def kill_rest(pid: int, folder: Path) -> None:
         family = members(pid, folder)
         with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM where only zombies are left
             os.killpg(pid, signal.SIGKILL)
-        family = [process for process in family if _is_running(process)]
+        family = [process for process in family if _lives(process)]
         for process in family:
             with suppress(psutil.Error):
                 process.kill()
         if not family:
             return
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process of this number, and not only what is left of one that has ended."""
+    try:
+        return _lives(psutil.Process(pid))
+    except psutil.Error:
+        return False
 
 
 def _read(pid: int, known: _Known | None, now: float) -> _Known:
@@ -117,7 +125,7 @@ def _folder_of(process: psutil.Process) -> str | None:
         return None
 
 
-def _is_running(process: psutil.Process) -> bool:
+def _lives(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import LoopingCall
@@ -38,15 +37,6 @@ class NotStartedError(ProcessTerminated):
 
 class ProcessLostError(ProcessTerminated):
     """It has ended, and nobody was told how."""
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is a process of this number, and not only what is left of one that has ended."""
-    try:
-        status: str = psutil.Process(pid).status()
-    except psutil.Error:
-        return False
-    return status != psutil.STATUS_ZOMBIE
 
 
 class Start(NamedTuple):
