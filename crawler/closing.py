@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from scrapy.crawler import Crawler
 
 logger = logging.getLogger(__name__)
@@ -35,13 +37,19 @@ class Closing:
         """Close the spider within the grace; only the first reason counts."""
         if self._begun is None and self._crawler.engine:
             self._begun = asyncio.ensure_future(self._crawler.engine.close_spider_async(reason=reason))
-            self.hurry()
+            hurry((self._crawler,), self._grace)
 
-    def hurry(self) -> None:
-        """See to it that a closing which has begun comes to its end."""
-        loop = asyncio.get_running_loop()
-        loop.call_later(self._grace * PATIENCE, give_up_downloads, self._crawler)
-        loop.call_later(self._grace * PATIENCE_WITH_CALLBACKS, give_up_callbacks, self._crawler)
+
+def hurry(crawlers: Iterable[Crawler], grace: float) -> None:
+    """See to it that a closing which begins now comes to its end within the grace. To be called in the loop."""
+    loop = asyncio.get_running_loop()
+    for share, give_up in ((PATIENCE, give_up_downloads), (PATIENCE_WITH_CALLBACKS, give_up_callbacks)):
+        loop.call_later(grace * share, _each, crawlers, give_up)
+
+
+def _each(crawlers: Iterable[Crawler], give_up: Callable[[Crawler], None]) -> None:
+    for crawler in tuple(crawlers):  # one that comes to its end is taken out
+        give_up(crawler)
 
 
 def give_up_downloads(crawler: Crawler) -> None:

@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel
 from scrapy.crawler import AsyncCrawlerProcess, Crawler
 
-from crawler.closing import PATIENCE, PATIENCE_WITH_CALLBACKS, give_up_callbacks, give_up_downloads
+from crawler.closing import hurry
 from crawler.guest import OVERRULED, choices
 from crawler.node.project_names import OWN_PROJECT, canonical
 from crawler.node.project_settings import ProjectSettings, project_settings
@@ -22,7 +22,7 @@ from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from scrapy import Spider
     from scrapy.settings import Settings
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Arguments that Scrapy itself takes; as parameters they would break a spider in ways hard to understand.
-RESERVED = frozenset({"name", "settings", "crawler", "start_urls"})
+RESERVED = frozenset({"name", "settings", "crawler", "start_urls", "self", "cls", "crawler_or_spidercls"})
 #: In an attempt's folder: what a deployed project writes under relative names.
 FILES = "files"
 _SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\n"
@@ -143,10 +143,4 @@ class _Process(AsyncCrawlerProcess):
         from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
 
         super()._signal_shutdown(signum, _)
-        grace = NodeSettings.load().crawl_stop_grace
-        for share, give_up in ((PATIENCE, give_up_downloads), (PATIENCE_WITH_CALLBACKS, give_up_callbacks)):
-            reactor.callFromThread(reactor.callLater, grace * share, self._each, give_up)
-
-    def _each(self, give_up: Callable[[Crawler], None]) -> None:
-        for crawler in self.crawlers:
-            give_up(crawler)
+        reactor.callFromThread(hurry, self.crawlers, NodeSettings.load().crawl_stop_grace)
