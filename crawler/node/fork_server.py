@@ -110,6 +110,6 @@ class ForkServer:
     def _started(self) -> ZygoteProcess | None:
         try:
             return ZygoteProcess.launch(self, self._runner, self._env)
-        except OSError:
+        except Exception:  # noqa: BLE001 - whatever it is, the crawl that has just been asked for must not suffer
             log.failure("cannot start a zygote")
             return None

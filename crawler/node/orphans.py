@@ -22,14 +22,16 @@ from crawler.node.limits import Limits, LimitWatch
 from crawler.node.loop import reactor
 from crawler.node.started_mark import read_mark
 from crawler.node.stopping import note_stopping
+from crawler.node.zygote_process import WARM_UP
 from gateway.domain.clock import utc_now
 from gateway.domain.node_files import EXIT, SPEC, AttemptId, NodeSpec, is_locked, read_record, stopping_reason
 from gateway.settings import NodeSettings
 
 #: Seconds between two looks at whether an orphan has ended.
 WATCH_INTERVAL = 0.5
-#: Seconds within which a process is spawned once its mark was made, and more: clocks are set right at times.
-SPAWN_TIME = 60.0
+#: Seconds within which a process is there once its mark was made, and more: it may have waited in vain for a zygote
+#: to get warm, and clocks are set right at times.
+SPAWN_TIME = WARM_UP + 60.0
 
 
 class Orphan:
