@@ -128,9 +128,9 @@ class Health:
             alive = [node for node in nodes if node.is_alive(now, self._dead_after)]
             if not alive:
                 return Check("down", "none is alive" if nodes else "none was ever seen", todo)
-            if not self._spiders.all():
+            if not self._spiders.nodes():
                 return Check("down", "none has published its spiders yet", "wait a moment, or see the tailer's log")
-            free = sum(node.free_slots for node in alive)
+            free = sum(node.free_slots for node in alive if not node.disk_full)
             return Check("ok", f"{len(alive)} alive, {free} free slots")
         return _UNKNOWN
 
