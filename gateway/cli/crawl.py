@@ -22,7 +22,7 @@ from gateway.cli.options import Level, Url
 from gateway.cli.params import gather_params
 
 Urls = Annotated[list[str], typer.Argument(metavar="URL…", help="Where to start.", show_default=False)]
-Spider = Annotated[str, typer.Option("--spider", "-s", help="Which spider; `GET /spiders` lists them.")]
+Spider = Annotated[str, typer.Option("--spider", "-s", help="Which spider; `discoverybot spiders` lists them.")]
 Depth = Annotated[int | None, typer.Option(help="Links to follow from a URL; 0: none.", show_default=False)]
 MaxPages = Annotated[int | None, typer.Option(help="Stop after so many pages.", show_default=False)]
 MaxItems = Annotated[int | None, typer.Option(help="Stop after so many items.", show_default=False)]
