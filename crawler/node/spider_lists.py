@@ -150,6 +150,8 @@ class SpiderLists(Service):
 
     async def _list_egg(self, project: str, version: str) -> list[SpiderInfo]:
         listing = await self.examine(self._eggs.path(project, version), project, version)
+        if (known := self._listings.get(project, version)) is not None:  # of another egg, deployed meanwhile
+            return known
         if listing.problem:
             raise RunnerError(listing.problem)
         self.deployed(project, version, listing.spiders)

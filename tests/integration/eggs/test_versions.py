@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ class Waits(scrapy.Spider):
             await asyncio.sleep(0.02)
         from waits import later
         yield {"version": later.VERSION}
+"""
+SLOW = """
+import pathlib, time
+import scrapy
+
+folder = pathlib.Path("FOLDER")
+(folder / "began").touch()
+while not (folder / "go").exists():
+    time.sleep(0.02)
+
+class Slow(scrapy.Spider):
+    name = "slow"
 """
 SETUP = """
 from setuptools import setup
@@ -79,6 +92,21 @@ def test_the_same_egg_again_changes_nothing_and_another_of_that_version_replaces
         assert node.deploy("again", "1", teller(version))["spiders"] == 1
         assert versions(node, "again") == {"1": True}
     assert told(node.ended(node.run("teller", project="again"))) == "second"
+
+
+def test_what_is_found_in_an_egg_that_was_replaced_meanwhile_is_not_told_of_the_new_one(
+    node: EggNode, tmp_path: Path
+) -> None:
+    assert node.deploy("raced", "1", teller("1"))["status"] == "ok"
+    slow = egg(source("slow", spiders=SLOW.replace("FOLDER", str(tmp_path))))
+    (node.home / "node/eggs/raced/1.egg").write_bytes(slow)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(node.client.get, "/listspiders.json", params={"project": "raced"}, timeout=60)
+        node.wait_for((tmp_path / "began").exists, 60)
+        assert node.deploy("raced", "1", teller("new"))["status"] == "ok"
+        (tmp_path / "go").touch()
+        assert asked.result().json()["spiders"] == ["teller"]
+    assert [info["name"] for info in node.catalog("raced")] == ["teller"]
 
 
 def test_a_running_spider_keeps_its_version_when_it_is_replaced_or_deleted(node: EggNode) -> None:
