@@ -124,11 +124,14 @@ def kill(stack: Stack, victim: str, chance: random.Random) -> bool:
 
 def kill_at_random(stack: Stack, load: Load, chance: random.Random) -> Counter[str]:
     killed: Counter[str] = Counter()
+    deck: list[str] = []
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         load.top_up()
         time.sleep(chance.uniform(*PAUSE))  # at any moment, that is
-        victim = chance.choice(VICTIMS)
+        # in turn, so that each has its turn however short the time is
+        deck = deck or chance.sample(VICTIMS, len(VICTIMS))
+        victim = deck.pop()
         killed[victim] += kill(stack, victim, chance)
     return killed
 
