@@ -213,7 +213,9 @@ def _host_and_parents(url: str) -> Iterator[str]:
 
 
 #: Spider arguments with these names break Scrapy's own constructors.
-RESERVED_PARAMS = frozenset({"name", "settings", "crawler", "start_urls", "depth", "_job", "spider_name"})
+RESERVED_PARAMS = frozenset(
+    {"name", "settings", "crawler", "start_urls", "depth", "spider_name", "self", "cls", "crawler_or_spidercls"}
+)
 
 
 def _check_free_form(params: dict[str, Any]) -> None:

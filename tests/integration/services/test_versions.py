@@ -53,6 +53,16 @@ async def test_without_a_version_the_latest_is_what_every_attempt_runs(
     assert (spec.project, spec.version) == ("Shop", "10")
 
 
+@pytest.mark.parametrize("name", ["name", "self", "cls", "crawler_or_spidercls", "_job"])
+async def test_a_parameter_that_would_break_the_constructor_is_refused(
+    platform: Platform, submission: Submission, name: str
+) -> None:
+    deploy(platform, offers("1"))
+    with pytest.raises(InvalidRequestError, match="taken by Scrapy") as caught:
+        await submission.submit(shop(spec={"params": {name: "x"}}))
+    assert caught.value.field == f"params.{name}"
+
+
 async def test_after_a_deployment_the_same_request_is_another_crawl(
     platform: Platform, submission: Submission, catalog: SpiderCatalog
 ) -> None:
