@@ -23,6 +23,8 @@ INDEXES: dict[str, list[IndexModel]] = {
             [("status", ASCENDING), ("render", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING)],
             name="status_render_priority_age",
         ),
+        # who waits and was asked to end; few of many
+        IndexModel([("status", ASCENDING), ("cancel_requested_at", ASCENDING)], name="status_cancel_requested"),
         IndexModel([("waiting_reason", ASCENDING)], name="waiting_reason", sparse=True),
         IndexModel([("settled", ASCENDING), ("finished_at", ASCENDING)], name="settled_finished", sparse=True),
         IndexModel([("finished_at", ASCENDING)], name="finished", sparse=True),

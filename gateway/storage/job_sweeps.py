@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pymongo import ASCENDING
 from pymongo.database import Database
@@ -31,7 +31,8 @@ class JobSweeps:
         """Waiting jobs that were asked to end and are not on their way to a node."""
         query = {
             "status": JobStatus.PENDING,
-            "cancel_requested_at": {"$exists": True},
+            # not `$exists`: no index leads past those that have none
+            "cancel_requested_at": {"$gte": datetime.fromtimestamp(0, UTC)},
             "placement": {"$exists": False},
         }
         return self._ids(query, limit)
