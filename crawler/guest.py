@@ -62,11 +62,13 @@ def _hold(settings: BaseSettings) -> None:
         _force(settings, "JOBDIR", None)
 
 
-def _talkative(level: Any) -> str:
+def _talkative(level: Any) -> str | int:
     """The project's level, unless it would hide what the node is asked to show."""
     ours = logging.getLevelNamesMapping()[NodeSettings.load().log_level.upper()]
     theirs = level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), ours)
-    return logging.getLevelName(min(ours, theirs))
+    level = min(ours, theirs)
+    name: str = logging.getLevelName(level)
+    return level if name not in logging.getLevelNamesMapping() else name
 
 
 def _close_schemes(settings: BaseSettings) -> None:
