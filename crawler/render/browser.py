@@ -125,7 +125,9 @@ class Chromium:
 
     def _launch_options(self) -> dict[str, Any]:
         wanted = {name: value for name, value in self._options.items() if name not in _REFUSED_OPTIONS}
-        given = [argument for argument in wanted.pop("args", ()) if not argument.startswith(_REFUSED_ARGUMENTS)]
+        # one hyphen is as good as two to Chromium
+        written = [f"--{argument.lstrip('-')}" for argument in wanted.pop("args", ())]
+        given = [argument for argument in written if not argument.startswith(_REFUSED_ARGUMENTS)]
         return {
             "timeout": START_SECONDS * 1000,
             **wanted,

@@ -14,7 +14,13 @@ PLAYWRIGHT_CONTEXTS = {
 PLAYWRIGHT_LAUNCH_OPTIONS = {
     "executable_path": "/nowhere/chromium",
     "headless": False,
-    "args": ["--no-proxy-server", "--proxy-bypass-list=*", "--window-size=900,700", "--remote-debugging-port=0"],
+    "args": [
+        "--no-proxy-server",
+        "-no-proxy-server",
+        "--proxy-bypass-list=*",
+        "--window-size=900,700",
+        "--remote-debugging-port=0",
+    ],
 }
 PLAYWRIGHT_CDP_URL = "http://127.0.0.1:9222"
 ROBOTSTXT_OBEY = False
