@@ -16,7 +16,7 @@ PROCESSES = {
     "scheduler": "python -m gateway.web",
     "worker": "celery -A celery_app worker",
     "beat": "celery -A celery_app beat",
-    "scrapyd": "scrapyd",
+    "scrapyd": "scrapyd --pidfile=",
     "tailer": "python -m gateway.tailer",
 }
 STORES = {"mongodb": "mongo:8", "redis": "redis:8", "redis-cache": "redis:8", "rabbitmq": "rabbitmq:4"}
