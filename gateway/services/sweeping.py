@@ -79,7 +79,7 @@ class Sweeper:
         if self._monotonic() - self._reconciled_at < RECONCILE_SECONDS:
             return
         self._reconciled_at = self._monotonic()
-        self._each(self._sweeps.hindered(BATCH), lambda job_id: self._explain(job_id, choice))
+        self._each(self._sweeps.hindered(now, BATCH), lambda job_id: self._explain(job_id, choice))
         for job_id in self._sweeps.webhooks_due(now, BATCH):
             self._waker.wake(CALL_WEBHOOKS, job_id)
         for node in nodes:

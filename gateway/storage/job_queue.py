@@ -66,15 +66,10 @@ class JobQueue:
     @state_change("jobs.note_waiting")
     def note_waiting(self, job_id: str, reason: WaitingReason) -> Job | None:
         """Say why the job has no slot yet; `None` if that is known, or it is not waiting any more."""
-        return self._change(
-            {
-                "_id": job_id,
-                "status": JobStatus.PENDING,
-                "claim": {"$exists": False},
-                "waiting_reason": {"$nin": [reason, WaitingReason.BACKOFF]},
-            },
-            {"waiting_reason": reason},
-        )
+        free = {"_id": job_id, "status": JobStatus.PENDING, "claim": {"$exists": False}}
+        over = {"waiting_reason": WaitingReason.BACKOFF, "not_before": {"$lte": self._clock()}}
+        other = {"waiting_reason": {"$nin": [reason, WaitingReason.BACKOFF]}}
+        return self._change({**free, "$or": [other, over]}, {"waiting_reason": reason})
 
     @state_change("jobs.dispatch_failed")
     def dispatch_failed(

@@ -47,10 +47,13 @@ class JobSweeps:
         # a running job has no placement
         return self._ids({"placement.attempt": {"$gte": 1}, "not_before": {"$lte": now}}, limit)
 
-    def hindered(self, limit: int) -> list[str]:
-        """Pending jobs that wait for something that comes or goes by itself: a node, a deployment, disk."""
+    def hindered(self, now: datetime, limit: int) -> list[str]:
+        """Pending jobs that wait for something that comes or goes by itself: a node, a deployment, disk; or for the
+        end of a back-off that has come, so that there must be another reason.
+        """
         passing = [WaitingReason.NO_NODE, WaitingReason.NO_SUCH_PROJECT, WaitingReason.DISK_FULL]
-        return self._ids({"waiting_reason": {"$in": passing}}, limit)
+        over = {"waiting_reason": WaitingReason.BACKOFF, "not_before": {"$lte": now}}
+        return [*self._ids({"waiting_reason": {"$in": passing}}, limit), *self._ids(over, limit)]
 
     def webhooks_due(self, now: datetime, limit: int) -> list[str]:
         return self._ids({"webhooks_due": {"$lte": now}}, limit)

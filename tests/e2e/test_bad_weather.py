@@ -109,7 +109,8 @@ def fill(hog: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
 def test_a_full_disk_on_the_node_is_told_and_does_not_stop_the_node(tmp_path: Path, site: Site) -> None:
     home = tmp_path / "home"
-    with tiny_disk(home / "node", "16m"), running_stack(home, CRAWL_STOP_GRACE="2") as stack:
+    room = {"NODE_MIN_FREE_BYTES": str(1 << 20)}
+    with tiny_disk(home / "node", "16m"), running_stack(home, CRAWL_STOP_GRACE="2", **room) as stack:
         hog = home / "node" / "hog"
         site.delay = 0.1
         caught = stack.crawl(f"{site.url}/tree/300", max_retries=0)
@@ -119,7 +120,7 @@ def test_a_full_disk_on_the_node_is_told_and_does_not_stop_the_node(tmp_path: Pa
         assert (end["status"], end["message"] is None) in {("error", False), ("partial", False)}
         fill(hog)
         waiting = stack.crawl(f"{site.url}/tree/6")
-        wait_until(lambda: "space" in (stack.status(waiting)["message"] or ""), what="a job that says why it waits")
+        wait_until(lambda: stack.status(waiting)["waiting_reason"] == "disk_full", what="why it waits")
         hog.unlink()
         assert stack.wait_final(waiting)["status"] == "finished"
 
