@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+from packaging.version import InvalidVersion, Version
 
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import DEFAULT_PROJECT, CrawlSpec
@@ -24,7 +27,6 @@ _REFRESH_SECONDS = 2.0
 _REFUSAL_MAX_AGE = 0.2
 #: Names in one refusal.
 _MOST_NAMES = 50
-_DIGITS = re.compile(r"(\d+)")
 
 
 def project_name(name: str | None) -> str:
@@ -144,25 +146,30 @@ class SpiderCatalog:
 
 
 def _with_one_latest(infos: list[SpiderInfo]) -> list[SpiderInfo]:
-    latest: dict[str, str] = {}
+    claimed: defaultdict[str, set[str]] = defaultdict(set)
     for info in infos:
         if info.latest and info.version:
-            latest[info.project] = max(latest.get(info.project, info.version), info.version, key=_order)
+            claimed[info.project].add(info.version)
+    latest = {project: _oldest_first(versions)[-1] for project, versions in claimed.items()}
     return [
         info.model_copy(update={"latest": info.version == latest[info.project]}) if info.project in latest else info
         for info in infos
     ]
 
 
-def _order(version: str) -> tuple[list[int], list[str]]:
-    """As people count: 10 after 9."""
-    parts = _DIGITS.split(version)
-    return [int(part) for part in parts[1::2]], parts[::2]
+def _oldest_first(versions: Iterable[str]) -> list[str]:
+    """As every node's Scrapyd sorts them, because it is a node that says which one is the latest."""
+    # by name first: 1.0 and 1.0.0 are equal, and shall not change places from one answer to the next
+    by_name = sorted(versions)
+    try:
+        return sorted(by_name, key=Version)
+    except InvalidVersion:
+        return by_name
 
 
 def _project(name: str, infos: Iterable[SpiderInfo]) -> Project:
     mine = [info for info in infos if info.project == name]
-    versions = sorted({info.version for info in mine if info.version}, key=_order)
+    versions = _oldest_first({info.version for info in mine if info.version})
     latest = next((info.version for info in mine if info.latest and info.version), None)
     return Project(name, latest or (versions[-1] if versions else None), tuple(versions))
 

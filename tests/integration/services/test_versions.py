@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import Platform
+from scrapyd.eggstorage import sorted_versions
 from test_submission import order, resubmission, submission
 
 from gateway.domain.errors import ConflictError, IdempotencyConflictError, InvalidRequestError
@@ -131,6 +132,21 @@ def test_one_version_is_the_latest_though_a_node_missed_it(platform: Platform, c
     deploy(platform, offers("9", latest=False), offers("10"), node="n1")
     assert catalog.projects() == [Project("Shop", "10", ("9", "10")), Project("default", None, ())]
     assert [info.version for info in catalog.select(project="shop") if info.latest] == ["10"]
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [("1.0.dev3", "1.0rc1", "1.0", "1.0.post1", "1.9", "1.10"), ("1.0", "1.0.0"), ("1.10", "1.9", "r7")],
+    ids=["PEP 440", "equal", "one that is none"],
+)
+def test_versions_are_ordered_as_the_nodes_order_them(
+    platform: Platform, catalog: SpiderCatalog, versions: tuple[str, ...]
+) -> None:
+    assert tuple(sorted_versions(versions)) == versions
+    for place, version in enumerate(reversed(versions)):
+        deploy(platform, offers(version), node=f"n{place}")
+    assert catalog.projects()[0] == Project("Shop", versions[-1], versions)
+    assert {info.version for info in catalog.select(project="Shop") if info.latest} == {versions[-1]}
 
 
 async def test_a_retry_runs_the_version_of_the_old_job(platform: Platform, submission: Submission) -> None:
