@@ -11,11 +11,14 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
+from pydantic import ValidationError
+from redis import RedisError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import ConflictError, JobNotFoundError
+from gateway.redis.dedupe import DedupeRelease
 from gateway.services.deletion import Deletion
-from gateway.storage.expiry import ExpiryStore, Part
+from gateway.storage.expiry import Ended, ExpiryStore, Part
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.items import ItemStore
 from gateway.storage.job_sweeps import JobSweeps
@@ -50,6 +53,7 @@ class Retention:
         keep: Keep,
         expiry: ExpiryStore,
         deletion: Deletion,
+        dedupe: DedupeRelease,
         items: ItemStore,
         logs: LogStore,
         nodes: NodeStore,
@@ -62,7 +66,9 @@ class Retention:
         self._keep = keep
         self._expiry = expiry
         self._deletion = deletion
-        self._removals: dict[Part, Callable[[str], None]] = {"logs": logs.delete, "items": items.delete}
+        self._dedupe = dedupe
+        self._items = items
+        self._logs = logs
         self._nodes = nodes
         self._spiders = spiders
         self._sweeps = sweeps
@@ -70,6 +76,7 @@ class Retention:
         self._clock = clock
         self._monotonic = monotonic
         self._running = threading.Lock()
+        self._unreadable: set[str] = set()
 
     def run(self) -> None:
         """One round of at most about `RUN_SECONDS`. Nothing happens while another runs in this process."""
@@ -89,35 +96,59 @@ class Retention:
         if not keep:
             return
         reached = None
-        for job_id, finished_at in self._expiry.ended_with(part, now - keep):
-            self._expiry.mark_removed(job_id, part, now)
-            self._removals[part](job_id)
-            reached = finished_at
+        for ended in self._expiry.ended_with(part, now - keep):
+            if not self._remove(part, ended, now):
+                break
+            reached = ended.finished_at
             if self._monotonic() > deadline:
                 break
         if reached is not None:
             self._expiry.advance(part, reached)
 
+    def _remove(self, part: Part, ended: Ended, now: datetime) -> bool:
+        """Whether that part is gone."""
+        if part == "logs":
+            self._expiry.mark_removed(ended.job_id, part, now)
+            self._logs.delete(ended.job_id)
+            return True
+        try:
+            if ended.dedupe_key:
+                self._dedupe.release(ended.dedupe_key, ended.job_id)
+        except RedisError as error:
+            # the key would answer repeated requests with a job that has no items any more
+            log.warning("retention_stopped", job_id=ended.job_id, reason=str(error))
+            return False
+        self._expiry.mark_removed(ended.job_id, part, now)
+        self._items.delete(ended.job_id)
+        return True
+
     def _remove_jobs(self, now: datetime, deadline: float) -> None:
         if not self._keep.jobs:
             return
-        while found := self._expiry.settled(now - self._keep.jobs, BATCH):
-            for job_id in found:
-                if not self._remove_job(job_id):
-                    return
-            if self._monotonic() > deadline:
+        for number, job_id in enumerate(self._expiry.settled(now - self._keep.jobs), start=1):
+            if not self._remove_job(job_id):
+                return
+            if number % BATCH == 0 and self._monotonic() > deadline:
                 return
 
     def _remove_job(self, job_id: str) -> bool:
-        """Whether it is gone."""
+        """Whether to go on with the next."""
         try:
             self._deletion.delete(job_id)
         except JobNotFoundError:
             return True
+        except ValidationError as error:
+            self._pass_over(job_id, error)
         except ConflictError as error:
             log.warning("retention_stopped", job_id=job_id, reason=error.message)
             return False
         return True
+
+    def _pass_over(self, job_id: str, error: ValidationError) -> None:
+        """What cannot be read stays for somebody to look at, and does not keep the others."""
+        if job_id not in self._unreadable:
+            self._unreadable.add(job_id)
+            log.error("job_unreadable", job_id=job_id, problems=error.errors(include_input=False, include_url=False))
 
     def _forget_nodes(self, now: datetime) -> None:
         for node in self._nodes.all():

@@ -121,7 +121,7 @@ class Wiring:
     @cached_property
     def retention(self) -> Retention:
         settings, database = self._settings, self._database
-        items, logs = ItemStore(database), LogStore(database)
+        items, logs, dedupe = ItemStore(database), LogStore(database), DedupeRelease(self._redis)
         return Retention(
             keep=Keep(
                 jobs=timedelta(days=settings.job_retention_days),
@@ -129,7 +129,8 @@ class Wiring:
                 logs=timedelta(days=settings.log_retention_days),
             ),
             expiry=ExpiryStore(database),
-            deletion=Deletion(jobs=self.jobs, items=items, logs=logs, dedupe=DedupeRelease(self._redis)),
+            deletion=Deletion(jobs=self.jobs, items=items, logs=logs, dedupe=dedupe),
+            dedupe=dedupe,
             items=items,
             logs=logs,
             nodes=self._nodes,

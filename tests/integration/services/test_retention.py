@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from conftest import Platform
 from jobs import make_job
+from structlog.testing import capture_logs
 
 from gateway.domain import redis_keys
 from gateway.domain.errors import JobNotFoundError
 from gateway.domain.job import Job, JobStatus
 from gateway.domain.node_files import SpiderInfo
+from gateway.redis.client import connect
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.deletion import Deletion
 from gateway.services.retention import Keep, Retention
@@ -30,11 +32,12 @@ Retain = Callable[..., Retention]
 def retain(platform: Platform) -> Retain:
     """To be called with what to keep."""
     items, logs = ItemStore(platform.database), LogStore(platform.database)
+    dedupe = DedupeRelease(platform.redis)
 
     def make(keep: Keep = KEEP, **parts: Any) -> Retention:
         given = {
             "expiry": ExpiryStore(platform.database),
-            "deletion": Deletion(jobs=platform.jobs, items=items, logs=logs, dedupe=DedupeRelease(platform.redis)),
+            "deletion": Deletion(jobs=platform.jobs, items=items, logs=logs, dedupe=dedupe), "dedupe": dedupe,
             "items": items, "logs": logs, "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
         }  # fmt: skip
@@ -101,14 +104,54 @@ def test_a_job_whose_end_has_consequences_left_stays(platform: Platform, retain:
     assert left(platform, job) == (False, False, True)
 
 
-def test_a_request_is_not_answered_with_a_job_that_was_removed(platform: Platform, retain: Retain) -> None:
-    job = ended(platform, days=1000)
+def answered_with(platform: Platform, job: Job) -> str:
+    """The key at which a repeated request finds this job."""
     key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
     platform.redis.set(key, f"C|{job.id}|0")
-    retain().run()
+    return key
+
+
+def test_a_request_is_not_answered_with_a_job_that_was_removed(platform: Platform, retain: Retain) -> None:
+    job = ended(platform, days=1000)
+    key = answered_with(platform, job)
+    retain(Keep(timedelta(days=90), timedelta(), timedelta())).run()
     assert platform.redis.get(key) is None
     with pytest.raises(JobNotFoundError):
         platform.jobs.get(job.id)
+
+
+def test_a_request_is_not_answered_with_a_job_whose_items_were_removed(platform: Platform, retain: Retain) -> None:
+    young, old = (ended(platform, days=days) for days in (31, 61))
+    keys = [answered_with(platform, job) for job in (young, old)]
+    retain().run()
+    assert [platform.redis.exists(key) for key in keys] == [1, 0]
+    assert left(platform, old) == (False, False, True)
+
+
+def test_items_that_a_request_could_be_answered_with_stay_while_redis_is_away(
+    platform: Platform, retain: Retain
+) -> None:
+    job = ended(platform, days=61)
+    away = connect("redis://127.0.0.1:1/0", timeout=0.2)
+    retain(dedupe=DedupeRelease(away)).run()
+    assert left(platform, job) == (False, True, True)
+    assert platform.jobs.get(job.id).items_removed_at is None
+    retain().run()
+    assert left(platform, job) == (False, False, True)
+
+
+def test_jobs_that_cannot_be_read_are_told_of_once_and_keep_no_other(platform: Platform, retain: Retain) -> None:
+    unreadable, good = [ended(platform, days=200 + number) for number in range(2)], ended(platform, days=100)
+    for job in unreadable:
+        platform.database["jobs"].update_one({"_id": job.id}, {"$set": {"unheard": "of"}, "$unset": {"spec": ""}})
+    retention = retain()
+    with capture_logs() as told:
+        retention.run()
+        retention.run()
+    assert left(platform, good) == (False, False, False)
+    assert [left(platform, job) for job in unreadable] == [(False, False, True)] * 2
+    assert {entry["job_id"] for entry in told} == {job.id for job in unreadable}
+    assert [entry["event"] for entry in told] == ["job_unreadable"] * 2
 
 
 def test_a_run_ends_in_time_and_the_next_goes_on(platform: Platform, retain: Retain) -> None:
