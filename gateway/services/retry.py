@@ -12,6 +12,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import ConflictError, InvalidRequestError, LiveTwinError
 from gateway.domain.job import Job, new_job_id
 from gateway.redis.dedupe import DedupeRelease
+from gateway.services.rendering import Rendering
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.waker import ENQUEUE_CRAWL, Waker
 from gateway.storage.client import truth_store_errors
@@ -27,24 +28,26 @@ class Resubmission:
         jobs: JobStore,
         dedupe: DedupeRelease,
         catalog: SpiderCatalog,
+        rendering: Rendering,
         waker: Waker,
         clock: Clock = utc_now,
     ) -> None:
         self._jobs = jobs
         self._catalog = catalog
+        self._rendering = rendering
         self._dedupe = dedupe
         self._waker = waker
         self._clock = clock
 
     def run_again(self, job_id: str, correlation_id: str | None = None) -> Job:
         """The new job: the same spider of the same version. Raises `JobNotFoundError`, and `ConflictError` while the
-        old one or a twin is alive, or when that version is no longer there.
+        old one or a twin is alive, or when that version or a browser that it needs is no longer there.
         """
         with truth_store_errors():
             old = self._jobs.get(job_id)
             if not old.is_final:
                 raise ConflictError(f"the job has not ended yet ({old.status})")
-            self._require_spider(old)
+            self._require_means(old)
             new = _anew(old, self._clock(), correlation_id)
             try:
                 self._jobs.insert(new)
@@ -54,9 +57,10 @@ class Resubmission:
             self._waker.wake(ENQUEUE_CRAWL, new.id)
             return new
 
-    def _require_spider(self, old: Job) -> None:
+    def _require_means(self, old: Job) -> None:
         try:
             self._catalog.require(old.spec)
+            self._rendering.check(old.spec)
         except InvalidRequestError as error:
             raise ConflictError(f"it cannot be run again: {error.message}", detail=error.detail) from error
 

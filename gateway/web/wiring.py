@@ -121,9 +121,9 @@ def _submission(
     *,
     settings: Settings,
     jobs: JobStore,
-    nodes: NodeStore,
     dedupe: Dedupe,
     catalog: SpiderCatalog,
+    rendering: Rendering,
     waker: Waker,
     stack: AsyncExitStack,
     clock: Clock,
@@ -132,7 +132,7 @@ def _submission(
         jobs=jobs,
         dedupe=dedupe,
         catalog=catalog,
-        rendering=Rendering(nodes, timedelta(seconds=settings.node_dead_after), clock),
+        rendering=rendering,
         waker=waker,
         executor=_threads(_SUBMIT_THREADS, "submit", stack).executor,
         allowed_networks=settings.allowed_networks,
@@ -153,13 +153,12 @@ def _assemble(
     jobs, nodes = JobStore(database, clock), NodeStore(database, clock)
     items, logs, queries = ItemStore(database), LogStore(database), JobQueries(database)
     catalog = SpiderCatalog(SpiderStore(database), settings.allowed_networks)
-    release = DedupeRelease(client)
-    announcer = Announcer(client)
+    release, announcer = DedupeRelease(client), Announcer(client)
     completion = Completion(jobs=jobs, nodes=nodes, dedupe=release, announcer=announcer, waker=waker, clock=clock)
-    dedupe = Dedupe(async_client, settings.crawl_cache_ttl)
+    rendering = Rendering(nodes, timedelta(seconds=settings.node_dead_after), clock)
     submission = _submission(
-        settings=settings, jobs=jobs, nodes=nodes, dedupe=dedupe, catalog=catalog, waker=waker, stack=stack,
-        clock=clock,
+        settings=settings, jobs=jobs, dedupe=Dedupe(async_client, settings.crawl_cache_ttl), catalog=catalog,
+        rendering=rendering, waker=waker, stack=stack, clock=clock,
     )  # fmt: skip
     return Wiring(
         settings=settings,
@@ -171,7 +170,9 @@ def _assemble(
         catalog=catalog,
         submission=submission,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
-        resubmission=Resubmission(jobs=jobs, dedupe=release, catalog=catalog, waker=waker, clock=clock),
+        resubmission=Resubmission(
+            jobs=jobs, dedupe=release, catalog=catalog, rendering=rendering, waker=waker, clock=clock
+        ),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         deployment=_deployment(settings, nodes, stack, clock),
         health=_health(settings, truth, client, stack),

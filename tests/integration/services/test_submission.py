@@ -61,6 +61,7 @@ def resubmission(platform: Platform) -> Resubmission:
         jobs=platform.jobs,
         dedupe=DedupeRelease(platform.redis),
         catalog=SpiderCatalog(SpiderStore(platform.database)),
+        rendering=Rendering(platform.nodes, DEAD_AFTER, platform.clock),
         waker=platform,
     )
 

@@ -209,3 +209,17 @@ async def test_rendering_is_refused_while_no_living_node_has_a_browser(
     with pytest.raises(InvalidRequestError, match="CHROMIUM_PATH"):
         await submission.submit(wanted)
     assert platform.database["jobs"].count_documents({}) == 0
+
+
+async def test_a_retry_of_a_rendering_job_needs_a_living_browser_too(
+    platform: Platform, submission: Submission
+) -> None:
+    deploy(platform, SpiderInfo(project="default", name="look", params_schema=RENDERS))
+    beat(platform, browsers=1)
+    first = await submission.submit(order(spec={"spider": "look", "params": {"render": True}}))
+    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, "site is down"))
+    beat(platform, browsers=0)
+    with pytest.raises(ConflictError, match=r"cannot be run again: .*CHROMIUM_PATH"):
+        resubmission(platform).run_again(first.job_id)
+    beat(platform, browsers=1)
+    assert resubmission(platform).run_again(first.job_id).render
