@@ -18,6 +18,7 @@ from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
+from crawler.node.family import kill_group
 from crawler.node.loop import reactor
 
 #: Seconds after which a command that imports a project is taken for hanging.
@@ -63,8 +64,7 @@ class Command(ProcessProtocol):
         self._killed = self._killed or why
         pid: int | None = self.transport.pid  # type: ignore[union-attr]  # a process's transport, and there is one
         if pid is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+            kill_group(pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

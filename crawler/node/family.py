@@ -94,14 +94,19 @@ def kill_rest(pid: int, folder: Path) -> None:
     """
     for _ in range(KILL_ROUNDS):
         family = members(pid, folder)
-        with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM where only zombies are left
-            os.killpg(pid, signal.SIGKILL)
+        kill_group(pid)
         family = [process for process in family if _lives(process)]
         for process in family:
             with suppress(psutil.Error):
                 process.kill()
         if not family:
             return
+
+
+def kill_group(leader: int) -> None:
+    """SIGKILL to the process group of which this is, or was, the leader, if there still is one."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM where only zombies are left
+        os.killpg(leader, signal.SIGKILL)
 
 
 def is_running(pid: int) -> bool:

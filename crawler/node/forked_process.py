@@ -17,6 +17,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from crawler.node.family import kill_group
 from crawler.node.spawn import Usage, ended_reason, spawn
 from crawler.node.started_mark import StartedMark, read_mark
 from gateway.domain.node_files import is_locked
@@ -78,7 +79,7 @@ class ForkedProcess:
         if self.pid is None:
             self._early = signal.SIGKILL
         elif self._is_there():
-            self._kill_group(self.pid)
+            kill_group(self.pid)
 
     def forked(self, pid: int) -> None:
         self.pid = pid
@@ -93,7 +94,7 @@ class ForkedProcess:
     def exited(self, status: int, usage: Usage) -> None:
         self.usage = usage
         if self.pid is not None:
-            self._kill_group(self.pid)  # what the spider left behind
+            kill_group(self.pid)  # what the spider left behind
         self._end(ended_reason(status))
 
     def lose_zygote(self) -> None:
@@ -139,8 +140,3 @@ class ForkedProcess:
     def _end(self, reason: ProcessDone | ProcessTerminated) -> None:
         self._alive = False
         self._protocol.processEnded(Failure(reason))
-
-    @staticmethod
-    def _kill_group(pid: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM where only zombies are left
-            os.killpg(pid, signal.SIGKILL)

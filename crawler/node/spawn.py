@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from resource import struct_rusage
 from typing import NamedTuple
@@ -22,6 +21,8 @@ from twisted.internet.process import registerReapProcessHandler, unregisterReapP
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+from crawler.node.family import kill_group
 
 log = Logger()
 
@@ -59,8 +60,7 @@ class SpawnedProcess:
 
     def kill_group(self) -> None:
         """SIGKILL to the process and everything it has started in its group."""
-        with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM where only zombies are left
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_group(self.pid)
 
     def reapProcess(self) -> None:  # noqa: N802 - Twisted calls it on SIGCHLD
         try:
