@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import SplitResult, urlsplit
 
@@ -91,6 +92,7 @@ def literal_address(host: str) -> Address | None:
         return None
 
 
+@lru_cache(maxsize=1024)  # a crawl asks for each of its pages, of few hosts
 def told_address(host: str) -> Address | None:
     """The address that `host` is known to mean without asking anybody: a literal one, or this machine by name."""
     name = ascii_host(host)
