@@ -40,6 +40,8 @@ Result = TypeVar("Result")
 _MAX_ROUNDS = 20
 #: Seconds without asking Redis after it has failed.
 _REDIS_REST = 1.0
+#: Start URLs that the event loop checks itself, in a few milliseconds; a thousand would hold up everybody else.
+_FEW_URLS = 50
 
 
 class Order(NamedTuple):
@@ -110,12 +112,10 @@ class Submission:
 
     async def submit(self, order: Order) -> Receipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`."""
-        for index, url in enumerate(order.spec.start_urls):
-            check_url(f"start_urls.{index}", url, self._allowed)
-        if order.webhook_url:
-            check_url("webhook_url", order.webhook_url, self._allowed)
+        compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else self._run
+        await compute(self._check_urls, order)
         order = await self._pin(order)
-        identity = fingerprint(order.user_id, order.spec)
+        identity = await compute(fingerprint, order.user_id, order.spec)
         key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
         mine = Entry(new_job_id(), int(self._clock().timestamp() * 1000), confirmed=False)
         if order.idempotency_key and (known := await self._run(self._find_idempotent, order, identity)):
@@ -131,6 +131,12 @@ class Submission:
         receipt = await self._materialise_claimed(order, identity, key, claimed)
         await self._try_redis(lambda: self._dedupe.confirm(key, claimed, receipt.job_id))
         return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
+
+    def _check_urls(self, order: Order) -> None:
+        for index, url in enumerate(order.spec.start_urls):
+            check_url(f"start_urls.{index}", url, self._allowed)
+        if order.webhook_url:
+            check_url("webhook_url", order.webhook_url, self._allowed)
 
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
@@ -217,6 +223,9 @@ class Submission:
     def _rest_redis(self, error: redis.RedisError) -> None:
         self._redis_rests_until = time.monotonic() + _REDIS_REST
         log.warning("dedupe_without_redis", error=str(error))
+
+    async def _inline(self, function: Callable[..., Result], *args: Any) -> Result:
+        return function(*args)
 
     async def _run(self, function: Callable[..., Result], *args: Any) -> Result:
         # the request's context (its id, for the log) goes with it

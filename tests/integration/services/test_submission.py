@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -163,6 +163,29 @@ async def test_a_forbidden_address_is_refused_and_leaves_nothing_behind(
     with pytest.raises(ForbiddenAddressError):
         await submission.submit(order(webhook_url="http://127.0.0.1:6800/addversion.json"))
     assert (job_count(platform), platform.redis.keys("crawl:*")) == (0, [])
+
+
+class Counting(ThreadPoolExecutor):
+    """Remembers how often it was asked."""
+
+    calls = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.calls += 1
+        return super().submit(*args, **kwargs)
+
+
+@pytest.mark.parametrize(("urls", "calls"), [(1, 1), (50, 1), (51, 3), (1000, 3)])
+async def test_many_start_urls_are_looked_at_beside_the_event_loop(
+    submission: Submission, urls: int, calls: int
+) -> None:
+    with Counting(2) as executor:
+        submission._executor = executor
+        spec = {"start_urls": tuple(f"https://site.example/{number}" for number in range(urls))}
+        receipt = await submission.submit(order(spec=spec))
+        assert (receipt.cached, executor.calls) == (False, calls)
+        with pytest.raises(ForbiddenAddressError, match=rf"start_urls\.{urls}:"):
+            await submission.submit(order(spec={"start_urls": (*spec["start_urls"], "http://127.0.0.1/")}))
 
 
 async def test_users_do_not_share_jobs(submission: Submission) -> None:
