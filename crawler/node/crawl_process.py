@@ -40,8 +40,8 @@ class CrawlProcess(ScrapyProcessProtocol):
         if self.stopped_by is not None:
             return
         self.stopped_by = why
-        self.stopping(why)
         self._killer = reactor.callLater(self._grace, self.kill)
+        self.stopping(why)
         with suppress(ProcessExitedAlready, ProcessLookupError):
             self.transport.signalProcess(signal)
 

@@ -78,7 +78,9 @@ class ForkServer:
         if zygote is self._next:
             log.error("the next zygote did not get warm")
             self._next = None
+            self._renewal_due = True
             self._renew_not_before = reactor.seconds() + BACKOFF_MAX
+            reactor.callLater(BACKOFF_MAX, self._renew)
         elif zygote is self._current:
             self._current, self._next = self._next, None
             if self._current is None and self._running:

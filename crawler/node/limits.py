@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +45,8 @@ class LimitWatch:
         self._exceeded = exceeded
         self._flooding = flooding
         self._reported = False
+        #: Descriptor of the log.
+        self._log: int | None = None
         #: What is going to happen, by what it is about.
         self._calls: dict[str, DelayedCall] = {}
 
@@ -51,12 +55,18 @@ class LimitWatch:
         if self._limits.memory:
             self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
         if self._limits.log:
-            self._later("log", LOG_INTERVAL, self._look_at_log, folder / LOG, 0)
+            with suppress(OSError):
+                # held open: one that is deleted goes on growing
+                self._log = os.open(folder / LOG, os.O_RDONLY | os.O_CLOEXEC)
+                self._later("log", LOG_INTERVAL, self._look_at_log, self._log, 0)
 
     def stop(self) -> None:
         for call in self._calls.values():
             if call.active():
                 call.cancel()
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
 
     def _later(self, about: str, seconds: float, call: Callable[..., None], *args: object) -> None:
         self._calls[about] = reactor.callLater(seconds, call, *args)
@@ -66,10 +76,10 @@ class LimitWatch:
         if uses_more_than(self._limits.memory, pid, folder):
             self._report("memory")
 
-    def _look_at_log(self, path: Path, size_before: int) -> None:
-        size, limit = path.stat().st_size, self._limits.log
+    def _look_at_log(self, log: int, size_before: int) -> None:
+        size, limit = os.fstat(log).st_size, self._limits.log
         in_a_hurry = size + 4 * (size - size_before) > limit
-        self._later("log", LOG_INTERVAL_MIN if in_a_hurry else LOG_INTERVAL, self._look_at_log, path, size)
+        self._later("log", LOG_INTERVAL_MIN if in_a_hurry else LOG_INTERVAL, self._look_at_log, log, size)
         if size > limit:
             self._report("log")
         if size > limit * (1 + LOG_SLACK) and self._flooding is not None:
