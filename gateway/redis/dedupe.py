@@ -15,10 +15,10 @@ from gateway.crash_points import state_change
 
 _PROVISIONAL, _CONFIRMED = "P", "C"
 
-# KEYS: key; ARGV: what may stand there, what shall, TTL in seconds
+# KEYS: key; ARGV: what must stand there, what shall, TTL in seconds. An absent key stays absent: a job that has
+# failed meanwhile released it, and one that was flushed costs the next request a look into MongoDB.
 _CONFIRM = """
-local present = redis.call('GET', KEYS[1])
-if not present or present == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1 end
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1 end
 return 0
 """
 # KEYS: key; ARGV: the entry. Only that very entry is removed: not one that was confirmed meanwhile.
@@ -67,7 +67,9 @@ class Dedupe:
 
     @state_change("dedupe.confirm")
     async def confirm(self, key: str, claimed: Entry, job_id: str) -> None:
-        """The document exists: from now on the key alone answers. `job_id` differs if another job has won."""
+        """The document exists: from now on the key alone answers. `job_id` differs if another job has won. What was
+        released, flushed or taken by another request meanwhile is left as it is.
+        """
         confirmed = Entry(job_id, claimed.at_ms, confirmed=True)
         await self._confirm(keys=[key], args=[claimed.encode(), confirmed.encode(), self._ttl])
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import redis
 import structlog
+from pymongo.errors import PyMongoError
 
 from gateway.domain import redis_keys
 from gateway.domain.clock import Clock, utc_now
@@ -21,10 +22,11 @@ from gateway.domain.errors import (
     DiscoveryBotError,
     IdempotencyConflictError,
     JobExistsError,
+    JobNotFoundError,
     LiveTwinError,
 )
 from gateway.domain.fingerprint import fingerprint
-from gateway.domain.job import DEFAULT_PROJECT, CrawlSpec, Job, new_job_id
+from gateway.domain.job import DEFAULT_PROJECT, GOOD_STATUSES, CrawlSpec, Job, new_job_id
 from gateway.domain.public_address import Network, check_url
 from gateway.redis.dedupe import Dedupe, Entry
 from gateway.services.rendering import Rendering, renders
@@ -129,7 +131,7 @@ class Submission:
             return _cached(present)
         claimed = present or mine
         receipt = await self._materialise_claimed(order, identity, key, claimed)
-        await self._try_redis(lambda: self._dedupe.confirm(key, claimed, receipt.job_id))
+        await self._confirm(key, claimed, receipt.job_id)
         return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
 
     def _check_urls(self, order: Order) -> None:
@@ -159,6 +161,23 @@ class Submission:
             # refused: nothing stays behind that would answer the next, corrected request
             await self._try_redis(lambda: self._dedupe.withdraw(key, claimed))
             raise
+
+    async def _confirm(self, key: str, claimed: Entry, job_id: str) -> None:
+        await self._try_redis(lambda: self._dedupe.confirm(key, claimed, job_id))
+        if job_id == claimed.job_id:
+            return
+        # another job has won: if it failed before its name stood there, nobody would take it away again
+        if not await self._run(self._may_answer, job_id):
+            confirmed = Entry(job_id, claimed.at_ms, confirmed=True)
+            await self._try_redis(lambda: self._dedupe.withdraw(key, confirmed))
+
+    def _may_answer(self, job_id: str) -> bool:
+        """Whether a repeated request may be answered with it."""
+        try:
+            job = self._jobs.get(job_id)
+        except (JobNotFoundError, PyMongoError):
+            return False
+        return not job.is_final or job.status in GOOD_STATUSES
 
     def _materialise(self, order: Order, identity: str, entry: Entry) -> Receipt:
         """One document for this request: the named job, or whoever holds the live key."""

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -138,6 +138,54 @@ async def test_after_an_error_the_same_request_is_a_new_job(platform: Platform, 
     platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, "site is down"))
     again = await submission.submit(order())
     assert (again.job_id == first.job_id, again.cached) == (False, False)
+
+
+class Interrupted(Dedupe):
+    """Lets something happen before a job's name is written as the answer."""
+
+    meanwhile: Callable[[str], object]
+
+    async def confirm(self, key: str, claimed: Entry, job_id: str) -> None:
+        self.meanwhile(job_id)
+        await super().confirm(key, claimed, job_id)
+
+
+@pytest.fixture
+async def interrupted(redis_url: str) -> AsyncIterator[Interrupted]:
+    client = connect_async(redis_url)
+    yield Interrupted(client, ttl=60)
+    await client.aclose()
+
+
+@pytest.mark.parametrize("found", ["its own", "a twin"])
+async def test_a_job_that_fails_before_it_is_the_answer_never_becomes_it(
+    platform: Platform, submission: Submission, interrupted: Interrupted, found: str
+) -> None:
+    def fail(job_id: str) -> None:
+        platform.completion.end_waiting(platform.jobs.get(job_id), Outcome(JobStatus.ERROR, "site is down"))
+
+    if found == "a twin":
+        await submission.submit(order())
+        platform.redis.flushall()
+    interrupted.meanwhile, submission._dedupe = fail, interrupted
+    first = await submission.submit(order())
+    assert first.cached == (found == "a twin")
+    assert platform.redis.keys("crawl:*") == []
+    interrupted.meanwhile = str
+    again = await submission.submit(order())
+    assert (again.job_id == first.job_id, again.cached) == (False, False)
+
+
+async def test_a_redis_that_is_flushed_in_the_middle_of_a_request_changes_nothing(
+    platform: Platform, submission: Submission, interrupted: Interrupted
+) -> None:
+    interrupted.meanwhile, submission._dedupe = lambda _: platform.redis.flushall(), interrupted
+    first = await submission.submit(order())
+    interrupted.meanwhile = str
+    again = await submission.submit(order())
+    assert (again.job_id, again.cached) == (first.job_id, True)
+    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.FINISHED, "3 pages"))
+    assert (await submission.submit(order())).job_id == first.job_id
 
 
 @pytest.mark.parametrize(
