@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import cached_property
 
 from celery import Celery
 from pymongo.database import Database
@@ -35,6 +34,7 @@ from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
+from gateway.worker.built_once import built_once
 
 
 class Wiring:
@@ -42,41 +42,41 @@ class Wiring:
         self._settings = settings
         self._app = app
 
-    @cached_property
+    @built_once
     def _database(self) -> Database[Document]:
         database = connect(self._settings.mongo_uri)
         ensure_indexes(database)
         return database
 
-    @cached_property
+    @built_once
     def _clock(self) -> Clock:
         return server_clock(self._database)
 
-    @cached_property
+    @built_once
     def jobs(self) -> JobStore:
         return JobStore(self._database, self._clock)
 
-    @cached_property
+    @built_once
     def _queue(self) -> JobQueue:
         return JobQueue(self._database, self._clock)
 
-    @cached_property
+    @built_once
     def _nodes(self) -> NodeStore:
         return NodeStore(self._database, self._clock)
 
-    @cached_property
+    @built_once
     def _redis(self) -> Redis:
         return connect_redis(self._settings.redis_location)
 
-    @cached_property
+    @built_once
     def _announcer(self) -> Announcer:
         return Announcer(self._redis)
 
-    @cached_property
+    @built_once
     def _waker(self) -> CeleryWaker:
         return CeleryWaker(self._app)
 
-    @cached_property
+    @built_once
     def completion(self) -> Completion:
         return Completion(
             jobs=self.jobs,
@@ -87,7 +87,7 @@ class Wiring:
             clock=self._clock,
         )
 
-    @cached_property
+    @built_once
     def dispatch(self) -> Dispatch:
         settings = self._settings
         return Dispatch(
@@ -102,11 +102,11 @@ class Wiring:
             clock=self._clock,
         )
 
-    @cached_property
+    @built_once
     def webhooks(self) -> Webhooks:
         return Webhooks(jobs=self.jobs, caller=WebhookCaller(self._settings.allowed_networks), clock=self._clock)
 
-    @cached_property
+    @built_once
     def reconciliation(self) -> Reconciliation:
         return Reconciliation(
             jobs=self.jobs,
@@ -118,7 +118,7 @@ class Wiring:
             clock=self._clock,
         )
 
-    @cached_property
+    @built_once
     def retention(self) -> Retention:
         settings, database = self._settings, self._database
         items, logs, dedupe = ItemStore(database), LogStore(database), DedupeRelease(self._redis)
@@ -140,7 +140,7 @@ class Wiring:
             clock=self._clock,
         )
 
-    @cached_property
+    @built_once
     def sweeper(self) -> Sweeper:
         return Sweeper(
             jobs=self.jobs,
@@ -154,6 +154,6 @@ class Wiring:
             clock=self._clock,
         )
 
-    @cached_property
+    @built_once
     def heartbeats(self) -> HeartbeatStore:
         return HeartbeatStore(self._database, self._clock)
