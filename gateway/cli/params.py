@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cli.api import Api, ApiError
+from gateway.domain.job import DEFAULT_PROJECT
 
 
 def gather_params(
@@ -34,7 +35,7 @@ def _read(text: str) -> dict[str, Any]:
 
 def _schema(api: Api, spider: dict[str, str | None]) -> dict[str, Any] | None:
     """The parameters' JSON Schema; `None` where they are any strings. Without a project it is our own spider."""
-    project = spider["project"] or "default"
+    project = spider["project"] or DEFAULT_PROJECT
     found = api.get("/spiders", **{**spider, "project": project})["spiders"]
     # of several versions the latest, which is the one that would be run
     best: dict[str, Any] = max(found, key=lambda one: bool(one.get("latest")), default={})

@@ -11,8 +11,8 @@ from gateway.cli.api import Api, ApiError
 from gateway.cli.console import out
 from gateway.cli.gateway_address import gateway_url
 from gateway.cli.options import Url
+from gateway.domain.job import DEFAULT_PROJECT
 
-_OWN = "default"
 #: What a spider without a schema takes.
 _ANY_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 
@@ -48,7 +48,7 @@ def _schema(name: str, found: list[dict[str, Any]]) -> Any:
     """Of our own spider where others have one of the same name."""
     if not found:
         raise ApiError(f"there is no spider {name!r}")
-    one = min(found, key=lambda info: info["project"] != _OWN)
+    one = min(found, key=lambda info: info["project"] != DEFAULT_PROJECT)
     return one["params_schema"] or _ANY_STRINGS
 
 

@@ -29,6 +29,8 @@ IMAGES_OWN = {
     "RABBITMQ_DEFAULT_PASS",
 }
 SECRETS = {"MONGO_PASSWORD", "REDIS_PASSWORD", "RABBITMQ_PASSWORD", "SCRAPYD_PASSWORD"}
+#: Settings that the compose file has a default of its own for: it serves a whole machine.
+RAISED = {"GATEWAY_WORKERS"}
 SETTINGS = {name.upper() for name in Settings.model_fields}
 NODE_SETTINGS = {name.upper() for name in NodeSettings.model_fields}
 OURS = {name: COMPOSE.services[name] for name in PROCESSES}
@@ -81,6 +83,32 @@ def test_the_settings_it_hands_over_are_accepted(monkeypatch: pytest.MonkeyPatch
         assert settings.discoverybot_home
 
 
+def test_what_is_not_set_is_as_it_is_without_the_compose_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in interpolated_names() - SECRETS - RAISED:
+        monkeypatch.delenv(name, raising=False)
+    defaults = Settings.load()
+    for service in OURS.values():
+        handed = {name: str(value) for name, value in service.environment.items()}
+        with monkeypatch.context() as environment:
+            for name in (interpolated_names() - SECRETS - RAISED) & set(handed):
+                environment.setenv(name, _interpolated(handed[name]))
+                assert getattr(Settings.load(), name.lower()) == getattr(defaults, name.lower())
+
+
+@pytest.mark.parametrize(
+    ("name", "readers"),
+    [
+        ("CRAWL_ALLOW_NETWORKS", {"scheduler", "worker", "beat", "scrapyd", "tailer"}),
+        ("CRAWL_MEMORY_LIMIT", {"scrapyd"}),
+        ("NODE_KEEP_SECONDS", {"scrapyd", "tailer"}),
+        *((f"{part}_RETENTION_DAYS", {"scheduler", "worker", "beat", "tailer"}) for part in ("JOB", "ITEM", "LOG")),
+    ],
+)
+def test_who_sets_it_beside_the_compose_file_sets_it_for_all_who_read_it(name: str, readers: set[str]) -> None:
+    handed = {service for service in OURS if f"${{{name}:-" in str(OURS[service].environment.get(name))}
+    assert handed == readers
+
+
 def test_spiders_are_handed_no_secret_of_the_stores() -> None:
     own_door = {"SCRAPYD_BIND_ADDRESS", "SCRAPYD_USERNAME", "SCRAPYD_PASSWORD"}
     assert set(OURS["scrapyd"].environment) <= NODE_SETTINGS | own_door
@@ -131,4 +159,4 @@ def test_every_volume_is_declared_and_used() -> None:
 
 def _interpolated(value: str) -> str:
     """As Compose does it: the default where there is one, else a value of ours."""
-    return re.sub(r"\$\{[A-Z_]+(?::-([^}]*)|:\?)\}", lambda match: match[1] or "secret", value)
+    return re.sub(r"\$\{[A-Z_]+(?::-([^}]*)|:\?)\}", lambda match: "secret" if match[1] is None else match[1], value)
