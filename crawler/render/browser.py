@@ -28,7 +28,12 @@ logger = logging.getLogger(__name__)
 #: A browser that ends as often as this in one crawl will not survive the next page either.
 MAX_STARTS = 5
 START_SECONDS = 60.0
-_FOLDER = "discoverybot-browser-"
+_FOLDER = "dbot-"
+#: What comes below our folder, at its longest; the kernel takes 107 bytes for the path of a socket.
+_SOCKET = "/playwright_chromiumdev_profile-XXXXXX/SingletonSocket"
+_LONGEST_SOCKET = 107
+#: Where it is put if the usual place has too long a name.
+_SHORT = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else can read
 #: Nothing leaves but through the proxy: no QUIC, no UDP of WebRTC, no names looked up by the browser itself.
 _CLOSED = (
     "--disable-quic",
@@ -84,7 +89,7 @@ class Chromium:
         """Again, too, once it is no longer alive."""
         _remove_forgotten()
         self._remove_folder()
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+        self._folder = _make_folder()
         self._playwright = PlaywrightContextManager()
         with _temporary_files_in(self._folder):
             self._type = (await self._playwright.start()).chromium
@@ -157,9 +162,17 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
             os.environ["TMPDIR"] = before
 
 
+def _make_folder() -> Path:
+    """Below `TMPDIR`, unless Chromium would die of "Socket path too long" there."""
+    parent, name = tempfile.gettempdir(), f"{_FOLDER}{os.getpid()}-"
+    longest = os.fsencode(f"{parent}/{name}12345678{_SOCKET}")
+    return Path(tempfile.mkdtemp(prefix=name, dir=parent if len(longest) <= _LONGEST_SOCKET else _SHORT))
+
+
 def _remove_forgotten() -> None:
     """The folders of crawls that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
-        pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
+    for parent in {tempfile.gettempdir(), _SHORT}:
+        for folder in Path(parent).glob(f"{_FOLDER}*"):
+            pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
+            if pid.isdigit() and not psutil.pid_exists(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)

@@ -94,6 +94,15 @@ def test_the_spider_sees_what_scripts_have_made(walked: tuple[Crawl, Site]) -> N
     assert crawl.report["finish_reason"] == "finished"
 
 
+def test_a_temporary_folder_may_have_a_long_name(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    with Site(PAGES) as site:
+        crawl = run("seo", f"{site.url}/hopped", depth=0, params=RENDERED, environ={"TMPDIR": str(folder)})
+    assert str(page(crawl, "/hopped")["title"]).startswith("DiscoveryBot/")
+    assert list(folder.iterdir()) == []
+
+
 def test_links_are_relative_to_where_scripts_have_moved_the_address_bar(walked: tuple[Crawl, Site]) -> None:
     crawl, _ = walked
     assert page(crawl, "/elsewhere/there")["title"] == "There"
