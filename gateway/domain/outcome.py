@@ -74,8 +74,6 @@ def _was_stopped(exit_report: ExitReport) -> Outcome | None:
         return Outcome(JobStatus.ERROR, "stopped at its memory limit")
     if exit_report.stopped_by == "shutdown" or reason == "shutdown":
         return Outcome(JobStatus.ERROR, "the node was shut down while it ran", retryable=True)
-    if reason in OWN_LIMITS and not exit_report.signal:
-        return Outcome(JobStatus.FINISHED, f"reached its own limit ({reason})")
     return None
 
 
@@ -107,9 +105,12 @@ def _measured(report: SpiderReport) -> Outcome:
         return Outcome(JobStatus.ERROR, f"nothing was fetched{example}", retryable=errors > 0)
     if report.finish_reason not in {"finished", *OWN_LIMITS}:
         return Outcome(JobStatus.PARTIAL, f"ended early ({report.finish_reason})")
+    rate = errors / (pages + errors)
+    if report.finish_reason in OWN_LIMITS and rate <= PARTIAL_ERROR_RATE:
+        # it has all that it was to have
+        return Outcome(JobStatus.FINISHED, f"reached its own limit ({report.finish_reason})")
     if errors == 0:
         return Outcome(JobStatus.FINISHED, "1 page" if pages == 1 else f"{pages} pages")
-    rate = errors / (pages + errors)
     status = JobStatus.PARTIAL if rate <= PARTIAL_ERROR_RATE else JobStatus.ERROR
     message = f"{errors} of {pages + errors} requests failed{example}"
     return Outcome(status, message, retryable=status is JobStatus.ERROR)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from gateway.domain.errors import InvalidRequestError
 from gateway.web.event_stream.line_filter import MAX_TEXT, LineFilter
 from gateway.web.event_stream.log_download import NDJSON, TEXT
 from gateway.web.event_stream.streams import EventStreams
@@ -57,6 +58,8 @@ async def follow_log(
     wanted = LineFilter.of(level, q)
     media_type = preferred_media_type(request.headers.get("accept", ""))
     if media_type == EVENT_STREAM:
+        if attempt is not None:
+            raise InvalidRequestError("attempt", "is for downloads (Accept: text/plain): a stream has every attempt")
         return await streams.response(job_id, request, wanted=wanted)
     return await streams.download(job_id, media_type, wanted, attempt)
 

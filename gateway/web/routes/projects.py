@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathParameter
 
+from gateway.domain.errors import InvalidRequestError
 from gateway.web.dependencies import Wired
 from gateway.web.schemas.platform import DeployedView, DeployQuery, NodeAnswerView
 from gateway.web.schemas.problem import problems
@@ -44,6 +45,8 @@ async def add_version(
     A version that exists is replaced. Where a node does not take it, the answer is an error whose `detail.nodes` has
     what each of them said; doing it again is safe. The spiders are in `GET /spiders` a moment later.
     """
+    if request.headers.get("content-type", "").lower().startswith("multipart/"):
+        raise InvalidRequestError("egg", "send the egg itself as the body (curl --data-binary @shop.egg), no form")
     with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
         egg = Path(folder, "upload.egg")
         with egg.open("wb") as file:  # noqa: ASYNC230 - pieces of 64 KiB, into the page cache

@@ -36,6 +36,8 @@ async def test_one_attempt_can_be_asked_for(streams: Gateway, play: MakePlay) ->
     assert answer.content == job.written[2]
     answer = await streams.http.get(f"/jobs/{job.id}/logs?attempt=3", headers=TEXT)
     assert (answer.status_code, answer.json()["error"]["detail"]) == (422, {"field": "attempt"})
+    answer = await streams.http.get(f"/jobs/{job.id}/logs?attempt=2")
+    assert (answer.status_code, answer.json()["error"]["detail"]) == (422, {"field": "attempt"})
 
 
 async def test_ndjson_is_one_entry_a_line_with_its_id(streams: Gateway, play: MakePlay) -> None:

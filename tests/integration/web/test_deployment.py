@@ -163,6 +163,11 @@ def test_what_is_no_deployment_is_refused_by_name(
     assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (status, field)
 
 
+def test_a_form_is_not_taken_for_an_egg(door: httpx.Client) -> None:
+    answer = door.post("/projects/shop/versions?version=1", files={"egg": egg()})
+    assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (422, "egg")
+
+
 def test_only_an_egg_may_be_larger_than_other_bodies(door: httpx.Client, tmp_path: Path) -> None:
     large = b"x" * (1 << 20)
     assert post(door, large).json()["error"]["detail"]["field"] == "egg"
