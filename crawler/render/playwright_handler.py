@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 #: Key of a request's meta whose page is a `PageView`.
 VIEW = "render_view"
 CLOSE_SECONDS = 2.0
+#: Seconds in which a browser that runs opens a page. It never does if the process that was to show it has just died.
+OPEN_SECONDS = 15.0
 LAST_WORDS_SECONDS = 1.0
 _ENDED = "the browser has ended"
 #: UDP knows no proxy. The switch that forbids it to WebRTC has changed its name once, and no crawl needs WebRTC.
@@ -130,21 +132,26 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
     async def _create_page(self, request: Request, spider: Spider) -> Page:
         try:
             page = await self._open(request, spider)
-        except (PlaywrightError, _BrowserEndedError):
+        except (PlaywrightError, _BrowserEndedError, TimeoutError):
             await self._until_the_dead_are_gone()
             try:
                 page = await self._open(request, spider)
+            except TimeoutError:
+                raise RenderError("the browser opens no page") from None
             except PlaywrightError as error:
                 raise NoPageError(error.message) from error
         self._visits[request].begin(page)
         return page
 
     async def _open(self, request: Request, spider: Spider) -> Page:
-        """Raises `_BrowserEndedError`, too: Playwright may wait for ever for a page of a browser that has ended."""
+        """Raises `_BrowserEndedError` and `TimeoutError`, too: Playwright may wait for ever for a page of a browser,
+        or of one of its processes, that has ended.
+        """
         opening = asyncio.ensure_future(super()._create_page(request, spider))
         self._openings.add(opening)
         try:
-            page: Page = await opening
+            async with asyncio.timeout(OPEN_SECONDS if self._contexts else None):
+                page: Page = await opening
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task and task.cancelling():
