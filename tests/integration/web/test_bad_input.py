@@ -202,4 +202,5 @@ def test_a_query_parameter_nobody_knows_is_refused(gateway: httpx.Client, method
 
 def test_every_parameter_of_a_log_is_known(gateway: httpx.Client) -> None:
     query = {"level": "INFO", "q": "x", "attempt": "1", "last_event_id": "1-0"}
-    assert gateway.get(f"/jobs/{ID}/logs", params=query).status_code == 404
+    headers = {"Accept": "text/plain"}
+    assert gateway.get(f"/jobs/{ID}/logs", params=query, headers=headers).status_code == 404
