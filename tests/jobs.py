@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gateway.domain.clock import utc_now
-from gateway.domain.job import CrawlSpec, Job, new_job_id
+from gateway.domain.job import Claim, CrawlSpec, Job, Placement, new_job_id
+from gateway.domain.room import Room
+from gateway.storage.job_queue import JobQueue
 
 
 def make_job(**fields: Any) -> Job:
@@ -15,3 +17,15 @@ def make_job(**fields: Any) -> Job:
     spec = CrawlSpec(spider=fields.pop("spider", "seo"), start_urls=("http://site.example/",))
     given = {"user_id": "ada", "spec": spec, "fingerprint": identity, "live_key": identity, "not_before": now}
     return Job.model_validate({"id": new_job_id(), "created_at": now, "updated_at": now, **given, **fields})
+
+
+def claim(seconds: float = 30) -> Claim:
+    return Claim(token="token", until=utc_now() + timedelta(seconds=seconds))
+
+
+def placed(queue: JobQueue, job: Job, *, attempt: int = 1) -> Placement:
+    mine = claim()
+    assert queue.claim(mine, Room()) is not None
+    placement = Placement(attempt=attempt, node="n1", not_after=utc_now())
+    assert queue.place(job.id, mine, placement) is not None
+    return placement

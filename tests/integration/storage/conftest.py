@@ -15,6 +15,8 @@ from pymongo.database import Database
 from stores import embedded_mongo
 
 from gateway.storage.indexes import ensure_indexes
+from gateway.storage.job_queue import JobQueue
+from gateway.storage.jobs import JobStore
 
 BACKENDS = ["mongomock", "embedded", *(["external"] if os.environ.get("MONGO_TEST_URI") else [])]
 
@@ -38,3 +40,13 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     yield client[name]
     client.drop_database(name)
     client.close()
+
+
+@pytest.fixture
+def jobs(database: Database[dict[str, Any]]) -> JobStore:
+    return JobStore(database)
+
+
+@pytest.fixture
+def queue(database: Database[dict[str, Any]]) -> JobQueue:
+    return JobQueue(database)

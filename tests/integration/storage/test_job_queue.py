@@ -4,37 +4,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from jobs import make_job
+from jobs import claim, make_job, placed
 from pymongo.database import Database
 
 from gateway.domain.clock import utc_now
-from gateway.domain.job import Claim, CrawlSpec, Job, Placement, WaitingReason
+from gateway.domain.job import CrawlSpec, Job, Placement, WaitingReason
 from gateway.domain.room import Egg, Room
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
-
-
-@pytest.fixture
-def jobs(database: Database[dict[str, Any]]) -> JobStore:
-    return JobStore(database)
-
-
-@pytest.fixture
-def queue(database: Database[dict[str, Any]]) -> JobQueue:
-    return JobQueue(database)
-
-
-def claim(seconds: float = 30) -> Claim:
-    return Claim(token="token", until=utc_now() + timedelta(seconds=seconds))
-
-
-def placed(queue: JobQueue, job: Job, *, attempt: int = 1) -> Placement:
-    mine = claim()
-    assert queue.claim(mine, Room()) is not None
-    placement = Placement(attempt=attempt, node="n1", not_after=utc_now())
-    assert queue.place(job.id, mine, placement) is not None
-    return placement
 
 
 def test_claims_take_the_best_eligible_job_once(jobs: JobStore, queue: JobQueue) -> None:

@@ -4,41 +4,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from jobs import make_job
-from pymongo.database import Database
+from jobs import make_job, placed
 
 from gateway.domain.clock import utc_now
 from gateway.domain.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
-from gateway.domain.job import Claim, Job, JobStatus, Placement
+from gateway.domain.job import Job, JobStatus
 from gateway.domain.node_files import ExitReport, Progress, SpiderReport
 from gateway.domain.outcome import Outcome
-from gateway.domain.room import Room
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.jobs import JobStore
 
 FINISHED = Outcome(JobStatus.FINISHED, "12 pages")
-
-
-@pytest.fixture
-def jobs(database: Database[dict[str, Any]]) -> JobStore:
-    return JobStore(database)
-
-
-@pytest.fixture
-def queue(database: Database[dict[str, Any]]) -> JobQueue:
-    return JobQueue(database)
-
-
-def claim(seconds: float = 30) -> Claim:
-    return Claim(token="token", until=utc_now() + timedelta(seconds=seconds))
-
-
-def placed(queue: JobQueue, job: Job, *, attempt: int = 1) -> Placement:
-    mine = claim()
-    assert queue.claim(mine, Room()) is not None
-    placement = Placement(attempt=attempt, node="n1", not_after=utc_now())
-    assert queue.place(job.id, mine, placement) is not None
-    return placement
 
 
 def running(jobs: JobStore, queue: JobQueue, **fields: Any) -> Job:
