@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import zstandard
@@ -44,7 +45,16 @@ class LogStore:
         self._logs.replace_one({"_id": document["_id"]}, document, upsert=True)
 
     def read(self, job_id: str, attempt: int, position: int, limit: int = 1 << 20) -> list[LogChunk]:
-        """Chunks from the one that holds byte `position` on, until they make `limit` bytes; at least one if any."""
+        """Adjoining chunks from the one that holds byte `position` on, until they make `limit` bytes; at least one if
+        any. Only where that byte is not stored do they begin behind it.
+        """
+        chunks = self._read(job_id, attempt, position, limit)
+        if chunks and chunks[0].start > position:
+            # the chunk before may have grown past `position` between the two questions; from here on it is seen
+            chunks = self._read(job_id, attempt, position, limit)
+        return chunks[: _adjoining(chunks)]
+
+    def _read(self, job_id: str, attempt: int, position: int, limit: int) -> list[LogChunk]:
         prefix = _prefix(job_id, attempt)
         at = f"{prefix}{position:015d}"
         before = self._logs.find({"_id": {"$gt": prefix, "$lte": at}}).sort("_id", DESCENDING).limit(1)
@@ -70,6 +80,14 @@ class LogStore:
         query = {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
         while ids := [found["_id"] for found in self._logs.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
             self._logs.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
+
+
+def _adjoining(chunks: list[LogChunk]) -> int:
+    """How many there are before the first that does not begin where the one before ends: that one has grown since."""
+    for number, (left, right) in enumerate(pairwise(chunks), start=1):
+        if right.start > left.end:
+            return number
+    return len(chunks)
 
 
 def _prefix(job_id: str, attempt: int) -> str:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from jobs import make_job
+from pymongo import MongoClient
 from pymongo.database import Database
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import Claim, JobStatus, Placement
@@ -75,6 +79,47 @@ def test_a_chunk_that_is_shipped_again_may_have_grown(database: Documents) -> No
     assert [found.data for found in logs.read(JOB, 1, 0)] == [b"one\ntwo\n"]
     logs.delete(JOB)
     assert logs.end(JOB, 1) == 0
+
+
+class Meanwhile(CommandListener):
+    """Does something once: when the first find has been answered."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: Callable[[], None] | None = act
+
+    def started(self, event: CommandStartedEvent) -> None:
+        """Nothing yet."""
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        if event.command_name == "find" and (act := self._act):
+            self._act = None
+            act()
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        """Never."""
+
+
+def test_a_log_that_grows_while_it_is_read_has_no_hole(embedded_uri: str) -> None:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+
+    def grow() -> None:
+        logs.append(chunk(0, b"one\ntwo\n"))
+        logs.append(chunk(8, b"three\n"))
+
+    with MongoClient[Any](embedded_uri) as writer:
+        logs = LogStore(writer[name])
+        with MongoClient[Any](embedded_uri, event_listeners=[Meanwhile(grow)]) as reader:
+            logs.append(chunk(0, b"one\n"))
+            assert [found.data for found in LogStore(reader[name]).read(JOB, 1, 4)] == [b"one\ntwo\n", b"three\n"]
+        writer.drop_database(name)
+
+
+def test_what_is_not_stored_ends_an_answer_and_is_passed_over_by_the_next(database: Documents) -> None:
+    logs = LogStore(database)
+    for start in (0, 4, 12):
+        logs.append(chunk(start, b"line"))
+    assert [found.start for found in logs.read(JOB, 1, 0)] == [0, 4]
+    assert [found.start for found in logs.read(JOB, 1, 8)] == [12]
 
 
 def heartbeat(nodes: NodeStore, name: str = "n1", *, slots: int = 2, alive: tuple[str, ...] = ()) -> Node:
