@@ -101,6 +101,8 @@ class NodeSettings(_Base):
     http_cache_redis_url: str | None = None
     #: Seconds a cached page lives.
     http_cache_ttl: int = Field(default=3600, ge=0)
+    #: Where crawls of one site keep their common rate limit. Default: `HTTP_CACHE_REDIS_URL`.
+    rate_limit_redis_url: str | None = None
     #: Networks (CIDR, comma-separated) that crawls may reach though they are not public.
     crawl_allow_networks: Annotated[tuple[str, ...], NoDecode] = ()
     #: Seconds between the polite request to stop and SIGKILL.
@@ -169,6 +171,8 @@ class Settings(NodeSettings):
     job_retention_days: float = Field(default=90, ge=0, le=36_500)
     item_retention_days: float = Field(default=90, ge=0, le=36_500)
     log_retention_days: float = Field(default=30, ge=0, le=36_500)
+    #: Seconds that `POST /jobs/scrape?mode=sync` waits for the run to end.
+    scrape_sync_timeout: float = Field(default=30, gt=0, le=600)
     #: Seconds between two looks at what nobody looked at.
     tick_seconds: float = Field(default=0.5, gt=0, le=60)
     #: Seconds without a sign of life after which a node counts as dead.

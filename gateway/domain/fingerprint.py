@@ -27,6 +27,8 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
         "max_pages": spec.max_pages,
         "max_items": spec.max_items,
         "timeout": spec.timeout,
+        "fetch": spec.fetch.model_dump(mode="json", exclude_defaults=True) if spec.fetch else None,
+        "site": spec.site,
         "when": when,
     }
     return hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()

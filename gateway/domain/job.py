@@ -9,7 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.domain.fetch_options import FetchOptions
 from gateway.domain.node_files import ExitReport, Progress
+from gateway.domain.slot import Slot, SlotFate, TargetRun, Trigger
 
 #: The project that has no egg: `crawler/`, `default` in scrapy.cfg.
 DEFAULT_PROJECT = "default"
@@ -44,7 +46,10 @@ class WaitingReason(StrEnum):
     """Why a pending job has no slot."""
 
     CAPACITY = "capacity"
+    #: Another run of its site holds the site's lease.
     SITE_BUSY = "site_busy"
+    #: The run of its schedule before it is not over.
+    PREVIOUS_RUN = "previous_run"
     USER_QUOTA = "user_quota"
     NO_NODE = "no_node"
     NO_SUCH_PROJECT = "no_such_project"
@@ -70,6 +75,10 @@ class CrawlSpec(BaseModel):
     #: Seconds a single attempt may take.
     timeout: int = 3600
     ignore_cache: bool = False
+    fetch: FetchOptions | None = None
+    #: Named by a run of a site only: whose rate limit holds, together with all other crawls of the site.
+    site: str | None = None
+    site_rate_limit: str | None = None
 
 
 class Placement(BaseModel):
@@ -130,6 +139,20 @@ class Job(BaseModel):
     idempotency_key: str | None = None
     #: It drives a browser, so it needs one of a node's render slots as well; true or absent.
     render: bool | None = None
+    #: The schedule that it is a run of, and the slot; without a slot it was asked for by hand.
+    schedule_id: str | None = None
+    slot: Slot | None = None
+    #: The slot's job waits for its schedule to be advanced; what then becomes of it. Never there once that is done.
+    held: SlotFate | None = None
+    #: False until the schedule's ledger has the slot.
+    noted: bool | None = None
+    #: For runs of a site or a target.
+    trigger: Trigger | None = None
+    target: TargetRun | None = None
+    #: Of all jobs with the same text here only one runs at a time (`site:<name>`, `schedule:<id>`).
+    exclusive: str | None = None
+    #: Another one holds that lease: not looked at before it is free.
+    blocked: bool | None = None
     priority: int = 0
     tags: list[str] = Field(default_factory=list)
     webhooks: list[str] = Field(default_factory=list)

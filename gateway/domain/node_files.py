@@ -29,6 +29,8 @@ from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from gateway.domain.fetch_options import FetchOptions
+
 SPEC = "spec.json"
 STARTED = "started"
 LOG = "crawl.log"
@@ -104,6 +106,10 @@ class NodeSpec(_Record):
     ignore_cache: bool = False
     #: The launcher refuses to start it later than this.
     not_after: datetime
+    fetch: FetchOptions | None = None
+    #: The site whose rate limit (`30/m`) this crawl shares with all others of that site.
+    site: str | None = None
+    site_rate_limit: str | None = None
     user_id: str = ""
     correlation_id: str | None = None
 

@@ -16,6 +16,11 @@ def log_stream(job_id: str, attempt: int) -> str:
     return f"logs:{job_id}:{attempt}"
 
 
+def site_rate(site: str) -> str:
+    """String: theoretical arrival time (GCRA) of the next request to the site, by all of its crawls."""
+    return f"rate:site:{site}"
+
+
 def job_channel(job_id: str) -> str:
     """Pub/sub channel of one job: log lines, progress, status changes (see `live_event.py`)."""
     return f"logs:{job_id}"

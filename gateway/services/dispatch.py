@@ -233,6 +233,9 @@ def node_spec(job: Job, placement: Placement) -> NodeSpec:
         timeout=spec.timeout,
         ignore_cache=spec.ignore_cache,
         not_after=placement.not_after,
+        fetch=spec.fetch,
+        site=spec.site,
+        site_rate_limit=spec.site_rate_limit,
         user_id=job.user_id,
         correlation_id=job.correlation_id,
     )

@@ -35,7 +35,37 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
         IndexModel([("status", ASCENDING), *_NEWEST], name="status_newest"),
         IndexModel([("status", ASCENDING), ("node", ASCENDING)], name="status_node"),
+        # scheduled jobs that have become due
+        IndexModel([("status", ASCENDING), ("not_before", ASCENDING)], name="status_not_before"),
+        IndexModel([("schedule_id", ASCENDING), *_NEWEST], name="schedule_newest", sparse=True),
+        IndexModel([("schedule_id", ASCENDING), ("status", ASCENDING)], name="schedule_status", sparse=True),
+        IndexModel([("held", ASCENDING)], name="held", sparse=True),
+        IndexModel([("noted", ASCENDING)], name="noted", sparse=True),
+        IndexModel([("spec.site", ASCENDING), *_NEWEST], name="site_newest", sparse=True),
+        IndexModel([("blocked", ASCENDING), ("exclusive", ASCENDING)], name="blocked_exclusive", sparse=True),
     ],
+    "schedules": [
+        # those that are due: only active ones have a next run
+        IndexModel([("next_run", ASCENDING)], name="next_run", sparse=True),
+        IndexModel([("live_key", ASCENDING)], name="live_key", unique=True, sparse=True),
+        IndexModel([("idempotency_key", ASCENDING)], name="idempotency_key", unique=True, sparse=True),
+        IndexModel(_NEWEST, name="newest"),
+        IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
+        IndexModel([("site", ASCENDING)], name="site", sparse=True),
+    ],
+    "schedule_ledger": [
+        IndexModel([("schedule_id", ASCENDING), ("due", DESCENDING), ("_id", DESCENDING)], name="schedule_due"),
+        IndexModel([("recorded_at", DESCENDING)], name="recorded"),
+    ],
+    "sites": [],
+    "targets": [
+        IndexModel([("site", ASCENDING), ("number", ASCENDING)], name="site_number"),
+        IndexModel([("number", ASCENDING)], name="number", unique=True),
+    ],
+    # one document a kind of running number
+    "counters": [],
+    # `_id` is what may run once at a time, `job_id` who has it
+    "leases": [],
     "nodes": [],
     "spiders": [IndexModel([("node", ASCENDING)], name="node")],
     # one document a kind

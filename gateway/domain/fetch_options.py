@@ -1,0 +1,109 @@
+"""What a request or a site may change about how pages are fetched. An allow-list: Scrapy's settings are not."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_COOKIE_NAME = _HEADER_NAME
+_LINE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_COOKIE_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
+#: Those that describe the connection, or have a field of their own.
+_NOT_TAKEN = frozenset(
+    {
+        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
+        *("proxy-authorization", "proxy-connection", "expect", "accept-encoding", "cookie", "user-agent"),
+    }
+)
+_RATE = re.compile(r"([1-9][0-9]{0,5})/([smh])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+#: Bytes that all headers and cookies may have together.
+MAX_BYTES = 8 << 10
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a header's name")
+        if name.lower() in _NOT_TAKEN:
+            raise ValueError(f"{name} cannot be set here")
+        if not _LINE.fullmatch(value):
+            raise ValueError(f"the value of {name} must be one line of Latin-1")
+    return headers
+
+
+def _cookies(cookies: dict[str, str]) -> dict[str, str]:
+    for name, value in cookies.items():
+        if not _COOKIE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a cookie's name")
+        if not _COOKIE_VALUE.fullmatch(value):
+            raise ValueError(f"the value of {name} must not hold spaces, quotes, commas, semicolons or backslashes")
+    return cookies
+
+
+def _line(text: str) -> str:
+    if not _LINE.fullmatch(text):
+        raise ValueError("must be one line of Latin-1")
+    return text
+
+
+def _statuses(codes: tuple[int, ...]) -> tuple[int, ...]:
+    if any(not 400 <= code <= 599 for code in codes):  # noqa: PLR2004 - the error statuses of HTTP
+        raise ValueError("must be statuses from 400 to 599")
+    return tuple(sorted(set(codes)))
+
+
+def _rate(text: str) -> str:
+    parse_rate(text)
+    return text
+
+
+def parse_rate(text: str) -> float:
+    """`40/s`, `30/m`, `100/h` as requests per second. Raises `ValueError`."""
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a number of requests per s, m or h, such as 30/m")
+    return int(match[1]) / _SECONDS[match[2]]
+
+
+RateText = Annotated[str, AfterValidator(_rate), Field(json_schema_extra={"pattern": f"^{_RATE.pattern}$"})]
+Headers = Annotated[dict[str, str], AfterValidator(_headers), Field(max_length=50)]
+Cookies = Annotated[dict[str, str], AfterValidator(_cookies), Field(max_length=50)]
+Statuses = Annotated[tuple[int, ...], AfterValidator(_statuses), Field(max_length=20)]
+Pause = Annotated[float, Field(ge=0, le=3600)]
+
+
+class FetchOptions(BaseModel):
+    """All optional; what is absent is left to the spider and the platform."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    headers: Headers = Field(default_factory=dict, description="Sent with every request to the start URLs' hosts.")
+    cookies: Cookies = Field(default_factory=dict, description="Likewise.")
+    user_agent: Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=500)] | None = None
+    proxy: Annotated[str, Field(min_length=1, max_length=2083)] | None = Field(
+        default=None, description="URL of an http proxy; its address is checked like any other."
+    )
+    min_pause_seconds: Pause | None = Field(
+        default=None, description="Shortest pause between two requests to a host."
+    )
+    max_pause_seconds: Pause | None = Field(default=None, description="Longest; each is drawn from between the two.")
+    concurrency: Annotated[int, Field(ge=1, le=64)] | None = Field(default=None, description="Requests at once.")
+    obey_robots: bool | None = None
+    retry_codes: Statuses | None = Field(default=None, description="HTTP statuses after which a page is tried again.")
+    rate_limit: RateText | None = Field(
+        default=None, description="At most so many requests of this crawl, such as `30/m`; a site's holds for all."
+    )
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        low, high = self.min_pause_seconds, self.max_pause_seconds
+        if high is not None and high < (low or 0):
+            raise ValueError("max_pause_seconds must not be below min_pause_seconds")
+        texts = [text for pair in (*self.headers.items(), *self.cookies.items()) for text in pair]
+        if sum(map(len, texts)) > MAX_BYTES:
+            raise ValueError(f"headers and cookies must not be larger than {MAX_BYTES} bytes together")
+        return self
