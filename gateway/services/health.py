@@ -16,12 +16,10 @@ from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.storage.client import Document
-from gateway.storage.heartbeats import BEAT, HeartbeatStore
+from gateway.storage.heartbeats import BEAT, DEAD_AFTER, HeartbeatStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
 
-#: Beats tick about twice a second; one that was silent for so long is gone.
-BEAT_DEAD_AFTER = timedelta(seconds=15)
 _BROKER_TIMEOUT = 2
 
 
@@ -154,7 +152,7 @@ class Health:
             if last is None:
                 return Check("down", "none was ever seen", todo)
             age = self._clock() - last
-            if age > BEAT_DEAD_AFTER:
+            if age > DEAD_AFTER:
                 return Check("down", f"last seen {age.total_seconds():.0f} s ago", todo)
             return Check("ok", "ticks")
         return _UNKNOWN

@@ -1,17 +1,28 @@
-"""Signs of life of the processes that serve nobody directly: the beats."""
+"""Signs of life of the processes that serve nobody directly: beats and workers."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from pymongo import ASCENDING
 from pymongo.database import Database
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.storage.client import Document
 
-#: Every beat's name begins so.
+#: Every beat's name begins so,
 BEAT = "beat"
+#: and every worker's.
+WORKER = "worker"
+#: Both give a sign of life every few seconds; who was silent for so long is gone.
+DEAD_AFTER = timedelta(seconds=15)
+
+
+class Heartbeat(NamedTuple):
+    name: str
+    at: datetime
 
 
 class HeartbeatStore:
@@ -31,6 +42,10 @@ class HeartbeatStore:
 
     def last(self, name_prefix: str) -> datetime | None:
         """The newest sign of life of anyone whose name begins so."""
+        return max((heartbeat.at for heartbeat in self.all(name_prefix)), default=None)
+
+    def all(self, name_prefix: str) -> list[Heartbeat]:
+        """The last one of everyone whose name begins so, by name."""
         # U+FFFF sorts after every character that a name can hold
         found = self._heartbeats.find({"_id": {"$gte": name_prefix, "$lt": f"{name_prefix}\uffff"}})
-        return max((document["at"] for document in found), default=None)
+        return [Heartbeat(document["_id"], document["at"]) for document in found.sort("_id", ASCENDING)]

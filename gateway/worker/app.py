@@ -9,6 +9,7 @@ from celery.signals import setup_logging
 
 from gateway import logging
 from gateway.settings import Settings
+from gateway.worker.sign_of_life import SignOfLife
 from gateway.worker.tasks import register_tasks
 from gateway.worker.wiring import Wiring
 
@@ -36,6 +37,7 @@ def create_celery(settings: Settings) -> Celery:
     wiring = Wiring(settings, app)
     app.wiring = wiring
     register_tasks(app, wiring)
+    app.steps["worker"].add(SignOfLife)
     setup_logging.connect(_Logging(settings.log_level), weak=False)
     return app
 

@@ -1,0 +1,45 @@
+"""Tells that a worker is there. Its messages cannot: a broker keeps them for one that was killed, too."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Any
+
+import structlog
+from celery import bootsteps
+
+from gateway.storage.heartbeats import WORKER
+from gateway.worker.wiring import Wiring
+
+log = structlog.get_logger()
+
+#: Seconds between two signs of life.
+_PACE = 3.0
+
+
+class SignOfLife(bootsteps.StartStopStep):
+    """From the worker's start to its end, from a thread of its own: a slow task does not make a worker look dead."""
+
+    def __init__(self, parent: Any, **options: Any) -> None:
+        super().__init__(parent, **options)
+        self._wiring: Wiring = parent.app.wiring
+        self._name = f"{WORKER}:{socket.gethostname()}:{os.getpid()}"
+        self._ended = threading.Event()
+
+    def start(self, _parent: Any) -> None:
+        threading.Thread(target=self._beat, name="sign-of-life", daemon=True).start()
+
+    def stop(self, _parent: Any) -> None:
+        self._ended.set()
+
+    terminate = stop
+
+    def _beat(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._wiring.heartbeats.beat(self._name)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next sign of life may get through
+                log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)
+            self._ended.wait(_PACE)
