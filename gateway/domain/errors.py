@@ -50,6 +50,42 @@ class JobNotFoundError(NotFoundError):
         super().__init__(f"there is no job {job_id!r}")
 
 
+class RunNotFoundError(NotFoundError):
+    """No run of a site has this id."""
+
+    code = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"there is no run {run_id!r}")
+
+
+class DeadLetterNotFoundError(NotFoundError):
+    """No job with this id is a dead letter (any more)."""
+
+    code = "dead_letter_not_found"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"there is no dead letter {job_id!r}")
+
+
+class SiteNotFoundError(NotFoundError):
+    """No site has this name."""
+
+    code = "site_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no site {name!r}")
+
+
+class TargetNotFoundError(NotFoundError):
+    """No target has this id or number."""
+
+    code = "target_not_found"
+
+    def __init__(self, target: str) -> None:
+        super().__init__(f"there is no target {target!r}")
+
+
 class ConflictError(DiscoveryBotError):
     """The thing is in a state that does not allow this."""
 
@@ -72,6 +108,30 @@ class IdempotencyConflictError(ConflictError):
     """The idempotency key was used before, for another request."""
 
     code = "idempotency_key_reused"
+
+
+class SiteDisabledError(ConflictError):
+    """The site is known, and not to be crawled at present."""
+
+    code = "site_disabled"
+
+
+class RunGoesOnError(DiscoveryBotError):
+    """Whoever waits for a run has waited for long enough; the run goes on."""
+
+    code = "run_goes_on"
+
+
+class SiteExistsError(ConflictError):
+    """A site with this name exists already."""
+
+    code = "site_exists"
+
+
+class SiteInUseError(ConflictError):
+    """Targets name it."""
+
+    code = "site_in_use"
 
 
 class UnavailableError(DiscoveryBotError):

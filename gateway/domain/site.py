@@ -9,9 +9,17 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.domain.fetch_options import FetchOptions
+from gateway.domain.search_url import KEYWORDS, LOCATION, SearchUrl
 
 #: The spider that knows job boards; only it is given the site's selectors and pagination.
 JOBS_SPIDER = "jobs"
+#: Names of the selectors that it takes.
+SELECTORS = (
+    *("result", "title", "company", "location", "salary", "posted", "url", "description"),
+    *("next", "load_more"),
+)
+#: Who asks for the runs of sites and targets.
+OPERATOR = "operator"
 
 
 class PaginationType(StrEnum):
@@ -56,6 +64,14 @@ class Site(BaseModel):
     created_at: datetime
     updated_at: datetime
 
+    @property
+    def words(self) -> dict[str, str] | None:
+        """`keywords` and `location` of its own runs, from `payload`; `None` where its template asks for others."""
+        wanted = SearchUrl(self.search_url).placeholders & {KEYWORDS, LOCATION}
+        if not wanted <= self.payload.keys():
+            return None
+        return {name: self.payload.get(name, "") for name in (KEYWORDS, LOCATION)}
+
     def to_document(self) -> dict[str, Any]:
         return self.model_dump(by_alias=True, exclude_none=True)
 
@@ -80,8 +96,23 @@ class Target(BaseModel):
     schedule_id: str
     #: When a run of it was last handed to a worker.
     last_scheduled: datetime | None = None
+    rev: int = 1
     created_at: datetime
     updated_at: datetime
 
+    @property
+    def words(self) -> dict[str, str]:
+        return {KEYWORDS: self.keywords, LOCATION: self.location}
+
+    def interval(self, site: Site) -> str:
+        """As a schedule has it."""
+        text = self.frequency or str(site.interval_minutes)
+        return every_minutes(int(text)) if text.isascii() and text.isdigit() else text
+
     def to_document(self) -> dict[str, Any]:
         return self.model_dump(by_alias=True, exclude_none=True)
+
+
+def every_minutes(minutes: int) -> str:
+    """The interval of a schedule that runs so often."""
+    return f"every {minutes}m"

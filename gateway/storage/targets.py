@@ -1,0 +1,80 @@
+"""Targets, by id or running number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from pymongo import ASCENDING
+from pymongo.database import Database
+
+from gateway.crash_points import state_change
+from gateway.domain.errors import TargetNotFoundError
+from gateway.domain.site import Target
+from gateway.storage.client import Document
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,14}")
+#: What an edit leaves alone.
+_KEPT = {"_id", "last_scheduled"}
+
+
+class TargetStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._targets = database["targets"]
+
+    @state_change("targets.insert")
+    def insert(self, target: Target) -> None:
+        self._targets.insert_one(target.to_document())
+
+    def get(self, target: str) -> Target:
+        """By its id, or by its number as text. Raises `TargetNotFoundError`."""
+        query: Document = {"number": int(target)} if _NUMBER.fullmatch(target) else {"_id": target}
+        document = self._targets.find_one(query)
+        if document is None:
+            raise TargetNotFoundError(target)
+        return Target.model_validate(document)
+
+    def identified(self, ids: Iterable[str]) -> dict[str, Target]:
+        """Those that there are, by id."""
+        found = map(Target.model_validate, self._targets.find({"_id": {"$in": sorted(set(ids))}}))
+        return {target.id: target for target in found}
+
+    def page(
+        self, limit: int, after: int | None = None, *, site: str | None = None, enabled: bool | None = None
+    ) -> list[Target]:
+        """By number, from the first one after `after`."""
+        query: Document = {}
+        if site is not None:
+            query["site"] = site
+        if enabled is not None:
+            query["enabled"] = enabled
+        if after is not None:
+            query["number"] = {"$gt": after}
+        found = self._targets.find(query).sort("number", ASCENDING).limit(limit)
+        return [Target.model_validate(document) for document in found]
+
+    def of_site(self, site: str) -> list[Target]:
+        """All of them, by number."""
+        found = self._targets.find({"site": site}).sort("number", ASCENDING)
+        return [Target.model_validate(document) for document in found]
+
+    def count(self, site: str) -> int:
+        return self._targets.count_documents({"site": site})
+
+    @state_change("targets.replace")
+    def replace(self, target: Target) -> bool:
+        """In the place of its last revision; whether that was still there. `last_scheduled` stays as it is."""
+        changed = {name: value for name, value in target.to_document().items() if name not in _KEPT}
+        absent = Target.model_fields.keys() - changed.keys() - _KEPT - {"id"}
+        update: Document = {"$set": changed, **({"$unset": dict.fromkeys(absent, "")} if absent else {})}
+        return self._targets.update_one({"_id": target.id, "rev": target.rev - 1}, update).matched_count == 1
+
+    @state_change("targets.scheduled")
+    def scheduled(self, ids: Sequence[str], at: datetime) -> None:
+        """A run of each was handed to a worker. Never moves back."""
+        self._targets.update_many({"_id": {"$in": list(ids)}}, {"$max": {"last_scheduled": at}})
+
+    @state_change("targets.delete")
+    def delete(self, target_id: str) -> None:
+        self._targets.delete_one({"_id": target_id})
