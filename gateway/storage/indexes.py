@@ -34,6 +34,13 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel(_NEWEST, name="newest"),
         IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
         IndexModel([("status", ASCENDING), *_NEWEST], name="status_newest"),
+        IndexModel([("dead", ASCENDING), *_NEWEST], name="dead_newest", partialFilterExpression={"dead": True}),
+        # runs of sites, by their end
+        IndexModel(
+            [("finished_at", DESCENDING)],
+            name="site_finished",
+            partialFilterExpression={"spec.site": {"$exists": True}},
+        ),
         IndexModel([("status", ASCENDING), ("node", ASCENDING)], name="status_node"),
         # scheduled jobs that have become due
         IndexModel([("status", ASCENDING), ("not_before", ASCENDING)], name="status_not_before"),

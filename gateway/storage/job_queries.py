@@ -33,6 +33,8 @@ class JobFilter(NamedTuple):
     until: datetime | None = None
     #: Text, of either case, in the id, the spider, a tag, a start URL or the message.
     q: str | None = None
+    #: Dead letters only.
+    dead: bool = False
 
 
 class JobQueries:
@@ -84,6 +86,8 @@ def _conditions(wanted: JobFilter) -> list[Document]:
     for path, value in (("user_id", wanted.user_id), ("spec.spider", wanted.spider), ("tags", wanted.tag)):
         if value is not None:
             conditions.append({path: value})
+    if wanted.dead:
+        conditions.append({"dead": True})
     if wanted.status:
         conditions.append({"status": wanted.status[0] if len(wanted.status) == 1 else {"$in": list(wanted.status)}})
     if wanted.since is not None:

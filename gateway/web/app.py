@@ -17,7 +17,19 @@ from gateway.web.known_parameters import refuse_unknown_parameters
 from gateway.web.loopback_guard import LoopbackGuard
 from gateway.web.openapi import DescribedAPI
 from gateway.web.request_context import RequestContext
-from gateway.web.routes import crawl, events, health, items, jobs, logs, nodes, projects, reference, spiders
+from gateway.web.routes import (
+    crawl,
+    dead_letters,
+    events,
+    health,
+    items,
+    jobs,
+    logs,
+    nodes,
+    projects,
+    reference,
+    spiders,
+)
 from gateway.web.schemas.problem import problems
 from gateway.web.wiring import wire
 
@@ -63,7 +75,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     errors.install(app)
     # order matters: `/jobs/health` and its like come before `/jobs/{job_id}`
-    for module in (reference, crawl, jobs, logs, items, events, spiders, projects, nodes, health):
+    for module in (reference, crawl, jobs, logs, items, dead_letters, events, spiders, projects, nodes, health):
         app.include_router(module.router)
     reference.mount_assets(app)
     return app

@@ -20,6 +20,7 @@ from gateway.domain.errors import (
     InvalidRequestError,
     NodeError,
     NotFoundError,
+    RunGoesOnError,
     UnavailableError,
 )
 from gateway.storage.client import truth_store_errors
@@ -34,6 +35,7 @@ _STATUSES: dict[type[DiscoveryBotError], int] = {
     ConflictError: 409,
     UnavailableError: 503,
     NodeError: 502,
+    RunGoesOnError: 504,
     DiscoveryBotError: 500,
 }
 _CODES = {403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}

@@ -36,6 +36,7 @@ from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
 from gateway.web.event_stream.streams import EventStreams
+from gateway.web.run_wiring import Runs, wire_runs
 from gateway.web.thread_pool import ThreadPool
 from gateway.web.truth_store import TruthStore
 
@@ -66,6 +67,7 @@ class Wiring:
     submission: Submission
     cancellation: Cancellation
     resubmission: Resubmission
+    runs: Runs
     deletion: Deletion
     deployment: Deployment
     health: Health
@@ -160,6 +162,7 @@ def _assemble(
         settings=settings, jobs=jobs, dedupe=Dedupe(async_client, settings.crawl_cache_ttl), catalog=catalog,
         rendering=rendering, waker=waker, stack=stack, clock=clock,
     )  # fmt: skip
+    resubmit = Resubmission(jobs=jobs, dedupe=release, catalog=catalog, rendering=rendering, waker=waker, clock=clock)
     return Wiring(
         settings=settings,
         truth=truth,
@@ -170,9 +173,8 @@ def _assemble(
         catalog=catalog,
         submission=submission,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
-        resubmission=Resubmission(
-            jobs=jobs, dedupe=release, catalog=catalog, rendering=rendering, waker=waker, clock=clock
-        ),
+        resubmission=resubmit,
+        runs=wire_runs(truth, jobs=jobs, resubmission=resubmit),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         deployment=_deployment(settings, nodes, stack, clock),
         health=_health(settings, truth, client, stack),

@@ -127,7 +127,7 @@ class Bystander(threading.Thread):
         dead = client.crawl(f"http://127.0.0.1:9/{mark}", user_id="b", max_retries=1)
         for job in (first, second, dead):
             client.wait_final(job)
-        again = client.call("POST", f"/jobs/{dead}/retry").json().get("job_id")
+        again = client.call("POST", f"/dead-letters/{dead}/requeue").json().get("job_id")
         if again:
             client.call("POST", f"/jobs/{again}/cancel")
             client.wait_final(again)

@@ -29,6 +29,7 @@ _MEANINGS = {
     500: "A fault of ours; the log has more under the request id",
     502: "A crawl node did not do as asked; `detail` has what each of them said",
     503: "The database is away; nothing was accepted, ask again after `Retry-After` seconds",
+    504: "The run has not ended in time; it goes on, and `detail.run_id` names it",
 }
 _CODES = {
     403: "forbidden",
@@ -39,6 +40,7 @@ _CODES = {
     500: "internal_error",
     502: "node_error",
     503: "unavailable",
+    504: "run_goes_on",
 }
 Responses = dict[int | str, dict[str, Any]]
 
