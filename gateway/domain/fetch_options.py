@@ -72,14 +72,15 @@ def parse_rate(text: str) -> float:
 RateText = Annotated[str, AfterValidator(_rate), Field(json_schema_extra={"pattern": f"^{_RATE.pattern}$"})]
 Headers = Annotated[dict[str, str], AfterValidator(_headers), Field(max_length=50)]
 Cookies = Annotated[dict[str, str], AfterValidator(_cookies), Field(max_length=50)]
-Statuses = Annotated[tuple[int, ...], AfterValidator(_statuses), Field(max_length=20)]
+# a tuple is a list in JSON and BSON
+Statuses = Annotated[tuple[int, ...], AfterValidator(_statuses), Field(max_length=20, strict=False)]
 Pause = Annotated[float, Field(ge=0, le=3600)]
 
 
 class FetchOptions(BaseModel):
     """All optional; what is absent is left to the spider and the platform."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     headers: Headers = Field(default_factory=dict, description="Sent with every request to the start URLs' hosts.")
     cookies: Cookies = Field(default_factory=dict, description="Likewise.")
