@@ -27,6 +27,7 @@ from gateway.web.routes import (
     logs,
     nodes,
     projects,
+    queue,
     reference,
     spiders,
 )
@@ -44,6 +45,13 @@ _TAGS = [
     {"name": "jobs", "description": "Watch it, collect its results, end it, run it again."},
     {"name": "platform", "description": "What can be run, where, and whether all is well."},
 ]
+
+# order matters: `/jobs/queue/status` and its like come before `/jobs/{job_id}`
+_ROUTES = (
+    *(reference, crawl),
+    *(queue, jobs, logs, items, dead_letters, events),
+    *(spiders, projects, nodes, health),
+)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -74,8 +82,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     errors.install(app)
-    # order matters: `/jobs/health` and its like come before `/jobs/{job_id}`
-    for module in (reference, crawl, jobs, logs, items, dead_letters, events, spiders, projects, nodes, health):
+    for module in _ROUTES:
         app.include_router(module.router)
     reference.mount_assets(app)
     return app

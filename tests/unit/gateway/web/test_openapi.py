@@ -48,6 +48,7 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/health/live",
         "/jobs",
         "/jobs/health",
+        "/jobs/queue/status",
         "/jobs/{job_id}",
         "/jobs/{job_id}/cancel",
         "/jobs/{job_id}/items",

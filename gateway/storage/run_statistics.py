@@ -1,0 +1,50 @@
+"""What the jobs say together: why they wait, since when, and how the runs of sites have ended lately."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from pymongo import ASCENDING, DESCENDING
+from pymongo.database import Database
+
+from gateway.domain.job import JobStatus, WaitingReason
+from gateway.storage.client import Document
+
+
+class EndedRun(NamedTuple):
+    site: str
+    status: JobStatus
+    #: Of its first attempt; `None` for one that ended before any.
+    started_at: datetime | None
+    finished_at: datetime
+
+
+class RunStatistics:
+    """Reads only, each led by an index."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._jobs = database["jobs"]
+
+    def waiting_reasons(self) -> dict[WaitingReason, int]:
+        """How many jobs wait for what; those nobody has looked at yet are not among them."""
+        counts = {reason: self._jobs.count_documents({"waiting_reason": reason}) for reason in WaitingReason}
+        return {reason: count for reason, count in counts.items() if count}
+
+    def oldest_due(self, now: datetime) -> datetime | None:
+        """Since when the job that waits longest has been due, which may be days after it was asked for."""
+        query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}}
+        first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
+        return None if first is None else first["not_before"]
+
+    def ended_runs(self, since: datetime, limit: int) -> list[EndedRun]:
+        """The latest runs of sites that ended since then."""
+        query = {"spec.site": {"$exists": True}, "finished_at": {"$gte": since}}
+        fields = {"spec.site": 1, "status": 1, "started_at": 1, "finished_at": 1}
+        found = self._jobs.find(query, fields).sort("finished_at", DESCENDING).limit(limit)
+        return [_ended_run(document) for document in found]
+
+
+def _ended_run(document: Document) -> EndedRun:
+    status, started_at = JobStatus(document["status"]), document.get("started_at")
+    return EndedRun(document["spec"]["site"], status, started_at, document["finished_at"])

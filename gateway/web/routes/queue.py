@@ -1,0 +1,23 @@
+"""`GET /jobs/queue/status`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from gateway.web.dependencies import Wired
+from gateway.web.schemas.problem import problems
+from gateway.web.schemas.queue import QueueQuery, QueueStatusView
+
+router = APIRouter(tags=["platform"])
+
+
+@router.get("/jobs/queue/status", summary="What waits, who works, how sites fare", responses=problems(503))
+async def queue_status(query: Annotated[QueueQuery, Query()], wiring: Wired) -> QueueStatusView:
+    """Depth by status and by what is waited for, living workers, dead letters, and for each site the success rate and
+    the durations of the runs that ended within the last `hours`.
+    """
+    window = timedelta(hours=query.hours)
+    return QueueStatusView.of(await wiring.reads.run(wiring.runs.queue_status.report, window))
