@@ -12,10 +12,13 @@ from pymongo.database import Database
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import Job, JobStatus
 from gateway.storage.client import Document
-from gateway.storage.job_documents import read_job
+from gateway.storage.job_documents import read_job, read_optional
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
+_NEWEST_FIRST = [("created_at", DESCENDING), ("_id", DESCENDING)]
+#: A slot's job that waits for its schedule to be advanced may never become one.
+_DECIDED: Document = {"held": {"$exists": False}}
 #: A place in the queue beyond this is not worth counting to.
 MAX_QUEUE_POSITION = 10_000
 
@@ -35,6 +38,10 @@ class JobFilter(NamedTuple):
     q: str | None = None
     #: Dead letters only.
     dead: bool = False
+    #: Runs of this schedule,
+    schedule_id: str | None = None
+    #: or of this site.
+    site: str | None = None
 
 
 class JobQueries:
@@ -49,12 +56,15 @@ class JobQueries:
         conditions = _conditions(wanted)
         if cursor is not None:
             conditions.append(_after(cursor))
-        query: Document = {"$and": conditions} if conditions else {}
-        newest_first = [("created_at", DESCENDING), ("_id", DESCENDING)]
-        found = self._jobs.find(query).sort(newest_first).limit(limit + 1)
+        found = self._jobs.find({"$and": conditions}).sort(_NEWEST_FIRST).limit(limit + 1)
         jobs = [read_job(document) for document in found]
         more = len(jobs) > limit
         return jobs[:limit], _cursor(jobs[limit - 1]) if more else None
+
+    def latest_run(self, schedule_id: str) -> Job | None:
+        """Of a schedule: the one under way, or the one before."""
+        query = {"schedule_id": schedule_id, **_DECIDED}
+        return read_optional(self._jobs.find_one(query, sort=_NEWEST_FIRST))
 
     def queue_position(self, job: Job) -> int | None:
         """1 for the job that is looked at next; `None` for one that does not wait."""
@@ -82,10 +92,15 @@ class JobQueries:
 
 
 def _conditions(wanted: JobFilter) -> list[Document]:
-    conditions: list[Document] = []
-    for path, value in (("user_id", wanted.user_id), ("spec.spider", wanted.spider), ("tags", wanted.tag)):
-        if value is not None:
-            conditions.append({path: value})
+    equal = {
+        "user_id": wanted.user_id,
+        "spec.spider": wanted.spider,
+        "tags": wanted.tag,
+        "schedule_id": wanted.schedule_id,
+        "spec.site": wanted.site,
+    }
+    conditions: list[Document] = [{path: value} for path, value in equal.items() if value is not None]
+    conditions.append(_DECIDED)
     if wanted.dead:
         conditions.append({"dead": True})
     if wanted.status:

@@ -8,7 +8,21 @@ from pydantic import BaseModel, Field
 
 from gateway.domain.job import Attempt, CrawlSpec, Job, JobStatus, WaitingReason
 from gateway.domain.node_files import AttemptId, ExitReport, Progress
+from gateway.domain.slot import Slot, TargetRun, Trigger
 from gateway.web.schemas.types import Timestamp
+
+
+class SlotView(BaseModel):
+    """The slot of a schedule that a job is the run of."""
+
+    at: Timestamp = Field(description="Its time by the schedule; with it, it is one of a kind.")
+    due: Timestamp = Field(description="The same with jitter.")
+    fired_at: Timestamp
+    missed: int = Field(description="Later slots that were missed as well, for which this run stands.")
+
+    @classmethod
+    def of(cls, slot: Slot) -> SlotView:
+        return cls(**slot.model_dump(include={"at", "due", "fired_at", "missed"}))
 
 
 class JobStatusView(BaseModel):
@@ -27,6 +41,11 @@ class JobStatusView(BaseModel):
     )
     queue_position: int | None = Field(description="1 goes next; pending jobs only.")
     not_before: Timestamp | None = Field(description="It waits until then at least; pending jobs only.")
+    next_run: Timestamp | None = Field(description="When it will be run; scheduled jobs only.")
+    schedule_id: str | None = Field(description="The schedule that it is a run of.")
+    slot: SlotView | None = Field(description="The schedule's slot; none where it was asked for by hand.")
+    site: str | None = Field(description="The site that it is a run of.")
+    trigger: Trigger | None = Field(description="Who asked for the run of a site.")
     requested_pages: int
     completed_pages: int
     items_count: int
@@ -142,6 +161,7 @@ class JobDetail(JobStatusView):
     failures: int = Field(description="Attempts that ran and failed.")
     webhooks: list[str]
     retry_of: str | None
+    target: TargetRun | None = Field(description="What the message of a target's run says.")
     correlation_id: str | None = Field(description="The id of the request that asked for it.")
     updated_at: Timestamp
     attempts: list[AttemptView]
@@ -163,6 +183,7 @@ class JobDetail(JobStatusView):
                 }
             ),
             spec=job.spec,
+            target=job.target,
             attempts=[AttemptView.of(job, attempt) for attempt in attempts],
             logs_url=f"/jobs/{job.id}/logs",
             items_url=f"/jobs/{job.id}/items",
@@ -195,6 +216,11 @@ def _standing(job: Job) -> dict[str, Any]:
         "node": current.node if current else None,
         "waiting_reason": job.waiting_reason if waiting else None,
         "not_before": job.not_before if waiting else None,
+        "next_run": job.not_before if job.status is JobStatus.SCHEDULED else None,
+        "schedule_id": job.schedule_id,
+        "slot": SlotView.of(job.slot) if job.slot else None,
+        "site": job.spec.site,
+        "trigger": job.trigger,
         **progress.model_dump(exclude={"at"}),
         "created_at": job.created_at,
         "started_at": job.started_at,

@@ -17,6 +17,10 @@ class JobsQuery(BaseModel):
     user_id: UserId | None = Field(default=None, description="Whose.")
     status: list[JobStatus] = Field(default_factory=list, max_length=10, description="Any of these; repeatable.")
     spider: Name | None = None
+    site: Name | None = Field(default=None, description="Runs of this site.")
+    schedule_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = Field(
+        default=None, description="Runs of this schedule."
+    )
     tag: Tag | None = None
     since: QueryTime | None = Field(default=None, description="Created at or after; RFC 3339 with an offset.")
     until: QueryTime | None = Field(default=None, description="Created before.")
@@ -33,6 +37,8 @@ class JobsQuery(BaseModel):
             user_id=self.user_id,
             status=tuple(self.status),
             spider=self.spider,
+            site=self.site,
+            schedule_id=self.schedule_id,
             tag=self.tag,
             since=self.since,
             until=self.until,

@@ -88,7 +88,7 @@ Timestamp = Annotated[
     PlainSerializer(to_iso, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-#: In a query: a time with an offset; UTC afterwards.
+#: In a request: a time with an offset; UTC afterwards.
 QueryTime = Annotated[datetime, BeforeValidator(_parse_time, json_schema_input_type=str)]
 #: In a query: `true` or `false`, nothing else.
 QueryBoolean = Annotated[bool, BeforeValidator(_parse_boolean), Field(strict=True)]
