@@ -86,6 +86,15 @@ class TargetNotFoundError(NotFoundError):
         super().__init__(f"there is no target {target!r}")
 
 
+class ScheduleNotFoundError(NotFoundError):
+    """No schedule has this id."""
+
+    code = "schedule_not_found"
+
+    def __init__(self, schedule_id: str) -> None:
+        super().__init__(f"there is no schedule {schedule_id!r}")
+
+
 class ConflictError(DiscoveryBotError):
     """The thing is in a state that does not allow this."""
 
@@ -98,8 +107,22 @@ class JobExistsError(ConflictError):
     code = "job_exists"
 
 
+class ScheduleExistsError(ConflictError):
+    """A schedule with this id exists already."""
+
+    code = "schedule_exists"
+
+
+class ScheduleEndedError(ConflictError):
+    """A schedule that has ended stays as it is."""
+
+    code = "schedule_ended"
+
+
 class LiveTwinError(ConflictError):
-    """A job with the same fingerprint is alive; `live_key` is unique while jobs are not final."""
+    """A job with the same fingerprint is alive; `live_key` is unique while jobs are not final. Or a schedule, until
+    it ends.
+    """
 
     code = "live_twin"
 

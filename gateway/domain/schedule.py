@@ -94,7 +94,8 @@ class Schedule(BaseModel):
     message: str | None = None
     #: Raised by every change a person makes: a slot's job of an older revision never runs.
     rev: int = 1
-    #: The revision in which `timing` was changed last; slots of an older one are void.
+    #: The revision in which its slots became other ones: its timing was changed, or it was paused, resumed or ended
+    #: by a person. Slots of an older one are void.
     timing_rev: int = 1
     #: The coming slot, as `Slot.at` and `Slot.due`; absent unless the schedule is active.
     next_at: datetime | None = None

@@ -1,0 +1,62 @@
+"""The ledger: what became of each slot of each schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pymongo import DESCENDING, UpdateMany
+from pymongo.database import Database
+
+from gateway.crash_points import state_change
+from gateway.domain.schedule import LedgerEntry, LedgerKind
+from gateway.storage.client import Document
+from gateway.storage.newest_first import cursor_of, older_than
+
+
+class LedgerStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._ledger = database["schedule_ledger"]
+
+    @state_change("schedule_ledger.record")
+    def record(self, entries: Sequence[LedgerEntry]) -> None:
+        """One entry a slot, however often it is recorded. That it was fired is never replaced."""
+        operations = []
+        for entry in entries:
+            document = entry.model_dump(by_alias=True, exclude_none=True)
+            modifier = "$set" if entry.kind is LedgerKind.FIRED else "$setOnInsert"
+            operations.append(UpdateMany({"_id": document.pop("_id")}, {modifier: document}, upsert=True))
+        self._ledger.bulk_write(operations, ordered=False)
+
+    def known(self, job_ids: Sequence[str]) -> set[str]:
+        """Those of these slots, named by their jobs' ids, that have an entry."""
+        return {document["_id"] for document in self._ledger.find({"_id": {"$in": list(job_ids)}}, {"_id": 1})}
+
+    def page(self, schedule_id: str, limit: int, after: str | None = None) -> tuple[list[LedgerEntry], str | None]:
+        """The newest slot first; and the cursor of the page that follows, `None` after the last.
+
+        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+        """
+        query: Document = {"schedule_id": schedule_id}
+        if after is not None:
+            query |= older_than(after, "due")
+        found = self._ledger.find(query).sort([("due", DESCENDING), ("_id", DESCENDING)]).limit(limit + 1)
+        entries = [LedgerEntry.model_validate(document) for document in found]
+        more = len(entries) > limit
+        last = entries[limit - 1] if more else None
+        return entries[:limit], cursor_of(last.due, last.job_id) if last else None
+
+    def latest(self, count: int) -> list[LedgerEntry]:
+        """Of all schedules, what was recorded last."""
+        found = self._ledger.find().sort("recorded_at", DESCENDING).limit(count)
+        return [LedgerEntry.model_validate(document) for document in found]
+
+    @state_change("schedule_ledger.delete")
+    def delete(self, schedule_id: str) -> None:
+        """All of a schedule that is gone."""
+        self._ledger.delete_many({"schedule_id": schedule_id})
+
+    @state_change("schedule_ledger.forget")
+    def forget(self, before: datetime) -> None:
+        """What was recorded before then."""
+        self._ledger.delete_many({"recorded_at": {"$lt": before}})

@@ -1,0 +1,29 @@
+"""Pages of a list that grows at its front: the cursor names the last one seen, so that none comes twice."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from pymongo import DESCENDING
+
+from gateway.domain.errors import InvalidRequestError
+from gateway.storage.client import Document
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
+
+NEWEST_FIRST = [("created_at", DESCENDING), ("_id", DESCENDING)]
+
+
+def cursor_of(moment: datetime, identity: str) -> str:
+    return f"{(moment - _EPOCH) // timedelta(milliseconds=1)}-{identity}"
+
+
+def older_than(cursor: str, field: str = "created_at") -> Document:
+    """The condition for what follows. Raises `InvalidRequestError` for a cursor that none of our pages gave out."""
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InvalidRequestError("after", "is not a cursor; take `next` of the page before")
+    moment = _EPOCH + timedelta(milliseconds=int(match[1]))
+    return {"$or": [{field: {"$lt": moment}}, {field: moment, "_id": {"$lt": match[2]}}]}

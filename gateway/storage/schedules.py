@@ -1,0 +1,217 @@
+"""Schedules: every change is one compare-and-set on one document, by its revision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+from pymongo import ASCENDING, ReturnDocument, UpdateMany
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.crash_points import state_change
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import (
+    IdempotencyConflictError,
+    LiveTwinError,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+)
+from gateway.domain.schedule import Schedule, ScheduleState
+from gateway.storage.client import Document
+from gateway.storage.newest_first import NEWEST_FIRST, cursor_of, older_than
+
+_NO_TIME = datetime.fromtimestamp(0, UTC)
+
+
+class ScheduleFilter(NamedTuple):
+    """Which schedules; what is `None` does not restrict."""
+
+    user_id: str | None = None
+    state: ScheduleState | None = None
+    site: str | None = None
+    target: str | None = None
+    spider: str | None = None
+
+
+class Unreadable(NamedTuple):
+    """A document that is no schedule of ours."""
+
+    id: str
+    problems: list[Any]
+
+
+class Found(NamedTuple):
+    schedules: list[Schedule]
+    unreadable: list[Unreadable]
+
+
+class Advance(NamedTuple):
+    """A schedule, as it was read, and what it becomes once its coming slot is behind it (`None`: goes)."""
+
+    schedule: Schedule
+    changes: Document
+
+
+class ScheduleStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._schedules = database["schedules"]
+        self._clock = clock
+
+    # --- one at a time
+
+    @state_change("schedules.insert")
+    def insert(self, schedule: Schedule) -> None:
+        """Raises `ScheduleExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by which key was taken."""
+        try:
+            self._schedules.insert_one(schedule.to_document())
+        except DuplicateKeyError as error:
+            if self._schedules.find_one({"_id": schedule.id}, {"_id": 1}):
+                raise ScheduleExistsError(f"there is a schedule {schedule.id!r} already") from error
+            if schedule.idempotency_key and self.find_idempotent(schedule.idempotency_key):
+                raise IdempotencyConflictError("this idempotency key was used before") from error
+            raise LiveTwinError("the same crawl is scheduled already") from error
+
+    def get(self, schedule_id: str) -> Schedule:
+        """Raises `ScheduleNotFoundError`."""
+        document = self._schedules.find_one({"_id": schedule_id})
+        if document is None:
+            raise ScheduleNotFoundError(schedule_id)
+        return Schedule.model_validate(document)
+
+    def find_live(self, live_key: str) -> Schedule | None:
+        return _optional(self._schedules.find_one({"live_key": live_key}))
+
+    def find_idempotent(self, idempotency_key: str) -> Schedule | None:
+        return _optional(self._schedules.find_one({"idempotency_key": idempotency_key}))
+
+    @state_change("schedules.overtake")
+    def overtake(self, live_key: str) -> None:
+        """Whoever holds `live_key` gives it up to a request that asked for a schedule of its own."""
+        self._schedules.update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
+
+    @state_change("schedules.change")
+    def change(self, schedule: Schedule, changes: Document) -> Schedule | None:
+        """One revision further, with `changes` (`None`: the field goes); `None` if it is not at this revision, or in
+        this state, any more. Raises `LiveTwinError` if a changed `live_key` is taken.
+        """
+        query = {"_id": schedule.id, "rev": schedule.rev, "state": schedule.state}
+        update = _update({**changes, "rev": schedule.rev + 1, "updated_at": self._clock()})
+        try:
+            found = self._schedules.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        except DuplicateKeyError as error:
+            raise LiveTwinError("the same crawl is scheduled already") from error
+        return _optional(found)
+
+    @state_change("schedules.touch")
+    def touch(self, *, site: str | None = None, target: str | None = None) -> list[str]:
+        """What they run has changed beside them: one revision further, all schedules of the site or target; their
+        ids.
+        """
+        query: Document = {"site": site} if target is None else {"target": target}
+        ids = [document["_id"] for document in self._schedules.find(query, {"_id": 1})]
+        if ids:
+            self._schedules.update_many(
+                {"_id": {"$in": ids}}, {"$inc": {"rev": 1}, "$set": {"updated_at": self._clock()}}
+            )
+        return ids
+
+    @state_change("schedules.delete")
+    def delete(self, schedule_id: str) -> bool:
+        """Whether there was one."""
+        return self._schedules.delete_one({"_id": schedule_id}).deleted_count == 1
+
+    # --- lists
+
+    def page(self, wanted: ScheduleFilter, limit: int, after: str | None = None) -> tuple[list[Schedule], str | None]:
+        """Newest first; and the cursor of the page that follows, `None` after the last.
+
+        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+        """
+        paths = {"spider": "crawl.spec.spider"}
+        query: Document = {
+            paths.get(name, name): value for name, value in wanted._asdict().items() if value is not None
+        }
+        if after is not None:
+            query |= older_than(after)
+        found = self._schedules.find(query).sort(NEWEST_FIRST).limit(limit + 1)
+        schedules = [Schedule.model_validate(document) for document in found]
+        more = len(schedules) > limit
+        last = schedules[limit - 1] if more else None
+        return schedules[:limit], cursor_of(last.created_at, last.id) if last else None
+
+    def read(self, schedule_ids: Iterable[str]) -> Found:
+        """Those of them that there are."""
+        return _readable(self._schedules.find({"_id": {"$in": list(schedule_ids)}}))
+
+    # --- firing
+
+    def next_run(self) -> datetime | None:
+        """When the next slot of any schedule is due, or was."""
+        first = self._schedules.find_one(
+            {"next_run": {"$gte": _NO_TIME}}, {"next_run": 1}, sort=[("next_run", ASCENDING)]
+        )
+        return None if first is None else first["next_run"]
+
+    def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> Found:
+        """Schedules whose coming slot is due, the longest first."""
+        query: Document = {"next_run": {"$lte": now}}
+        if but:
+            query["_id"] = {"$nin": list(but)}
+        return _readable(self._schedules.find(query).sort("next_run", ASCENDING).limit(limit))
+
+    def count_due(self, now: datetime, limit: int) -> int:
+        """How many schedules are due; counted up to `limit`."""
+        return self._schedules.count_documents({"next_run": {"$lte": now}}, limit=limit)
+
+    def count(self, state: ScheduleState) -> int:
+        return self._schedules.count_documents({"state": state})
+
+    @state_change("schedules.advance")
+    def advance(self, advances: Sequence[Advance]) -> bool:
+        """Put the coming slot of each behind it, unless somebody has done that or the schedule was changed; whether
+        each of them was as it had been read.
+        """
+        now = self._clock()
+        operations = [
+            # multi, though it is one document: the same to MongoDB, and mongomock does not know UpdateOne any more
+            UpdateMany(_unchanged(advance.schedule), _update({**advance.changes, "updated_at": now}))
+            for advance in advances
+        ]
+        return self._schedules.bulk_write(operations, ordered=False).matched_count == len(advances)
+
+    @state_change("schedules.uncount")
+    def uncount(self, schedule_id: str, job_id: str) -> None:
+        """The slot's job was made void after the schedule had counted it."""
+        self._schedules.update_one(
+            {"_id": schedule_id, "last_job_id": job_id},
+            {"$inc": {"runs": -1}, "$unset": {"last_job_id": "", "last_run_at": ""}},
+        )
+
+
+def _unchanged(schedule: Schedule) -> Document:
+    return {"_id": schedule.id, "rev": schedule.rev, "next_at": schedule.next_at}
+
+
+def _update(changes: Document) -> Document:
+    gone = [name for name, value in changes.items() if value is None]
+    update: Document = {"$set": {name: value for name, value in changes.items() if value is not None}}
+    return {**update, "$unset": dict.fromkeys(gone, "")} if gone else update
+
+
+def _optional(document: Document | None) -> Schedule | None:
+    return None if document is None else Schedule.model_validate(document)
+
+
+def _readable(documents: Iterable[Document]) -> Found:
+    """One that cannot be read must not keep the others."""
+    found = Found([], [])
+    for document in documents:
+        try:
+            found.schedules.append(Schedule.model_validate(document))
+        except ValidationError as error:
+            problems = error.errors(include_input=False, include_url=False)
+            found.unreadable.append(Unreadable(document["_id"], problems))
+    return found

@@ -1,0 +1,165 @@
+"""The jobs of slots, until they are jobs like all others. While it is held, a slot's job is the decision about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from pydantic import ValidationError
+from pymongo import ASCENDING
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from gateway.crash_points import state_change
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.job import LIVE_STATUSES, Job, JobStatus
+from gateway.domain.slot import SlotFate
+from gateway.storage.client import Document
+from gateway.storage.job_documents import change, read_job
+
+_DUPLICATE_KEY = 11000
+#: Not `$exists`: no index leads past those that have none.
+_HELD = {"$in": [fate.value for fate in SlotFate]}
+_FREE: Document = {"held": None}
+
+
+class Run(NamedTuple):
+    """A run that is not over: an earlier one of the same schedule."""
+
+    job_id: str
+    schedule_id: str
+    status: JobStatus
+    #: Of a slot that is only held yet: by which revision; `None` for every other.
+    held_by: int | None
+
+
+class SlotStore:
+    """The `jobs` collection as the firing of slots needs it."""
+
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._jobs = database["jobs"]
+        self._clock = clock
+
+    @state_change("schedules.insert_slots")
+    def insert(self, jobs: Sequence[Job]) -> set[str]:
+        """Insert the jobs of slots, held; the ids of those that somebody has inserted before."""
+        try:
+            self._jobs.insert_many([job.to_document() for job in jobs], ordered=False)
+        except BulkWriteError as error:
+            failures = error.details["writeErrors"]
+            if any(failure["code"] != _DUPLICATE_KEY for failure in failures) or error.details.get(
+                "writeConcernErrors"
+            ):
+                raise
+            return {jobs[failure["index"]].id for failure in failures}
+        return set()
+
+    def read(self, job_ids: Iterable[str]) -> list[Job]:
+        """Those of them that there are and that can be read."""
+        return _readable(self._jobs.find({"_id": {"$in": list(job_ids)}}))
+
+    def held(self, schedule_ids: Sequence[str]) -> list[Job]:
+        """All jobs of these schedules that are held."""
+        return _readable(self._jobs.find({"held": _HELD, "schedule_id": {"$in": list(schedule_ids)}}))
+
+    def left_over(self, before: datetime, limit: int) -> list[Job]:
+        """Jobs that are held since before then: whoever held them has died, or is slow."""
+        return _readable(self._jobs.find({"held": _HELD, "updated_at": {"$lt": before}}, limit=limit))
+
+    def unnoted(self, before: datetime, limit: int) -> list[Job]:
+        """Jobs of slots that ran, before then, and of which the ledger may know nothing."""
+        return _readable(self._jobs.find({"noted": False, **_FREE, "updated_at": {"$lt": before}}, limit=limit))
+
+    def live(self, schedule_ids: Sequence[str]) -> list[Run]:
+        """The runs of these schedules that are not over, those that are held to run included."""
+        runs: list[Run] = []
+        for status in LIVE_STATUSES:
+            query: Document = {"status": status, "schedule_id": {"$in": list(schedule_ids)}}
+            for found in self._jobs.find(query, {"schedule_id": 1, "held": 1, "slot.rev": 1}):
+                held = found.get("held")
+                if held in (None, SlotFate.RUN):
+                    runs.append(
+                        Run(found["_id"], found["schedule_id"], status, found["slot"]["rev"] if held else None)
+                    )
+        return runs
+
+    @state_change("schedules.promote")
+    def promote(self, job_ids: Sequence[str], rev: int) -> int:
+        """These slots run, if they are still held by that revision; how many do by this call."""
+        now = self._clock()
+        query = {"_id": {"$in": list(job_ids)}, "held": SlotFate.RUN, "slot.rev": rev, "status": JobStatus.SCHEDULED}
+        pending = {"status": JobStatus.PENDING, "not_before": now}
+        return self._jobs.update_many(query, change(now, pending, unset=("held",))).modified_count
+
+    @state_change("schedules.refresh")
+    def refresh(self, old: Job, new: Job) -> bool:
+        """Give the held job what its schedule's present revision runs; whether it was as `old` still."""
+        content = new.model_dump(include=_CONTENT, exclude_none=True)
+        gone = [name for name in _CONTENT if name not in content]
+        update = change(self._clock(), {**content, "slot.rev": new.slot.rev if new.slot else 0}, unset=gone)
+        return self._jobs.update_one(_same(old), update).matched_count == 1
+
+    @state_change("schedules.void")
+    def void(self, job: Job) -> bool:
+        """The slot was not one, or is over without a run; whether its job was there and held by that revision."""
+        return self._jobs.delete_one(_same(job)).deleted_count == 1
+
+    @state_change("schedules.release")
+    def release(self, job: Job) -> None:
+        """It has ended while it was held: it is a job like all others."""
+        self._jobs.update_one(_same(job), {"$unset": {"held": "", "noted": ""}})
+
+    @state_change("schedules.note")
+    def note(self, job_ids: Sequence[str]) -> None:
+        """The ledger knows of these."""
+        self._jobs.update_many({"_id": {"$in": list(job_ids)}, "noted": False}, {"$unset": {"noted": ""}})
+
+    # --- one-off jobs
+
+    def next_scheduled(self) -> datetime | None:
+        """When the next job that waits for its time is due, or was."""
+        query: Document = {"status": JobStatus.SCHEDULED, **_FREE}
+        first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
+        return None if first is None else first["not_before"]
+
+    def scheduled(self, now: datetime, limit: int) -> list[Job]:
+        """Jobs whose time has come."""
+        query: Document = {"status": JobStatus.SCHEDULED, "not_before": {"$lte": now}, **_FREE}
+        return _readable(self._jobs.find(query, limit=limit))
+
+    @state_change("schedules.promote_scheduled")
+    def promote_scheduled(self, job_ids: Sequence[str]) -> int:
+        """They wait for a node from now on; how many do by this call."""
+        query: Document = {"_id": {"$in": list(job_ids)}, "status": JobStatus.SCHEDULED, **_FREE}
+        return self._jobs.update_many(query, change(self._clock(), {"status": JobStatus.PENDING})).modified_count
+
+
+#: What of a slot's job is its schedule's, and not the slot's.
+_CONTENT = {
+    "spec",
+    "fingerprint",
+    "render",
+    "trigger",
+    "target",
+    "exclusive",
+    "priority",
+    "tags",
+    "webhooks",
+    "max_retries",
+}
+
+
+def _same(job: Job) -> Document:
+    return {"_id": job.id, "held": job.held, "slot.rev": job.slot.rev if job.slot else None}
+
+
+def _readable(documents: Iterable[Document]) -> list[Job]:
+    """What cannot be read is left to whoever looks at the job itself."""
+    jobs: list[Job] = []
+    for document in documents:
+        try:
+            jobs.append(read_job(document))
+        except ValidationError:
+            continue
+    return jobs
