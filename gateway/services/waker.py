@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import structlog
 from celery import Celery
 from kombu.exceptions import KombuError
+
+from gateway.domain.job import Job
 
 log = structlog.get_logger()
 
@@ -20,37 +24,59 @@ REMOVE_EXPIRED = "remove_expired"
 
 
 class Waker(Protocol):
+    """Each of these returns at once and never fails."""
+
     def wake(self, task: str, *args: Any) -> None:
-        """Ask for `task` soon. Returns at once and never fails."""
+        """Ask for `task` soon."""
+
+    def wake_job(self, job: Job) -> None:
+        """Ask for a look at this job. The message of a target's run also says what is searched for, where."""
 
 
 class CeleryWaker:
     """Publishes from a few threads of its own: a broker that is away stalls neither a request nor a tick."""
 
-    #: Messages waiting for the broker; beyond that the sweeper is quicker.
-    MAX_WAITING = 1000
+    #: Messages waiting for the broker; beyond that the sweeper is quicker. More than schedules fire at once: 1,000
+    #: take about a second.
+    MAX_WAITING = 10_000
+    #: Seconds after which nothing that is still unsent is worth the time that a broker takes to fail.
+    PATIENCE = 5.0
 
     def __init__(self, app: Celery, *, threads: int = 4) -> None:
         self._app = app
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="waker")
-        self._waiting = 0
+        #: Messages that the broker has not taken yet.
+        self.unsent = 0
+        self._lock = threading.Lock()
+        self._failed_at = float("-inf")
 
     def wake(self, task: str, *args: Any) -> None:
-        if self._waiting >= self.MAX_WAITING:
-            return
-        self._waiting += 1
-        self._threads.submit(self._publish, task, args)
+        self._submit(task, args, {})
+
+    def wake_job(self, job: Job) -> None:
+        about = job.target.to_message(job.attempt) if job.target else {}
+        self._submit(ENQUEUE_CRAWL, (), {"job_id": job.id, **about})
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _publish(self, task: str, args: tuple[Any, ...]) -> None:
+    def _submit(self, task: str, args: tuple[Any, ...], fields: dict[str, Any]) -> None:
+        with self._lock:
+            if self.unsent >= self.MAX_WAITING:
+                return
+            self.unsent += 1
+        self._threads.submit(self._publish, task, args, fields, time.monotonic())
+
+    def _publish(self, task: str, args: tuple[Any, ...], fields: dict[str, Any], asked_at: float) -> None:
         try:
-            self._app.send_task(task, args=args, retry=False, ignore_result=True)
-        except (KombuError, OSError, self._app.connection_for_write().connection_errors) as error:
+            if self._failed_at - asked_at < self.PATIENCE:
+                self._app.send_task(task, args=args, kwargs=fields, retry=False, ignore_result=True)
+        except (KombuError, OSError, *self._app.connection_for_write().connection_errors) as error:
+            self._failed_at = time.monotonic()
             log.warning("wake_failed", task=task, error=str(error))
         finally:
-            self._waiting -= 1
+            with self._lock:
+                self.unsent -= 1
 
 
 def create_producer(broker_url: str, queue_name: str) -> Celery:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery import Celery
 
 from gateway.services import waker
@@ -12,7 +14,8 @@ def register_tasks(app: Celery, wiring: Wiring) -> None:
     """Bind the tasks to `app`; their names are part of the contract with everything that sends them."""
 
     @app.task(name=waker.ENQUEUE_CRAWL)
-    def enqueue_crawl(job_id: str | None = None) -> None:
+    def enqueue_crawl(job_id: str | None = None, **_target: Any) -> None:
+        # what a target's run is about stands in its document, too
         wiring.dispatch.fill(job_id)
 
     @app.task(name=waker.FINISH_CRAWL)

@@ -12,6 +12,7 @@ import redis
 from stores import valkey_server
 
 from gateway.domain.clock import utc_now
+from gateway.domain.job import Job
 from gateway.redis.client import connect
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
@@ -20,7 +21,7 @@ from gateway.services.dispatch import Dispatch
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
-from gateway.services.waker import RECONCILE_NODE
+from gateway.services.waker import ENQUEUE_CRAWL, RECONCILE_NODE
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
@@ -83,6 +84,9 @@ class Platform:
 
     def wake(self, task: str, *args: Any) -> None:
         self.woken.append((task, *args))
+
+    def wake_job(self, job: Job) -> None:
+        self.wake(ENQUEUE_CRAWL, job.id)
 
     def heartbeat(self, name: str = "n1", *, slots: int = 2, alive: tuple[str, ...] = ()) -> None:
         """Beats for an hour already, as a tailer that was not restarted."""

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from jobs import make_job
+from stack import wait_until
+from stores import free_port
+
+from gateway.domain.slot import TargetRun
+from gateway.services.waker import CeleryWaker, create_producer
+
+ABOUT = TargetRun(
+    target_id=7,
+    website_id=3,
+    website_name="board",
+    search_url="http://board.example/?q=cook&l=Oslo&p={page}",
+    requires_playwright=False,
+    pagination_type="page_param",
+    keywords_used="cook",
+    location_used="Oslo",
+)
+
+
+@pytest.fixture
+def broker(redis_url: str) -> Iterator[redis.Redis]:
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def waker(redis_url: str, broker: redis.Redis) -> Iterator[CeleryWaker]:
+    producer = create_producer(redis_url, "scraping")
+    waker = CeleryWaker(producer)
+    yield waker
+    waker.close()
+    producer.close()
+
+
+def messages(broker: redis.Redis, count: int) -> list[tuple[list[Any], dict[str, Any]]]:
+    """What a worker would be handed: the arguments of each task, in no order."""
+    wait_until(lambda: broker.llen("scraping") >= count, timeout=20, what=f"{count} messages")
+    bodies = (json.loads(entry)["body"] for entry in broker.lrange("scraping", 0, -1))
+    return [tuple(json.loads(b64decode(body))[:2]) for body in bodies]
+
+
+def test_a_targets_run_is_announced_with_what_is_searched_and_how_often_it_was_tried(
+    waker: CeleryWaker, broker: redis.Redis
+) -> None:
+    job = make_job(target=ABOUT)
+    waker.wake_job(job)
+    waker.wake_job(job.model_copy(update={"attempt": 2}))
+    told = sorted((fields for _, fields in messages(broker, 2)), key=lambda fields: int(fields["attempt_count"]))
+    expected = {"job_id": job.id, **ABOUT.model_dump()}
+    assert told == [{**expected, "attempt_count": 0}, {**expected, "attempt_count": 2}]
+
+
+def test_any_other_job_is_announced_by_its_id_alone(waker: CeleryWaker, broker: redis.Redis) -> None:
+    job = make_job()
+    waker.wake_job(job)
+    assert messages(broker, 1) == [([], {"job_id": job.id})]
+
+
+def test_a_thousand_jobs_that_are_due_at_once_are_all_with_the_broker_and_nobody_waited_for_it(
+    waker: CeleryWaker, broker: redis.Redis
+) -> None:
+    jobs = [make_job() for _ in range(1_000)]
+    began = time.monotonic()
+    for job in jobs:
+        waker.wake_job(job)
+    assert time.monotonic() - began < 0.5
+    assert {fields["job_id"] for _, fields in messages(broker, 1_000)} == {job.id for job in jobs}
+    assert time.monotonic() - began < 5
+
+
+def test_a_broker_that_is_away_keeps_nobody_and_what_waited_for_it_in_vain_is_let_go() -> None:
+    producer = create_producer(f"redis://127.0.0.1:{free_port()}/0", "scraping")
+    waker = CeleryWaker(producer)
+    waker.PATIENCE = 0.0
+    began = time.monotonic()
+    for _ in range(500):
+        waker.wake_job(make_job())
+    assert time.monotonic() - began < 0.5
+    # each one that is tried takes its thread two seconds
+    wait_until(lambda: waker.unsent == 0, timeout=10, what="the end of it")
+    waker.close()
+    producer.close()
