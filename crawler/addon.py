@@ -16,6 +16,7 @@ from crawler.item_limit import ItemLimit
 from crawler.log_limit import LogLimit
 from crawler.page_count import PageCount
 from crawler.page_limit import PageLimit
+from crawler.politeness import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report import Report
 from crawler.request_limits import RequestLimits, at_most
@@ -26,8 +27,10 @@ from crawler.setting_names import (
     MAX_LOG_BYTES,
     MAX_PAGE_BYTES,
     MAX_PAGE_SECONDS,
+    RATE_LIMIT_REDIS_URL,
 )
 from crawler.start_pace import StartPace
+from crawler.turns import Turns
 from gateway.domain.log_line import LOG_DATEFORMAT, LOG_FORMAT
 from gateway.settings import NodeSettings
 
@@ -43,8 +46,16 @@ _DEFAULT = "addon"
 MAX_REDIRECTS = 20
 _NETWORK_SCHEMES = ("http", "https")
 _CLOSED_SCHEMES = ("file", "ftp", "s3")
-#: The proxies at the place of Scrapy's own; the last two right before the cache.
-_DOWNLOADER_MIDDLEWARES = {PageLimit: 110, PageCount: 120, MetaProxy: 750, EgressCheck: 898, RequestLimits: 899}
+#: The proxies at the place of Scrapy's own; the last three right before the cache.
+_DOWNLOADER_MIDDLEWARES = {
+    PageLimit: 110,
+    PageCount: 120,
+    FetchProxy: 749,
+    MetaProxy: 750,
+    FetchIdentity: 897,
+    EgressCheck: 898,
+    RequestLimits: 899,
+}
 _LOCKED_OUT = (
     "scrapy.extensions.remote_control.RemoteControl",
     "scrapy.extensions.telnet.TelnetConsole",
@@ -73,7 +84,8 @@ class DiscoveryBot:
         _lock_out(settings)
         _close_schemes(settings)
         _limit(settings, node)
-        for extension in (Closing, LogLimit, Report):
+        apply_fetch_options(settings)
+        for extension in (Closing, LogLimit, Report, Turns):
             settings.set_in_component_priority_dict("EXTENSIONS", extension, 900)
         for middleware, order in _DOWNLOADER_MIDDLEWARES.items():
             settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)
@@ -106,6 +118,7 @@ def _unchangeable(node: NodeSettings) -> dict[str, Any]:
         MAX_PAGE_BYTES: node.crawl_max_page_bytes,
         MAX_PAGE_SECONDS: node.crawl_max_page_seconds,
         MAX_LOG_BYTES: node.crawl_max_log_bytes,
+        RATE_LIMIT_REDIS_URL: node.rate_limit_redis_url or node.http_cache_redis_url,
     }
 
 

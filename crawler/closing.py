@@ -6,6 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Self
 
+from scrapy.exceptions import IgnoreRequest
+
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
@@ -19,6 +21,10 @@ logger = logging.getLogger(__name__)
 #: rest is for pipelines, feeds and the report.
 PATIENCE = 0.5
 PATIENCE_WITH_CALLBACKS = 0.75
+
+
+class StoppedError(IgnoreRequest):
+    """The crawl is being stopped and would not wait for this response."""
 
 
 class Closing:
@@ -38,6 +44,12 @@ class Closing:
         if self._begun is None and self._crawler.engine:
             self._begun = asyncio.ensure_future(self._crawler.engine.close_spider_async(reason=reason))
             hurry((self._crawler,), self._grace)
+
+
+def is_closing(crawler: Crawler) -> bool:
+    """Whether the spider is being closed: what has not been asked for yet need not be."""
+    slot = crawler.engine._slot if crawler.engine else None  # noqa: SLF001 - there is no public way to see it
+    return slot is not None and slot.closing is not None
 
 
 def hurry(crawlers: Iterable[Crawler], grace: float) -> None:

@@ -22,9 +22,11 @@ from scrapy.utils.url import add_http_if_no_scheme
 from twisted.internet.error import DNSLookupError
 from twisted.internet.threads import deferToThreadPool
 
+from crawler.closing import StoppedError
 from crawler.header_limit import ConnectionFactory
 from crawler.request_limits import RequestLimits
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
+from crawler.turns import Turns
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.public_address import (
     Network,
@@ -50,10 +52,6 @@ if TYPE_CHECKING:
 
 class EgressBlockedError(IgnoreRequest):
     """The request would have gone where crawls may not go. An `IgnoreRequest`: no retry, no traceback."""
-
-
-class StoppedError(IgnoreRequest):
-    """The crawl is being stopped and would not wait for this response."""
 
 
 class EgressResolver(CachingThreadedResolver):
@@ -132,11 +130,19 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
         super().__init__(crawler)
         self._pool._factory = ConnectionFactory  # noqa: SLF001 - as Scrapy does with its own
         self._limits = RequestLimits(crawler)
+        self._turns = crawler.get_extension(Turns)
         self._allowed = parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
         self._downloads: set[asyncio.Task[Any]] = set()
         self._stopping = False
 
     async def download_request(self, request: Request) -> Response:
+        if self._turns is None:
+            return await self.fetch(request)
+        async with self._turns.turn(request):
+            return await self.fetch(request)
+
+    async def fetch(self, request: Request) -> Response:
+        """Now that it is the request's turn."""
         if self._stopping:
             raise StoppedError("the crawl was stopped")
         self._limits.hold(request)

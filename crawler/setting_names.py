@@ -19,3 +19,12 @@ EGRESS_ALLOWED_NETWORKS = "EGRESS_ALLOWED_NETWORKS"
 HTTPCACHE_REDIS_URL = "HTTPCACHE_REDIS_URL"
 HTTPCACHE_USER = "HTTPCACHE_USER"
 HTTPCACHE_REFRESH = "HTTPCACHE_REFRESH"
+#: How its pages are to be fetched, as the request says (`FetchOptions`); absent where it says nothing.
+FETCH_OPTIONS = "FETCH_OPTIONS"
+#: The start URLs, whose hosts alone get the headers and cookies among those options.
+FETCH_START_URLS = "FETCH_START_URLS"
+#: The site whose other crawls share the rate limit, and that limit (`30/m`).
+RATE_LIMIT_SITE = "RATE_LIMIT_SITE"
+SITE_RATE_LIMIT = "SITE_RATE_LIMIT"
+#: The Redis in which they share it; without one this crawl holds the limit by itself.
+RATE_LIMIT_REDIS_URL = "RATE_LIMIT_REDIS_URL"

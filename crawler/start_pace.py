@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
+from crawler.closing import is_closing
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -25,13 +27,8 @@ class StartPace:
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for one in start:
-            if self._is_closing():
+            if is_closing(self._crawler):
                 return
             yield one
             if self._crawler.engine and self._crawler.engine.needs_backout():
                 await asyncio.sleep(0)
-
-    def _is_closing(self) -> bool:
-        engine = self._crawler.engine
-        slot = engine._slot if engine else None  # noqa: SLF001 - there is no public way to see that it closes
-        return slot is not None and slot.closing is not None

@@ -16,7 +16,17 @@ from crawler.guest import OVERRULED, choices
 from crawler.node.project_names import OWN_PROJECT, canonical
 from crawler.node.project_settings import ProjectSettings, project_settings
 from crawler.node.spider_arguments import Arguments, complete, for_constructor
-from crawler.setting_names import ATTEMPT_DIR, HTTPCACHE_REFRESH, HTTPCACHE_USER, MAX_ITEMS, MAX_PAGES
+from crawler.setting_names import (
+    ATTEMPT_DIR,
+    FETCH_OPTIONS,
+    FETCH_START_URLS,
+    HTTPCACHE_REFRESH,
+    HTTPCACHE_USER,
+    MAX_ITEMS,
+    MAX_PAGES,
+    RATE_LIMIT_SITE,
+    SITE_RATE_LIMIT,
+)
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings
 
@@ -68,12 +78,22 @@ def _settings(spec: NodeSpec, folder: str) -> ProjectSettings:
             ATTEMPT_DIR: folder,
             MAX_PAGES: spec.max_pages or 0,
             MAX_ITEMS: spec.max_items or 0,
-            HTTPCACHE_USER: spec.user_id,
+            HTTPCACHE_USER: _cache_owner(spec),
             HTTPCACHE_REFRESH: spec.ignore_cache,
+            FETCH_OPTIONS: spec.fetch,
+            FETCH_START_URLS: spec.start_urls,
+            RATE_LIMIT_SITE: spec.site,
+            SITE_RATE_LIMIT: spec.site_rate_limit,
         },
         priority="cmdline",
     )
     return settings
+
+
+def _cache_owner(spec: NodeSpec) -> str:
+    """Who comes with other headers may be shown another page."""
+    variant = spec.fetch.variant if spec.fetch else ""
+    return f"{spec.user_id}:{variant}" if variant else spec.user_id
 
 
 def _crawler(spec: NodeSpec, spider: type[Spider], settings: ProjectSettings) -> Crawler:

@@ -20,7 +20,7 @@ class RenderingDownloadHandler(EgressDownloadHandler):
         super().__init__(crawler)
         self._renderer = crawler.get_extension(Renderer)
 
-    async def download_request(self, request: Request) -> Response:
+    async def fetch(self, request: Request) -> Response:
         if request.meta.get("playwright") and self._renderer:
             return await self._renderer.fetch(request)
-        return await super().download_request(request)
+        return await super().fetch(request)

@@ -11,7 +11,8 @@ from playwright.async_api import Error as PlaywrightError
 from scrapy import signals
 from scrapy.utils.httpobj import urlparse_cached
 
-from crawler.egress import EgressBlockedError, StoppedError
+from crawler.closing import StoppedError
+from crawler.egress import EgressBlockedError
 from crawler.render.browser import Chromium
 from crawler.render.chromium import find_chromium
 from crawler.render.egress_proxy import REFUSED_HEADER, EgressProxy

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Annotated, Self
+from urllib.parse import unquote, urlsplit
 
+import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -22,6 +25,8 @@ _RATE = re.compile(r"([1-9][0-9]{0,5})/([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 #: Bytes that all headers and cookies may have together.
 MAX_BYTES = 8 << 10
+#: Shown instead of what is nobody else's business.
+MASK = "***"
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
@@ -50,6 +55,26 @@ def _line(text: str) -> str:
     return text
 
 
+def _proxy(url: str) -> str:
+    """Never quotes it: there may be a password in it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("is not a URL: its host or port cannot be read") from None
+    if parts.scheme != "http":
+        raise ValueError("must begin with http://")
+    if not parts.hostname or port == 0 or not url.isascii() or any(char.isspace() for char in url):
+        raise ValueError("must be a URL such as http://user:password@host:8080")
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise ValueError("must name nothing but a host, a port, a user and a password")
+    try:
+        unquote(f"{parts.username}{parts.password}", errors="strict").encode("latin-1")
+    except UnicodeError:
+        raise ValueError("its user and password must be Latin-1") from None
+    return url
+
+
 def _statuses(codes: tuple[int, ...]) -> tuple[int, ...]:
     if any(not 400 <= code <= 599 for code in codes):  # noqa: PLR2004 - the error statuses of HTTP
         raise ValueError("must be statuses from 400 to 599")
@@ -70,8 +95,9 @@ def parse_rate(text: str) -> float:
 
 
 RateText = Annotated[str, AfterValidator(_rate), Field(json_schema_extra={"pattern": f"^{_RATE.pattern}$"})]
-Headers = Annotated[dict[str, str], AfterValidator(_headers), Field(max_length=50)]
-Cookies = Annotated[dict[str, str], AfterValidator(_cookies), Field(max_length=50)]
+Headers = Annotated[dict[str, str], AfterValidator(_headers), Field(max_length=50, repr=False)]
+Cookies = Annotated[dict[str, str], AfterValidator(_cookies), Field(max_length=50, repr=False)]
+Proxy = Annotated[str, AfterValidator(_proxy), Field(min_length=1, max_length=2083)]
 # a tuple is a list in JSON and BSON
 Statuses = Annotated[tuple[int, ...], AfterValidator(_statuses), Field(max_length=20, strict=False)]
 Pause = Annotated[float, Field(ge=0, le=3600)]
@@ -85,8 +111,8 @@ class FetchOptions(BaseModel):
     headers: Headers = Field(default_factory=dict, description="Sent with every request to the start URLs' hosts.")
     cookies: Cookies = Field(default_factory=dict, description="Likewise.")
     user_agent: Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=500)] | None = None
-    proxy: Annotated[str, Field(min_length=1, max_length=2083)] | None = Field(
-        default=None, description="URL of an http proxy; its address is checked like any other."
+    proxy: Proxy | None = Field(
+        default=None, repr=False, description="URL of an http proxy; its address is checked like any other."
     )
     min_pause_seconds: Pause | None = Field(
         default=None, description="Shortest pause between two requests to a host."
@@ -108,3 +134,25 @@ class FetchOptions(BaseModel):
         if sum(map(len, texts)) > MAX_BYTES:
             raise ValueError(f"headers and cookies must not be larger than {MAX_BYTES} bytes together")
         return self
+
+    @property
+    def variant(self) -> str:
+        """Digest of all that may change what a site answers, or what of it is worth keeping; empty without any."""
+        told = {"headers", "cookies", "user_agent", "proxy", "retry_codes"}
+        given = self.model_dump(mode="json", include=told, exclude_defaults=True)
+        return hashlib.sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16] if given else ""
+
+    def masked(self) -> Self:
+        """To be shown: which headers and cookies there are and where the proxy is, without what is secret of it."""
+        return self.model_copy(
+            update={
+                "headers": dict.fromkeys(self.headers, MASK),
+                "cookies": dict.fromkeys(self.cookies, MASK),
+                "proxy": self.proxy and _without_password(self.proxy),
+            }
+        )
+
+
+def _without_password(url: str) -> str:
+    userinfo, at, rest = url.rpartition("@")
+    return f"http://{MASK}@{rest}" if at and userinfo else url

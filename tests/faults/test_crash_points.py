@@ -43,6 +43,8 @@ ELSEWHERE = {
     "expiry.mark_removed": "needs jobs that ended weeks ago: services/test_retention_kills.py",
     "heartbeats.forget": "comes once a minute: services/test_retention_kills.py",
     "nodes.forget": "needs a node that died a week ago: services/test_retention_kills.py",
+    "rate.reserve": "needs a site with a rate limit: crawler/test_site_rate.py",
+    "rate.withdraw": "needs a crawl that is stopped while it waits for one: crawler/test_site_rate.py",
     "tailer.remove_plain_logs": "comes weeks later: tailer/test_rare_crash_points.py",
     "tailer.remove_attempt": "comes a day later: tailer/test_rare_crash_points.py",
     "tailer.withdraw": "comes three minutes later: tailer/test_rare_crash_points.py",
