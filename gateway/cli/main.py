@@ -12,6 +12,7 @@ from rich.text import Text
 from gateway.cli.api import ApiError
 from gateway.cli.console import err, out
 from gateway.cli.crawl import crawl
+from gateway.cli.dead_letters import dead, requeue
 from gateway.cli.demo import demo
 from gateway.cli.deploy import deploy
 from gateway.cli.doctor import doctor
@@ -19,6 +20,7 @@ from gateway.cli.exit_code import ExitCode
 from gateway.cli.items import items
 from gateway.cli.jobs import cancel, jobs
 from gateway.cli.logs import logs
+from gateway.cli.scrape import scrape
 from gateway.cli.spiders import spiders
 from gateway.cli.up import up
 from gateway.settings import SettingsError
@@ -47,7 +49,7 @@ def options(
     """Take what stands before the command."""
 
 
-for command in (up, crawl, jobs, logs, items, cancel, spiders, deploy, doctor, demo):
+for command in (up, crawl, scrape, jobs, logs, items, cancel, dead, requeue, spiders, deploy, doctor, demo):
     app.command()(command)
 
 

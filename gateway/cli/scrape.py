@@ -1,0 +1,123 @@
+"""`discoverybot scrape`: run a site now, see what it found."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import httpx
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from gateway.cli.api import Api, ApiError
+from gateway.cli.console import counted, err, out, program
+from gateway.cli.crawl import watch
+from gateway.cli.exit_code import ExitCode, of_status
+from gateway.cli.gateway_address import gateway_url
+from gateway.cli.items import STDOUT, save_items
+from gateway.cli.options import Level, Url
+
+SiteName = Annotated[str, typer.Argument(metavar="SITE", help="Its name; `discoverybot sites` lists them.")]
+Term = Annotated[str, typer.Argument(metavar="[TERM]", help="What to search for.", show_default=False)]
+Location = Annotated[str, typer.Option(help="Where.", show_default=False)]
+Results = Annotated[int | None, typer.Option("--results", min=1, help="End with so many.", show_default=False)]
+Remote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.", show_default=False)]
+Sync = Annotated[bool, typer.Option("--sync", help="In one request: up to 25 results, and no log.")]
+AsJson = Annotated[bool, typer.Option("--json", help="All results as JSON lines, to stdout.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="All results as CSV, to stdout.")]
+User = Annotated[str | None, typer.Option(help="Who asks. Default: operator.", show_default=False)]
+Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Watch it to its end.")]
+
+#: Longest that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and a little more.
+_PATIENCE = httpx.Timeout(630, connect=5)
+#: Results shown in a table.
+_SHOWN = 25
+_COLUMNS = {"TITLE": "title", "COMPANY": "company", "LOCATION": "location", "URL": "url"}
+_STATUSES = {"succeeded": "finished", "partial": "partial"}
+
+
+def scrape(
+    site: SiteName,
+    term: Term = "",
+    *,
+    location: Location = "",
+    results: Results = None,
+    remote: Remote = None,
+    sync: Sync = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    user: User = None,
+    follow_log: Follow = True,
+    level: Level = None,
+    url: Url = None,
+) -> None:
+    """Run a site now and show what it found. Exit codes as those of `crawl`."""
+    if as_json and as_csv:
+        raise typer.BadParameter("choose one of --json and --csv", param_hint="--csv")
+    if sync and not follow_log:
+        raise typer.BadParameter("a run that is not waited for is not --sync", param_hint="--no-follow")
+    api = Api(gateway_url(url))
+    wanted: dict[str, Any] = {"results_wanted": results, "is_remote": remote, "user_id": user}
+    body: dict[str, Any] = {"site_name": site, "search_term": term, "location": location}
+    body |= {name: value for name, value in wanted.items() if value is not None}
+    item_format = "jsonl" if as_json else "csv" if as_csv else ""
+    if sync:
+        raise typer.Exit(_waited_for(api, body, item_format))
+    run = api.post("/jobs/scrape", json=body)["data"]
+    if not follow_log:
+        out.print(run["run_id"])
+        return
+    raise typer.Exit(_followed(api, run, item_format, level))
+
+
+def _waited_for(api: Api, body: dict[str, Any], item_format: str) -> ExitCode:
+    run = _post_sync(api, body)["data"]
+    if item_format:
+        save_items(api, run["task_id"], item_format, STDOUT)
+    else:
+        _show(run)
+    counts = ", ".join((counted(run["completed_pages"], "page"), counted(run["errors_count"], "error")))
+    err.print(Text(f"{run['status']}: {counts}\n{run['message'] or ''}".rstrip()), soft_wrap=True)
+    return of_status(_STATUSES.get(run["status"], "error"))
+
+
+def _post_sync(api: Api, body: dict[str, Any]) -> Any:
+    try:
+        return api.post("/jobs/scrape", json=body, params={"mode": "sync"}, timeout=_PATIENCE)
+    except ApiError as error:
+        if isinstance(error.detail, dict) and (task := error.detail.get("task_id")):
+            again = f"To watch it: {program()} logs -f {task}\nTo fetch its results: {program()} items {task}"
+            raise ApiError(f"{error}\n{again}", error.exit_code, detail=error.detail) from None
+        raise
+
+
+def _followed(api: Api, run: dict[str, Any], item_format: str, level: str | None) -> ExitCode:
+    code = watch(api, run["task_id"], err if item_format else out, level)
+    if code is ExitCode.INTERRUPTED:
+        return code
+    if item_format:
+        save_items(api, run["task_id"], item_format, STDOUT)
+    else:
+        _show(api.get(f"/jobs/scrape/{run['run_id']}", limit=_SHOWN))
+    return code
+
+
+def _show(run: dict[str, Any]) -> None:
+    """The first results as a table; what else there is of them is one command away."""
+    results = run["results"][:_SHOWN]
+    columns = {head: field for head, field in _COLUMNS.items() if any(result.get(field) for result in results)}
+    if not columns:
+        out.print(f"{counted(len(results), 'result')}: {program()} items {run['task_id']}", soft_wrap=True)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in columns:
+        table.add_column(head, overflow="fold")
+    for result in results:
+        table.add_row(*(Text(_cell(result.get(field))) for field in columns.values()))
+    out.print(table)
+    if run.get("next"):
+        out.print(Text(f"more: {program()} items {run['task_id']}", style="dim"), soft_wrap=True)
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
