@@ -113,6 +113,12 @@ class ScheduleExistsError(ConflictError):
     code = "schedule_exists"
 
 
+class ScheduleChangedError(ConflictError):
+    """It is not in the revision that was named any more."""
+
+    code = "schedule_changed"
+
+
 class ScheduleEndedError(ConflictError):
     """A schedule that has ended stays as it is."""
 
@@ -155,6 +161,12 @@ class SiteInUseError(ConflictError):
     """Targets name it."""
 
     code = "site_in_use"
+
+
+class SiteDisabledError(ConflictError):
+    """It takes no runs."""
+
+    code = "site_disabled"
 
 
 class UnavailableError(DiscoveryBotError):

@@ -11,11 +11,12 @@ from gateway.domain.schedule import Schedule
 class ScheduleEdits:
     """Each raises `ScheduleNotFoundError`."""
 
-    def edit(self, schedule_id: str, changes: dict[str, Any]) -> Schedule:
+    def edit(self, schedule_id: str, changes: dict[str, Any], *, rev: int | None = None) -> Schedule:
         """`changes` by field names of `Schedule`: `name`, `crawl`, `timing`, `overlap`, `catch_up`, `max_runs`,
-        `fingerprint`, `live_key`; `None` takes one away.
+        `fingerprint`, `live_key`; `None` takes one away. With `rev` only if it is in that revision still.
 
-        Raises `InvalidRequestError`, `LiveTwinError`, and `ScheduleEndedError` for one that has ended.
+        Raises `InvalidRequestError`, `LiveTwinError`, `ScheduleChangedError` where `rev` is not its own any more, and
+        `ScheduleEndedError` for one that has ended.
         """
         raise NotImplementedError
 
