@@ -7,6 +7,7 @@ follow elapsed time: they run whenever the local clock shows a time that matches
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 
@@ -37,6 +38,10 @@ MAX_LENGTH = 200
 _QUARTER = 15
 #: How far back the slot before a moment is looked for, step by step; 50 years are as far as cronsim looks ahead.
 _WINDOWS = tuple(timedelta(days=days) for days in (1 / 24, 1, 32, 367, 5 * 366, 50 * 366))
+
+
+#: A range of one value, which cronsim takes for one without an end.
+_ONE_VALUE = re.compile(r"\b(\w+)-\1/(?=[1-9])\d+")
 
 
 class Cron:
@@ -137,7 +142,7 @@ def _read(text: str) -> str:
         raise InvalidRequestError("interval", f"must not be longer than {MAX_LENGTH} characters")
     if text.strip().startswith("@"):
         return _alias(text.strip())
-    fields = text.split()
+    fields = _ONE_VALUE.sub(r"\1", text.upper()).split()
     if len(fields) != len(FIELDS):
         raise InvalidRequestError("interval", _wrong_number(text, len(fields)))
     for place, field in enumerate(fields):

@@ -16,7 +16,7 @@ from gateway.domain.errors import InvalidRequestError
 from gateway.domain.schedule import Timing
 from gateway.domain.time_zone import parse_time_zone
 
-_EVERY = re.compile(r"every\s+([0-9]{1,9})\s*(s|m|h|d|w)", re.IGNORECASE)
+_EVERY = re.compile(r"every\s+([0-9]{1,8})\s*(s|m|h|d|w)", re.IGNORECASE)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 SHORTEST = timedelta(seconds=1)
 LONGEST = timedelta(days=366)
