@@ -29,6 +29,10 @@ class Search(NamedTuple):
     is_remote: bool | None = None
 
     @classmethod
+    def of_words(cls, words: dict[str, str]) -> Search:
+        return cls(words.get(KEYWORDS, ""), words.get(LOCATION, ""))
+
+    @classmethod
     def of_target(cls, target: Target) -> Search:
         return cls(target.keywords, target.location, target.results_wanted, target.is_remote)
 
