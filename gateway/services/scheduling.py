@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
+
+import structlog
+from pymongo.errors import PyMongoError
+
+from gateway.domain.catch_up import plan
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.job import Job
+from gateway.domain.schedule import Overlap, Schedule
+from gateway.domain.slot import Slot, SlotFate, slot_id
+from gateway.domain.slot_rule import advanced
+from gateway.services.settling import Settled, Settling
+from gateway.services.slot_jobs import NOTHING_TO_RUN, slot_job
+from gateway.services.slot_orders import SlotOrder, SlotOrders
+from gateway.services.waker import Waker
+from gateway.storage.schedules import Advance, ScheduleStore
+from gateway.storage.slots import Run, SlotStore
+
+log = structlog.get_logger()
+
+#: Schedules fired, and jobs promoted, by one write.
+BATCH = 500
+#: What is held for longer than this was left by somebody who died, or waits.
+LEFT_OVER = timedelta(seconds=1)
+#: Seconds that a tick may take: others want their turn, and the next tick goes on at once.
+TICK_BUDGET = 5.0
+#: Schedules that are counted as due still.
+_MAX_COUNTED = 10_000
 
 
 class TickReport(NamedTuple):
@@ -21,6 +50,164 @@ class TickReport(NamedTuple):
 
 
 class Scheduling:
+    def __init__(
+        self,
+        *,
+        schedules: ScheduleStore,
+        slots: SlotStore,
+        settling: Settling,
+        orders: SlotOrders,
+        waker: Waker,
+        clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._schedules = schedules
+        self._slots = slots
+        self._settling = settling
+        self._orders = orders
+        self._waker = waker
+        self._clock = clock
+        self._monotonic = monotonic
+        self._looked_at = float("-inf")
+        self._told_of: set[str] = set()
+
     def tick(self) -> TickReport:
         """Everything that is due now. Raises what a store raises that is away; whatever was begun is gone on with."""
-        raise NotImplementedError
+        now, settled = self._clock(), Settled([], [], [], [])
+        self._settle_left_over(now, settled)
+        promoted = self._promote(now)
+        passed = self._fire_due(now, settled)
+        times = [self._schedules.next_run(but=passed), self._slots.next_scheduled()]
+        next_due = min((moment for moment in times if moment), default=None)
+        behind = bool(passed) or (next_due is not None and next_due <= now)
+        due_left = self._schedules.count_due(now, _MAX_COUNTED) if behind else 0
+        return TickReport(settled.fired, settled.skipped, settled.missed, promoted, due_left, next_due)
+
+    def _settle_left_over(self, now: datetime, settled: Settled) -> None:
+        if self._monotonic() - self._looked_at < LEFT_OVER.total_seconds():
+            return
+        self._looked_at = self._monotonic()
+        before = now - LEFT_OVER
+        _add(settled, self._settling.settle(self._slots.left_over(before, BATCH)))
+        self._settling.note(self._slots.unnoted(before, BATCH))
+
+    def _promote(self, now: datetime) -> list[str]:
+        """One-off jobs whose time has come."""
+        first = self._slots.next_scheduled()
+        if first is None or first > now:
+            return []
+        jobs = self._slots.scheduled(now, BATCH)
+        if jobs and self._slots.promote_scheduled([job.id for job in jobs]):
+            for job in jobs:
+                self._waker.wake_job(job)
+        return [job.id for job in jobs]
+
+    def _fire_due(self, now: datetime, settled: Settled) -> list[str]:
+        """Batch after batch; the ids of schedules that could not be fired."""
+        end = self._monotonic() + TICK_BUDGET
+        passed: list[str] = []
+        seen: set[tuple[str, datetime | None]] = set()
+        while self._monotonic() < end:
+            due = self._schedules.due(now, BATCH, but=passed)
+            for unreadable in due.unreadable:
+                self._tell_once(unreadable.id, "schedule_unreadable", problems=unreadable.problems)
+                passed.append(unreadable.id)
+            passed.extend(schedule.id for schedule in due.schedules if (schedule.id, schedule.next_at) in seen)
+            schedules = [schedule for schedule in due.schedules if (schedule.id, schedule.next_at) not in seen]
+            seen.update((schedule.id, schedule.next_at) for schedule in schedules)
+            if schedules:
+                _add(settled, self._fire(schedules))
+            elif not due.unreadable and not due.schedules:
+                break
+        return passed
+
+    def _fire(self, schedules: Sequence[Schedule]) -> Settled:
+        known = {schedule.id: schedule for schedule in schedules}
+        jobs = self._decide(schedules)
+        if not jobs:
+            return Settled([], [], [], [])
+        taken = self._slots.insert(jobs)
+        if taken:
+            # whoever came first has decided
+            theirs = self._slots.read(taken)
+            self._pass_over([job for job in theirs if job.held is None], jobs, known)
+            jobs = [job for job in jobs if job.id not in taken] + theirs
+        return self._settling.settle(jobs, known)
+
+    def _decide(self, schedules: Sequence[Schedule]) -> list[Job]:
+        """The jobs of the slots that are due, held."""
+        now = self._clock()
+        orders = self._orders.orders(schedules)
+        live = self._live(schedules)
+        jobs: list[Job] = []
+        for schedule in schedules:
+            try:
+                jobs.append(_decided(schedule, orders.get(schedule.id), live.get(schedule.id), now))
+            except PyMongoError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one schedule of which nothing can be made must not keep the others
+                self._tell_once(schedule.id, "schedule_not_fired", error=str(error), kind=type(error).__name__)
+        return jobs
+
+    def _live(self, schedules: Sequence[Schedule]) -> dict[str, Run]:
+        """By schedule, a run that keeps its next one from running."""
+        skipping = {schedule.id: schedule for schedule in schedules if schedule.overlap is Overlap.SKIP}
+        runs = self._slots.live(list(skipping)) if skipping else []
+        return {run.schedule_id: run for run in runs if _is_before(run, skipping[run.schedule_id])}
+
+    def _pass_over(self, over: Sequence[Job], mine: Sequence[Job], known: Mapping[str, Schedule]) -> None:
+        """Slots that have run already, by an earlier timing of the schedule: it goes on behind them."""
+        slots = {job.id: job.slot for job in mine}
+        advances = []
+        for job in over:
+            slot, schedule = slots.get(job.id), known.get(job.schedule_id or "")
+            if slot and schedule:
+                advances.append(Advance(schedule, advanced(schedule, job.id, slot, None)))
+        if advances:
+            self._schedules.advance(advances)
+
+    def _tell_once(self, schedule_id: str, event: str, **facts: object) -> None:
+        if schedule_id not in self._told_of:
+            self._told_of.add(schedule_id)
+            log.error(event, schedule_id=schedule_id, **facts)
+
+
+def _decided(schedule: Schedule, order: SlotOrder | None, before: Run | None, now: datetime) -> Job:
+    if schedule.next_at is None or schedule.next_run is None:
+        raise ValueError("it is due, but has no slot to come")
+    planned = plan(schedule, now)
+    fate, reason = planned.fate, planned.reason
+    if fate is SlotFate.RUN and (skip := _why_not(order, before)):
+        fate, reason = SlotFate.SKIP, skip
+    slot = Slot(
+        rev=schedule.rev,
+        at=schedule.next_at,
+        due=schedule.next_run,
+        fired_at=now,
+        missed=planned.missed,
+        reason=reason,
+        next_at=planned.next.at if planned.next else None,
+        next_due=planned.next.due if planned.next else None,
+    )
+    return slot_job(schedule, order, slot, fate, now)
+
+
+def _is_before(run: Run, schedule: Schedule) -> bool:
+    """A run that is only held counts if it will run, by the present revision, and is not the slot that is due."""
+    if run.held_by is None:
+        return True
+    own = schedule.next_at and slot_id(schedule.id, schedule.next_at)
+    return run.held_by == schedule.rev and run.job_id != own
+
+
+def _why_not(order: SlotOrder | None, before: Run | None) -> str | None:
+    if order is None:
+        return NOTHING_TO_RUN
+    if order.skip:
+        return order.skip
+    return f"the run before it, {before.job_id}, is not over ({before.status})" if before else None
+
+
+def _add(total: Settled, more: Settled) -> None:
+    for mine, theirs in zip(total, more, strict=True):
+        mine.extend(theirs)

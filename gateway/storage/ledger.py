@@ -28,9 +28,10 @@ class LedgerStore:
             operations.append(UpdateMany({"_id": document.pop("_id")}, {modifier: document}, upsert=True))
         self._ledger.bulk_write(operations, ordered=False)
 
-    def known(self, job_ids: Sequence[str]) -> set[str]:
-        """Those of these slots, named by their jobs' ids, that have an entry."""
-        return {document["_id"] for document in self._ledger.find({"_id": {"$in": list(job_ids)}}, {"_id": 1})}
+    def revisions(self, job_ids: Sequence[str]) -> dict[str, int]:
+        """Of those of these slots, named by their jobs' ids, that have an entry: by which revision."""
+        found = self._ledger.find({"_id": {"$in": list(job_ids)}}, {"rev": 1})
+        return {document["_id"]: document["rev"] for document in found}
 
     def page(self, schedule_id: str, limit: int, after: str | None = None) -> tuple[list[LedgerEntry], str | None]:
         """The newest slot first; and the cursor of the page that follows, `None` after the last.

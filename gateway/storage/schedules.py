@@ -148,18 +148,15 @@ class ScheduleStore:
 
     # --- firing
 
-    def next_run(self) -> datetime | None:
+    def next_run(self, *, but: Sequence[str] = ()) -> datetime | None:
         """When the next slot of any schedule is due, or was."""
-        first = self._schedules.find_one(
-            {"next_run": {"$gte": _NO_TIME}}, {"next_run": 1}, sort=[("next_run", ASCENDING)]
-        )
+        query: Document = {"next_run": {"$gte": _NO_TIME}, **_all_but(but)}
+        first = self._schedules.find_one(query, {"next_run": 1}, sort=[("next_run", ASCENDING)])
         return None if first is None else first["next_run"]
 
     def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> Found:
         """Schedules whose coming slot is due, the longest first."""
-        query: Document = {"next_run": {"$lte": now}}
-        if but:
-            query["_id"] = {"$nin": list(but)}
+        query: Document = {"next_run": {"$lte": now}, **_all_but(but)}
         return _readable(self._schedules.find(query).sort("next_run", ASCENDING).limit(limit))
 
     def count_due(self, now: datetime, limit: int) -> int:
@@ -189,6 +186,10 @@ class ScheduleStore:
             {"_id": schedule_id, "last_job_id": job_id},
             {"$inc": {"runs": -1}, "$unset": {"last_job_id": "", "last_run_at": ""}},
         )
+
+
+def _all_but(schedule_ids: Sequence[str]) -> Document:
+    return {"_id": {"$nin": list(schedule_ids)}} if schedule_ids else {}
 
 
 def _unchanged(schedule: Schedule) -> Document:

@@ -97,13 +97,19 @@ class SlotStore:
         """Give the held job what its schedule's present revision runs; whether it was as `old` still."""
         content = new.model_dump(include=_CONTENT, exclude_none=True)
         gone = [name for name in _CONTENT if name not in content]
-        update = change(self._clock(), {**content, "slot.rev": new.slot.rev if new.slot else 0}, unset=gone)
+        update = change(self._clock(), content, unset=gone)
         return self._jobs.update_one(_same(old), update).matched_count == 1
 
     @state_change("schedules.void")
     def void(self, job: Job) -> bool:
         """The slot was not one, or is over without a run; whether its job was there and held by that revision."""
         return self._jobs.delete_one(_same(job)).deleted_count == 1
+
+    @state_change("schedules.clear")
+    def clear(self, job_ids: Sequence[str], rev: int) -> None:
+        """These slots are over without a run, and the ledger says so."""
+        without_run = {"$in": [SlotFate.SKIP, SlotFate.MISS]}
+        self._jobs.delete_many({"_id": {"$in": list(job_ids)}, "held": without_run, "slot.rev": rev})
 
     @state_change("schedules.release")
     def release(self, job: Job) -> None:
@@ -135,8 +141,10 @@ class SlotStore:
         return self._jobs.update_many(query, change(self._clock(), {"status": JobStatus.PENDING})).modified_count
 
 
-#: What of a slot's job is its schedule's, and not the slot's.
+#: All in which two revisions of a slot's job can differ.
 _CONTENT = {
+    "slot",
+    "held",
     "spec",
     "fingerprint",
     "render",

@@ -1,0 +1,216 @@
+"""Brings held jobs of slots to their end, whoever has inserted them, and wherever it has died.
+
+The one way from a held job to a run: for a tick as for the sweep after a crash and for an edit before it is answered.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.job import Job
+from gateway.domain.schedule import LedgerEntry, LedgerKind, Schedule
+from gateway.domain.slot import Slot, SlotFate
+from gateway.domain.slot_rule import Verdict, advanced, judge
+from gateway.services.slot_jobs import refreshed
+from gateway.services.slot_orders import SlotOrders
+from gateway.services.waker import Waker
+from gateway.storage.ledger import LedgerStore
+from gateway.storage.schedules import Advance, ScheduleStore
+from gateway.storage.slots import SlotStore
+
+log = structlog.get_logger()
+
+#: Beats and edits can only overtake each other so often before something else is wrong.
+_MAX_ROUNDS = 20
+_KINDS = {SlotFate.RUN: LedgerKind.FIRED, SlotFate.SKIP: LedgerKind.SKIPPED, SlotFate.MISS: LedgerKind.MISSED}
+
+
+class TargetMarks(Protocol):
+    def scheduled(self, target_ids: Sequence[str], at: datetime) -> None:
+        """Runs of these targets were handed to workers."""
+
+
+class HeldJob(NamedTuple):
+    job: Job
+    slot: Slot
+    fate: SlotFate
+    schedule_id: str
+
+    @classmethod
+    def of(cls, job: Job) -> HeldJob | None:
+        """`None` if it is not held, or not any more."""
+        if job.slot is None or job.held is None or job.schedule_id is None:
+            return None
+        return cls(job, job.slot, job.held, job.schedule_id)
+
+
+class Settled(NamedTuple):
+    """By job ids. Where several settle the same slots at once, more than one may name them."""
+
+    fired: list[str]
+    skipped: list[str]
+    missed: list[str]
+    #: Held still: overtaken again and again.
+    left: list[str]
+
+
+class Settling:
+    def __init__(
+        self,
+        *,
+        schedules: ScheduleStore,
+        slots: SlotStore,
+        ledger: LedgerStore,
+        orders: SlotOrders,
+        waker: Waker,
+        targets: TargetMarks | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._schedules = schedules
+        self._slots = slots
+        self._ledger = ledger
+        self._orders = orders
+        self._waker = waker
+        self._targets = targets
+        self._clock = clock
+
+    def settle(self, jobs: Iterable[Job], known: Mapping[str, Schedule] | None = None) -> Settled:
+        """`known` are the schedules as they were read before the jobs were inserted: good for no more than a
+        compare-and-set.
+        """
+        settled = Settled([], [], [], [])
+        held = [one for job in jobs if (one := HeldJob.of(job))]
+        if known and held:
+            won, held = self._advance(held, known)
+            self._finish(won, known, settled)
+        for _ in range(_MAX_ROUNDS):
+            if not held:
+                break
+            held = self._round(held, settled)
+        settled.left.extend(one.job.id for one in held)
+        return settled
+
+    def note(self, jobs: Sequence[Job]) -> None:
+        """Slots that ran: into the ledger, if somebody has died before that."""
+        entries = [self._entry(job.id, job.schedule_id, job.slot, SlotFate.RUN) for job in jobs if job.slot]
+        if entries:
+            self._ledger.record(entries)
+        if jobs:
+            self._slots.note([job.id for job in jobs])
+
+    def _round(self, held: Sequence[HeldJob], settled: Settled) -> list[HeldJob]:
+        """Those that must be looked at again, with their schedules as they are then."""
+        found = self._schedules.read({one.schedule_id for one in held})
+        schedules = {schedule.id: schedule for schedule in found.schedules}
+        unreadable = {one.id for one in found.unreadable}
+        verdicts: defaultdict[Verdict, list[HeldJob]] = defaultdict(list)
+        for one in held:
+            if one.schedule_id not in unreadable:
+                verdicts[judge(one.slot, schedules.get(one.schedule_id))].append(one)
+        for one in verdicts[Verdict.VOID]:
+            self._void(one)
+        self._finish(self._not_over(verdicts[Verdict.READY]), schedules, settled)
+        won, again = self._advance(verdicts[Verdict.ADVANCE], schedules)
+        self._finish(won, schedules, settled)
+        return again + self._refresh(verdicts[Verdict.REFRESH], schedules)
+
+    def _advance(
+        self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]
+    ) -> tuple[Sequence[HeldJob], list[HeldJob]]:
+        """Those whose schedules have their slots behind them by this call; and the others, where that is not sure."""
+        coming: list[HeldJob] = []
+        others: list[HeldJob] = []
+        for one in held:
+            is_coming = judge(one.slot, schedules.get(one.schedule_id)) is Verdict.ADVANCE
+            (coming if is_coming else others).append(one)
+        advances = [_advance(one, schedules[one.schedule_id]) for one in coming]
+        if not coming or self._schedules.advance(advances):
+            return coming, others
+        return [], [*coming, *others]
+
+    def _not_over(self, held: Sequence[HeldJob]) -> list[HeldJob]:
+        """Without those that somebody slow has inserted again after they were over: the ledger knows them."""
+        if not held:
+            return []
+        known = self._ledger.revisions([one.job.id for one in held])
+        over = {one.job.id for one in held if known.get(one.job.id, 0) >= one.slot.rev}
+        for one in held:
+            if one.job.id in over:
+                self._slots.void(one.job)
+        return [one for one in held if one.job.id not in over]
+
+    def _void(self, one: HeldJob) -> None:
+        if self._slots.void(one.job) and one.fate is SlotFate.RUN:
+            self._schedules.uncount(one.schedule_id, one.job.id)
+
+    def _refresh(self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]) -> list[HeldJob]:
+        """As they are now; whoever else has changed one meanwhile."""
+        if not held:
+            return []
+        orders = self._orders.orders([schedules[schedule_id] for schedule_id in {one.schedule_id for one in held}])
+        for old in held:
+            new = refreshed(old.job, old.slot, schedules[old.schedule_id], orders.get(old.schedule_id))
+            if self._slots.refresh(old.job, new) and new.held is not old.fate:
+                self._schedules.uncount(old.schedule_id, old.job.id)
+        found = self._slots.read([old.job.id for old in held])
+        return [one for job in found if (one := HeldJob.of(job))]
+
+    def _finish(self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule], settled: Settled) -> None:
+        """What was decided happens, now that the schedules have these slots behind them."""
+        by_revision: defaultdict[int, list[HeldJob]] = defaultdict(list)
+        for one in held:
+            by_revision[one.slot.rev].append(one)
+        for rev, group in by_revision.items():
+            self._run(rev, [one for one in group if one.fate is SlotFate.RUN], schedules, settled)
+            self._let_pass(rev, [one for one in group if one.fate is not SlotFate.RUN], settled)
+
+    def _run(self, rev: int, held: Sequence[HeldJob], schedules: Mapping[str, Schedule], settled: Settled) -> None:
+        for one in held:
+            if one.job.is_final:
+                self._slots.release(one.job)
+        jobs = [one.job for one in held if not one.job.is_final]
+        # none: somebody else has promoted all of them, and goes on with them
+        if not jobs or not self._slots.promote([job.id for job in jobs], rev):
+            return
+        for job in jobs:
+            self._waker.wake_job(job)
+        settled.fired.extend(job.id for job in jobs)
+        self._mark_targets(jobs, schedules)
+        self.note(jobs)
+
+    def _mark_targets(self, jobs: Sequence[Job], schedules: Mapping[str, Schedule]) -> None:
+        targets = [schedules[job.schedule_id].target for job in jobs if job.schedule_id and job.target]
+        if self._targets and (named := [target for target in targets if target]):
+            self._targets.scheduled(named, self._clock())
+
+    def _let_pass(self, rev: int, held: Sequence[HeldJob], settled: Settled) -> None:
+        if not held:
+            return
+        self._ledger.record([self._entry(one.job.id, one.schedule_id, one.slot, one.fate) for one in held])
+        self._slots.clear([one.job.id for one in held], rev)
+        for one in held:
+            (settled.skipped if one.fate is SlotFate.SKIP else settled.missed).append(one.job.id)
+
+    def _entry(self, job_id: str, schedule_id: str | None, slot: Slot, fate: SlotFate) -> LedgerEntry:
+        return LedgerEntry(
+            job_id=job_id,
+            schedule_id=schedule_id or "",
+            kind=_KINDS[fate],
+            at=slot.at,
+            due=slot.due,
+            recorded_at=self._clock(),
+            late_by_seconds=max(0.0, (slot.fired_at - slot.due).total_seconds()),
+            missed=slot.missed,
+            reason=slot.reason,
+            rev=slot.rev,
+        )
+
+
+def _advance(one: HeldJob, schedule: Schedule) -> Advance:
+    return Advance(schedule, advanced(schedule, one.job.id, one.slot, one.fate))

@@ -1,0 +1,72 @@
+"""The job of a slot: made when the slot is found due, made anew when its schedule changes before it runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from gateway.domain.fingerprint import fingerprint
+from gateway.domain.job import CrawlSpec, Job, JobStatus
+from gateway.domain.schedule import Schedule
+from gateway.domain.slot import Slot, SlotFate, slot_id
+from gateway.services.rendering import renders
+from gateway.services.slot_orders import SlotOrder
+
+NOTHING_TO_RUN = "there is nothing to run: its site or target is gone"
+
+
+_NOTHING = SlotOrder(CrawlSpec(spider="none", start_urls=()))
+
+
+def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: SlotFate, now: datetime) -> Job:
+    """Held: nobody runs it before its schedule has it behind it."""
+    return Job(
+        id=slot_id(schedule.id, slot.at),
+        status=JobStatus.SCHEDULED,
+        held=fate,
+        noted=False,
+        slot=slot,
+        **content(schedule, order or _NOTHING),
+        **_new(schedule, now),
+    )
+
+
+def job_beside_slots(schedule: Schedule, order: SlotOrder, job_id: str, now: datetime) -> Job:
+    """A run that somebody asks for now."""
+    return Job(id=job_id, **content(schedule, order), **_new(schedule, now))
+
+
+def content(schedule: Schedule, order: SlotOrder) -> dict[str, Any]:
+    """Of a slot's job, what its schedule makes it and not the slot."""
+    return {
+        "spec": order.spec,
+        "fingerprint": fingerprint(schedule.user_id, order.spec),
+        "render": renders(order.spec),
+        "trigger": order.trigger,
+        "target": order.target,
+        "exclusive": order.exclusive,
+        "priority": order.priority,
+        "tags": list(order.tags),
+        "webhooks": list(order.webhooks),
+        "max_retries": order.max_retries,
+    }
+
+
+def refreshed(job: Job, slot: Slot, schedule: Schedule, order: SlotOrder | None) -> Job:
+    """The job by the schedule's present revision; one that was to run is skipped where that has nothing to run."""
+    skip = NOTHING_TO_RUN if order is None else order.skip
+    new = slot.model_copy(update={"rev": schedule.rev})
+    if skip and job.held is SlotFate.RUN:
+        new = new.model_copy(update={"reason": skip})
+        return job.model_copy(update={"slot": new, "held": SlotFate.SKIP})
+    return job.model_copy(update={"slot": new, **(content(schedule, order) if order else {})})
+
+
+def _new(schedule: Schedule, now: datetime) -> dict[str, Any]:
+    return {
+        "user_id": schedule.user_id,
+        "schedule_id": schedule.id,
+        "created_at": now,
+        "updated_at": now,
+        "not_before": now,
+    }
