@@ -48,6 +48,15 @@ class Api:
     def post(self, path: str, **options: Any) -> Any:
         return self._call("POST", path, **options)
 
+    def patch(self, path: str, **options: Any) -> Any:
+        return self._call("PATCH", path, **options)
+
+    def delete(self, path: str, **query: Any) -> None:
+        try:
+            self._checked(self.client.delete(path, params=_given(query)))
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from None
+
     def submit(self, body: dict[str, Any]) -> dict[str, Any]:
         """`POST /crawl`. Safe to repeat: a lost answer is asked for again and names the same job."""
         headers = {"Idempotency-Key": uuid.uuid4().hex}
