@@ -130,8 +130,7 @@ def check_timing(timing: Timing, now: datetime) -> None:
     parse_interval(timing.interval, timing.timezone)
     if timing.jitter is not None and not 0 <= timing.jitter <= MAX_JITTER:
         raise InvalidRequestError("jitter", f"must be from 0 to {MAX_JITTER}: a fraction of the gap to the next run")
-    for field in ("starts_at", "ends_at"):
-        date: datetime | None = getattr(timing, field)
+    for field, date in (("schedule_at", timing.starts_at), ("ends_at", timing.ends_at)):
         if date is not None and date.year >= LAST_YEAR:
             raise InvalidRequestError(field, f"must be before the year {LAST_YEAR}")
     if timing.ends_at is None:

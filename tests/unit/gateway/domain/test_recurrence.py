@@ -140,7 +140,7 @@ def test_time_zones_that_do_not_exist_are_refused(name: str, message: str) -> No
             "ends_at",
             "there is no run",
         ),
-        ({"starts_at": later(days=99999)}, "starts_at", "must be before the year 2200"),
+        ({"starts_at": later(days=99999)}, "schedule_at", "must be before the year 2200"),
         ({"ends_at": later(days=99999)}, "ends_at", "must be before the year 2200"),
     ],
 )
