@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from gateway.domain.schedule import Schedule, ScheduleState
 from gateway.storage.client import Document
 from gateway.storage.newest_first import NEWEST_FIRST, cursor_of, older_than
 
+#: Where text is looked for.
+_SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
 _NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
@@ -34,6 +37,8 @@ class ScheduleFilter(NamedTuple):
     site: str | None = None
     target: str | None = None
     spider: str | None = None
+    #: Text, of either case, in the id, the name, the site, the spider, a tag or a start URL.
+    q: str | None = None
 
 
 class Unreadable(NamedTuple):
@@ -130,12 +135,9 @@ class ScheduleStore:
 
         Raises `InvalidRequestError` for a cursor that none of our pages gave out.
         """
-        paths = {"spider": "crawl.spec.spider"}
-        query: Document = {
-            paths.get(name, name): value for name, value in wanted._asdict().items() if value is not None
-        }
+        query = _query(wanted)
         if after is not None:
-            query |= older_than(after)
+            query = {"$and": [query, older_than(after)]}
         found = self._schedules.find(query).sort(NEWEST_FIRST).limit(limit + 1)
         schedules = [Schedule.model_validate(document) for document in found]
         more = len(schedules) > limit
@@ -190,6 +192,17 @@ class ScheduleStore:
 
 def _all_but(schedule_ids: Sequence[str]) -> Document:
     return {"_id": {"$nin": list(schedule_ids)}} if schedule_ids else {}
+
+
+def _query(wanted: ScheduleFilter) -> Document:
+    paths = {"spider": "crawl.spec.spider"}
+    query: Document = {
+        paths.get(name, name): value for name, value in wanted._asdict().items() if value is not None and name != "q"
+    }
+    if wanted.q is not None:
+        text = {"$regex": re.escape(wanted.q), "$options": "i"}
+        query["$or"] = [{path: text} for path in _SEARCHED]
+    return query
 
 
 def _unchanged(schedule: Schedule) -> Document:
