@@ -38,6 +38,9 @@ class Visit(NamedTuple):
     method: str
     path: str
     status: int
+    #: When it was asked for, by the steady clock, and with what.
+    at: float = 0
+    headers: Mapping[str, str] = {}
 
 
 class Reply(NamedTuple):
@@ -237,16 +240,16 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        site = self.server.site
+        site, at = self.server.site, time.monotonic()
         name, _, size = self.path[1:].partition("/")
         if name in {"large", "large-chunked", "broken-off"}:
-            site.log(Visit(self.command, self.path, 200))
+            site.log(Visit(self.command, self.path, 200, at, dict(self.headers)))
             self._send_large(int(size or 1000), announced=name != "large-chunked", torn=name == "broken-off")
             return
         site.wait_until_allowed()
         reply = site.reply(self.path)
         site.closing.wait(reply.delay)
-        site.log(Visit(self.command, self.path, reply.status))
+        site.log(Visit(self.command, self.path, reply.status, at, dict(self.headers)))
         self._send(reply)
 
     do_HEAD = do_GET  # noqa: N815 - the base class's name

@@ -1,0 +1,186 @@
+"""The rate limit of a site is one limit, however many crawls ask for its pages and whatever becomes of Redis."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from eggs import egg, source
+from sites.server import Site
+from stores import StoreProcess, valkey_server
+
+from .conftest import Attempt, Crawl, Run, Start
+from .test_politeness import wait_until
+
+RATE = 40
+#: How far over its limit a rate may be seen to be: requests are counted where they arrive.
+MARGIN = 1.05
+#: A project that knows no manners: neither pauses nor robots.txt, and as much at once as it can.
+RUDE = """
+import scrapy
+
+class Rude(scrapy.Spider):
+    name = "rude"
+    custom_settings = {"CONCURRENT_REQUESTS_PER_DOMAIN": 64, "CONCURRENT_REQUESTS": 64, "ROBOTSTXT_OBEY": False,
+                       "DOWNLOAD_DELAY": 0, "USER_AGENT": "rude", "RETRY_HTTP_CODES": [404]}
+
+    async def start(self):
+        for number in range(40):
+            for url in self.start_urls:
+                headers = {"User-Agent": f"rude/{number}", "X-Key": "its own"}
+                yield scrapy.Request(f"{url}/{number}", headers=headers, meta={"download_slot": str(number)})
+
+    def parse(self, response):
+        yield {"agent": response.request.headers["User-Agent"].decode()}
+"""
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
+    with valkey_server(tmp_path_factory.mktemp("rates")) as server:
+        yield server
+
+
+def per_second(site: Site) -> float:
+    moments = sorted(visit.at for visit in list(site.access_log))
+    return (len(moments) - 1) / (moments[-1] - moments[0])
+
+
+def settings(valkey: str, **others: str) -> dict[str, str]:
+    return {"RATE_LIMIT_REDIS_URL": valkey, **others}
+
+
+def stop(attempt: Attempt) -> Crawl:
+    attempt.process.send_signal(signal.SIGTERM)
+    return attempt.wait()
+
+
+def test_two_processes_at_one_site_hold_its_rate_together(start: Start, valkey: StoreProcess) -> None:
+    limit = {"site": "two", "site_rate_limit": f"{RATE}/s", "environ": settings(valkey)}
+    with Site() as site:
+        attempts = [start("seo", f"{site.url}/tree/1000/{number}", **limit) for number in (1, 2)]
+        wait_until(lambda: len(site.access_log) > 5 * RATE)
+        crawls = [stop(attempt) for attempt in attempts]
+        rate = per_second(site)
+        print(f"two processes at {RATE}/s: {rate:.1f}/s")  # noqa: T201 - the figure, for whoever asks
+    assert RATE * 0.8 < rate < RATE * MARGIN
+    assert min(crawl.progress["completed_pages"] for crawl in crawls) > RATE, "each has its share"
+
+
+def test_while_redis_is_away_each_crawl_holds_the_limit_by_itself_and_none_fails(
+    start: Start, valkey: StoreProcess
+) -> None:
+    with Site() as site:
+        limit = {"site": "alone", "site_rate_limit": "20/s", "environ": settings(valkey)}
+        attempt = start("seo", f"{site.url}/tree/1000", **limit)
+        wait_until(lambda: len(site.access_log) > 10)
+        valkey.kill()
+        wait_until(lambda: len(site.access_log) > 30)
+        valkey.start()
+        with redis.Redis.from_url(valkey) as client:
+            client.flushall()
+            wait_until(lambda: client.exists("rate:site:alone"))
+        crawl = stop(attempt)
+        assert 20 * 0.7 < per_second(site) < 20 * MARGIN
+    assert crawl.report["finish_reason"] == "shutdown"
+    assert crawl.progress["errors_count"] == 0
+    assert crawl.log.count("is held by this crawl alone") == 1
+    assert crawl.log.count("together with its other crawls again") == 1
+
+
+def test_a_redis_that_hangs_costs_its_time_out_and_one_that_is_not_there_nothing(
+    run: Run, valkey: StoreProcess
+) -> None:
+    limit = {"site": "hangs", "site_rate_limit": "100/s", "depth": 1}
+    with Site() as site, valkey.frozen():
+        began = time.monotonic()
+        crawl = run("seo", f"{site.url}/tree/11", **limit, environ=settings(valkey))
+        assert time.monotonic() - began < 5
+        assert crawl.progress["completed_pages"] == 12
+    with Site() as site:
+        crawl = run("seo", f"{site.url}/tree/11", **limit, environ=settings("redis://127.0.0.1:1/0"))
+        assert crawl.progress["completed_pages"] == 12
+        assert per_second(site) < 100 * MARGIN
+
+
+def test_what_comes_from_the_cache_does_not_count(run: Run, valkey: StoreProcess) -> None:
+    environ = {"HTTP_CACHE_REDIS_URL": valkey}
+    with Site() as site:
+        run("seo", f"{site.url}/tree/20", user_id="ann", environ=environ)
+        visits = len(site.access_log)
+        began = time.monotonic()
+        # the limit's Redis is the cache's where no other is named
+        limit = {"site": "cached", "site_rate_limit": "1/m", "fetch": {"min_pause_seconds": 60}}
+        crawl = run("seo", f"{site.url}/tree/20", user_id="ann", environ=environ, **limit)
+        assert time.monotonic() - began < 10
+        assert len(site.access_log) == visits
+        assert crawl.progress["completed_pages"] == 21
+    with redis.Redis.from_url(valkey) as client:
+        assert not client.exists("rate:site:cached")
+
+
+def test_a_page_that_was_cached_for_other_headers_is_fetched_anew(run: Run, valkey: StoreProcess) -> None:
+    environ = {"HTTP_CACHE_REDIS_URL": valkey}
+    with Site() as site:
+        for cookies in ({}, {"session": "a"}, {"session": "b"}, {"session": "a"}):
+            run("seo", f"{site.url}/tree/1", user_id="eve", environ=environ, fetch={"cookies": cookies})
+        assert site.hits("/tree/1") == 3
+
+
+def test_a_deployed_project_is_held_to_all_of_it_whatever_it_sets(
+    run: Run, valkey: StoreProcess, tmp_path: Path
+) -> None:
+    eggs = tmp_path / "node/eggs/rude"
+    eggs.mkdir(parents=True)
+    (eggs / "1.0.egg").write_bytes(egg(source("rude", spiders=RUDE)))
+    fetch = {
+        "headers": {"X-Key": "ours"},
+        "cookies": {"session": "c00kie"},
+        "user_agent": "ours/1.0",
+        "retry_codes": [418],
+        "min_pause_seconds": 0.01,
+        "max_pause_seconds": 0.02,
+    }
+    with Site() as site, Site({"/robots.txt": "User-agent: *\nDisallow: /"}, host="127.0.0.2") as closed:
+        crawl = run(
+            "rude", site.url, project="rude", version="1.0", fetch={**fetch, "obey_robots": True},
+            site="rude", site_rate_limit="20/s", environ=settings(valkey, DISCOVERYBOT_HOME=str(tmp_path)),
+        )  # fmt: skip
+        assert crawl.report["finish_reason"] == "finished", crawl.log
+        assert len(site.paths()) == 40, "no 404 was tried again"
+        assert site.hits("/robots.txt") == 1
+        assert per_second(site) < 20 * MARGIN
+        assert {visit.headers["User-Agent"] for visit in site.access_log} == {"ours/1.0"}
+        assert {visit.headers["X-Key"] for visit in site.access_log} == {"ours"}
+        assert {visit.headers["Cookie"] for visit in site.access_log} == {"session=c00kie"}
+        assert closed.access_log == []
+
+
+def test_a_crawl_that_is_killed_or_stopped_leaves_the_others_no_longer_wait(
+    start: Start, run: Run, valkey: StoreProcess, tmp_path: Path
+) -> None:
+    with Site() as site, redis.Redis.from_url(valkey) as client:
+        limit = {"site": "slow", "site_rate_limit": "1/m", "depth": 0, "fetch": {"obey_robots": False}}
+        run("seo", f"{site.url}/tree/1", **limit, environ=settings(valkey))
+        first = client.get("rate:site:slow")
+        waiting = start("seo", f"{site.url}/tree/1", **limit, environ=settings(valkey))
+        wait_until(lambda: client.get("rate:site:slow") != first)
+        stop(waiting)
+        assert client.get("rate:site:slow") == first, "its slot is free again"
+        for point in ("rate.reserve.before", "rate.reserve.after", "rate.withdraw.before", "rate.withdraw.after"):
+            (tmp_path / point).touch()
+            killed = start(
+                "seo", f"{site.url}/tree/1", **limit, environ=settings(valkey, DISCOVERYBOT_CRASH_PLAN=str(tmp_path))
+            )
+            if "withdraw" in point:
+                before = client.get("rate:site:slow")
+                wait_until(lambda before=before: client.get("rate:site:slow") != before)
+                killed.process.send_signal(signal.SIGTERM)
+            assert killed.process.wait(20) == -signal.SIGKILL, point
+        assert site.hits("/tree/1") == 1
+        left = int(client.get("rate:site:slow") or 0) - int(first or 0)
+        assert left == 2 * 60_000_000, "one slot for each that died with one in hand"
