@@ -21,7 +21,9 @@ from gateway.cli.items import items
 from gateway.cli.jobs import cancel, jobs
 from gateway.cli.logs import logs
 from gateway.cli.scrape import scrape
+from gateway.cli.sites import app as sites
 from gateway.cli.spiders import spiders
+from gateway.cli.targets import app as targets
 from gateway.cli.up import up
 from gateway.settings import SettingsError
 
@@ -51,6 +53,8 @@ def options(
 
 for command in (up, crawl, scrape, jobs, logs, items, cancel, dead, requeue, spiders, deploy, doctor, demo):
     app.command()(command)
+app.add_typer(sites, name="sites")
+app.add_typer(targets, name="targets")
 
 
 def main() -> None:
