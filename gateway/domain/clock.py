@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 #: Hands out the present time; injected wherever a test must be able to turn it.
 Clock = Callable[[], datetime]
+
+_STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def truncate(moment: datetime) -> datetime:
@@ -19,9 +22,24 @@ def utc_now() -> datetime:
     return truncate(datetime.now(UTC))
 
 
-def offset_clock(offset: timedelta) -> Clock:
-    """A clock that runs `offset` ahead of this machine's: MongoDB's time, as measured once by the client."""
-    return lambda: utc_now() + offset
+def steady_seconds() -> float:
+    """Counts on when somebody turns this machine's clock, and, where there is such a clock, while it sleeps."""
+    return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
+
+
+class SteadyClock:
+    """A clock that was set once, or now and then, and goes on by itself from there."""
+
+    def __init__(self, moment: datetime, steady: Callable[[], float] = steady_seconds) -> None:
+        self._steady = steady
+        # one value, so that no thread sees half of a change
+        self._zero = moment - timedelta(seconds=steady())
+
+    def __call__(self) -> datetime:
+        return truncate(self._zero + timedelta(seconds=self._steady()))
+
+    def turn(self, by: timedelta) -> None:
+        self._zero += by
 
 
 def to_iso(moment: datetime) -> str:

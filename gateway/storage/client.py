@@ -11,11 +11,13 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import ConnectionFailure, ExecutionTimeout, PyMongoError
 
-from gateway.domain.clock import Clock, offset_clock, utc_now
+from gateway.domain.clock import SteadyClock, utc_now
 from gateway.domain.errors import UnavailableError
 
 Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
+#: Times that the server is asked for its time: the quickest answer is the most exact one.
+_ASKED = 3
 
 
 def connect(uri: str, *, timeout: float = 5.0) -> Database[Document]:
@@ -37,15 +39,31 @@ def connect(uri: str, *, timeout: float = 5.0) -> Database[Document]:
     return client.get_default_database(DEFAULT_DATABASE)
 
 
-def server_clock(database: Database[Document]) -> Clock:
-    """A clock that shows the database server's time: the one that all processes on all machines share."""
-    before = utc_now()
-    # commands do not share the client's options: this time comes without its zone
-    server = database.command("hello")["localTime"].replace(tzinfo=UTC)
-    after = utc_now()
-    offset = server - (before + (after - before) / 2)
-    # below that it is the measurement that is off, not the clock
-    return offset_clock(offset) if abs(offset) > timedelta(milliseconds=50) else utc_now
+class ServerClock(SteadyClock):
+    """Shows the database server's time, the one that all processes on all machines share, whoever turns this
+    machine's clock. Raises what PyMongo raises while the server cannot be asked for the first time.
+    """
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._database = database
+        # where both agree this machine's is the finer one
+        super().__init__(utc_now())
+        self.measure()
+
+    def measure(self) -> None:
+        """Ask the server again: its clock, too, may have been turned."""
+        ahead, exact_to = min((self._ask() for _ in range(_ASKED)), key=lambda answer: answer[1])
+        # below that it is the measurement that is off, not the clock
+        if abs(ahead) > max(timedelta(milliseconds=50), exact_to):
+            self.turn(ahead)
+
+    def _ask(self) -> tuple[timedelta, timedelta]:
+        """How far the server's clock is ahead of this one, and how exactly that is known."""
+        before = self()
+        # commands do not share the client's options: this time comes without its zone
+        server = self._database.command("hello")["localTime"].replace(tzinfo=UTC)
+        underway = (self() - before) / 2
+        return server - (before + underway), underway
 
 
 @contextmanager

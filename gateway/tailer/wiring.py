@@ -18,7 +18,7 @@ from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
 from gateway.services.waker import CeleryWaker, create_producer
 from gateway.settings import Settings
-from gateway.storage.client import Document, connect, server_clock
+from gateway.storage.client import Document, ServerClock, connect
 from gateway.storage.items import ItemStore
 from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogStore
@@ -47,7 +47,7 @@ class TruthClock:
 
     def __call__(self) -> datetime:
         if self._clock is None:
-            self._clock = server_clock(self._database)
+            self._clock = ServerClock(self._database)
         return self._clock()
 
 

@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import UnavailableError
-from gateway.storage.client import Document, server_clock
+from gateway.storage.client import Document, ServerClock
 from gateway.storage.indexes import ensure_indexes
 
 log = structlog.get_logger("gateway.web")
@@ -56,4 +56,4 @@ class TruthStore:
 
     def _prepare_once(self) -> Clock:
         ensure_indexes(self.database)
-        return server_clock(self.database)
+        return ServerClock(self.database)

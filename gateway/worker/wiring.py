@@ -8,7 +8,6 @@ from celery import Celery
 from pymongo.database import Database
 from redis import Redis
 
-from gateway.domain.clock import Clock
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
@@ -23,7 +22,7 @@ from gateway.services.waker import CeleryWaker
 from gateway.services.webhook_caller import WebhookCaller
 from gateway.services.webhooks import Webhooks
 from gateway.settings import Settings
-from gateway.storage.client import Document, connect, server_clock
+from gateway.storage.client import Document, ServerClock, connect
 from gateway.storage.expiry import ExpiryStore
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.indexes import ensure_indexes
@@ -49,20 +48,20 @@ class Wiring:
         return database
 
     @built_once
-    def _clock(self) -> Clock:
-        return server_clock(self._database)
+    def clock(self) -> ServerClock:
+        return ServerClock(self._database)
 
     @built_once
     def jobs(self) -> JobStore:
-        return JobStore(self._database, self._clock)
+        return JobStore(self._database, self.clock)
 
     @built_once
     def _queue(self) -> JobQueue:
-        return JobQueue(self._database, self._clock)
+        return JobQueue(self._database, self.clock)
 
     @built_once
     def _nodes(self) -> NodeStore:
-        return NodeStore(self._database, self._clock)
+        return NodeStore(self._database, self.clock)
 
     @built_once
     def _redis(self) -> Redis:
@@ -84,7 +83,7 @@ class Wiring:
             dedupe=DedupeRelease(self._redis),
             announcer=self._announcer,
             waker=self._waker,
-            clock=self._clock,
+            clock=self.clock,
         )
 
     @built_once
@@ -99,12 +98,12 @@ class Wiring:
             completion=self.completion,
             announcer=self._announcer,
             dead_after=timedelta(seconds=settings.node_dead_after),
-            clock=self._clock,
+            clock=self.clock,
         )
 
     @built_once
     def webhooks(self) -> Webhooks:
-        return Webhooks(jobs=self.jobs, caller=WebhookCaller(self._settings.allowed_networks), clock=self._clock)
+        return Webhooks(jobs=self.jobs, caller=WebhookCaller(self._settings.allowed_networks), clock=self.clock)
 
     @built_once
     def reconciliation(self) -> Reconciliation:
@@ -115,7 +114,7 @@ class Wiring:
             logs=LogStore(self._database),
             dispatch=self.dispatch,
             completion=self.completion,
-            clock=self._clock,
+            clock=self.clock,
         )
 
     @built_once
@@ -137,7 +136,7 @@ class Wiring:
             spiders=SpiderStore(database),
             sweeps=JobSweeps(database),
             heartbeats=self.heartbeats,
-            clock=self._clock,
+            clock=self.clock,
         )
 
     @built_once
@@ -151,9 +150,9 @@ class Wiring:
             announcer=self._announcer,
             waker=self._waker,
             dead_after=timedelta(seconds=self._settings.node_dead_after),
-            clock=self._clock,
+            clock=self.clock,
         )
 
     @built_once
     def heartbeats(self) -> HeartbeatStore:
-        return HeartbeatStore(self._database, self._clock)
+        return HeartbeatStore(self._database, self.clock)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from gateway.domain.clock import utc_now
+from gateway.storage.client import ServerClock
+
+
+class OtherServer:
+    """The embedded server, as it would answer if its machine's clock were turned."""
+
+    def __init__(self, database: Any) -> None:
+        self.database = database
+        self.ahead = timedelta()
+
+    def command(self, name: str) -> dict[str, datetime]:
+        return {"localTime": self.database.command(name)["localTime"] + self.ahead}
+
+
+@pytest.fixture
+def server(embedded_uri: str) -> Any:
+    with MongoClient[dict[str, Any]](embedded_uri) as client:
+        yield OtherServer(client.admin)
+
+
+def distance(clock: ServerClock, ahead: timedelta) -> timedelta:
+    return abs(clock() - (datetime.now(UTC) + ahead))
+
+
+def test_it_shows_the_servers_time_and_not_this_machines(server: Any) -> None:
+    server.ahead = timedelta(minutes=-7)
+    assert distance(ServerClock(server), server.ahead) < timedelta(seconds=1)
+
+
+def test_small_differences_are_the_measurements_own(server: Any) -> None:
+    server.ahead = timedelta(milliseconds=20)
+    assert distance(ServerClock(server), timedelta()) < timedelta(milliseconds=15)
+
+
+def test_it_follows_a_server_whose_clock_is_turned_once_it_is_measured_again(server: Any) -> None:
+    clock = ServerClock(server)
+    server.ahead = timedelta(seconds=5)
+    assert distance(clock, timedelta()) < timedelta(seconds=1)
+    clock.measure()
+    assert distance(clock, server.ahead) < timedelta(seconds=1)
+
+
+def test_turning_this_machines_clock_changes_nothing(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ServerClock(server)
+    before = utc_now()
+    monkeypatch.setattr("gateway.domain.clock.datetime", _Turned)
+    assert utc_now() - before > timedelta(seconds=4)
+    assert clock() - before < timedelta(seconds=4)
+
+
+class _Turned(datetime):
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]  # aware like every time of ours
+        return datetime.now(tz) + timedelta(seconds=5)
