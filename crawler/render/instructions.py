@@ -17,8 +17,19 @@ class Instructions(NamedTuple):
     wait_for: str | None = None
     #: How often to scroll to its end; less often if nothing more comes.
     scroll: int = 0
+    #: CSS selector of what to click on each time before it is scrolled, if it is there.
+    click: str | None = None
+    #: CSS selector and how many elements of it are enough: nothing more is asked for then.
+    enough: tuple[str, int] | None = None
 
 
-def render_meta(*, render: bool, wait_for: str | None, scroll: int) -> dict[str, Any]:
+def render_meta(
+    *,
+    render: bool,
+    wait_for: str | None,
+    scroll: int,
+    click: str | None = None,
+    enough: tuple[str, int] | None = None,
+) -> dict[str, Any]:
     """The meta of a request for a page."""
-    return {RENDER: Instructions(wait_for, scroll)} if render else {}
+    return {RENDER: Instructions(wait_for, scroll, click, enough)} if render else {}

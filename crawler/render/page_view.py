@@ -114,7 +114,7 @@ class PageView:
             raise RenderError("the page was not shown")
         if self._instructions.wait_for:
             patience = self._left(min(WAIT_SECONDS, self._limits.seconds / 2))
-            css = "css=" + _PSEUDO_ELEMENT.sub("", self._instructions.wait_for)
+            css = _browsers(self._instructions.wait_for)
             selector = page.wait_for_selector(css, state="attached", timeout=patience)
             await self._patiently(f"it has no {self._instructions.wait_for!r} yet", "wait_for", selector)
         else:
@@ -143,12 +143,29 @@ class PageView:
     async def _scroll(self, page: Page) -> None:
         in_vain = 0
         for _ in range(self._instructions.scroll):
+            if await self._has_enough(page):
+                return
             before = await page.evaluate(_EXTENT)
+            if self._instructions.click:
+                await self._click(page, self._instructions.click)
             await page.evaluate(_SCROLL_TO_END)
             self._stats.inc_value("render/scrolls")
             in_vain = 0 if await self._has_grown(page, before) else in_vain + 1
             if in_vain == ROUNDS_IN_VAIN or monotonic() > self._until:
                 return
+
+    async def _has_enough(self, page: Page) -> bool:
+        css, count = self._instructions.enough or ("", 0)
+        with suppress(PlaywrightError):
+            return bool(css) and await page.locator(_browsers(css)).count() >= count
+        # a selector that only Scrapy knows
+        return False
+
+    async def _click(self, page: Page, css: str) -> None:
+        # by script: what lies over it, as cookie banners do, is no reason to wait
+        with suppress(PlaywrightError):
+            for found in (await page.query_selector_all(_browsers(css)))[:1]:
+                await found.evaluate("element => element.click()")
 
     async def _has_grown(self, page: Page, before: int) -> bool:
         self._quiet_since = monotonic()
@@ -206,6 +223,11 @@ class PageView:
     def _headers(self) -> dict[str, str]:
         headers = self._document.headers.to_unicode_dict().items()
         return {str(name): value for name, value in headers if str(name).lower() not in _NOT_THE_DOCUMENTS}
+
+
+def _browsers(css: str) -> str:
+    """A selector as Playwright takes it."""
+    return "css=" + _PSEUDO_ELEMENT.sub("", css)
 
 
 async def _close(page: Page) -> None:

@@ -1,0 +1,50 @@
+"""Values of JSON-LD, where anything may be one or many, a text or an object with a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from crawler.job_posting.plain_text import one_line
+
+_NAMES = ("@value", "name", "value", "legalName")
+MAX_NESTING = 8
+
+
+def each(value: Any, depth: int = MAX_NESTING) -> Iterator[Any]:
+    """The members of a list, or the value itself; nothing of what says nothing."""
+    if isinstance(value, list):
+        for inner in value if depth else ():
+            yield from each(inner, depth - 1)
+    elif value not in (None, "", {}):
+        yield value
+
+
+def texts(value: Any, names: tuple[str, ...] = _NAMES, depth: int = MAX_NESTING) -> Iterator[str]:
+    """What it says in words, on one line; of an object the first of `names` that says something."""
+    for one in each(value):
+        if isinstance(one, str):
+            if text := one_line(one):
+                yield text
+        elif isinstance(one, int | float) and not isinstance(one, bool):
+            yield str(one)
+        elif isinstance(one, dict) and depth:
+            found = (text for name in names for text in texts(one.get(name), names, depth - 1))
+            if text := next(found, None):
+                yield text
+
+
+def text_of(value: Any, names: tuple[str, ...] = _NAMES) -> str | None:
+    return next(texts(value, names), None)
+
+
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    for one in each(value):
+        if isinstance(one, dict):
+            yield one
+
+
+def types_of(node: dict[str, Any]) -> frozenset[str]:
+    """Its `@type`s in lower case, without the vocabulary's address."""
+    written = (one for one in each(node.get("@type")) if isinstance(one, str))
+    return frozenset(name.replace("#", "/").rsplit("/", 1)[-1].rsplit(":", 1)[-1].strip().lower() for name in written)

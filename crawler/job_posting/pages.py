@@ -1,0 +1,105 @@
+"""What result pages and the postings' own pages say, put together."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from crawler.extraction.page import Page
+from crawler.job_posting.from_json_ld import posting_of
+from crawler.job_posting.from_selectors import SelectedPostings
+from crawler.job_posting.graph import Graph
+from crawler.job_posting.json_ld import json_ld
+from crawler.job_posting.posting import Posting
+
+logger = logging.getLogger(__name__)
+
+
+class Results(NamedTuple):
+    """The postings of a result page."""
+
+    postings: list[Posting]
+    #: Whether its JSON-LD says anything of postings.
+    has_json_ld: bool
+
+
+def results_of(page: Page, selected: SelectedPostings) -> Results:
+    """By JSON-LD; by selectors where they find more, as some pages carry that of one advertised posting alone."""
+    graph = Graph(list(json_ld(page.root)))
+    told = _postings(graph, page)
+    found = selected.results(page.root)
+    if told and len(told) >= len(found):
+        return Results(told, has_json_ld=True)
+    if found:
+        by_url = {posting.url: posting for posting in told if posting.url}
+        listed = [selected.read_result(one, page.base, page.language) for one in found]
+        return Results([_told_better(posting, by_url) for posting in listed], has_json_ld=bool(told))
+    links = [Posting("json-ld", url=_absolute(page, link)) for link in graph.links()]
+    return Results([posting for posting in links if posting.url], has_json_ld=bool(links))
+
+
+def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posting:
+    """What its own page says of a posting, and for the rest what the result page did."""
+    told = _own(_postings(Graph(list(json_ld(page.root))), page), page.url, listed)
+    if told is None:
+        told = listed
+        own = selected.read(page.root, page.base, page.language)
+        told.fill_from(own)
+        told.raw = {**own.raw, **told.raw}
+    else:
+        # what JSON-LD calls its URL is the company's at times; this page is the posting's for sure
+        told.url = page.url
+        told.fill_from(listed)
+    return told
+
+
+def _postings(graph: Graph, page: Page) -> list[Posting]:
+    read = []
+    for node in graph.postings():
+        try:
+            read.append(posting_of(node, page.base, page.language))
+        except Exception:
+            logger.warning("A JobPosting on %s cannot be read", page.url, exc_info=True)
+    return _without_shared_urls(read)
+
+
+def _without_shared_urls(postings: list[Posting]) -> list[Posting]:
+    """A URL that several different postings give is not theirs."""
+    titles: dict[str | None, set[str | None]] = defaultdict(set)
+    for posting in postings:
+        titles[posting.url].add(posting.title)
+    for posting in postings:
+        if len(titles[posting.url]) > 1:
+            posting.url = None
+    return postings
+
+
+def _told_better(listed: Posting, by_url: Mapping[str, Posting]) -> Posting:
+    told = by_url.get(listed.url or "")
+    if told is None:
+        return listed
+    told.fill_from(listed)
+    return told
+
+
+def _own(told: Iterable[Posting], url: str, listed: Posting) -> Posting | None:
+    """Of several (some pages have similar ones, too) the one that the page is about."""
+    every = list(told)
+    for is_own in (
+        lambda one: one.url in {url, listed.url},
+        lambda one: one.title and one.title == listed.title,
+        lambda _: True,
+    ):
+        own = next((one for one in every if is_own(one)), None)
+        if own is not None:
+            return own
+    return None
+
+
+def _absolute(page: Page, url: str) -> str | None:
+    try:
+        return page.absolute(url)
+    except ValueError:
+        return None

@@ -1,0 +1,98 @@
+"""A job posting in the form in which it is told, whatever it was read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypedDict
+
+Period = Literal["hour", "day", "week", "month", "year"]
+Source = Literal["json-ld", "selectors"]
+
+
+class Location(TypedDict):
+    """`text` is all that is said of it; of several places the parts are those of the first."""
+
+    text: str | None
+    street: str | None
+    city: str | None
+    region: str | None
+    postal_code: str | None
+    country: str | None
+
+
+class Salary(TypedDict):
+    """`text` as it was written, where it was a text. One amount is both `min` and `max`."""
+
+    min: int | float | None
+    max: int | float | None
+    #: ISO 4217.
+    currency: str | None
+    period: Period | None
+    text: str | None
+
+
+@dataclass(slots=True)
+class Posting:
+    """`None` and empty lists are what nothing is known of."""
+
+    source: Source
+    title: str | None = None
+    company: str | None = None
+    location: Location | None = None
+    remote: bool | None = None
+    salary: Salary | None = None
+    #: Days and times in ISO 8601.
+    posted: str | None = None
+    valid_through: str | None = None
+    #: In the words of schema.org (`FULL_TIME`), else as written.
+    employment_type: list[str] = field(default_factory=list)
+    url: str | None = None
+    description: str | None = None
+    description_html: str | None = None
+    #: By which the site tells its postings apart.
+    identifier: str | None = None
+    #: What it was read from: the JSON-LD object, or the selected texts.
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    def as_item(self) -> dict[str, Any]:
+        raw = self.raw
+        # JSON from a page may be as large as the page: no copy of that
+        self.raw = {}
+        try:
+            return {**asdict(self), "raw": raw}
+        finally:
+            self.raw = raw
+
+    def identities(self) -> Iterator[tuple[str | None, ...]]:
+        """Two postings are the same if they have one of these in common.
+
+        An identifier alone will not do: some sites put their own number, or the company's name, into each of theirs.
+        Nor does a URL that two postings with different identifiers share.
+        """
+        place = self.location["text"] if self.location else None
+        if self.identifier:
+            yield ("identifier", self.identifier, self.company, self.title, place)
+        if self.url:
+            yield ("url", self.url, self.identifier)
+        if not (self.identifier or self.url):
+            yield ("text", self.company, self.title, place, self.posted, self.description)
+
+    def fill_from(self, other: Posting) -> None:
+        """Take over what is known of it elsewhere and not here."""
+        for name in _FILLED:
+            if getattr(self, name) in (None, []):
+                setattr(self, name, getattr(other, name))
+
+
+_FILLED = (
+    *("title", "company", "location", "remote", "salary", "posted", "valid_through", "employment_type", "url"),
+    *("description", "description_html", "identifier"),
+)
+
+
+def location_of_text(text: str | None) -> Location | None:
+    """Which of its words is the city nobody can say for sure."""
+    if not text:
+        return None
+    return Location(text=text, street=None, city=None, region=None, postal_code=None, country=None)

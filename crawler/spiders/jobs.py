@@ -1,0 +1,241 @@
+"""The `jobs` spider."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lxml import etree
+from scrapy import Request
+from scrapy.exceptions import CloseSpider
+
+from crawler.extraction.page import Page
+from crawler.job_posting.from_selectors import SelectedPostings
+from crawler.job_posting.pages import posting_on, results_of
+from crawler.job_posting.quota import Quota
+from crawler.on_site import STAYS_ON_SITE
+from crawler.page_address import page_url
+from crawler.page_limit import PageLimitError
+from crawler.render.instructions import render_meta
+from crawler.spiders.jobs_params import PAGE, JobsParams
+from crawler.spiders.site_spider import MAY_LEAVE, SiteSpider
+from gateway.domain.site import PaginationType
+
+if TYPE_CHECKING:
+    from scrapy.http import HtmlResponse, Response
+    from twisted.python.failure import Failure
+
+    from crawler.job_posting.posting import Posting
+
+#: What the warm process imports for crawls that may need it.
+PRELOAD = ("dateparser.date",)
+#: Finish reason of a crawl that has all the postings that were wanted.
+REASON = "results_wanted"
+GONE = frozenset({404, 410})
+#: Times that an infinite result page is scrolled when no one says how often.
+MAX_SCROLLS = 100
+#: Postings' pages that may say nothing new before the rest is taken as the result pages have it.
+PAGES_IN_VAIN = 2
+#: In a request's meta: which result page it is, and the posting that waits for its own page.
+_NUMBER = "jobs_page"
+_POSTING = "jobs_posting"
+_rel_next: Callable[[Any], Any] = etree.XPath(
+    "(//a|//link)[contains(concat(' ', translate(normalize-space(@rel), 'NEXT', 'next'), ' '), ' next ')]/@href"
+)
+
+
+class JobsSpider(SiteSpider):
+    """Reads the postings of job boards: JSON-LD or selectors, from result pages and the postings' own.
+
+    Items: one for each posting.
+    """
+
+    name = "jobs"
+    Params: ClassVar[type[JobsParams]] = JobsParams
+    params: JobsParams
+    custom_settings = {  # noqa: RUF012 - so declared by Scrapy
+        **SiteSpider.custom_settings,
+        # before robots.txt of another site would be asked for
+        "DOWNLOADER_MIDDLEWARES": {"crawler.on_site.StayOnSite": 50},
+    }
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        params = self.params
+        self._selected = SelectedPostings(params.selectors.model_dump())
+        self._quota = Quota(params.results_wanted)
+        self._waiting: deque[tuple[Posting, int]] = deque()
+        self._pages: deque[Request] = deque()
+        self._seen: set[tuple[str | None, ...]] = set()
+        self._told: set[tuple[str | None, ...]] = set()
+        #: Whether the postings' own pages say more than the result pages; `None` while nobody knows.
+        self._pages_help = params.details
+        self._in_vain = 0
+        self._warned: set[str] = set()
+
+    def begin(self, url: str) -> Iterator[Request]:
+        if self.frontier.ask(url):
+            yield self._result_page(url, 1, **{MAY_LEAVE: True})
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        """A result page."""
+        if self.is_readable(response):
+            self._read_results(response)
+        else:
+            self._warn("unreadable", "%s is no result page: %d", response.url, response.status)
+        yield from self._go_on()
+
+    def parse_posting(self, response: Response) -> Iterator[Any]:
+        """A posting's own page."""
+        self._quota.under_way -= 1
+        posting: Posting | None = response.meta[_POSTING]
+        if posting and self.is_readable(response):
+            posting = self._read_posting(response, posting)
+        elif response.status in GONE:
+            self._count("gone")
+            posting = None
+        if posting:
+            yield from self._tell(posting, response.meta[_NUMBER])
+        yield from self._go_on()
+
+    def fail_posting(self, failure: Failure) -> Iterator[Any]:
+        """Its page cannot be had: what the result page said has to do."""
+        self._quota.under_way -= 1
+        meta = failure.request.meta  # type: ignore[attr-defined] # Scrapy sets it for errbacks
+        if not isinstance(failure.value, PageLimitError):
+            yield from self._tell(meta[_POSTING], meta[_NUMBER])
+            yield from self._go_on()
+
+    def fail(self, failure: Failure) -> Iterator[Any]:  # noqa: ARG002 - Scrapy's signature
+        yield from self._go_on()
+
+    def _read_results(self, response: HtmlResponse) -> None:
+        """What is new on a result page waits for its turn, and so does the next page, unless nothing is new."""
+        page, number = Page(response), response.meta[_NUMBER]
+        results = results_of(page, self._selected)
+        new = [posting for posting in results.postings if self._is_new(posting)]
+        self.logger.info("%d postings on %s, %d of them new", len(results.postings), page.url, len(new))
+        self._count("result_pages")
+        if not results.postings and number == 1:
+            self._warn_of_nothing(page)
+        self._waiting.extend((posting, number) for posting in new)
+        if new and number < self.params.max_result_pages:
+            self._pages.extend(self._next_page(page, number))
+
+    def _is_new(self, posting: Posting) -> bool:
+        identities = set(posting.identities())
+        new = self._seen.isdisjoint(identities)
+        self._seen |= identities
+        return new
+
+    def _next_page(self, page: Page, number: int) -> Iterator[Request]:
+        params, url = self.params, None
+        if params.pagination_type is PaginationType.NEXT_LINK:
+            written = self._selected.next_url(page.root) or next(iter(_rel_next(page.root)), None)
+            url = _url(page, written) if written else None
+        elif params.pagination_type is PaginationType.PAGE_PARAM and params.search_url:
+            url = page_url(params.search_url.replace(PAGE, str(params.first_page + number * params.page_step)))
+        if url and not self.is_internal(url):
+            self._warn("next", "The next page, %s, is not on the site", url)
+        elif url and self.frontier.ask(url):
+            yield self._result_page(url, number + 1)
+
+    def _result_page(self, url: str, number: int, **meta: Any) -> Request:
+        params = self.params
+        request = self.page_request(url, 0, **{_NUMBER: number, **meta})
+        if params.pagination_type is PaginationType.INFINITE_SCROLL:
+            # with a filter nobody knows how many of them will count
+            counted = params.selectors.result if params.is_remote is None else None
+            instructions = render_meta(
+                render=params.render,
+                wait_for=params.wait_for,
+                scroll=params.scroll or min(params.max_result_pages, MAX_SCROLLS),
+                click=params.selectors.load_more,
+                enough=(counted, params.results_wanted) if counted and params.results_wanted else None,
+            )
+            request.meta.update(instructions)
+        return request
+
+    def _go_on(self) -> Iterator[Any]:
+        """Tell, or ask for, as many postings as are wanted, and for the next result page once they are too few."""
+        while self._waiting and self._quota.has_room:
+            posting, number = self._waiting[0]
+            url = self._own_page(posting)
+            if url and self._pages_help is None and self._quota.under_way:
+                # what the first one's page says decides
+                return
+            self._waiting.popleft()
+            if url and self.frontier.ask(url):
+                self._quota.under_way += 1
+                yield self._posting_page(url, posting, number)
+            else:
+                yield from self._tell(posting, number)
+        if self._quota.is_met:
+            raise CloseSpider(REASON)
+        if self._pages and self._quota.has_room:
+            yield self._pages.popleft()
+
+    def _own_page(self, posting: Posting) -> str | None:
+        """Where to ask for more of it, if that makes sense."""
+        url = page_url(posting.url) if posting.url else None
+        wanted = self._pages_help is not False or (self.params.details is None and not posting.title)
+        told = self.params.details is None and posting.source == "json-ld" and posting.title
+        return url if url and wanted and not told and self.is_internal(url) else None
+
+    def _posting_page(self, url: str, posting: Posting, number: int) -> Request:
+        meta = {"depth": 1, _POSTING: posting, _NUMBER: number, STAYS_ON_SITE: True}
+        meta |= render_meta(render=self.params.render, wait_for=None, scroll=0)
+        return Request(url, self.parse_posting, errback=self.fail_posting, dont_filter=True, meta=meta)
+
+    def _read_posting(self, response: HtmlResponse, listed: Posting) -> Posting:
+        before = listed.as_item()
+        posting = posting_on(Page(response), listed, self._selected)
+        if self._pages_help is None:
+            helped = posting.source == "json-ld" or posting.as_item() | {"raw": None} != before | {"raw": None}
+            self._in_vain += not helped
+            self._pages_help = True if helped else False if self._in_vain == PAGES_IN_VAIN else None
+            if self._pages_help is False:
+                self.logger.info("The postings' own pages say nothing that result pages do not; no more are fetched")
+        return posting
+
+    def _tell(self, posting: Posting, number: int) -> Iterator[dict[str, Any]]:
+        """The item, unless it was told, or is not one that is wanted."""
+        identities = set(posting.identities())
+        if not posting.title:
+            self._count("without_title")
+            self._warn("title", "A posting on result page %d is left out, and counted: it has no title", number)
+        elif self.params.is_remote is not None and self.params.is_remote is not (posting.remote is True):
+            self._count("filtered")
+        elif not self._told.isdisjoint(identities):
+            self._count("repeated")
+        else:
+            self._told |= identities
+            self._quota.told += 1
+            asked = {"keywords": self.params.keywords, "location_asked": self.params.location}
+            yield {**posting.as_item(), "page": number, **asked}
+
+    def _warn_of_nothing(self, page: Page) -> None:
+        selector = self.params.selectors.result
+        if selector is None:
+            why = "the page carries no JSON-LD JobPosting, and there is no selectors.result"
+        else:
+            why = f"the page carries no JSON-LD JobPosting, and nothing on it matches selectors.result ({selector})"
+        self.logger.warning("No postings on %s: %s", page.url, why)
+
+    def _warn(self, what: str, message: str, *args: Any) -> None:
+        """Once of each kind."""
+        if what not in self._warned:
+            self._warned.add(what)
+            self.logger.warning(message, *args)
+
+    def _count(self, what: str) -> None:
+        if self.crawler.stats:
+            self.crawler.stats.inc_value(f"jobs/{what}")
+
+
+def _url(page: Page, written: str) -> str | None:
+    try:
+        return page_url(page.absolute(written))
+    except ValueError:
+        return None
