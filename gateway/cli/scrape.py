@@ -18,8 +18,8 @@ from gateway.cli.items import STDOUT, save_items
 from gateway.cli.options import Level, Url
 
 SiteName = Annotated[str, typer.Argument(metavar="SITE", help="Its name; `discoverybot sites` lists them.")]
-Term = Annotated[str, typer.Argument(metavar="[TERM]", help="What to search for.", show_default=False)]
-Location = Annotated[str, typer.Option(help="Where.", show_default=False)]
+Term = Annotated[str | None, typer.Argument(metavar="[TERM]", help="What to search for.", show_default=False)]
+Location = Annotated[str | None, typer.Option(help="Where.", show_default=False)]
 Results = Annotated[int | None, typer.Option("--results", min=1, help="End with so many.", show_default=False)]
 Remote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.", show_default=False)]
 Sync = Annotated[bool, typer.Option("--sync", help="In one request: up to 25 results, and no log.")]
@@ -38,9 +38,9 @@ _STATUSES = {"succeeded": "finished", "partial": "partial"}
 
 def scrape(
     site: SiteName,
-    term: Term = "",
+    term: Term = None,
     *,
-    location: Location = "",
+    location: Location = None,
     results: Results = None,
     remote: Remote = None,
     sync: Sync = False,
@@ -57,9 +57,11 @@ def scrape(
     if sync and not follow_log:
         raise typer.BadParameter("a run that is not waited for is not --sync", param_hint="--no-follow")
     api = Api(gateway_url(url))
-    wanted: dict[str, Any] = {"results_wanted": results, "is_remote": remote, "user_id": user}
-    body: dict[str, Any] = {"site_name": site, "search_term": term, "location": location}
-    body |= {name: value for name, value in wanted.items() if value is not None}
+    wanted = {
+        "site_name": site, "search_term": term, "location": location,
+        "results_wanted": results, "is_remote": remote, "user_id": user,
+    }  # fmt: skip
+    body = {name: value for name, value in wanted.items() if value is not None}
     item_format = "jsonl" if as_json else "csv" if as_csv else ""
     if sync:
         raise typer.Exit(_waited_for(api, body, item_format))

@@ -139,12 +139,6 @@ class IdempotencyConflictError(ConflictError):
     code = "idempotency_key_reused"
 
 
-class SiteDisabledError(ConflictError):
-    """The site is known, and not to be crawled at present."""
-
-    code = "site_disabled"
-
-
 class RunGoesOnError(DiscoveryBotError):
     """Whoever waits for a run has waited for long enough; the run goes on."""
 

@@ -37,6 +37,10 @@ class RunStatistics:
         first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
         return None if first is None else first["not_before"]
 
+    def one_off_jobs(self) -> int:
+        """Single crawls that lie ahead: scheduled, but not by a schedule."""
+        return self._jobs.count_documents({"status": JobStatus.SCHEDULED, "schedule_id": None})
+
     def ended_runs(self, since: datetime, limit: int) -> list[EndedRun]:
         """The latest runs of sites that ended since then."""
         query = {"spec.site": {"$exists": True}, "finished_at": {"$gte": since}}

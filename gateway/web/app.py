@@ -29,6 +29,7 @@ from gateway.web.routes import (
     projects,
     queue,
     reference,
+    scrape,
     spiders,
 )
 from gateway.web.schemas.problem import problems
@@ -49,7 +50,7 @@ _TAGS = [
 # order matters: `/jobs/queue/status` and its like come before `/jobs/{job_id}`
 _ROUTES = (
     *(reference, crawl),
-    *(queue, jobs, logs, items, dead_letters, events),
+    *(scrape, queue, jobs, logs, items, dead_letters, events),
     *(spiders, projects, nodes, health),
 )
 

@@ -6,31 +6,72 @@ from dataclasses import dataclass
 
 from gateway.services.dead_letters import DeadLetters
 from gateway.services.queue_status import QueueStatus
+from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
+from gateway.services.run_record import RunRecords
+from gateway.services.scheduler_status import SchedulerStatus
+from gateway.services.scraping import Scraping
+from gateway.services.site_orders import SiteOrders
+from gateway.services.spider_catalog import SpiderCatalog
+from gateway.services.waker import Waker
+from gateway.settings import Settings
 from gateway.storage.dead_letters import DeadLetterStore
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.job_queries import JobQueries
 from gateway.storage.jobs import JobStore
+from gateway.storage.ledger import LedgerStore
 from gateway.storage.run_statistics import RunStatistics
+from gateway.storage.schedules import ScheduleStore
+from gateway.storage.sites import SiteStore
+from gateway.storage.targets import TargetStore
 from gateway.web.truth_store import TruthStore
 
 
 @dataclass(frozen=True)
 class Runs:
+    scraping: Scraping
+    records: RunRecords
     dead_letters: DeadLetters
     queue_status: QueueStatus
+    scheduler_status: SchedulerStatus
 
 
-def wire_runs(truth: TruthStore, *, jobs: JobStore, resubmission: Resubmission) -> Runs:
+def wire_runs(
+    truth: TruthStore,
+    settings: Settings,
+    waker: Waker,
+    *,
+    jobs: JobStore,
+    catalog: SpiderCatalog,
+    rendering: Rendering,
+    resubmit: Resubmission,
+) -> Runs:
     database, clock = truth.database, truth.clock
-    letters = DeadLetterStore(database, clock)
+    sites, letters, statistics = SiteStore(database), DeadLetterStore(database, clock), RunStatistics(database)
+    heartbeats = HeartbeatStore(database, clock)
     return Runs(
-        dead_letters=DeadLetters(jobs=jobs, letters=letters, resubmission=resubmission),
+        scraping=Scraping(
+            sites=sites,
+            orders=SiteOrders(
+                sites=sites, targets=TargetStore(database), catalog=catalog, job_timeout=settings.job_timeout
+            ),
+            jobs=jobs,
+            catalog=catalog,
+            rendering=rendering,
+            waker=waker,
+            allowed_networks=settings.allowed_networks,
+            clock=clock,
+        ),
+        records=RunRecords(jobs, sites),
+        dead_letters=DeadLetters(jobs=jobs, letters=letters, resubmission=resubmit),
         queue_status=QueueStatus(
-            queries=JobQueries(database),
-            statistics=RunStatistics(database),
-            letters=letters,
-            heartbeats=HeartbeatStore(database, clock),
+            queries=JobQueries(database), statistics=statistics, letters=letters, heartbeats=heartbeats, clock=clock
+        ),
+        scheduler_status=SchedulerStatus(
+            schedules=ScheduleStore(database, clock),
+            ledger=LedgerStore(database),
+            statistics=statistics,
+            heartbeats=heartbeats,
             clock=clock,
         ),
     )

@@ -174,7 +174,7 @@ def _assemble(
         submission=submission,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         resubmission=resubmit,
-        runs=wire_runs(truth, jobs=jobs, resubmission=resubmit),
+        runs=wire_runs(truth, settings, waker, jobs=jobs, catalog=catalog, rendering=rendering, resubmit=resubmit),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         deployment=_deployment(settings, nodes, stack, clock),
         health=_health(settings, truth, client, stack),

@@ -18,6 +18,7 @@ from gateway.redis.client import connect_async
 from gateway.storage.job_queries import JobQueries
 from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogStore
+from gateway.web.event_stream.ending import wait_for_end
 from gateway.web.event_stream.history import History
 from gateway.web.event_stream.hub import Hub
 from gateway.web.event_stream.limits import StreamLimits
@@ -111,6 +112,16 @@ class EventStreams:
         """The log so far, streamed. Raises `InvalidRequestError` where there is no such attempt."""
         job = await self._history.job(job_id)
         return self._downloads.response(job, media_type, wanted, attempt)
+
+    async def ending(self, job_id: str, seconds: float) -> Job:
+        """The job as it has ended, or as it is after so many seconds (or when the server is told to stop).
+
+        Raises `JobNotFoundError`, `UnavailableError`.
+        """
+        changed = asyncio.Event()
+        with self._hub.watch(await self._history.job(job_id), changed) as feed:
+            await wait_for_end(feed, changed, seconds)
+        return await self._history.job(job_id)
 
     async def _chunks(
         self, job: Job, position: Position, wanted: LineFilter, opening: bytes

@@ -49,6 +49,8 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/jobs",
         "/jobs/health",
         "/jobs/queue/status",
+        "/jobs/scrape",
+        "/jobs/scrape/{run_id}",
         "/jobs/{job_id}",
         "/jobs/{job_id}/cancel",
         "/jobs/{job_id}/items",

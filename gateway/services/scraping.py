@@ -1,0 +1,148 @@
+"""Runs of a site that somebody asks for: the same path as a scheduled one's, with other words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import (
+    ConflictError,
+    ForbiddenAddressError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    SiteNotFoundError,
+)
+from gateway.domain.fingerprint import fingerprint
+from gateway.domain.job import Job, new_job_id
+from gateway.domain.public_address import Network, check_url
+from gateway.domain.site import OPERATOR, Site
+from gateway.services.rendering import Rendering, renders
+from gateway.services.site_check import SiteCheck
+from gateway.services.site_orders import SiteOrders
+from gateway.services.slot_orders import SlotOrder
+from gateway.services.spider_catalog import SpiderCatalog
+from gateway.services.waker import Waker
+from gateway.storage.client import truth_store_errors
+from gateway.storage.jobs import JobStore
+from gateway.storage.sites import SiteStore
+
+#: Fields of the request that the words of a search are.
+_ASKED = frozenset({"search_term", "location"})
+
+
+class RunOrder(NamedTuple):
+    """What one run of a site shall look for."""
+
+    site: str
+    #: `None`: the words of the site's own runs.
+    search_term: str | None = None
+    location: str | None = None
+    is_remote: bool | None = None
+    results_wanted: int | None = None
+    #: Over the site's own.
+    payload: dict[str, Any] = {}  # noqa: RUF012 - never written to
+    user_id: str = OPERATOR
+    idempotency_key: str | None = None
+    correlation_id: str | None = None
+
+
+class Scraping:
+    def __init__(
+        self,
+        *,
+        sites: SiteStore,
+        orders: SiteOrders,
+        jobs: JobStore,
+        catalog: SpiderCatalog,
+        rendering: Rendering,
+        waker: Waker,
+        allowed_networks: Iterable[Network] = (),
+        clock: Clock = utc_now,
+    ) -> None:
+        self._sites = sites
+        self._orders = orders
+        self._jobs = jobs
+        self._catalog = catalog
+        self._rendering = rendering
+        self._check = SiteCheck(catalog, allowed_networks)
+        self._allowed = tuple(allowed_networks)
+        self._waker = waker
+        self._clock = clock
+
+    def start(self, order: RunOrder) -> Job:
+        """The new run's job; with an idempotency key the one that it named before.
+
+        Raises `SiteNotFoundError`, `SiteDisabledError`, `InvalidRequestError`, `ForbiddenAddressError`,
+        `ConflictError` where the site cannot be crawled at present, `IdempotencyConflictError`, `UnavailableError`.
+        """
+        with truth_store_errors():
+            job = self._job(order, self._site(order))
+            try:
+                self._jobs.insert(job)
+            except IdempotencyConflictError:
+                return self._known(job)
+            self._waker.wake_job(job)
+            return job
+
+    def _site(self, order: RunOrder) -> Site:
+        try:
+            site = self._sites.get(order.site)
+        except SiteNotFoundError as error:
+            error.detail = {"field": "site_name", "known": [known.name for known in self._sites.page(200)]}
+            raise
+        if order.payload:
+            site = site.model_copy(update={"payload": {**site.payload, **order.payload}})
+            self._check.check(site)
+        return site
+
+    def _job(self, order: RunOrder, site: Site) -> Job:
+        made = self._made(order, site)
+        now = self._clock()
+        return Job(
+            id=new_job_id(),
+            user_id=order.user_id,
+            spec=made.spec,
+            # no live key: two runs that look for the same are two runs, one after the other
+            fingerprint=fingerprint(order.user_id, made.spec),
+            idempotency_key=f"{order.user_id}:{order.idempotency_key}" if order.idempotency_key else None,
+            trigger=made.trigger,
+            exclusive=made.exclusive,
+            priority=made.priority,
+            tags=list(made.tags),
+            webhooks=list(made.webhooks),
+            max_retries=made.max_retries,
+            created_at=now,
+            updated_at=now,
+            not_before=now,
+            correlation_id=order.correlation_id,
+            render=renders(made.spec),
+        )
+
+    def _made(self, order: RunOrder, site: Site) -> SlotOrder:
+        """What can be found wrong now is not left to a worker to find."""
+        try:
+            made = self._orders.manual(
+                site,
+                keywords=order.search_term,
+                location=order.location,
+                results_wanted=order.results_wanted,
+                is_remote=order.is_remote,
+            )
+            check_url("site_name", made.spec.start_urls[0], self._allowed)
+            self._catalog.check(made.spec)
+            self._rendering.check(made.spec)
+        except InvalidRequestError as error:
+            if error.field in _ASKED or isinstance(error, ForbiddenAddressError):
+                raise
+            # the request is sound; it is the site that no node can crawl as its record says
+            message = f"site {site.name!r} cannot be crawled now: {error.message}"
+            raise ConflictError(message, detail=error.detail) from error
+        return made
+
+    def _known(self, job: Job) -> Job:
+        """The run that the same request has started before."""
+        known = self._jobs.find_idempotent(job.idempotency_key or "")
+        if known is None or known.fingerprint != job.fingerprint:
+            raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+        return known

@@ -1,0 +1,105 @@
+"""`/jobs/scrape`: runs of sites, asked for by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+from gateway.domain.errors import InvalidRequestError, RunGoesOnError
+from gateway.domain.job import Job
+from gateway.domain.run import RUN_STATUSES, run_id_of
+from gateway.web.dependencies import RequestId, Wired
+from gateway.web.routes.crawl import IdempotencyKey
+from gateway.web.run_format import run_page, sync_page
+from gateway.web.schemas.problem import problems
+from gateway.web.schemas.run import (
+    MAX_SYNC_RESULTS,
+    RunQuery,
+    RunView,
+    ScrapeQuery,
+    ScrapeReceipt,
+    ScrapeReceiptData,
+    ScrapeRequest,
+    ScrapeResult,
+)
+from gateway.web.wiring import Wiring
+
+router = APIRouter(prefix="/jobs/scrape", tags=["sites"])
+
+JSON = "application/json"
+RunId = Annotated[
+    str,
+    Path(description="`manual_` or `sched_` and the job's id.", examples=["manual_5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"]),
+]
+
+
+@router.post(
+    "",
+    summary="Scrape a site now",
+    response_model=ScrapeReceipt | ScrapeResult,
+    responses=problems(404, 409, 413, 503, 504),
+)
+async def scrape(
+    *,
+    body: ScrapeRequest,
+    query: Annotated[ScrapeQuery, Query()],
+    wiring: Wired,
+    request_id: RequestId,
+    idempotency_key: IdempotencyKey = "",
+) -> ScrapeReceipt | Response:
+    """Starts a run and answers with its id; with `mode=sync` waits for its end and answers with its results.
+
+    A run that takes longer than `SCRAPE_SYNC_TIMEOUT` is answered with a 504 that names it, and goes on.
+    """
+    wiring.truth.require()
+    if query.mode == "sync":
+        body = _small(body)
+    order = body.to_order(idempotency_key=idempotency_key or None, correlation_id=request_id)
+    job = await run_in_threadpool(wiring.runs.scraping.start, order)
+    if query.mode == "sync":
+        return await _results(wiring, job, body.results_wanted or MAX_SYNC_RESULTS)
+    return ScrapeReceipt(data=ScrapeReceiptData(task_id=job.id, run_id=str(run_id_of(job))))
+
+
+# nothing but a run is asked for here, so that no method takes `scrape` for the id of a job
+@router.api_route("", methods=["GET", "HEAD", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+async def only_post() -> None:
+    raise HTTPException(405)
+
+
+@router.get("/{run_id}", summary="A run and its results", response_model=RunView, responses=problems(404, 503))
+async def get_run(run_id: RunId, query: Annotated[RunQuery, Query()], wiring: Wired) -> Response:
+    """Its record, and the results so far, a page at a time. Pass `next` as `after` for the page that follows, or take
+    all of them from `items_url`.
+    """
+    run = await wiring.reads.run(wiring.runs.records.find, run_id)
+    page = await wiring.reads.run(run_page, wiring.items, run, query.limit, query.after)
+    return Response(page, media_type=JSON)
+
+
+def _small(body: ScrapeRequest) -> ScrapeRequest:
+    wanted = body.results_wanted or MAX_SYNC_RESULTS
+    if wanted > MAX_SYNC_RESULTS:
+        message = f"must be at most {MAX_SYNC_RESULTS} in sync mode; an asynchronous run may have more"
+        raise InvalidRequestError("results_wanted", message)
+    return body.model_copy(update={"results_wanted": wanted})
+
+
+async def _results(wiring: Wiring, job: Job, limit: int) -> Response:
+    """Raises `RunGoesOnError`."""
+    seconds = wiring.settings.scrape_sync_timeout
+    ended = await wiring.streams.ending(job.id, seconds)
+    if not ended.is_final:
+        raise _goes_on(ended, seconds)
+    run = await wiring.reads.run(wiring.runs.records.find, str(run_id_of(ended)))
+    return Response(await wiring.reads.run(sync_page, wiring.items, run, limit), media_type=JSON)
+
+
+def _goes_on(job: Job, seconds: float) -> RunGoesOnError:
+    run_id = str(run_id_of(job))
+    told = {"run_id": run_id, "task_id": job.id, "status": RUN_STATUSES[job.status], "execution_mode": "sync"}
+    message = f"the run has not ended within {seconds:g} s; it goes on"
+    return RunGoesOnError(message, detail={**told, "run_url": f"/jobs/scrape/{run_id}"})
