@@ -4,40 +4,111 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
 
 import structlog
 from celery.beat import ScheduleEntry, Scheduler
 
+from gateway.storage.heartbeats import BEAT
 from gateway.worker.wiring import Wiring
 
 log = structlog.get_logger()
+Result = TypeVar("Result")
+
+#: Seconds between two looks at MongoDB's clock.
+MEASURE_SECONDS = 30.0
+#: Seconds between two ticks, at least: what is due within so short a time is fired together.
+SHORTEST_PAUSE = 0.02
 
 
 class MongoScheduler(Scheduler):
-    """Finds what is due in MongoDB and nowhere else: there is no schedule file and nothing to lose.
+    """Fires what is due in MongoDB: there is no schedule file and nothing to lose. Entries of `beat_schedule` in the
+    Celery configuration are sent beside it, each time by one beat; when that was is kept in MongoDB, too.
 
     A tick that fails is logged and comes again; a beat never ends because a store is away.
     """
 
+    #: Static entries are sent through Celery's pool: a beat's own connection would be waited for without end.
+    producer = None
+
     def setup_schedule(self) -> None:
         self._wiring: Wiring = self.app.wiring
         self._interval: float = self.app.conf.beat_max_loop_interval
-        self._name = f"beat:{socket.gethostname()}:{os.getpid()}"
+        self._name = f"{BEAT}:{socket.gethostname()}:{os.getpid()}"
+        self._swept_at = float("-inf")
+        self._measured_at = time.monotonic()
+        self._is_loaded = False
+        # without Celery's own entry that cleans up results: there are none
+        self.update_from_dict(self.app.conf.beat_schedule)
 
     def tick(self, *_: Any, **__: Any) -> float:
-        """One sweep; the seconds until the next."""
-        try:
-            # first, because it ticks whatever the sweep meets
-            self._wiring.heartbeats.beat(self._name)
-            self._wiring.sweeper.sweep()
-        except Exception as error:  # noqa: BLE001 - see the class: whatever it was, the next tick looks again
-            log.warning("tick_failed", error=str(error), kind=type(error).__name__)
-        return self._interval
+        """Whatever is due; the seconds until there will be something to do."""
+        self._sweep()
+        static = self._try("static_entries_failed", lambda _: self._send_static()) if self.schedule else None
+        pause = self._interval if static is None else static
+        return max(SHORTEST_PAUSE, min(pause, self._fire(), self._interval))
 
     @property
     def schedule(self) -> dict[str, ScheduleEntry]:
-        return {}
+        """The static entries alone."""
+        entries: dict[str, ScheduleEntry] = self.data
+        return entries
 
     def sync(self) -> None:
         """Nothing is kept here."""
+
+    def is_due(self, entry: ScheduleEntry) -> Any:
+        """Whether this beat has to send it, and the seconds until it is to be looked at again."""
+        due, pause = entry.is_due()
+        if not due:
+            return due, pause
+        entries, now = self._wiring.static_entries, entry.default_now()
+        last_sent = entries.last_sent().get(entry.name)
+        if _adopt(entry, last_sent) and not (theirs := entry.is_due())[0]:
+            return theirs
+        return entries.claim(entry.name, last_sent, now), pause
+
+    def _send_static(self) -> float:
+        if not self._is_loaded:
+            last_sent = self._wiring.static_entries.last_sent()
+            for entry in self.schedule.values():
+                entry.last_run_at = last_sent.get(entry.name, entry.last_run_at)
+            self._is_loaded = True
+        pause: float = super().tick()
+        return pause
+
+    def _sweep(self) -> None:
+        if time.monotonic() - self._swept_at < self._interval:
+            return
+        self._swept_at = time.monotonic()
+        # first, because it ticks whatever the sweep meets
+        self._try("heartbeat_failed", lambda wiring: wiring.heartbeats.beat(self._name))
+        self._try("tick_failed", lambda wiring: wiring.sweeper.sweep())
+        if time.monotonic() - self._measured_at >= MEASURE_SECONDS:
+            self._measured_at = time.monotonic()
+            self._try("clock_not_measured", lambda wiring: wiring.clock.measure())
+
+    def _fire(self) -> float:
+        report = self._try("tick_failed", lambda wiring: wiring.scheduling.tick())
+        if report is None or report.next_due is None:
+            return self._interval
+        return (report.next_due - self._wiring.clock()).total_seconds()
+
+    def _try(self, failure: str, step: Callable[[Wiring], Result]) -> Result | None:
+        """One step of a tick must not keep the others from being taken."""
+        try:
+            return step(self._wiring)
+        except Exception as error:  # noqa: BLE001 - see the class: whatever it was, the next tick looks again
+            log.warning(failure, error=str(error), kind=type(error).__name__)
+            return None
+
+
+def _adopt(entry: ScheduleEntry, last_sent: datetime | None) -> bool:
+    """Whether another beat has sent the entry after this one did."""
+    if last_sent is None or last_sent <= entry.last_run_at:
+        return False
+    entry.last_run_at = last_sent
+    return True

@@ -16,7 +16,12 @@ from gateway.services.deletion import Deletion
 from gateway.services.dispatch import Dispatch
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.retention import Keep, Retention
+from gateway.services.scheduling import Scheduling
 from gateway.services.scrapyd import ScrapydClient
+from gateway.services.settling import Settling
+from gateway.services.site_orders import SiteOrders
+from gateway.services.slot_orders import AllOrders, CrawlOrders
+from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.sweeping import Sweeper
 from gateway.services.waker import CeleryWaker
 from gateway.services.webhook_caller import WebhookCaller
@@ -30,9 +35,15 @@ from gateway.storage.items import ItemStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
+from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
+from gateway.storage.schedules import ScheduleStore
+from gateway.storage.sites import SiteStore
+from gateway.storage.slots import SlotStore
 from gateway.storage.spiders import SpiderStore
+from gateway.storage.static_entries import StaticEntryStore
+from gateway.storage.targets import TargetStore
 from gateway.worker.built_once import built_once
 
 
@@ -152,6 +163,32 @@ class Wiring:
             dead_after=timedelta(seconds=self._settings.node_dead_after),
             clock=self.clock,
         )
+
+    @built_once
+    def scheduling(self) -> Scheduling:
+        database, targets = self._database, TargetStore(self._database)
+        schedules, slots = ScheduleStore(database, self.clock), SlotStore(database, self.clock)
+        catalog = SpiderCatalog(SpiderStore(database), self._settings.allowed_networks)
+        sites = SiteOrders(
+            sites=SiteStore(database), targets=targets, catalog=catalog, job_timeout=self._settings.job_timeout
+        )
+        orders = AllOrders(CrawlOrders(), sites)
+        settling = Settling(
+            schedules=schedules,
+            slots=slots,
+            ledger=LedgerStore(database),
+            orders=orders,
+            waker=self._waker,
+            targets=targets,
+            clock=self.clock,
+        )
+        return Scheduling(
+            schedules=schedules, slots=slots, settling=settling, orders=orders, waker=self._waker, clock=self.clock
+        )
+
+    @built_once
+    def static_entries(self) -> StaticEntryStore:
+        return StaticEntryStore(self._database)
 
     @built_once
     def heartbeats(self) -> HeartbeatStore:
