@@ -11,10 +11,11 @@ from gateway.domain import redis_keys
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import ConflictError, InvalidRequestError, LiveTwinError
 from gateway.domain.job import Job, new_job_id
+from gateway.domain.slot import Trigger
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.rendering import Rendering
 from gateway.services.spider_catalog import SpiderCatalog
-from gateway.services.waker import ENQUEUE_CRAWL, Waker
+from gateway.services.waker import Waker
 from gateway.storage.client import truth_store_errors
 from gateway.storage.jobs import JobStore
 
@@ -54,7 +55,7 @@ class Resubmission:
             except LiveTwinError:
                 raise ConflictError("the same crawl is already under way") from None
             self._forget(old)
-            self._waker.wake(ENQUEUE_CRAWL, new.id)
+            self._waker.wake_job(new)
             return new
 
     def _require_means(self, old: Job) -> None:
@@ -89,4 +90,9 @@ def _anew(old: Job, now: datetime, correlation_id: str | None) -> Job:
         retry_of=old.id,
         correlation_id=correlation_id,
         render=old.render,
+        schedule_id=old.schedule_id,
+        # somebody asks for it now, whoever has asked for the old one
+        trigger=old.trigger and Trigger.MANUAL,
+        target=old.target,
+        exclusive=old.exclusive,
     )

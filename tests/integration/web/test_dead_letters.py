@@ -63,6 +63,16 @@ def test_requeueing_makes_a_new_linked_job_and_answers_the_letter(
     assert (again.status_code, again.json()["error"]["code"]) == (404, "dead_letter_not_found")
 
 
+def test_a_run_of_a_site_is_requeued_as_a_run_of_it(
+    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+) -> None:
+    ran = {"trigger": Trigger.SCHEDULED, "exclusive": "site:board", "schedule_id": "5" * 32}
+    letter = keep(dead_letter(user, **ran))
+    new = jobs.get(gateway.post(f"/dead-letters/{letter.id}/requeue").json()["job_id"])
+    assert (new.trigger, new.exclusive, new.schedule_id) == ("manual", "site:board", "5" * 32)
+    assert gateway.get(f"/jobs/scrape/manual_{new.id}").json()["status"] == "queued"
+
+
 def test_a_letter_requeued_by_many_at_once_is_run_again_once(gateway: httpx.Client, keep: Keep, user: str) -> None:
     letter = keep(dead_letter(user))
     answers: list[int] = []
