@@ -29,6 +29,11 @@ VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 #: Crash points that this load cannot reach, and where they are tried instead.
 ELSEWHERE = {
     "jobs.abandon_placement": "needs a node that dies between the posting and its answer: services/test_dispatch.py",
+    "jobs.block": "needs jobs that exclude each other: services/test_lease_kills.py",
+    "jobs.unblock": "needs jobs that exclude each other: services/test_lease_kills.py",
+    "leases.take": "needs jobs that exclude each other: services/test_lease_kills.py",
+    "leases.free": "needs jobs that exclude each other: services/test_lease_kills.py",
+    "leases.give_back": "needs jobs that exclude each other: services/test_lease_kills.py",
     "nodes.rest": "needs a node that breaks off: services/test_dispatch.py",
     "node.add_version": "deploys an egg: eggs/test_kills.py",
     "node.stage_version": "deploys an egg: eggs/test_kills.py",
@@ -48,6 +53,14 @@ ELSEWHERE = {
     "tailer.remove_plain_logs": "comes weeks later: tailer/test_rare_crash_points.py",
     "tailer.remove_attempt": "comes a day later: tailer/test_rare_crash_points.py",
     "tailer.withdraw": "comes three minutes later: tailer/test_rare_crash_points.py",
+    "counters.next": "needs a site: services/test_site_kills.py",
+    "sites.insert": "needs a site: services/test_site_kills.py",
+    "sites.replace": "needs a site: services/test_site_kills.py",
+    "sites.delete": "needs a site: services/test_site_kills.py",
+    "targets.insert": "needs a site: services/test_site_kills.py",
+    "targets.replace": "needs a site: services/test_site_kills.py",
+    "targets.scheduled": "needs a site: services/test_site_kills.py",
+    "targets.delete": "needs a site: services/test_site_kills.py",
 }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import mongomock
 import pytest
+from boards import SEARCH, Boards
 
-from gateway.domain.clock import utc_now
 from gateway.domain.errors import (
     InvalidRequestError,
     ScheduleNotFoundError,
@@ -18,95 +18,20 @@ from gateway.domain.errors import (
     SiteNotFoundError,
     TargetNotFoundError,
 )
-from gateway.domain.job import Job, JobStatus
+from gateway.domain.job import JobStatus
 from gateway.domain.schedule import Schedule, ScheduleState
 from gateway.domain.slot import Trigger
-from gateway.services.schedule_edits import ScheduleEdits
-from gateway.services.scheduling import Scheduling
-from gateway.services.settling import Settling
-from gateway.services.site_check import SiteCheck
-from gateway.services.site_orders import SiteOrders
-from gateway.services.site_schedules import SiteSchedules
-from gateway.services.sites import SiteService
-from gateway.services.spider_catalog import SpiderCatalog
-from gateway.services.targets import TargetService
-from gateway.storage.counters import CounterStore
 from gateway.storage.indexes import ensure_indexes
-from gateway.storage.jobs import JobStore
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.schedules import ScheduleStore
-from gateway.storage.sites import SiteStore
-from gateway.storage.slots import SlotStore
-from gateway.storage.spiders import SpiderStore
-from gateway.storage.targets import TargetStore
 
-SEARCH = "https://jobs.example.com/?q={keywords}&l={location}"
 #: A slot may come a tenth of the gap before or after its nominal time.
 SPREAD = 0.11
 
 
-class Boards:
-    """Everything between a site's record and the job of its slot, with a clock that a test can turn."""
-
-    def __init__(self) -> None:
-        database: Any = mongomock.MongoClient(tz_aware=True)["sites"]
-        ensure_indexes(database)
-        self.ahead = timedelta()
-        self.schedules, self.jobs = ScheduleStore(database, self.clock), JobStore(database, self.clock)
-        slots, ledger = SlotStore(database, self.clock), LedgerStore(database)
-        self.site_store, self.target_store = SiteStore(database), TargetStore(database)
-        catalog = SpiderCatalog(SpiderStore(database))
-        self.orders = SiteOrders(sites=self.site_store, targets=self.target_store, catalog=catalog, job_timeout=600)
-        settling = Settling(
-            schedules=self.schedules, slots=slots, ledger=ledger, orders=self.orders, waker=self,
-            targets=self.target_store, clock=self.clock,
-        )  # fmt: skip
-        self.edits = ScheduleEdits(
-            schedules=self.schedules, slots=slots, ledger=ledger, jobs=self.jobs, settling=settling,
-            orders=self.orders, waker=self, clock=self.clock,
-        )  # fmt: skip
-        self.scheduling = Scheduling(
-            schedules=self.schedules, slots=slots, settling=settling, orders=self.orders, waker=self, clock=self.clock
-        )
-        aligned = SiteSchedules(self.schedules, self.edits, self.clock)
-        counters, check = CounterStore(database), SiteCheck(catalog)
-        self.sites = SiteService(
-            sites=self.site_store, targets=self.target_store, counters=counters, schedules=aligned, check=check,
-            clock=self.clock,
-        )  # fmt: skip
-        self.targets = TargetService(
-            sites=self.site_store, targets=self.target_store, counters=counters, schedules=aligned, check=check,
-            clock=self.clock,
-        )  # fmt: skip
-
-    def clock(self) -> datetime:
-        return utc_now() + self.ahead
-
-    def wake(self, *_: Any) -> None:
-        pass
-
-    def wake_job(self, job: Job) -> None:
-        pass
-
-    def site(self, **fields: Any) -> Schedule:
-        schedule = self.sites.create({"name": "board", "search_url": SEARCH, **fields}).schedule
-        assert schedule is not None
-        return schedule
-
-    def target(self, **fields: Any) -> tuple[str, Schedule]:
-        made = self.targets.create({"site": "board", "keywords": "go", **fields})
-        assert made.schedule is not None
-        return made.target.id, made.schedule
-
-    def after(self, minutes: float) -> list[Job]:
-        """The jobs of the slots that are due after so long."""
-        self.ahead += timedelta(minutes=minutes)
-        return [self.jobs.get(job_id) for job_id in self.scheduling.tick().fired]
-
-
 @pytest.fixture
 def boards() -> Boards:
-    return Boards()
+    database: Any = mongomock.MongoClient(tz_aware=True)["sites"]
+    ensure_indexes(database)
+    return Boards(database)
 
 
 def next_in_minutes(boards: Boards, schedule: Schedule) -> float:
