@@ -25,11 +25,13 @@ _RATE = re.compile(r"([1-9][0-9]{0,5})/([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 #: Bytes that all headers and cookies may have together.
 MAX_BYTES = 8 << 10
-#: Shown instead of what is nobody else's business.
+#: Shown in the place of secrets.
 MASK = "***"
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
+    if len({name.lower() for name in headers}) < len(headers):
+        raise ValueError("no header may be given twice")
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a header's name")
@@ -37,6 +39,7 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name} cannot be set here")
         if not _LINE.fullmatch(value):
             raise ValueError(f"the value of {name} must be one line of Latin-1")
+        _refuse_mask(name, value)
     return headers
 
 
@@ -46,7 +49,14 @@ def _cookies(cookies: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name!r} is not a cookie's name")
         if not _COOKIE_VALUE.fullmatch(value):
             raise ValueError(f"the value of {name} must not hold spaces, quotes, commas, semicolons or backslashes")
+        _refuse_mask(name, value)
     return cookies
+
+
+def _refuse_mask(name: str, value: str) -> None:
+    """What was read from an answer of ours must not be taken for what it stands for."""
+    if value == MASK:
+        raise ValueError(f"{MASK} is what is shown instead of the value of {name}: give the value itself")
 
 
 def _line(text: str) -> str:
@@ -68,6 +78,7 @@ def _proxy(url: str) -> str:
         raise ValueError("must be a URL such as http://user:password@host:8080")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ValueError("must name nothing but a host, a port, a user and a password")
+    _refuse_mask("the user and password", parts.username or "")
     try:
         unquote(f"{parts.username}{parts.password}", errors="strict").encode("latin-1")
     except UnicodeError:

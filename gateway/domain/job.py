@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -79,6 +79,10 @@ class CrawlSpec(BaseModel):
     #: Named by a run of a site only: whose rate limit holds, together with all other crawls of the site.
     site: str | None = None
     site_rate_limit: str | None = None
+
+    def shown(self) -> Self:
+        """As anybody may see it: without what is secret of `fetch`."""
+        return self.model_copy(update={"fetch": self.fetch.masked()}) if self.fetch else self
 
 
 class Placement(BaseModel):

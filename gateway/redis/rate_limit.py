@@ -27,7 +27,7 @@ _RESERVE = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local next_at = tonumber(redis.call('GET', KEYS[1]) or now) or now
-if next_at < now or next_at > now + tonumber(ARGV[3]) then next_at = now end
+if not (next_at >= now and next_at <= now + tonumber(ARGV[3])) then next_at = now end
 local wait = math.max(0, next_at - tonumber(ARGV[2]) - now)
 next_at = next_at + tonumber(ARGV[1])
 local kept = math.ceil((next_at - now) / 1000) + 1000

@@ -182,7 +182,7 @@ class JobDetail(JobStatusView):
                     "correlation_id", "updated_at", "logs_removed_at", "items_removed_at",
                 }
             ),
-            spec=job.spec,
+            spec=job.spec.shown(),
             target=job.target,
             attempts=[AttemptView.of(job, attempt) for attempt in attempts],
             logs_url=f"/jobs/{job.id}/logs",

@@ -1,0 +1,100 @@
+"""GCRA in Redis: slots lie an interval apart, whoever takes them and whatever stands in the key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis
+from stores import StoreProcess, valkey_server
+
+from gateway.domain import redis_keys
+from gateway.redis.client import connect_async
+from gateway.redis.rate_limit import ANSWER_SECONDS, MAX_RESERVED, RateLimit
+
+KEY = redis_keys.site_rate("here")
+#: Seconds that an answer may take on a busy machine.
+LATE = 0.4
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
+    with valkey_server(tmp_path_factory.mktemp("rates")) as server:
+        yield server
+
+
+@pytest.fixture
+def client(valkey: StoreProcess) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(valkey) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+async def limits(valkey: StoreProcess, client: redis.Redis) -> AsyncIterator[list[RateLimit]]:
+    """Two crawls of the same site, at one request in two seconds."""
+    limits = [RateLimit.open(valkey, KEY, 0.5) for _ in range(2)]
+    yield limits
+    for limit in limits:
+        await limit.close()
+
+
+async def test_two_take_turns_an_interval_apart(limits: list[RateLimit]) -> None:
+    waits = [await limit.reserve() for limit in limits * 3]
+    assert waits == sorted(waits)
+    assert waits == pytest.approx([0, 2, 4, 6, 8, 10], abs=LATE)
+    assert waits[0] == 0
+
+
+async def test_many_at_once_get_a_slot_each(limits: list[RateLimit]) -> None:
+    waits = sorted(await asyncio.gather(*(limit.reserve() for limit in limits * 20)))
+    assert waits == pytest.approx([2 * number for number in range(40)], abs=LATE)
+
+
+async def test_after_a_rest_as_many_go_at_once_as_are_saved_up(valkey: StoreProcess, client: redis.Redis) -> None:
+    limit = RateLimit(connect_async(valkey), KEY, 0.5, burst=3)
+    assert [await limit.reserve() for _ in range(5)] == pytest.approx([0, 0, 0, 2, 4], abs=LATE)
+    await limit.close()
+
+
+async def test_the_newest_slot_can_be_given_back_and_one_before_it_cannot(limits: list[RateLimit]) -> None:
+    first, second = limits
+    await first.reserve()
+    await second.reserve()
+    await second.withdraw()
+    await second.withdraw()
+    assert await first.reserve() == pytest.approx(2, abs=LATE), "once"
+    await second.reserve()
+    await first.withdraw()
+    assert await second.reserve() == pytest.approx(6, abs=LATE), "somebody stood behind it"
+
+
+async def test_a_key_lives_as_long_as_it_says_something(limits: list[RateLimit], client: redis.Redis) -> None:
+    for _ in range(3):
+        await limits[0].reserve()
+    assert 4000 < int(client.pttl(KEY)) <= 7000
+    await limits[0].withdraw()
+    assert int(client.pttl(KEY)) > 0, "also once a slot was given back"
+
+
+@pytest.mark.parametrize("nonsense", ["", "soon", "nan", "-1", "9" * 30, "inf"])
+async def test_whatever_else_stands_there_stops_nobody(
+    limits: list[RateLimit], client: redis.Redis, nonsense: str
+) -> None:
+    client.set(KEY, nonsense)
+    assert await limits[0].reserve() == 0
+    assert await limits[1].reserve() == pytest.approx(2, abs=LATE)
+
+
+async def test_a_clock_that_was_set_back_stops_nobody_for_long(limits: list[RateLimit], client: redis.Redis) -> None:
+    seconds, microseconds = client.time()
+    client.set(KEY, (seconds + 2 * MAX_RESERVED + 10) * 1_000_000 + microseconds)
+    assert await limits[0].reserve() == 0
+
+
+async def test_a_redis_that_does_not_answer_is_told_in_time(limits: list[RateLimit], valkey: StoreProcess) -> None:
+    await limits[0].reserve()
+    with valkey.frozen(), pytest.raises((redis.RedisError, OSError)):
+        async with asyncio.timeout(2 * ANSWER_SECONDS + LATE):
+            await limits[0].reserve()
