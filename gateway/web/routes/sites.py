@@ -1,0 +1,69 @@
+"""`/sites`, and what they can be asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from gateway.web.dependencies import Wired
+from gateway.web.schemas.problem import problems
+from gateway.web.schemas.site import (
+    SiteAbilities,
+    SiteAbilitiesList,
+    SiteChanges,
+    SiteDeletion,
+    SitePage,
+    SiteRequest,
+    SitesQuery,
+    SiteView,
+)
+
+router = APIRouter(tags=["sites"])
+
+SiteName = Annotated[str, Path(description="As `POST /sites` was given it.", examples=["example-jobs"])]
+
+
+@router.get("/sites", summary="List sites", responses=problems(503))
+async def list_sites(query: Annotated[SitesQuery, Query()], wiring: Wired) -> SitePage:
+    """By name. Pass `next` as `after` for the page that follows."""
+    found, following = await wiring.reads.run(
+        lambda: wiring.sites.page(query.limit, query.after, enabled=query.enabled)
+    )
+    return SitePage(sites=[SiteView.of(*one) for one in found], next=following)
+
+
+@router.post("/sites", summary="Add a site", status_code=201, responses=problems(409, 413, 503))
+def add_site(body: SiteRequest, wiring: Wired, response: Response) -> SiteView:
+    """It is crawled every `interval_minutes` from now on, unless its template needs words that `payload` has not."""
+    wiring.truth.require()
+    view = SiteView.of(*wiring.sites.create(body.given()))
+    response.headers["Location"] = f"/sites/{view.name}"
+    return view
+
+
+@router.get("/sites/{name}", summary="A site", responses=problems(404, 503))
+def get_site(name: SiteName, wiring: Wired) -> SiteView:
+    return SiteView.of(*wiring.sites.get(name))
+
+
+@router.patch("/sites/{name}", summary="Change a site", responses=problems(404, 409, 413, 503))
+def change_site(name: SiteName, body: SiteChanges, wiring: Wired) -> SiteView:
+    """What is named is replaced, and no run of what it was begins after the answer. Disabling it pauses its schedule
+    and those of its targets; runs that have begun go on.
+    """
+    wiring.truth.require()
+    return SiteView.of(*wiring.sites.edit(name, body.given()))
+
+
+@router.delete("/sites/{name}", summary="Delete a site", status_code=204, responses=problems(404, 409, 503))
+def delete_site(name: SiteName, query: Annotated[SiteDeletion, Query()], wiring: Wired) -> None:
+    """One that targets name only with `force=true`, which deletes them too. Runs that have been made go on."""
+    wiring.truth.require()
+    wiring.sites.delete(name, force=query.force)
+
+
+@router.get("/jobs/sites", summary="What sites can be asked for", responses=problems(503))
+def list_abilities(wiring: Wired) -> SiteAbilitiesList:
+    """For `POST /jobs/scrape`: every site, and what a run of it can be told."""
+    return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in wiring.sites.all()])
