@@ -18,6 +18,7 @@ from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.domain.outcome import Outcome, backoff, decide
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
+from gateway.services.exclusion import Exclusion
 from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, FINISH_CRAWL, Waker
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
@@ -31,6 +32,7 @@ class Completion:
         *,
         jobs: JobStore,
         nodes: NodeStore,
+        exclusion: Exclusion,
         dedupe: DedupeRelease,
         announcer: Announcer,
         waker: Waker,
@@ -38,6 +40,7 @@ class Completion:
     ) -> None:
         self._jobs = jobs
         self._nodes = nodes
+        self._exclusion = exclusion
         self._dedupe = dedupe
         self._announcer = announcer
         self._waker = waker
@@ -93,11 +96,15 @@ class Completion:
             return
         for node in {attempt.node for attempt in job.attempts.values()}:
             self._nodes.free_slot(node, job.id)
+        admitted = self._exclusion.leave(job)
         if job.status not in GOOD_STATUSES:
             key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
             self._dedupe.release(key, job.id)
         self._announcer.status(job)
-        self._waker.wake(ENQUEUE_CRAWL)
+        if admitted:
+            self._waker.wake_job(admitted)
+        else:
+            self._waker.wake(ENQUEUE_CRAWL)
         if job.webhooks:
             # from here on `webhooks_due` keeps them from being forgotten
             self._waker.wake(CALL_WEBHOOKS, job.id)
@@ -136,7 +143,7 @@ class Completion:
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
             if waiting is not None:
                 self._announcer.status(waiting)
-            self._waker.wake(ENQUEUE_CRAWL)
+                self._waker.wake_job(waiting)
             return
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:

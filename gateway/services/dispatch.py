@@ -15,6 +15,7 @@ from gateway.domain.node_files import AttemptId, NodeSpec
 from gateway.domain.outcome import Outcome, backoff
 from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
+from gateway.services.exclusion import Exclusion
 from gateway.services.node_choice import NodeChoice
 from gateway.services.scrapyd import ScrapydClient
 from gateway.storage.job_queue import JobQueue
@@ -51,6 +52,7 @@ class Dispatch:
         nodes: NodeStore,
         scrapyd: ScrapydClient,
         completion: Completion,
+        exclusion: Exclusion,
         announcer: Announcer,
         dead_after: timedelta,
         clock: Clock = utc_now,
@@ -61,6 +63,7 @@ class Dispatch:
         self._nodes = nodes
         self._scrapyd = scrapyd
         self._completion = completion
+        self._exclusion = exclusion
         self._announcer = announcer
         self._dead_after = dead_after
         self._clock = clock
@@ -103,6 +106,9 @@ class Dispatch:
         if job.cancel_requested_at is not None and job.placement is None:
             self._completion.end_waiting(job, Outcome(JobStatus.CANCELLED, "cancelled on request"))
             return set()
+        # one with a placement has never left
+        if job.placement is None and not self._exclusion.enter(job, claim):
+            return set()
         node = self._node_for(job, choice)
         if node is None:
             self._place_elsewhere_later(job, claim)
@@ -130,7 +136,8 @@ class Dispatch:
     def _place_elsewhere_later(self, job: Job, claim: Claim) -> None:
         placement = job.placement
         if placement is None:
-            waiting = self._queue.wait(job.id, claim, WaitingReason.CAPACITY)
+            if waiting := self._queue.wait(job.id, claim, WaitingReason.CAPACITY):
+                self._exclusion.step_back(waiting, claim)
         elif self._clock() > placement.not_after + CLOCK_MARGIN:
             # the node is dead and can no longer start it: the next attempt may go anywhere
             self._nodes.free_slot(placement.node, job.id)

@@ -14,9 +14,10 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.services.announcer import Announcer
 from gateway.services.cancellation import CANCELLED
 from gateway.services.completion import Completion
+from gateway.services.exclusion import Exclusion
 from gateway.services.node_choice import NodeChoice
 from gateway.services.node_watch import NodeWatch
-from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, RECONCILE_NODE, REMOVE_EXPIRED, Waker
+from gateway.services.waker import CALL_WEBHOOKS, RECONCILE_NODE, REMOVE_EXPIRED, Waker
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
@@ -41,6 +42,7 @@ class Sweeper:
         sweeps: JobSweeps,
         nodes: NodeStore,
         completion: Completion,
+        exclusion: Exclusion,
         announcer: Announcer,
         waker: Waker,
         dead_after: timedelta,
@@ -52,6 +54,7 @@ class Sweeper:
         self._sweeps = sweeps
         self._nodes = nodes
         self._completion = completion
+        self._exclusion = exclusion
         self._announcer = announcer
         self._waker = waker
         self._dead_after = dead_after
@@ -59,13 +62,16 @@ class Sweeper:
         self._clock = clock
         self._monotonic = monotonic
         self._reconciled_at = self._removed_at = float("-inf")
+        self._explained = ""
 
     def sweep(self) -> None:
         """One look at everything. Decides and settles by itself, so that no broker is needed for that."""
         self._wake()
         self._each(self._sweeps.undecided(BATCH), self._completion.conclude)
         self._each(self._sweeps.unsettled(BATCH), self._completion.conclude)
-        self._each(self._sweeps.cancelled_while_pending(BATCH), self._end_cancelled)
+        self._each(self._sweeps.cancelled_while_waiting(BATCH), self._end_cancelled)
+        for job in self._exclusion.sweep():
+            self._waker.wake_job(job)
 
     def _wake(self) -> None:
         nodes = self._nodes.all()
@@ -75,11 +81,13 @@ class Sweeper:
         room = choice.room()
         waiting = self._sweeps.placed(now, 1) or (self._sweeps.waiting(now, 1, room) if room else [])
         if waiting:
-            self._waker.wake(ENQUEUE_CRAWL, waiting[0])
+            self._each(waiting, lambda job_id: self._waker.wake_job(self._jobs.get(job_id)))
         if self._monotonic() - self._reconciled_at < RECONCILE_SECONDS:
             return
         self._reconciled_at = self._monotonic()
-        self._each(self._sweeps.hindered(now, BATCH), lambda job_id: self._explain(job_id, choice))
+        hindered = self._sweeps.hindered(now, BATCH, self._explained)
+        self._explained = hindered[-1] if len(hindered) == BATCH else ""
+        self._each(hindered, lambda job_id: self._explain(job_id, choice))
         for job_id in self._sweeps.webhooks_due(now, BATCH):
             self._waker.wake(CALL_WEBHOOKS, job_id)
         for node in nodes:

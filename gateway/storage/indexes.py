@@ -9,23 +9,26 @@ from gateway.crash_points import state_change
 from gateway.storage.client import Document
 
 _NEWEST = [("created_at", DESCENDING), ("_id", DESCENDING)]
+_BEST = [("priority", DESCENDING), ("created_at", ASCENDING)]
 
 INDEXES: dict[str, list[IndexModel]] = {
     "jobs": [
         IndexModel([("live_key", ASCENDING)], name="live_key", unique=True, sparse=True),
         IndexModel([("idempotency_key", ASCENDING)], name="idempotency_key", unique=True, sparse=True),
         # the best eligible job: priority, then age
-        IndexModel(
-            [("status", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING)], name="status_priority_age"
-        ),
+        IndexModel([("status", ASCENDING), ("blocked", ASCENDING), *_BEST], name="status_blocked_priority_age"),
         # the same where no browser is free
         IndexModel(
-            [("status", ASCENDING), ("render", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING)],
-            name="status_render_priority_age",
+            [("status", ASCENDING), ("blocked", ASCENDING), ("render", ASCENDING), *_BEST],
+            name="status_blocked_render_priority_age",
         ),
         # who waits and was asked to end; few of many
         IndexModel([("status", ASCENDING), ("cancel_requested_at", ASCENDING)], name="status_cancel_requested"),
-        IndexModel([("waiting_reason", ASCENDING)], name="waiting_reason", sparse=True),
+        IndexModel(
+            [("waiting_reason", ASCENDING), ("_id", ASCENDING)],
+            name="waiting_reason_id",
+            partialFilterExpression={"waiting_reason": {"$exists": True}},
+        ),
         IndexModel([("settled", ASCENDING), ("finished_at", ASCENDING)], name="settled_finished", sparse=True),
         IndexModel([("finished_at", ASCENDING)], name="finished", sparse=True),
         IndexModel([("undecided", ASCENDING)], name="undecided", sparse=True),
@@ -49,7 +52,12 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel([("held", ASCENDING)], name="held", sparse=True),
         IndexModel([("noted", ASCENDING)], name="noted", sparse=True),
         IndexModel([("spec.site", ASCENDING), *_NEWEST], name="site_newest", sparse=True),
-        IndexModel([("blocked", ASCENDING), ("exclusive", ASCENDING)], name="blocked_exclusive", sparse=True),
+        # who waits for the same lease
+        IndexModel(
+            [("exclusive", ASCENDING), *_BEST],
+            name="blocked_exclusive_priority_age",
+            partialFilterExpression={"blocked": True},
+        ),
     ],
     "schedules": [
         # those that are due: only active ones have a next run

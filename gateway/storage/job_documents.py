@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway.domain.job import DEFAULT_PROJECT, Job
+from gateway.domain.job import DEFAULT_PROJECT, Job, JobStatus
 from gateway.domain.room import Egg, Room
 from gateway.storage.client import Document
+
+#: Waits for nothing but a slot. Equalities, so that an index leads past all those that wait for a lease.
+FREE_TO_START: Document = {"status": JobStatus.PENDING, "blocked": None}
 
 
 def read_job(document: Document) -> Job:

@@ -12,7 +12,7 @@ from pymongo.database import Database
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import Job, JobStatus
 from gateway.storage.client import Document
-from gateway.storage.job_documents import read_job, read_optional
+from gateway.storage.job_documents import FREE_TO_START, read_job, read_optional
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
@@ -67,11 +67,11 @@ class JobQueries:
         return read_optional(self._jobs.find_one(query, sort=_NEWEST_FIRST))
 
     def queue_position(self, job: Job) -> int | None:
-        """1 for the job that is looked at next; `None` for one that does not wait."""
-        if job.status is not JobStatus.PENDING:
+        """1 for the job that is looked at next; `None` for one that does not wait, or waits for another job's end."""
+        if job.status is not JobStatus.PENDING or job.blocked:
             return None
         ahead: Document = {
-            "status": JobStatus.PENDING,
+            **FREE_TO_START,
             "$or": [
                 {"priority": {"$gt": job.priority}},
                 {"priority": job.priority, "created_at": {"$lt": job.created_at}},

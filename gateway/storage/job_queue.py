@@ -13,7 +13,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
 from gateway.domain.room import Room
 from gateway.storage.client import Document
-from gateway.storage.job_documents import change, fits, read_optional
+from gateway.storage.job_documents import FREE_TO_START, change, fits, read_optional
 
 _BEST_FIRST = [("priority", DESCENDING), ("created_at", ASCENDING)]
 
@@ -27,10 +27,11 @@ class JobQueue:
 
     @state_change("jobs.claim")
     def claim(self, claim: Claim, room: Room) -> Job | None:
-        """The best job that is pending, due, unclaimed and fits into `room`, now claimed; `None` if there is none."""
+        """The best job that is pending and not blocked, due, unclaimed, and fits into `room`, now claimed."""
         now = self._clock()
+        eligible = {**FREE_TO_START, "not_before": {"$lte": now}}
         document = self._jobs.find_one_and_update(
-            {"status": JobStatus.PENDING, "not_before": {"$lte": now}, "$and": [_unclaimed(now), fits(room)]},
+            {**eligible, "$and": [_unclaimed(now), fits(room)]},
             {"$set": {"claim": claim.model_dump(), "updated_at": now}},
             sort=_BEST_FIRST,
             return_document=ReturnDocument.AFTER,
@@ -63,10 +64,30 @@ class JobQueue:
             unset=("claim",),
         )
 
+    @state_change("jobs.block")
+    def block(self, job_id: str, claim: Claim, reason: WaitingReason) -> Job | None:
+        """Give the claim back: another job has the lease, and this one is not looked at before that is free."""
+        return self._change(
+            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
+            {"blocked": True, "waiting_reason": reason},
+            unset=("claim",),
+        )
+
+    @state_change("jobs.unblock")
+    def unblock(self, exclusive: str) -> Job | None:
+        """The best of the jobs that wait for this lease, which from now on waits like all others."""
+        document = self._jobs.find_one_and_update(
+            {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING},
+            change(self._clock(), {}, unset=("blocked", "waiting_reason")),
+            sort=_BEST_FIRST,
+            return_document=ReturnDocument.AFTER,
+        )
+        return read_optional(document)
+
     @state_change("jobs.note_waiting")
     def note_waiting(self, job_id: str, reason: WaitingReason) -> Job | None:
-        """Say why the job has no slot yet; `None` if that is known, or it is not waiting any more."""
-        free = {"_id": job_id, "status": JobStatus.PENDING, "claim": {"$exists": False}}
+        """Say why the job has no slot yet; `None` if that is known, or it waits for a lease or not at all."""
+        free = {"_id": job_id, **FREE_TO_START, "claim": {"$exists": False}}
         over = {"waiting_reason": WaitingReason.BACKOFF, "not_before": {"$lte": self._clock()}}
         other = {"waiting_reason": {"$nin": [reason, WaitingReason.BACKOFF]}}
         return self._change({**free, "$or": [other, over]}, {"waiting_reason": reason})

@@ -10,7 +10,7 @@ from pymongo.database import Database
 from gateway.domain.job import JobStatus, WaitingReason
 from gateway.domain.room import Room
 from gateway.storage.client import Document
-from gateway.storage.job_documents import fits
+from gateway.storage.job_documents import FREE_TO_START, fits
 
 
 class JobSweeps:
@@ -27,10 +27,10 @@ class JobSweeps:
         """Final jobs whose consequences have not all been carried out."""
         return self._ids({"settled": False}, limit)
 
-    def cancelled_while_pending(self, limit: int) -> list[str]:
-        """Waiting jobs that were asked to end and are not on their way to a node."""
+    def cancelled_while_waiting(self, limit: int) -> list[str]:
+        """Jobs that wait, for their time or for a node, were asked to end and are not on their way to one."""
         query = {
-            "status": JobStatus.PENDING,
+            "status": {"$in": [JobStatus.SCHEDULED, JobStatus.PENDING]},
             # not `$exists`: no index leads past those that have none
             "cancel_requested_at": {"$gte": datetime.fromtimestamp(0, UTC)},
             "placement": {"$exists": False},
@@ -40,20 +40,42 @@ class JobSweeps:
     def waiting(self, now: datetime, limit: int, room: Room | None = None) -> list[str]:
         """Pending jobs that could be started now, if there were a slot; of those only that fit into `room`."""
         fitting = {} if room is None else fits(room)
-        return self._ids({"status": JobStatus.PENDING, "not_before": {"$lte": now}, **fitting}, limit)
+        return self._ids({**FREE_TO_START, "not_before": {"$lte": now}, **fitting}, limit)
 
     def placed(self, now: datetime, limit: int) -> list[str]:
         """Those of them that hold a slot already, because the answer of their node is missing."""
         # a running job has no placement
         return self._ids({"placement.attempt": {"$gte": 1}, "not_before": {"$lte": now}}, limit)
 
-    def hindered(self, now: datetime, limit: int) -> list[str]:
+    def hindered(self, now: datetime, limit: int, after: str = "") -> list[str]:
         """Pending jobs that wait for something that comes or goes by itself: a node, a deployment, disk; or for the
-        end of a back-off that has come, so that there must be another reason.
+        end of a back-off that has come, so that there must be another reason. By their ids, from above `after` on:
+        whoever looks at all of them, a batch at a time, passes each.
         """
-        passing = [WaitingReason.NO_NODE, WaitingReason.NO_SUCH_PROJECT, WaitingReason.DISK_FULL]
-        over = {"waiting_reason": WaitingReason.BACKOFF, "not_before": {"$lte": now}}
-        return [*self._ids({"waiting_reason": {"$in": passing}}, limit), *self._ids(over, limit)]
+        passing = (WaitingReason.NO_NODE, WaitingReason.NO_SUCH_PROJECT, WaitingReason.DISK_FULL)
+        over: Document = {"waiting_reason": WaitingReason.BACKOFF, "not_before": {"$lte": now}}
+        found: list[str] = []
+        for query in (over, *({"waiting_reason": reason} for reason in passing)):
+            found += self._ids({**query, "_id": {"$gt": after}}, limit, in_order=True)
+        return sorted(found)[:limit]
+
+    def blocked_for(self, limit: int, after: str = "") -> list[str]:
+        """Leases that jobs wait for, in order, from above `after` on; of so many jobs."""
+        query = {"blocked": True, "exclusive": {"$gt": after}}
+        found = self._jobs.find(query, {"exclusive": 1}, sort=[("exclusive", ASCENDING)], limit=limit)
+        return list(dict.fromkeys(document["exclusive"] for document in found))
+
+    def in_need_of_lease(self, job_ids: list[str]) -> set[str]:
+        """Those of the jobs that must keep the lease they hold: not what is gone or settled, and not what waits to be
+        looked at for the first time.
+        """
+        no_need: list[Document] = [
+            {"settled": True},
+            {"blocked": True},
+            {"status": JobStatus.PENDING, "attempt": 0, "claim": {"$exists": False}},
+        ]
+        found = self._jobs.find({"_id": {"$in": job_ids}, "$nor": no_need}, {"_id": 1})
+        return {document["_id"] for document in found}
 
     def webhooks_due(self, now: datetime, limit: int) -> list[str]:
         return self._ids({"webhooks_due": {"$lte": now}}, limit)
@@ -61,5 +83,6 @@ class JobSweeps:
     def running_on(self, node: str) -> list[str]:
         return self._ids({"status": JobStatus.RUNNING, "node": node}, 0)
 
-    def _ids(self, query: Document, limit: int) -> list[str]:
-        return [document["_id"] for document in self._jobs.find(query, {"_id": ASCENDING}, limit=limit)]
+    def _ids(self, query: Document, limit: int, *, in_order: bool = False) -> list[str]:
+        order = [("_id", ASCENDING)] if in_order else None
+        return [document["_id"] for document in self._jobs.find(query, {"_id": 1}, sort=order, limit=limit)]

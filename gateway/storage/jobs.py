@@ -146,7 +146,7 @@ class JobStore:
         return self._change(
             {"_id": job.id, "status": job.status, "attempt": job.attempt},
             changes,
-            unset=("live_key", "claim", "placement", "waiting_reason", "undecided"),
+            unset=("live_key", "claim", "placement", "waiting_reason", "undecided", "blocked", "held"),
         )
 
     @state_change("jobs.retry")

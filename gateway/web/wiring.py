@@ -20,6 +20,7 @@ from gateway.services.cancellation import Cancellation
 from gateway.services.completion import Completion
 from gateway.services.deletion import Deletion
 from gateway.services.deployment import Deployment
+from gateway.services.exclusion import Exclusion
 from gateway.services.health import Health
 from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
@@ -31,7 +32,10 @@ from gateway.settings import Settings
 from gateway.storage import client as mongo
 from gateway.storage.items import ItemStore
 from gateway.storage.job_queries import JobQueries
+from gateway.storage.job_queue import JobQueue
+from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
+from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
@@ -156,7 +160,7 @@ def _assemble(
     items, logs, queries = ItemStore(database), LogStore(database), JobQueries(database)
     catalog = SpiderCatalog(SpiderStore(database), settings.allowed_networks)
     release, announcer = DedupeRelease(client), Announcer(client)
-    completion = Completion(jobs=jobs, nodes=nodes, dedupe=release, announcer=announcer, waker=waker, clock=clock)
+    completion = _completion(truth, jobs, nodes, release, announcer, waker)
     rendering = Rendering(nodes, timedelta(seconds=settings.node_dead_after), clock)
     submission = _submission(
         settings=settings, jobs=jobs, dedupe=Dedupe(async_client, settings.crawl_cache_ttl), catalog=catalog,
@@ -181,6 +185,18 @@ def _assemble(
         reads=_threads(_READ_THREADS, "read", stack),
         deploys=_threads(_DEPLOY_THREADS, "deploy", stack),
         streams=EventStreams(settings.redis_location, jobs, logs, queries),
+    )
+
+
+def _completion(  # noqa: PLR0917 - each of them is another thing that an end has consequences for
+    truth: TruthStore, jobs: JobStore, nodes: NodeStore, dedupe: DedupeRelease, announcer: Announcer, waker: Waker
+) -> Completion:
+    database, clock = truth.database, truth.clock
+    exclusion = Exclusion(
+        leases=LeaseStore(database), queue=JobQueue(database, clock), sweeps=JobSweeps(database), announcer=announcer
+    )
+    return Completion(
+        jobs=jobs, nodes=nodes, exclusion=exclusion, dedupe=dedupe, announcer=announcer, waker=waker, clock=clock
     )
 
 

@@ -14,6 +14,7 @@ from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
 from gateway.services.deletion import Deletion
 from gateway.services.dispatch import Dispatch
+from gateway.services.exclusion import Exclusion
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.retention import Keep, Retention
 from gateway.services.scheduling import Scheduling
@@ -35,6 +36,7 @@ from gateway.storage.items import ItemStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
+from gateway.storage.leases import LeaseStore
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
@@ -87,10 +89,20 @@ class Wiring:
         return CeleryWaker(self._app)
 
     @built_once
+    def _exclusion(self) -> Exclusion:
+        return Exclusion(
+            leases=LeaseStore(self._database),
+            queue=self._queue,
+            sweeps=JobSweeps(self._database),
+            announcer=self._announcer,
+        )
+
+    @built_once
     def completion(self) -> Completion:
         return Completion(
             jobs=self.jobs,
             nodes=self._nodes,
+            exclusion=self._exclusion,
             dedupe=DedupeRelease(self._redis),
             announcer=self._announcer,
             waker=self._waker,
@@ -107,6 +119,7 @@ class Wiring:
             nodes=self._nodes,
             scrapyd=ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value()),
             completion=self.completion,
+            exclusion=self._exclusion,
             announcer=self._announcer,
             dead_after=timedelta(seconds=settings.node_dead_after),
             clock=self.clock,
@@ -158,6 +171,7 @@ class Wiring:
             sweeps=JobSweeps(self._database),
             nodes=self._nodes,
             completion=self.completion,
+            exclusion=self._exclusion,
             announcer=self._announcer,
             waker=self._waker,
             dead_after=timedelta(seconds=self._settings.node_dead_after),

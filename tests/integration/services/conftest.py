@@ -18,6 +18,7 @@ from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
 from gateway.services.dispatch import Dispatch
+from gateway.services.exclusion import Exclusion
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
@@ -26,6 +27,7 @@ from gateway.storage.indexes import ensure_indexes
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
+from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 
@@ -38,8 +40,8 @@ DEAD_AFTER = timedelta(seconds=30)
 class Platform:
     """Services on real stores, with a clock that a test can turn and a waker that remembers."""
 
-    def __init__(self, redis_url: str, double: NodeDouble) -> None:
-        self.database: Any = mongomock.MongoClient(tz_aware=True)["services"]
+    def __init__(self, redis_url: str, double: NodeDouble, database: Any = None) -> None:
+        self.database: Any = mongomock.MongoClient(tz_aware=True)["services"] if database is None else database
         ensure_indexes(self.database)
         self.double = double
         self.ahead = timedelta()
@@ -51,13 +53,16 @@ class Platform:
         self.sweeps = JobSweeps(self.database)
         self.scrapyd = ScrapydClient("discoverybot", "secret")
         announcer = Announcer(self.redis)
+        self.leases = LeaseStore(self.database)
+        self.exclusion = Exclusion(leases=self.leases, queue=self.queue, sweeps=self.sweeps, announcer=announcer)
         self.completion = Completion(
-            jobs=self.jobs, nodes=self.nodes, dedupe=DedupeRelease(self.redis), announcer=announcer, waker=self,
-            clock=self.clock,
+            jobs=self.jobs, nodes=self.nodes, exclusion=self.exclusion, dedupe=DedupeRelease(self.redis),
+            announcer=announcer, waker=self, clock=self.clock,
         )  # fmt: skip
         self.dispatch = Dispatch(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, scrapyd=self.scrapyd,
-            completion=self.completion, announcer=announcer, dead_after=DEAD_AFTER, clock=self.clock,
+            completion=self.completion, exclusion=self.exclusion, announcer=announcer, dead_after=DEAD_AFTER,
+            clock=self.clock,
         )  # fmt: skip
         self.reconciliation = Reconciliation(
             jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, logs=LogStore(self.database),
@@ -65,7 +70,8 @@ class Platform:
         )  # fmt: skip
         self.sweeper = Sweeper(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,
-            announcer=announcer, waker=self, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
+            exclusion=self.exclusion, announcer=announcer, waker=self, dead_after=DEAD_AFTER, clock=self.clock,
+            monotonic=self.monotonic,
         )  # fmt: skip
 
     def reconcile(self) -> None:

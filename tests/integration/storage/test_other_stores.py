@@ -266,5 +266,5 @@ def test_a_sweep_finds_what_was_left_undone(database: Documents, jobs: JobStore)
     jobs.settle(ending.id)
     assert sweeps.unsettled(10) == []
     jobs.request_cancel(cancelled.id)
-    assert sweeps.cancelled_while_pending(10) == [cancelled.id]
+    assert sweeps.cancelled_while_waiting(10) == [cancelled.id]
     assert set(sweeps.waiting(utc_now(), 10)) == {waiting.id, cancelled.id}

@@ -1,0 +1,284 @@
+"""Of jobs that exclude each other one runs at a time, whatever happens: on a real server, with a double as node."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Event, Lock
+
+import pytest
+from conftest import Platform
+from jobs import claim, make_job
+from node_double import NodeDouble
+from stores import StoreProcess, embedded_mongo
+
+from gateway.domain.job import Job, JobStatus, WaitingReason
+from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.domain.room import Room
+from gateway.domain.slot import Slot, SlotFate
+from gateway.services.cancellation import Cancellation
+from gateway.storage.client import connect
+
+BOARD = "site:board"
+
+
+@pytest.fixture(scope="session")
+def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
+    with embedded_mongo(tmp_path_factory.mktemp("leases")) as uri:
+        yield uri
+
+
+@pytest.fixture
+def platform(mongo: StoreProcess, redis_url: str, double: NodeDouble) -> Iterator[Platform]:
+    database = connect(mongo.replace("/discoverybot", f"/t{uuid.uuid4().hex[:12]}"))
+    platform = Platform(redis_url, double, database)
+    platform.redis.flushall()
+    yield platform
+    platform.scrapyd.close()
+    platform.redis.close()
+    database.client.close()
+
+
+def submitted(platform: Platform, count: int = 1, **fields: object) -> list[Job]:
+    jobs = [make_job(**{"exclusive": BOARD, **fields}) for _ in range(count)]
+    for job in jobs:
+        platform.jobs.insert(job)
+    return jobs
+
+
+def ends(platform: Platform, job: Job, reason: str = "finished", pages: int = 1) -> Job:
+    """Its node says that its running attempt has ended so, and a worker hears of it."""
+    attempt = platform.jobs.get(job.id).attempt
+    report = SpiderReport(
+        finish_reason=reason,
+        progress=Progress(completed_pages=pages, errors_count=1 - pages),
+        ended_at=platform.clock(),
+    )
+    facts = ExitReport(attempt=attempt, exit_code=0, ended_at=platform.clock(), report=report)
+    platform.completion.record_exit(AttemptId(job.id, attempt), facts, 0)
+    platform.completion.conclude(job.id)
+    return platform.jobs.get(job.id)
+
+
+def running(platform: Platform) -> list[str]:
+    return [found["_id"] for found in platform.database["jobs"].find({"status": JobStatus.RUNNING})]
+
+
+def test_the_second_job_of_a_site_waits_for_the_first_and_lets_others_pass(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    first, second = submitted(platform, 2)
+    (other,) = submitted(platform, exclusive="schedule:1")
+    (later,) = submitted(platform, exclusive="schedule:1")
+    (free,) = submitted(platform, exclusive=None)
+    assert platform.dispatch.fill(second.id) == 3
+    assert set(running(platform)) == {first.id, other.id, free.id}
+    assert platform.jobs.get(second.id).waiting_reason is WaitingReason.SITE_BUSY
+    assert platform.jobs.get(later.id).waiting_reason is WaitingReason.PREVIOUS_RUN
+    assert platform.dispatch.fill(second.id) == 0
+    assert platform.leases.holder(BOARD) == first.id
+
+
+def test_what_waits_for_a_lease_goes_by_priority_then_age(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    (holder,) = submitted(platform)
+    platform.dispatch.fill()
+    now = platform.clock()
+    third = submitted(platform, created_at=now)[0]
+    second = submitted(platform, created_at=now - timedelta(minutes=1))[0]
+    first = submitted(platform, created_at=now, priority=5)[0]
+    platform.dispatch.fill()
+    order = []
+    while found := running(platform):
+        (job_id,) = found
+        order.append(job_id)
+        assert ends(platform, platform.jobs.get(job_id)).status is JobStatus.FINISHED
+        platform.dispatch.fill()
+    assert order == [holder.id, first.id, second.id, third.id]
+    assert platform.leases.page(9) == []
+
+
+def test_the_end_of_a_job_wakes_the_one_that_waited_for_it(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    first, second = submitted(platform, 2)
+    platform.dispatch.fill()
+    platform.woken.clear()
+    ends(platform, first)
+    assert ("enqueue_crawl", second.id) in platform.woken
+    assert platform.jobs.get(second.id).waiting_reason is None
+
+
+def test_between_its_attempts_a_job_keeps_its_lease(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    first, second = submitted(platform, 2)
+    platform.dispatch.fill()
+    assert ends(platform, first, pages=0).waiting_reason is WaitingReason.BACKOFF
+    platform.sweeper.sweep()
+    assert platform.dispatch.fill(second.id) == 0
+    platform.ahead += timedelta(minutes=10)
+    platform.heartbeat(slots=9)
+    platform.sweeper.sweep()
+    assert platform.dispatch.fill() == 1
+    assert running(platform) == [first.id]
+    assert platform.jobs.get(first.id).attempt == 2
+    ends(platform, first)
+    platform.dispatch.fill()
+    assert running(platform) == [second.id]
+
+
+def test_a_job_that_is_given_up_frees_its_lease(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    first, second = submitted(platform, 2, max_retries=0)
+    platform.dispatch.fill()
+    assert ends(platform, first, pages=0).dead
+    platform.dispatch.fill()
+    assert running(platform) == [second.id]
+
+
+def test_a_holder_that_is_cancelled_between_its_attempts_frees_its_lease_at_once(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    first, second = submitted(platform, 2)
+    platform.dispatch.fill()
+    ends(platform, first, pages=0)
+    assert cancelled(platform, first).status is JobStatus.CANCELLED
+    platform.dispatch.fill()
+    assert running(platform) == [second.id]
+
+
+def cancelled(platform: Platform, job: Job) -> Job:
+    cancellation = Cancellation(jobs=platform.jobs, completion=platform.completion, waker=platform)
+    return cancellation.cancel(job.id)
+
+
+def test_a_blocked_job_is_cancelled_at_once_and_leaves_the_lease_where_it_is(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    first, second, third = submitted(platform, 3)
+    platform.dispatch.fill()
+    ended = cancelled(platform, second)
+    assert (ended.status, ended.blocked) == (JobStatus.CANCELLED, None)
+    assert platform.leases.holder(BOARD) == first.id
+    assert platform.jobs.get(third.id).blocked
+
+
+def test_a_job_whose_time_has_not_come_is_cancelled_at_once_and_so_is_one_that_is_held(platform: Platform) -> None:
+    now = platform.clock()
+    slot = Slot(rev=1, at=now, due=now, fired_at=now)
+    (ahead,) = submitted(platform, status=JobStatus.SCHEDULED, not_before=now + timedelta(hours=1))
+    (held,) = submitted(platform, status=JobStatus.SCHEDULED, held=SlotFate.RUN, slot=slot)
+    for job in (ahead, held):
+        ended = cancelled(platform, job)
+        assert (ended.status, ended.held) == (JobStatus.CANCELLED, None)
+        assert platform.jobs.get(job.id).settled
+
+
+def test_a_cancelled_job_that_nobody_ended_is_ended_by_the_sweep_while_it_is_scheduled(platform: Platform) -> None:
+    (job,) = submitted(platform, status=JobStatus.SCHEDULED, not_before=platform.clock() + timedelta(hours=1))
+    platform.jobs.request_cancel(job.id)
+    platform.sweeper.sweep()
+    assert platform.jobs.get(job.id).status is JobStatus.CANCELLED
+
+
+def test_a_holder_that_vanished_is_noticed_and_the_next_admitted_and_woken(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    first, second = submitted(platform, 2)
+    platform.dispatch.fill()
+    platform.database["jobs"].delete_one({"_id": first.id})
+    platform.woken.clear()
+    platform.sweeper.sweep()
+    assert ("enqueue_crawl", second.id) in platform.woken
+    assert platform.dispatch.fill() == 1
+    assert platform.leases.holder(BOARD) == second.id
+
+
+def test_a_job_without_room_stands_in_nobodys_way(platform: Platform) -> None:
+    platform.heartbeat(slots=1)
+    first, second = submitted(platform, 2, priority=1)
+    mine = claim()
+    entered = platform.queue.claim(mine, Room())
+    assert entered is not None
+    assert platform.exclusion.enter(entered, mine)
+    # somebody else looks meanwhile, and is quicker to the slot
+    (taker,) = submitted(platform, exclusive=None)
+    assert platform.dispatch.fill() == 1
+    assert platform.jobs.get(second.id).blocked
+    waiting = platform.queue.wait(first.id, mine, WaitingReason.CAPACITY)
+    assert waiting is not None
+    platform.exclusion.step_back(waiting, mine)
+    assert platform.leases.holder(BOARD) is None
+    assert platform.jobs.get(second.id).blocked is None
+    assert running(platform) == [taker.id]
+
+
+def test_a_worker_that_was_asleep_frees_no_lease_that_another_took_for_the_same_job(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    first, second = submitted(platform, 2)
+    mine = claim(seconds=-1)
+    asleep = platform.queue.claim(mine, Room())
+    assert asleep is not None
+    assert platform.exclusion.enter(asleep, mine)
+    platform.database["jobs"].update_one({"_id": first.id}, {"$set": {"claim.token": "mine"}})
+    stale = platform.leases.page(9)
+    assert platform.dispatch.fill() == 1
+    for lease in stale:
+        platform.leases.give_back(lease)
+    platform.exclusion.step_back(asleep, mine)
+    assert platform.leases.holder(BOARD) == first.id
+    assert platform.jobs.get(second.id).blocked
+
+
+def test_a_lease_that_is_free_is_seen_by_the_sweep_however_many_wait_for_another(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.services.exclusion.BATCH", 2)
+    assert platform.leases.take("site:a", "elsewhere", "t")
+    platform.jobs.insert(make_job(id="elsewhere", status=JobStatus.RUNNING, attempt=1))
+    submitted(platform, 5, exclusive="site:a", blocked=True)
+    waiting = [submitted(platform, exclusive=key, blocked=True)[0] for key in ("site:b", "site:c", "site:d")]
+    for _ in range(4):
+        platform.sweeper.sweep()
+    assert [platform.jobs.get(job.id).blocked for job in waiting] == [None, None, None]
+    assert platform.leases.holder("site:a") == "elsewhere"
+
+
+def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Platform) -> None:
+    platform.heartbeat(slots=50)
+    kinds = ("site:a", "site:b", "schedule:c")
+    jobs = [job for kind in kinds for job in submitted(platform, 8, exclusive=kind, max_retries=2)]
+    kind_of = {job.id: job.exclusive for job in jobs}
+    crawls, over = Counter[str | None](), Event()
+    most, lock = Counter[str | None](), Lock()
+
+    def work(seed: int) -> None:
+        while not over.is_set():
+            platform.dispatch.fill()
+            if seed % 3 == 0:
+                platform.exclusion.sweep()
+            for job_id in running(platform):
+                crawl(job_id, fails=seed % 2 == 1)
+
+    def crawl(job_id: str, *, fails: bool) -> None:
+        with lock:
+            if (job := platform.jobs.get(job_id)).status is not JobStatus.RUNNING or job.current.exit:  # type: ignore[union-attr]  # it runs
+                return
+            alive = Counter(kind_of[found] for found in running(platform))
+            for kind, count in alive.items():
+                most[kind] = max(most[kind], count)
+            crawls[kind_of[job_id]] += 1
+        ended = ends(platform, job, pages=0 if fails and job.attempt == 1 else 1)
+        platform.database["jobs"].update_one(
+            {"_id": ended.id, "status": "pending"}, {"$set": {"not_before": ended.created_at}}
+        )
+        if platform.database["jobs"].count_documents({"status": JobStatus.FINISHED}) == len(jobs):
+            over.set()
+
+    with ThreadPoolExecutor(6) as threads:
+        tasks = [threads.submit(work, seed) for seed in range(6)]
+        over.wait(20)
+        over.set()
+        for task in tasks:
+            task.result()
+    assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.FINISHED}
+    assert set(most.values()) == {1}
+    assert platform.leases.page(9) == []
