@@ -20,18 +20,18 @@ _KINDS = {
     "OTHER": r"other",
 }
 _PATTERNS = {kind: re.compile(rf"(?<!\w)(?:{pattern})(?!\w)", re.IGNORECASE) for kind, pattern in _KINDS.items()}
+_ADDRESS = re.compile(r"https?://schema\.org/")
 _BETWEEN = re.compile(r"\s*[,;/|]\s*")
 MAX_KINDS = 10
 
 
 def employment_types(value: Any) -> list[str]:
     """Each once; of a text with several (`Full-time, Contract`) each of them."""
-    written = [one for text in texts(value) for one in _BETWEEN.split(text) if one]
+    written = [one for text in texts(value) for one in _BETWEEN.split(_ADDRESS.sub("", text)) if one]
     return list(dict.fromkeys(_kind(one) for one in written))[:MAX_KINDS]
 
 
 def _kind(text: str) -> str:
-    name = text.replace("http://schema.org/", "").replace("https://schema.org/", "")
-    if name.upper() in _PATTERNS:
-        return name.upper()
-    return next((kind for kind, pattern in _PATTERNS.items() if pattern.search(name)), name)
+    if text.upper() in _PATTERNS:
+        return text.upper()
+    return next((kind for kind, pattern in _PATTERNS.items() if pattern.search(text)), text)

@@ -28,7 +28,7 @@ class Graph:
 
     def postings(self) -> list[dict[str, Any]]:
         """Each `JobPosting`, wherever it stands, once."""
-        found = (node for node in self._nodes if _POSTING in types_of(node) and len(node) > len({"@type", "@id"}))
+        found = (node for node in self._nodes if _POSTING in types_of(node) and node.keys() - {"@type", "@id"})
         return list({id(node): self._whole(node) for node in found}.values())
 
     def links(self) -> list[str]:

@@ -14,23 +14,26 @@ _UNITS: dict[Period, str] = {
     "year": r"years?|yrs?|y|annum|jahr|ann[eé]e|an|a[nñ]o|anno|jaar|år|rok",
 }
 _WORDS: dict[Period, str] = {
-    "hour": r"hourly|p\.?\s?h\.?|st[uü]ndlich|stundenlohn|brutto/h|timlön|時給",
-    "day": r"daily|p\.?d\.|day rate|t[aä]glich|tagessatz|日給|日当",
+    "hour": r"hourly|p\.?\s?h\.?|st[uü]ndlich|stundenlohn|brutto/h|timlön",
+    "day": r"daily|p\.?d\.|day rate|t[aä]glich|tagessatz",
     "week": r"weekly|p\.?w\.?|w[oö]chentlich|hebdomadaire",
-    "month": (
-        r"monthly|p\.?(?:c\.?)?m\.?|monatlich|monatsgehalt|mensuel\w*|mensual\w*|mensile|mensal|maandelijks|月給|月収"
-    ),
+    "month": (r"monthly|p\.?(?:c\.?)?m\.?|monatlich|monatsgehalt|mensuel\w*|mensual\w*|mensile|mensal|maandelijks"),
     "year": (
-        r"yearly|annual(?:ly)?|p\.?\s?a\.?|lpa|ctc|j[aä]hrlich|jahresgehalt|annuel\w*|anual\w*|annuo|annui|jaarlijks|"
-        r"年収|年俸|年薪"
+        r"yearly|annual(?:ly)?|p\.?\s?a\.?|lpa|ctc|j[aä]hrlich|jahresgehalt|annuel\w*|anual\w*|annuo|annui|jaarlijks"
     ),
 }
-_PER = r"(?:/\s?|(?<!\w)(?:per|an?|each|pro|je|im|par|por|al|all['’]|l['’]|la|le|na|i|p\.?)\s?\s*)"
-_CJK_UNITS: dict[Period, str] = {"hour": "小时|時間", "day": "日|天", "month": "月", "year": "年"}
+_PER = r"(?:/\s?|(?<!\w)(?:(?:per|an?|each|pro|je|im|par|por|al|la|le|na|i)\s+|(?:all|l)['’]\s?))"
+#: Where words do not end with spaces.
+_UNSPACED: dict[Period, str] = {
+    "hour": "時給|/\\s?(?:小时|時間)",
+    "day": "日給|日当|/\\s?[日天]",
+    "week": "週給|/\\s?[週周]",
+    "month": "月給|月収|月薪|/\\s?月",
+    "year": "年収|年俸|年薪|/\\s?年",
+}
 _PATTERNS: dict[Period, re.Pattern[str]] = {
     period: re.compile(
-        rf"{_PER}(?:{unit})(?![^\W\d_])|(?<!\w)(?:{_WORDS[period]})(?!\w)|/\s?(?:{_CJK_UNITS.get(period, '週')})",
-        re.IGNORECASE,
+        rf"{_PER}(?:{unit})(?![^\W\d_])|(?<!\w)(?:{_WORDS[period]})(?!\w)|{_UNSPACED[period]}", re.IGNORECASE
     )
     for period, unit in _UNITS.items()
 }
