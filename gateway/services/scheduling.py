@@ -123,7 +123,7 @@ class Scheduling:
 
     def _fire(self, schedules: Sequence[Schedule]) -> Settled:
         known = {schedule.id: schedule for schedule in schedules}
-        jobs = self._decide(schedules)
+        jobs = self.decide(schedules)
         if not jobs:
             return Settled([], [], [], [])
         taken = self._slots.insert(jobs)
@@ -134,8 +134,8 @@ class Scheduling:
             jobs = [job for job in jobs if job.id not in taken] + theirs
         return self._settling.settle(jobs, known)
 
-    def _decide(self, schedules: Sequence[Schedule]) -> list[Job]:
-        """The jobs of the slots that are due, held."""
+    def decide(self, schedules: Sequence[Schedule]) -> list[Job]:
+        """The jobs of the slots that are due, held. Writes nothing."""
         now = self._clock()
         orders = self._orders.orders(schedules)
         live = self._live(schedules)

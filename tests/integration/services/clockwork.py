@@ -1,0 +1,148 @@
+"""Schedules on a real database, with a clock that a test turns, and as many beats as it wants."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pymongo import MongoClient
+
+from gateway.domain.job import CrawlSpec, Job, new_job_id
+from gateway.domain.recurrence import first
+from gateway.domain.schedule import CrawlOrder, LedgerKind, Schedule, Timing
+from gateway.domain.slot import slot_id
+from gateway.services.schedule_edits import ScheduleEdits
+from gateway.services.scheduling import Scheduling
+from gateway.services.settling import Settling
+from gateway.services.slot_orders import CrawlOrders, SlotOrder
+from gateway.storage.indexes import ensure_indexes
+from gateway.storage.jobs import JobStore
+from gateway.storage.ledger import LedgerStore
+from gateway.storage.schedules import ScheduleStore
+from gateway.storage.slots import SlotStore
+
+#: Everything begins here.
+START = datetime(2027, 6, 1, 9, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+class Orders:
+    """What schedules run, with a word of the test in between."""
+
+    def __init__(self) -> None:
+        self.skip: str | None = None
+        self.gone = False
+
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+        if self.gone:
+            return {}
+        found = CrawlOrders().orders(schedules)
+        return {schedule_id: order._replace(skip=self.skip) for schedule_id, order in found.items()}
+
+
+class Clockwork:
+    def __init__(self, database: Any) -> None:
+        self.database = database
+        self.now = START
+        self.woken: list[str] = []
+        self.orders = Orders()
+        self.schedules = ScheduleStore(database, self.clock)
+        self.slots = SlotStore(database, self.clock)
+        self.ledger = LedgerStore(database)
+        self.jobs = JobStore(database, self.clock)
+        self.settling = Settling(
+            schedules=self.schedules, slots=self.slots, ledger=self.ledger, orders=self.orders, waker=self,
+            clock=self.clock,
+        )  # fmt: skip
+        self.edits = ScheduleEdits(
+            schedules=self.schedules, slots=self.slots, ledger=self.ledger, jobs=self.jobs, settling=self.settling,
+            orders=self.orders, waker=self, clock=self.clock,
+        )  # fmt: skip
+        self.beat = self.new_beat()
+
+    def new_beat(self) -> Scheduling:
+        return Scheduling(
+            schedules=self.schedules, slots=self.slots, settling=self.settling, orders=self.orders, waker=self,
+            clock=self.clock, monotonic=self.seconds,
+        )  # fmt: skip
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
+
+    def wake(self, task: str, *_: Any) -> None:
+        raise AssertionError(f"nobody asked for {task}")
+
+    def wake_job(self, job: Job) -> None:
+        self.woken.append(job.id)
+
+    def schedule(self, interval: str = "every 1h", **fields: Any) -> Schedule:
+        """A new one, whose first slot is at `START` for `every …`."""
+        schedule_id = new_job_id()
+        asked = {name: fields.pop(name) for name in ("starts_at", "ends_at", "timezone") if name in fields}
+        timing = Timing.model_validate({"interval": interval, "jitter": 0, "starts_at": START, **asked})
+        moment = first(schedule_id, timing, START - timedelta(seconds=1))
+        assert moment is not None
+        given = {
+            "user_id": "ada",
+            "crawl": crawl(),
+            "timing": timing,
+            "next_at": moment.at,
+            "next_run": moment.due,
+            "fingerprint": schedule_id,
+            "live_key": schedule_id,
+            "created_at": START,
+            "updated_at": START,
+        }
+        schedule = Schedule.model_validate({"id": schedule_id, **given, **fields})
+        self.schedules.insert(schedule)
+        return schedule
+
+    def at(self, moment: timedelta) -> None:
+        self.now = START + moment
+
+    def runs(self, schedule: Schedule) -> list[Job]:
+        """Jobs that are no longer held, in the order of their slots."""
+        found = self.database["jobs"].find({"schedule_id": schedule.id, "held": None}).sort("slot.at", 1)
+        return [Job.model_validate(document) for document in found]
+
+    def held(self, schedule: Schedule) -> list[Job]:
+        return self.slots.held([schedule.id])
+
+    def insert_slot(self, schedule: Schedule) -> Job:
+        """What a beat leaves that dies after its first step."""
+        jobs = self.beat.decide([schedule])
+        assert self.slots.insert(jobs) == set()
+        return jobs[0]
+
+    def finish(self, job: Job) -> None:
+        self.database["jobs"].update_one({"_id": job.id}, {"$set": {"status": "finished", "finished_at": self.now}})
+
+    def book(self, schedule: Schedule) -> list[tuple[LedgerKind, datetime, int]]:
+        """The ledger, oldest first: what, which slot, how many more."""
+        entries, _ = self.ledger.page(schedule.id, 1000)
+        return [(entry.kind, entry.at, entry.missed) for entry in reversed(entries)]
+
+
+def crawl(number: int = 1, **fields: Any) -> CrawlOrder:
+    spec = CrawlSpec(spider="seo", start_urls=(f"http://site.example/{number}",))
+    return CrawlOrder.model_validate({"spec": spec, **fields})
+
+
+def slot(schedule: Schedule, number: int = 0) -> str:
+    """The id of the job of an hourly schedule's slot."""
+    return slot_id(schedule.id, START + number * HOUR)
+
+
+@contextmanager
+def clockwork_at(uri: str) -> Iterator[Clockwork]:
+    with MongoClient[dict[str, Any]](uri, tz_aware=True) as client:
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        ensure_indexes(client[name])
+        yield Clockwork(client[name])
+        client.drop_database(name)

@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, slot
+from jobs import make_job
+from stores import embedded_mongo
+from structlog.testing import capture_logs
+
+from gateway.domain.job import JobStatus
+from gateway.domain.schedule import CatchUp, LedgerKind, Overlap, ScheduleState
+from gateway.domain.slot import SlotFate
+
+SECOND = timedelta(seconds=1)
+FIRED, SKIPPED, MISSED = LedgerKind.FIRED, LedgerKind.SKIPPED, LedgerKind.MISSED
+
+
+@pytest.fixture(scope="module")
+def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
+        yield uri
+
+
+@pytest.fixture
+def works(mongo: str) -> Iterator[Clockwork]:
+    with clockwork_at(mongo) as works:
+        yield works
+
+
+def test_a_slot_that_is_due_becomes_a_pending_job_and_its_schedule_goes_on(works: Clockwork) -> None:
+    schedule = works.schedule(crawl=crawl(priority=3, tags=("a",), webhooks=("http://hook.example/",), max_retries=1))
+    report = works.beat.tick()
+    (job,) = works.runs(schedule)
+    assert report.fired == works.woken == [job.id] == [slot(schedule)]
+    assert (job.status, job.held, job.noted, job.not_before) == (JobStatus.PENDING, None, None, START)
+    assert (job.spec.start_urls, job.priority, job.tags) == (("http://site.example/1",), 3, ["a"])
+    assert (job.webhooks, job.max_retries, job.user_id) == (["http://hook.example/"], 1, "ada")
+    after = works.schedules.get(schedule.id)
+    assert (after.next_at, after.runs, after.last_job_id, after.last_run_at) == (START + HOUR, 1, job.id, START)
+    assert (report.due_left, report.next_due) == (0, START + HOUR)
+    assert works.book(schedule) == [(FIRED, START, 0)]
+
+
+def test_nothing_is_fired_before_it_is_due(works: Clockwork) -> None:
+    works.schedule(starts_at=START + HOUR)
+    works.at(HOUR - timedelta(milliseconds=1))
+    report = works.beat.tick()
+    assert (report.fired, report.next_due) == ([], START + HOUR)
+    works.at(HOUR)
+    assert len(works.beat.tick().fired) == 1
+
+
+def test_a_slot_that_is_a_little_late_is_fired_and_the_ledger_says_how_late(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.at(timedelta(seconds=2.5))
+    works.beat.tick()
+    (entry,), _ = works.ledger.page(schedule.id, 10)
+    assert (entry.kind, entry.late_by_seconds, entry.rev) == (FIRED, 2.5, 1)
+
+
+def test_two_beats_at_once_fire_each_slot_once(works: Clockwork) -> None:
+    schedules = [works.schedule("every 1s", overlap=Overlap.ALLOW) for _ in range(40)]
+    for number in range(5):
+        works.at(number * SECOND)
+        beats = [threading.Thread(target=works.new_beat().tick) for _ in range(3)]
+        for beat in beats:
+            beat.start()
+        for beat in beats:
+            beat.join()
+    works.at(7 * SECOND)
+    works.new_beat().tick()
+    for schedule in schedules:
+        at = [START + number * SECOND for number in range(8)]
+        assert [job.slot and job.slot.at for job in works.runs(schedule)] == at
+        assert works.book(schedule) == [(FIRED, moment, 0) for moment in at]
+        assert works.schedules.get(schedule.id).runs == len(at)
+        assert not works.held(schedule)
+
+
+def test_more_than_a_batch_is_fired_in_one_tick(works: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.services.scheduling.BATCH", 7)
+    ids = {slot(works.schedule()) for _ in range(30)}
+    assert set(works.beat.tick().fired) == ids
+
+
+# --- catching up
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "book"),
+    [
+        (CatchUp.ONE, [(FIRED, START, 10)]),
+        (CatchUp.NONE, [(MISSED, START, 10)]),
+        (CatchUp.ALL, [(FIRED, START + number * HOUR, 0) for number in range(11)]),
+    ],
+)
+def test_what_was_missed_is_made_up_for_as_the_schedule_says(
+    works: Clockwork, catch_up: CatchUp, book: list[Any]
+) -> None:
+    schedule = works.schedule(catch_up=catch_up, overlap=Overlap.ALLOW)
+    works.at(10 * HOUR + 10 * SECOND)
+    works.beat.tick()
+    assert works.book(schedule) == book
+    assert len(works.runs(schedule)) == sum(kind is FIRED for kind, _, _ in book)
+    assert works.schedules.get(schedule.id).next_at == START + 11 * HOUR
+    assert not works.held(schedule)
+
+
+def test_ten_missed_slots_of_a_second_are_one_run(works: Clockwork) -> None:
+    schedule = works.schedule("every 1s")
+    works.at(SECOND * 9.5)
+    works.beat.tick()
+    assert [job.slot and job.slot.missed for job in works.runs(schedule)] == [9]
+
+
+def test_what_was_missed_is_told_with_its_reason(works: Clockwork) -> None:
+    schedule = works.schedule(catch_up=CatchUp.NONE)
+    works.at(HOUR)
+    report = works.beat.tick()
+    # the slot of this moment is fresh
+    assert (len(report.missed), len(report.fired)) == (1, 1)
+    (_, entry), _ = works.ledger.page(schedule.id, 10)
+    assert (entry.kind, entry.reason) == (MISSED, "found 3600 s late, and catch_up is none")
+
+
+# --- overlap
+
+
+def test_a_slot_is_skipped_while_the_run_before_it_is_not_over(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.beat.tick()
+    works.at(HOUR)
+    report = works.beat.tick()
+    assert (report.fired, report.skipped) == ([], [slot(schedule, 1)])
+    (entry, _), _ = works.ledger.page(schedule.id, 10)
+    assert (entry.kind, entry.reason) == (SKIPPED, f"the run before it, {slot(schedule)}, is not over (pending)")
+    assert (works.schedules.get(schedule.id).runs, len(works.runs(schedule)), works.held(schedule)) == (1, 1, [])
+    works.finish(works.runs(schedule)[0])
+    works.at(2 * HOUR)
+    assert works.beat.tick().fired == [slot(schedule, 2)]
+
+
+def test_a_slot_is_skipped_also_while_the_one_before_it_is_only_held(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.insert_slot(schedule)
+    works.database["schedules"].update_one({}, {"$set": {"next_at": START + HOUR, "next_run": START + HOUR}})
+    works.at(HOUR)
+    beat = works.new_beat()
+    (job,) = beat.decide([works.schedules.get(schedule.id)])
+    assert job.held is SlotFate.SKIP
+
+
+def test_queued_runs_share_a_lease_and_allowed_ones_do_not(works: Clockwork) -> None:
+    queued, allowed = works.schedule(overlap=Overlap.QUEUE), works.schedule(overlap=Overlap.ALLOW)
+    for number in range(2):
+        works.at(number * HOUR)
+        works.beat.tick()
+    assert [job.exclusive for job in works.runs(queued)] == [f"schedule:{queued.id}"] * 2
+    assert [job.exclusive for job in works.runs(allowed)] == [None] * 2
+
+
+def test_what_has_nothing_to_run_says_so_in_the_ledger(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.orders.skip = "the site is disabled"
+    works.beat.tick()
+    works.orders.gone = True
+    works.at(HOUR)
+    works.beat.tick()
+    entries, _ = works.ledger.page(schedule.id, 10)
+    reasons = ["there is nothing to run: its site or target is gone", "the site is disabled"]
+    assert [entry.reason for entry in entries] == reasons
+    assert not works.runs(schedule)
+
+
+# --- the end
+
+
+def test_it_ends_after_the_runs_it_may_have(works: Clockwork) -> None:
+    schedule = works.schedule(max_runs=2, overlap=Overlap.ALLOW)
+    for number in range(4):
+        works.at(number * HOUR)
+        works.beat.tick()
+    after = works.schedules.get(schedule.id)
+    assert (after.state, after.message, after.next_run, after.live_key) == (
+        ScheduleState.ENDED, "it has run 2 times", None, None,
+    )  # fmt: skip
+    assert len(works.runs(schedule)) == 2
+
+
+def test_skipped_slots_are_no_runs(works: Clockwork) -> None:
+    schedule = works.schedule(max_runs=2)
+    for number in range(3):
+        works.at(number * HOUR)
+        works.beat.tick()
+    assert works.schedules.get(schedule.id).state is ScheduleState.ACTIVE
+
+
+def test_no_slot_comes_after_the_end_date(works: Clockwork) -> None:
+    schedule = works.schedule(ends_at=START + 2 * HOUR, overlap=Overlap.ALLOW)
+    for number in range(5):
+        works.at(number * HOUR)
+        works.beat.tick()
+    assert [job.id for job in works.runs(schedule)] == [slot(schedule, number) for number in range(3)]
+    after = works.schedules.get(schedule.id)
+    assert (after.state, after.message) == (ScheduleState.ENDED, "no run is left before its end")
+
+
+# --- what goes wrong
+
+
+def test_an_unreadable_schedule_keeps_no_other_and_is_told_of_once(works: Clockwork) -> None:
+    bad, odd = works.schedule(), works.schedule()
+    works.database["schedules"].update_one({"_id": bad.id}, {"$set": {"overlap": "sometimes"}})
+    works.database["schedules"].update_one({"_id": odd.id}, {"$set": {"timing.interval": "now and then"}})
+    good = works.schedule(starts_at=START + SECOND)
+    works.at(2 * SECOND)
+    with capture_logs() as logs:
+        report = works.beat.tick()
+        works.at(3 * SECOND)
+        works.beat.tick()
+    assert [job.slot and job.slot.at for job in works.runs(good)] == [START + SECOND]
+    assert (report.due_left, report.next_due) == (2, START + SECOND + HOUR)
+    told = [(entry["event"], entry["schedule_id"]) for entry in logs]
+    assert sorted(told) == sorted([("schedule_unreadable", bad.id), ("schedule_not_fired", odd.id)])
+
+
+def test_a_beat_that_dies_after_the_insert_leaves_nothing_undone(works: Clockwork) -> None:
+    schedule = works.schedule()
+    left = works.insert_slot(schedule)
+    assert works.new_beat().tick().fired == [left.id]
+    assert works.schedules.get(schedule.id).next_at == START + HOUR
+    assert works.book(schedule) == [(FIRED, START, 0)]
+
+
+def test_a_held_job_whose_schedule_has_gone_on_is_found_by_the_sweep(works: Clockwork) -> None:
+    schedule = works.schedule()
+    left = works.insert_slot(schedule)
+    gone_on = {"next_at": START + HOUR, "next_run": START + HOUR, "runs": 1, "last_job_id": left.id}
+    works.database["schedules"].update_one({"_id": schedule.id}, {"$set": gone_on})
+    assert works.new_beat().tick().fired == []
+    works.at(2 * SECOND)
+    assert works.new_beat().tick().fired == [left.id]
+    assert works.book(schedule) == [(FIRED, START, 0)]
+    assert works.schedules.get(schedule.id).runs == 1
+
+
+def test_a_run_that_the_ledger_does_not_know_is_noted(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.beat.tick()
+    works.database["schedule_ledger"].delete_many({})
+    works.database["jobs"].update_one({}, {"$set": {"noted": False}})
+    works.at(2 * SECOND)
+    works.new_beat().tick()
+    assert works.book(schedule) == [(FIRED, START, 0)]
+    assert works.runs(schedule)[0].noted is None
+
+
+def test_a_slow_beat_does_not_bring_back_a_slot_that_was_skipped(works: Clockwork) -> None:
+    schedule = works.schedule()
+    before = make_job(schedule_id=schedule.id)
+    works.jobs.insert(before)
+    (late,) = works.beat.decide([schedule])
+    works.beat.tick()
+    works.finish(before)
+    works.slots.insert([late.model_copy(update={"held": SlotFate.RUN})])
+    works.at(2 * SECOND)
+    assert works.new_beat().tick().fired == []
+    assert works.book(schedule) == [(SKIPPED, START, 0)]
+    assert not works.held(schedule)
+
+
+def test_a_slot_that_has_run_by_an_earlier_timing_is_passed_over(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.beat.tick()
+    again = {"next_at": START, "next_run": START, "rev": 2, "timing_rev": 2}
+    works.database["schedules"].update_one({"_id": schedule.id}, {"$set": again})
+    report = works.beat.tick()
+    after = works.schedules.get(schedule.id)
+    assert (report.fired, after.next_at, after.runs) == ([], START + HOUR, 1)
+
+
+def test_a_job_that_was_cancelled_while_it_was_held_stays_cancelled(works: Clockwork) -> None:
+    schedule = works.schedule()
+    left = works.insert_slot(schedule)
+    works.database["jobs"].update_one({"_id": left.id}, {"$set": {"status": "cancelled"}})
+    works.beat.tick()
+    (job,) = works.runs(schedule)
+    assert (job.status, works.woken) == (JobStatus.CANCELLED, [])
+
+
+# --- one-off jobs
+
+
+def test_a_job_whose_time_has_come_waits_for_a_node(works: Clockwork) -> None:
+    job = make_job(status=JobStatus.SCHEDULED, not_before=START + HOUR)
+    works.jobs.insert(job)
+    report = works.beat.tick()
+    assert (report.promoted, report.next_due) == ([], START + HOUR)
+    works.at(HOUR)
+    assert works.beat.tick().promoted == works.woken == [job.id]
+    assert works.jobs.get(job.id).status is JobStatus.PENDING
+
+
+def test_the_ledger_comes_in_pages_newest_first(works: Clockwork) -> None:
+    schedule, other = works.schedule("every 1s", overlap=Overlap.ALLOW), works.schedule()
+    works.at(4 * SECOND)
+    works.beat.tick()
+    first, cursor = works.ledger.page(schedule.id, 3)
+    second, end = works.ledger.page(schedule.id, 3, cursor)
+    assert [entry.at for entry in first + second] == [START + SECOND * number for number in (4, 3, 2, 1, 0)]
+    assert end is None
+    assert {entry.schedule_id for entry in works.ledger.latest(10)} == {schedule.id, other.id}
