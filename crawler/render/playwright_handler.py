@@ -11,6 +11,7 @@ from playwright.async_api import Error as PlaywrightError
 from scrapy_playwright.handler import BrowserContextWrapper, ScrapyPlaywrightDownloadHandler
 
 from crawler.render.egress_proxy import PRIMING_URL
+from crawler.render.identity import context_cookies, context_options
 from crawler.render.instructions import RENDER_PAGES
 from crawler.render.page_view import PageView, RenderError
 
@@ -123,9 +124,11 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
     ) -> BrowserContextWrapper:
         """With our user agent; the project's other wishes are honoured, but for a proxy of its own."""
         wanted = {key: value for key, value in (context_kwargs or {}).items() if key != "proxy"}
-        wrapper = await super()._create_browser_context(name, {**self._context_options, **wanted}, spider)
+        options = {**self._context_options, **wanted, **context_options(self._crawler.settings)}
+        wrapper = await super()._create_browser_context(name, options, spider)
         self._contexts.append(wrapper)
         await wrapper.context.add_init_script(_NO_PEERS)
+        await wrapper.context.add_cookies(context_cookies(self._crawler.settings))
         await _prime(wrapper)
         return wrapper
 
