@@ -83,7 +83,7 @@ class JobAd(NamedTuple):
 
 
 def job_ad(number: int) -> JobAd:
-    city, country = _CITIES[number // 3 % len(_CITIES)]
+    city, country = _CITIES[number // len(_TITLES) % len(_CITIES)]
     period, _, base = _PERIODS[number % len(_PERIODS)]
     low = base + base // 20 * (number % 7)
     paid = country in _CURRENCIES and number % 5 != 4

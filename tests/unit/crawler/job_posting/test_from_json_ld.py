@@ -40,7 +40,9 @@ FULL = {
     "validThrough": "2026-04-01T23:59:59Z",
     "employmentType": ["FULL_TIME", "Contract"],
     "url": "/jobs/4711",
-    "description": "&lt;p&gt;Keep the &lt;b&gt;light&lt;/b&gt;.&lt;/p&gt;&lt;ul&gt;&lt;li&gt;Tea &amp;amp; cake&lt;/ul&gt;",
+    "description": (
+        "&lt;p&gt;Keep &lt;b&gt;the&lt;/b&gt; light.&lt;/p&gt;&lt;ul&gt;&lt;li&gt;Tea &amp;amp; cake&lt;/ul&gt;"
+    ),
 }
 
 
@@ -69,7 +71,7 @@ def test_all_that_is_said_is_told() -> None:
         "employment_type": ["FULL_TIME", "CONTRACTOR"],
         "url": "https://jobs.example/jobs/4711",
         "description": "Keep the light.\nTea & cake",
-        "description_html": "<p>Keep the <b>light</b>.</p><ul><li>Tea & cake</ul>",
+        "description_html": "<p>Keep <b>the</b> light.</p><ul><li>Tea & cake</ul>",
         "identifier": "4711",
         "raw": FULL,
     }
