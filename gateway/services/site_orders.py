@@ -49,13 +49,13 @@ class SiteOrders:
         results_wanted: int | None = None,
         is_remote: bool | None = None,
     ) -> SlotOrder:
-        """For a run that somebody asks for. Words that are not given are those of the site's own runs.
+        """For a run that somebody asks for. Words that are `None` are those of the site's own runs.
 
         Raises `SiteDisabledError`, and `InvalidRequestError` that names the field of `POST /jobs/scrape`.
         """
         given = {KEYWORDS: keywords, LOCATION: location}
-        words = {name: word or site.payload.get(name, "") for name, word in given.items()}
-        _refuse_run(site, words)
+        words = {name: site.payload.get(name, "") if word is None else word for name, word in given.items()}
+        _refuse_run(site, words, _MANUAL_NAMES)
         search = Search(words[KEYWORDS], words[LOCATION], results_wanted, is_remote)
         return self._order(site, search, Trigger.MANUAL)
 
@@ -81,13 +81,13 @@ class SiteOrders:
         )
 
 
-def _refuse_run(site: Site, words: dict[str, str] | None) -> None:
+def _refuse_run(site: Site, words: dict[str, str] | None, names: dict[str, str] | None = None) -> None:
     """Raises `SiteDisabledError`, and `InvalidRequestError` where template and words do not suit each other."""
     if not site.enabled:
         raise SiteDisabledError(f"site {site.name!r} is disabled")
     if words is None:
         raise InvalidRequestError("payload", "has no words for the placeholders of search_url")
-    refuse_words(site, words, _MANUAL_NAMES)
+    refuse_words(site, words, names)
 
 
 def _target_run(site: Site, target: Target) -> TargetRun:
