@@ -1,0 +1,43 @@
+"""Crawls that a node forks are held as those that it starts, and tell nobody on their machine what they were given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+from node import ROOT, Node, wait_for
+from sites.server import Site
+from stores import valkey_server
+
+SECRETS = ("k3y", "c00kie")
+
+
+def commands_of(node: Node) -> list[str]:
+    """As `ps` shows them."""
+    assert node.process is not None
+    return [" ".join(process.cmdline()) for process in psutil.Process(node.process.pid).children(recursive=True)]
+
+
+def test_forked_crawls_share_a_rate_and_keep_what_they_were_given_to_themselves(tmp_path: Path) -> None:
+    with valkey_server(tmp_path / "valkey") as valkey, Site() as site:
+        allowed = {"CRAWL_ALLOW_NETWORKS": "127.0.0.0/8", "RATE_LIMIT_REDIS_URL": valkey}
+        node = Node(tmp_path / "home", ROOT, PYTHONPATH="", **allowed)
+        try:
+            node.start()
+            fetch = {"headers": {"X-Key": "k3y"}, "cookies": {"session": "c00kie"}, "concurrency": 4}
+            limit = {"site": "here", "site_rate_limit": "40/s", "fetch": fetch}
+            folders = [node.run("seo", start_urls=[f"{site.url}/tree/900/{number}"], **limit) for number in (1, 2)]
+            wait_for(lambda: len(site.access_log) > 100, 30)
+            commands = commands_of(node)
+            assert [line for line in commands if "crawler.node.zygote" in line]
+            assert not [line for line in commands if "crawler.node.runner" in line], "started"
+            for folder in folders:
+                node.cancel(folder)
+                assert node.exit_of(folder)["stopped_by"] == "cancel"
+            moments = sorted(visit.at for visit in site.access_log)
+            assert (len(moments) - 1) / (moments[-1] - moments[0]) < 40 * 1.05
+            assert {visit.headers["X-Key"] for visit in site.access_log} == {"k3y"}
+            logs = [node.log(), *((folder / "crawl.log").read_text() for folder in folders)]
+        finally:
+            node.clean_up()
+    assert not [secret for secret in SECRETS for text in (*commands, *logs) if secret in text]
