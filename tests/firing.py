@@ -1,0 +1,169 @@
+"""Schedules, beats and edits in one process, on a real server: anything may happen between two of their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from gateway.domain.job import CrawlSpec, Job, new_job_id
+from gateway.domain.recurrence import first
+from gateway.domain.schedule import CrawlOrder, LedgerEntry, Overlap, Schedule, Timing
+from gateway.services.schedule_edits import ScheduleEdits
+from gateway.services.scheduling import Scheduling
+from gateway.services.settling import Settling
+from gateway.services.slot_orders import CrawlOrders
+from gateway.storage.indexes import ensure_indexes
+from gateway.storage.jobs import JobStore
+from gateway.storage.ledger import LedgerStore
+from gateway.storage.schedules import ScheduleStore
+from gateway.storage.slots import SlotStore
+
+#: Of the schedules here; long, so that no second slot comes in between unless a test turns the clock.
+GAP = timedelta(hours=1)
+START = datetime(2027, 3, 1, 8, tzinfo=UTC)
+
+
+class Died(BaseException):
+    """A process ends here. Nothing catches it, as nothing catches a SIGKILL."""
+
+
+class Steps(CommandListener):
+    """Runs something before or after one command of a client: between two steps, told by their number."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._happenings: dict[int, Callable[[], object]] = {}
+
+    def arm(self, number: int, happening: Callable[[], object]) -> None:
+        """Before step `number`, counted from here: 0 is before the next command, 1 between its answer and what
+        follows, and so on. Several numbers may be armed one after the other.
+        """
+        self._number = 0
+        self._happenings[number] = happening
+
+    def disarm(self) -> None:
+        self._happenings.clear()
+
+    @property
+    def happened(self) -> bool:
+        """All of it."""
+        return not self._happenings
+
+    def started(self, _: CommandStartedEvent) -> None:
+        self._step()
+
+    def succeeded(self, _: CommandSucceededEvent) -> None:
+        self._step()
+
+    def failed(self, _: CommandFailedEvent) -> None:
+        self._step()
+
+    def _step(self) -> None:
+        happening = self._happenings.pop(self._number, None)
+        self._number += 1
+        if happening:
+            happening()
+
+
+class Party:
+    """A beat or a gateway with a connection of its own."""
+
+    def __init__(self, uri: str, clock: Callable[[], datetime], scheduling: type[Scheduling] = Scheduling) -> None:
+        self.steps = Steps()
+        self._clock = clock
+        self.client = MongoClient[dict[str, Any]](uri, tz_aware=True, tzinfo=UTC, event_listeners=[self.steps])
+        self.database: Database[dict[str, Any]] = self.client.get_default_database()
+        self.schedules, self.slots = ScheduleStore(self.database, clock), SlotStore(self.database, clock)
+        self.ledger = LedgerStore(self.database)
+        orders = CrawlOrders()
+        self.settling = Settling(
+            schedules=self.schedules, slots=self.slots, ledger=self.ledger, orders=orders, waker=self, clock=clock
+        )
+        self.scheduling = scheduling(
+            schedules=self.schedules, slots=self.slots, settling=self.settling, orders=orders, waker=self,
+            clock=clock, monotonic=lambda: clock().timestamp(),
+        )  # fmt: skip
+        self.edits = ScheduleEdits(
+            schedules=self.schedules, slots=self.slots, ledger=self.ledger, jobs=JobStore(self.database, clock),
+            settling=self.settling, orders=orders, waker=self, clock=clock,
+        )  # fmt: skip
+
+    def wake(self, task: str, *args: Any) -> None:
+        """Nobody listens."""
+
+    def wake_job(self, job: Job) -> None:
+        """Nobody listens: what a job says is what counts."""
+
+    def jobs(self, schedule_id: str) -> list[dict[str, Any]]:
+        return list(self.database["jobs"].find({"schedule_id": schedule_id}))
+
+    def free(self, schedule_id: str) -> dict[str, int]:
+        """By the id of each job that runs or may be run: by which content."""
+        return {job["_id"]: job["spec"]["max_pages"] for job in self.jobs(schedule_id) if job.get("held") is None}
+
+    def entries(self, schedule_id: str) -> list[LedgerEntry]:
+        return self.ledger.page(schedule_id, 200)[0]
+
+    def wipe(self) -> None:
+        for name in ("jobs", "schedules", "schedule_ledger"):
+            self.database[name].delete_many({})
+
+
+class Scene:
+    """Three parties to one database, and a clock that only the test turns."""
+
+    def __init__(self, uri: str, scheduling: type[Scheduling] = Scheduling) -> None:
+        self.now = START
+        self.beat, self.other = (Party(uri, self.clock, scheduling) for _ in range(2))
+        self.gateway = Party(uri, self.clock)
+        ensure_indexes(self.gateway.database)
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def schedule(self, overlap: Overlap = Overlap.ALLOW) -> Schedule:
+        """The only one, with a slot that has just become due, at the present time."""
+        for party in (self.beat, self.other, self.gateway):
+            party.steps.disarm()
+        self.gateway.wipe()
+        timing = Timing(interval="every 1h", starts_at=START, jitter=0)
+        coming = first("", timing, self.now)
+        assert coming is not None
+        schedule = Schedule(
+            id=new_job_id(), user_id="ada", crawl=order(1), timing=timing, next_at=coming.at, next_run=coming.due,
+            overlap=overlap, fingerprint="f", created_at=self.now, updated_at=self.now,
+        )  # fmt: skip
+        self.gateway.schedules.insert(schedule)
+        self.now = coming.due + timedelta(seconds=1)
+        return schedule
+
+    def recover(self) -> None:
+        """What the beats that are left do in the seconds after."""
+        for _ in range(2):
+            self.now += timedelta(seconds=2)
+            self.other.scheduling.tick()
+
+    def close(self) -> None:
+        for party in (self.beat, self.other, self.gateway):
+            party.client.close()
+
+
+def order(content: int) -> CrawlOrder:
+    """`content` tells revisions apart by what they run."""
+    spec = CrawlSpec(spider="seo", start_urls=("http://site.example/",), max_pages=content)
+    return CrawlOrder(spec=spec)
+
+
+@contextmanager
+def scene(uri: str, scheduling: type[Scheduling] = Scheduling) -> Iterator[Scene]:
+    scene = Scene(uri, scheduling)
+    try:
+        yield scene
+    finally:
+        scene.close()
