@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
@@ -22,7 +23,7 @@ from gateway.domain.node_files import ITEMS, PROGRESS, REPORT, Progress, SpiderR
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
+    from scrapy.http import Request, Response
     from twisted.python.failure import Failure
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class Report:
         self._folder = Path(folder)
         self._spool = ItemSpool(self._folder / ITEMS)
         self._progress = Progress()
+        #: Those whose pages count as completed, while anybody has them.
+        self._completed: WeakSet[Request] = WeakSet()
         self._errors: list[dict[str, str]] = []
         self._finish_reason = "finished"
         self._told = Progress()
@@ -71,7 +74,8 @@ class Report:
     def requested(self) -> None:
         self._progress.requested_pages += 1
 
-    def completed(self) -> None:
+    def completed(self, request: Request) -> None:
+        self._completed.add(request)
         self._progress.completed_pages += 1
 
     def failed(self, url: str, reason: str) -> None:
@@ -103,6 +107,11 @@ class Report:
         self.failed(_url(response), f"in an item pipeline: {exception_reason(failure.value)}")
 
     def spider_error(self, response: Response | None, failure: Failure) -> None:
+        request = getattr(response, "request", None)
+        if request is not None and request in self._completed:
+            # fetched, and of no use: it counts once, as what failed
+            self._completed.discard(request)
+            self._progress.completed_pages -= 1
         self.failed(_url(response), f"in the spider: {exception_reason(failure.value)}")
 
     def spider_closed(self, reason: str) -> None:
@@ -131,7 +140,7 @@ class Report:
     def _tell(self) -> None:
         now = monotonic()
         pages = self._progress.completed_pages - self._told.completed_pages
-        self._progress.pages_per_s = round(pages / max(now - self._told_at, 0.001), 1)
+        self._progress.pages_per_s = round(max(0, pages) / max(now - self._told_at, 0.001), 1)
         changed = self._progress != self._told
         self._told, self._told_at = self._progress.model_copy(), now
         if changed:

@@ -102,8 +102,9 @@ def _measured(report: SpiderReport) -> Outcome:
     if pages == 0:
         if outcome := _forbidden_by_robots(report, errors):
             return outcome
-        return Outcome(JobStatus.ERROR, f"nothing was fetched{example}", retryable=errors > 0)
-    if report.finish_reason not in {"finished", *OWN_LIMITS}:
+        if errors == 0 or report.progress.requested_pages <= 0:
+            return Outcome(JobStatus.ERROR, f"nothing was fetched{example}", retryable=errors > 0)
+    elif report.finish_reason not in {"finished", *OWN_LIMITS}:
         return Outcome(JobStatus.PARTIAL, f"ended early ({report.finish_reason})")
     rate = errors / (pages + errors)
     if report.finish_reason in OWN_LIMITS and rate <= PARTIAL_ERROR_RATE:

@@ -109,3 +109,11 @@ def test_backoff_doubles_up_to_five_minutes_and_is_spread_over_its_upper_half() 
 def test_nothing_follows_a_final_status() -> None:
     assert set(TRANSITIONS) == set(JobStatus)
     assert {status for status, following in TRANSITIONS.items() if not following} == FINAL_STATUSES
+
+
+def test_where_every_page_failed_the_message_counts_them_and_where_none_was_asked_for_it_says_so() -> None:
+    failed = report(pages=0, errors=1)
+    asked = failed.model_copy(update={"progress": Progress(requested_pages=1, errors_count=1)})
+    first = "(the first: http://site/x: 503 Service Unavailable)"
+    assert decide(ended(asked)).message == f"1 of 1 requests failed {first}"
+    assert decide(ended(failed)).message == f"nothing was fetched {first}"
