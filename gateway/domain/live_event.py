@@ -14,7 +14,8 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.job import Job
+from gateway.domain.clock import to_iso
+from gateway.domain.job import Job, JobStatus
 from gateway.domain.log_line import LogEntry
 from gateway.domain.node_files import Progress
 
@@ -31,6 +32,8 @@ def progress_event(attempt: int, progress: Progress) -> bytes:
 
 def status_data(job: Job) -> dict[str, Any]:
     data: dict[str, Any] = {"status": job.status.value, "attempt": job.attempt}
+    if job.status is JobStatus.SCHEDULED:
+        data["next_run"] = to_iso(job.not_before)
     if job.waiting_reason:
         data["waiting_reason"] = job.waiting_reason.value
     if job.message:

@@ -27,13 +27,15 @@ from gateway.domain.errors import (
 )
 from gateway.domain.fingerprint import fingerprint
 from gateway.domain.job import DEFAULT_PROJECT, GOOD_STATUSES, CrawlSpec, Job, new_job_id
-from gateway.domain.public_address import Network, check_url
+from gateway.domain.public_address import Network
 from gateway.redis.dedupe import Dedupe, Entry
+from gateway.services.address_check import check_addresses
 from gateway.services.rendering import Rendering, renders
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.waker import ENQUEUE_CRAWL, Waker
 from gateway.storage.client import truth_store_errors
 from gateway.storage.jobs import JobStore
+from gateway.storage.schedules import ScheduleStore
 
 log = structlog.get_logger()
 Result = TypeVar("Result")
@@ -60,6 +62,15 @@ class Order(NamedTuple):
     #: The request named no version: the one in `spec` is the latest of this moment.
     pinned: bool = False
 
+    @property
+    def webhooks(self) -> tuple[str, ...]:
+        return (self.webhook_url,) if self.webhook_url else ()
+
+    @property
+    def unique_idempotency_key(self) -> str | None:
+        """Two users may think of the same one."""
+        return f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None
+
     def to_job(self, job_id: str, identity: str, now: datetime) -> Job:
         return Job(
             id=job_id,
@@ -67,10 +78,10 @@ class Order(NamedTuple):
             spec=self.spec,
             fingerprint=identity,
             live_key=identity,
-            idempotency_key=f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None,
+            idempotency_key=self.unique_idempotency_key,
             priority=self.priority,
             tags=list(self.tags),
-            webhooks=[self.webhook_url] if self.webhook_url else [],
+            webhooks=list(self.webhooks),
             max_retries=self.max_retries,
             created_at=now,
             updated_at=now,
@@ -94,6 +105,7 @@ class Submission:
         self,
         *,
         jobs: JobStore,
+        schedules: ScheduleStore,
         dedupe: Dedupe,
         catalog: SpiderCatalog,
         rendering: Rendering,
@@ -103,6 +115,7 @@ class Submission:
         clock: Clock = utc_now,
     ) -> None:
         self._jobs = jobs
+        self._schedules = schedules
         self._dedupe = dedupe
         self._catalog = catalog
         self._rendering = rendering
@@ -115,7 +128,7 @@ class Submission:
     async def submit(self, order: Order) -> Receipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`."""
         compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else self._run
-        await compute(self._check_urls, order)
+        await compute(self._check_addresses, order)
         order = await self._pin(order)
         identity = await compute(fingerprint, order.user_id, order.spec)
         key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
@@ -134,11 +147,8 @@ class Submission:
         await self._confirm(key, claimed, receipt.job_id)
         return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
 
-    def _check_urls(self, order: Order) -> None:
-        for index, url in enumerate(order.spec.start_urls):
-            check_url(f"start_urls.{index}", url, self._allowed)
-        if order.webhook_url:
-            check_url("webhook_url", order.webhook_url, self._allowed)
+    def _check_addresses(self, order: Order) -> None:
+        check_addresses(order.spec, order.webhooks, self._allowed)
 
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
@@ -185,7 +195,7 @@ class Submission:
             self._catalog.check(order.spec)
             self._rendering.check(order.spec)
             for _ in range(_MAX_ROUNDS):
-                if order.idempotency_key and (known := self._find_idempotent(order, identity)):
+                if known := self._find_idempotent(order, identity):
                     return known
                 if order.spec.ignore_cache:
                     self._jobs.overtake(identity)
@@ -214,13 +224,15 @@ class Submission:
         return Receipt(twin.id, cached=True, cached_at=twin.created_at)
 
     def _find_idempotent(self, order: Order, identity: str) -> Receipt | None:
-        with truth_store_errors():
-            job = self._jobs.find_idempotent(f"{order.user_id}:{order.idempotency_key}")
-        if job is None:
+        key = order.unique_idempotency_key
+        if key is None:
             return None
-        if job.fingerprint != identity and not _was_pinned_to(job, order):
+        with truth_store_errors():
+            job = self._jobs.find_idempotent(key)
+            other = job is None and self._schedules.find_idempotent(key) is not None
+        if other or (job and job.fingerprint != identity and not _was_pinned_to(job, order)):
             raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
-        return Receipt(job.id, cached=True, cached_at=job.created_at)
+        return Receipt(job.id, cached=True, cached_at=job.created_at) if job else None
 
     async def _claim(self, key: str, mine: Entry) -> Entry | None:
         if time.monotonic() < self._redis_rests_until:

@@ -29,8 +29,12 @@ from gateway.web.routes import (
     projects,
     queue,
     reference,
+    scheduler,
+    schedules,
     scrape,
+    sites,
     spiders,
+    targets,
 )
 from gateway.web.schemas.problem import problems
 from gateway.web.wiring import wire
@@ -44,13 +48,16 @@ Send `X-Request-ID` to choose a request's id yourself; it becomes the job's `cor
 _TAGS = [
     {"name": "crawls", "description": "Ask for work."},
     {"name": "jobs", "description": "Watch it, collect its results, end it, run it again."},
+    {"name": "schedules", "description": "What is run again and again: when, and what became of it."},
+    {"name": "sites", "description": "Where to search, what for, and how often; and to search it now."},
     {"name": "platform", "description": "What can be run, where, and whether all is well."},
 ]
 
 # order matters: `/jobs/queue/status` and its like come before `/jobs/{job_id}`
 _ROUTES = (
     *(reference, crawl),
-    *(scrape, queue, jobs, logs, items, dead_letters, events),
+    *(sites, scrape, queue, jobs, logs, items, dead_letters, events),
+    *(scheduler, schedules, targets),
     *(spiders, projects, nodes, health),
 )
 

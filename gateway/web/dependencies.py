@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Path, Request
 
-from gateway.domain.errors import JobNotFoundError
+from gateway.domain.errors import JobNotFoundError, ScheduleNotFoundError
 from gateway.web.wiring import Wiring
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
@@ -27,6 +27,16 @@ def _job_id(
     return job_id
 
 
+def _schedule_id(
+    schedule_id: Annotated[
+        str, Path(description="As `POST /crawl` gave it.", examples=["0d4f5c6b7a8e4f1d9c2b3a4e5f607182"])
+    ],
+) -> str:
+    if not _JOB_ID.fullmatch(schedule_id):
+        raise ScheduleNotFoundError(schedule_id)
+    return schedule_id
+
+
 def _request_id(request: Request) -> str:
     return cast("str", request.state.request_id)
 
@@ -34,4 +44,5 @@ def _request_id(request: Request) -> str:
 Wired = Annotated[Wiring, Depends(_wiring)]
 #: Anything that is not shaped like an id of ours is simply not there.
 JobId = Annotated[str, Depends(_job_id)]
+ScheduleId = Annotated[str, Depends(_schedule_id)]
 RequestId = Annotated[str, Depends(_request_id)]

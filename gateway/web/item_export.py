@@ -16,14 +16,23 @@ _PAGE_BYTES = 8 << 20
 
 
 class ItemExport:
-    """`attempt` is `None` for all of them; `after` is a cursor: `<attempt>-<offset>` of an item."""
+    """`attempt` is `None` for all of them; `after` is a cursor: `<attempt>-<offset>` of an item. Those given out have
+    the `prefix`.
+    """
 
-    def __init__(
-        self, store: ItemStore, job_id: str, attempt: int | None, after: str | None, encoder: ItemFormat
+    def __init__(  # noqa: PLR0917 - what, from where, and how
+        self,
+        store: ItemStore,
+        job_id: str,
+        attempt: int | None,
+        after: str | None,
+        encoder: ItemFormat,
+        prefix: str = "",
     ) -> None:
         self._store = store
         self._job_id = job_id
         self._attempt = attempt
+        self._prefix = prefix
         self._last = None if after is None else _item_at(job_id, after)
         self._encoder = encoder
         self._batch = encoder.first_batch
@@ -64,7 +73,7 @@ class ItemExport:
         return self._store.page(self._job_id, self._attempt, after, limit)
 
     def _cursor(self) -> str | None:
-        return None if self._last is None else f"{self._last.attempt}-{self._last.end}"
+        return None if self._last is None else f"{self._prefix}{self._last.attempt}-{self._last.end}"
 
 
 def _item_at(job_id: str, cursor: str) -> Item:

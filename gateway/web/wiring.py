@@ -22,6 +22,7 @@ from gateway.services.deletion import Deletion
 from gateway.services.deployment import Deployment
 from gateway.services.exclusion import Exclusion
 from gateway.services.health import Health
+from gateway.services.job_or_schedule import JobOrSchedule
 from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
 from gateway.services.scrapyd import ScrapydClient
@@ -38,9 +39,12 @@ from gateway.storage.jobs import JobStore
 from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
+from gateway.storage.schedules import ScheduleStore
 from gateway.storage.spiders import SpiderStore
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.run_wiring import Runs, wire_runs
+from gateway.web.schedule_wiring import Schedules, wire_schedules
+from gateway.web.site_wiring import Searches, wire_sites
 from gateway.web.thread_pool import ThreadPool
 from gateway.web.truth_store import TruthStore
 
@@ -71,13 +75,20 @@ class Wiring:
     submission: Submission
     cancellation: Cancellation
     resubmission: Resubmission
+    schedules: Schedules
+    searches: Searches
     runs: Runs
     deletion: Deletion
     deployment: Deployment
     health: Health
+    submits: ThreadPool
     reads: ThreadPool
     deploys: ThreadPool
     streams: EventStreams
+
+    @property
+    def named(self) -> JobOrSchedule:
+        return self.schedules.named
 
     @property
     def dead_after(self) -> timedelta:
@@ -127,20 +138,22 @@ def _submission(
     *,
     settings: Settings,
     jobs: JobStore,
+    schedules: ScheduleStore,
     dedupe: Dedupe,
     catalog: SpiderCatalog,
     rendering: Rendering,
     waker: Waker,
-    stack: AsyncExitStack,
+    submits: ThreadPool,
     clock: Clock,
 ) -> Submission:
     return Submission(
         jobs=jobs,
+        schedules=schedules,
         dedupe=dedupe,
         catalog=catalog,
         rendering=rendering,
         waker=waker,
-        executor=_threads(_SUBMIT_THREADS, "submit", stack).executor,
+        executor=submits.executor,
         allowed_networks=settings.allowed_networks,
         clock=clock,
     )
@@ -162,30 +175,30 @@ def _assemble(
     release, announcer = DedupeRelease(client), Announcer(client)
     completion = _completion(truth, jobs, nodes, release, announcer, waker)
     rendering = Rendering(nodes, timedelta(seconds=settings.node_dead_after), clock)
+    schedules = wire_schedules(truth, settings, waker, jobs=jobs, catalog=catalog, rendering=rendering)
+    submits = _threads(_SUBMIT_THREADS, "submit", stack)
     submission = _submission(
-        settings=settings, jobs=jobs, dedupe=Dedupe(async_client, settings.crawl_cache_ttl), catalog=catalog,
-        rendering=rendering, waker=waker, stack=stack, clock=clock,
+        settings=settings, jobs=jobs, schedules=schedules.store,
+        dedupe=Dedupe(async_client, settings.crawl_cache_ttl), catalog=catalog, rendering=rendering, waker=waker,
+        submits=submits, clock=clock,
     )  # fmt: skip
     resubmit = Resubmission(jobs=jobs, dedupe=release, catalog=catalog, rendering=rendering, waker=waker, clock=clock)
     return Wiring(
-        settings=settings,
-        truth=truth,
-        jobs=jobs,
-        queries=queries,
-        items=items,
-        nodes=nodes,
-        catalog=catalog,
+        settings=settings, truth=truth, jobs=jobs, queries=queries, items=items, nodes=nodes, catalog=catalog,
         submission=submission,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         resubmission=resubmit,
+        schedules=schedules,
+        searches=wire_sites(truth, settings, catalog, schedules.store, schedules.edits),
         runs=wire_runs(truth, settings, waker, jobs=jobs, catalog=catalog, rendering=rendering, resubmit=resubmit),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         deployment=_deployment(settings, nodes, stack, clock),
         health=_health(settings, truth, client, stack),
+        submits=submits,
         reads=_threads(_READ_THREADS, "read", stack),
         deploys=_threads(_DEPLOY_THREADS, "deploy", stack),
         streams=EventStreams(settings.redis_location, jobs, logs, queries),
-    )
+    )  # fmt: skip
 
 
 def _completion(  # noqa: PLR0917 - each of them is another thing that an end has consequences for

@@ -1,18 +1,19 @@
-"""`POST /crawl`."""
+"""`POST /crawl`: now, later, or again and again."""
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from gateway.domain.job import CrawlSpec
-from gateway.services.spider_catalog import project_name
+from gateway.services.schedule_submission import When
 from gateway.services.submission import Order
-from gateway.settings import Settings
 from gateway.web.dependencies import RequestId, Wired
+from gateway.web.schedule_request import order_of, when_of
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
 from gateway.web.schemas.problem import problems
+from gateway.web.wiring import Wiring
 
 router = APIRouter(tags=["crawls"])
 
@@ -39,51 +40,52 @@ IdempotencyKey = Annotated[
             "description": "The job. With `Accept: text/event-stream` its log, begun by `event: job`.",
             "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
         },
+        202: {
+            "description": "With `schedule_at` or `interval`: the job that will be run then, or the schedule.",
+            "model": CrawlReceipt,
+        },
         **problems(409, 413, 503),
     },
 )
 async def crawl(
     *,
     request: Request,
+    response: Response,
     body: CrawlRequest,
     query: Annotated[CrawlQuery, Query()],
     wiring: Wired,
     request_id: RequestId,
     idempotency_key: IdempotencyKey = "",
 ) -> CrawlReceipt | Response:
-    """Runs a spider over the start URLs, once a slot is free.
+    """Runs a spider over the start URLs: once a slot is free, or when `schedule_at` and `interval` say.
 
-    The same request of the same user within `CRAWL_CACHE_TTL` is answered with the job that exists.
+    The same request of the same user within `CRAWL_CACHE_TTL` is answered with the job that exists; one for later
+    with the job or schedule that exists, however old, until it has ended.
     """
     wiring.truth.require()
-    order = _order(body, wiring.settings, ignore_cache=body.ignore_cache or query.ignore_cache)
+    order = order_of(body, wiring.settings, ignore_cache=body.ignore_cache or query.ignore_cache)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
+    when = when_of(body)
+    answer = await (_now(wiring, order) if when is None else _later(wiring, order, when))
+    if EVENT_STREAM in request.headers.get("accept", ""):
+        opening = ("job", answer.model_dump(mode="json", exclude_none=True))
+        return await wiring.streams.response(answer.job_id, request, first_event=opening)
+    if answer.scheduled:
+        response.status_code = HTTPStatus.ACCEPTED.value
+    return answer
+
+
+async def _now(wiring: Wiring, order: Order) -> CrawlReceipt:
     receipt = await wiring.submission.submit(order)
-    answer = CrawlReceipt.of(receipt.job_id, cached=receipt.cached, cached_at=receipt.cached_at)
-    if EVENT_STREAM not in request.headers.get("accept", ""):
-        return answer
-    opening = ("job", answer.model_dump(mode="json", exclude_none=True))
-    return await wiring.streams.response(receipt.job_id, request, first_event=opening)
+    return CrawlReceipt.of(receipt.job_id, cached=receipt.cached, cached_at=receipt.cached_at)
 
 
-def _order(body: CrawlRequest, settings: Settings, *, ignore_cache: bool) -> Order:
-    spec = CrawlSpec(
-        project=project_name(body.project),
-        version=body.version,
-        spider=body.spider,
-        start_urls=tuple(body.start_urls),
-        depth=body.depth,
-        params=body.params,
-        max_pages=body.max_pages,
-        max_items=body.max_items,
-        timeout=settings.job_timeout if body.timeout is None else body.timeout,
-        ignore_cache=ignore_cache,
-    )
-    return Order(
-        user_id=body.user_id,
-        spec=spec,
-        priority=body.priority,
-        tags=tuple(dict.fromkeys(body.tags)),
-        max_retries=settings.max_retries if body.max_retries is None else body.max_retries,
-        webhook_url=body.webhook_url,
+async def _later(wiring: Wiring, order: Order, when: When) -> CrawlReceipt:
+    found, cached = receipt = await wiring.submits.run(wiring.schedules.submission.submit, order, when)
+    return CrawlReceipt.of(
+        found.id,
+        scheduled=True,
+        cached=cached,
+        cached_at=found.created_at if cached else None,
+        next_run=receipt.next_run,
     )

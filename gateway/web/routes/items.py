@@ -1,4 +1,4 @@
-"""`GET /jobs/{job_id}/items`: the results, while the crawl runs and after."""
+"""`GET /jobs/{job_id}/items`, and of a schedule's runs: the results, while the crawl runs and after."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from gateway.domain.clock import to_iso
-from gateway.domain.errors import InvalidRequestError
+from gateway.domain.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFoundError
 from gateway.domain.job import Job
-from gateway.web.dependencies import JobId, Wired
+from gateway.services.job_or_schedule import RunOf
+from gateway.web.dependencies import JobId, ScheduleId, Wired
 from gateway.web.item_export import ItemExport
-from gateway.web.item_formats import FORMATS
+from gateway.web.item_formats import FORMATS, ItemFormat
 from gateway.web.schemas.listing import ItemsQuery
 from gateway.web.schemas.problem import Responses, problems
+from gateway.web.schemas.schedule_request import LAST_RUN, ScheduleItemsQuery
+from gateway.web.wiring import Wiring
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = APIRouter()
 
 #: Cursor of the page that follows, for the formats that have no place for one.
 NEXT_HEADER = "X-Next"
+#: Which run of a schedule they are of.
+RUN_HEADER = "X-Run"
 #: When the items of an old job were removed: nothing is what is left, not what was found.
 REMOVED_HEADER = "X-Removed-At"
 _JSON_SCHEMA = {
@@ -44,6 +49,8 @@ _OK = {
     "headers": {
         NEXT_HEADER: {"description": "With `limit`, if more follow: `after` of the next page.",
                       "schema": {"type": "string"}},
+        RUN_HEADER: {"description": "Of a schedule: the job of the run whose items these are.",
+                     "schema": {"type": "string"}},
         REMOVED_HEADER: {"description": "The items had been kept for long enough, and were removed then.",
                          "schema": {"type": "string", "format": "date-time"}},
     },
@@ -51,17 +58,44 @@ _OK = {
 _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
 
 
-@router.get("/{job_id}/items", summary="Download items", response_class=Response, responses=_RESPONSES)
+@router.get(
+    "/jobs/{job_id}/items", summary="Download items", tags=["jobs"], response_class=Response, responses=_RESPONSES
+)
 async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], wiring: Wired) -> Response:
     """Without `limit` all items there are at this moment, streamed. A CSV has the columns of its first items,
-    or those that `fields` names.
+    or those that `fields` names. Of a schedule those of the run under way, or the one before.
     """
-    job = await wiring.reads.run(wiring.jobs.get, job_id)
+    return await _items(wiring, job_id, query)
+
+
+@router.get(
+    "/schedules/{schedule_id}/items",
+    summary="Download the items of a run",
+    tags=["schedules"],
+    response_class=Response,
+    responses=_RESPONSES,
+)
+async def get_run_items(
+    schedule_id: ScheduleId, query: Annotated[ScheduleItemsQuery, Query()], wiring: Wired
+) -> Response:
+    """As `GET /jobs/{job_id}/items`, of one run. Pages that follow stay with the run that the first was of."""
+    if not await wiring.reads.run(wiring.named.is_schedule, schedule_id):
+        raise ScheduleNotFoundError(schedule_id)
+    run = None if query.run == LAST_RUN else query.run
+    return await _items(wiring, schedule_id, query, run)
+
+
+async def _items(wiring: Wiring, identity: str, query: ItemsQuery, run: str | None = None) -> Response:
+    page_of, _, after = (query.after or "").rpartition(".")
+    named = await wiring.reads.run(wiring.named.find, identity, page_of or run)
+    job = named.job if isinstance(named, RunOf) else named
+    _require_same_run(job, page_of, run)
     encoder = FORMATS[query.format](query.field_names)
-    export = ItemExport(wiring.items, job_id, _attempt(job, query.attempt), query.after, encoder)
-    headers = {"Content-Disposition": f'attachment; filename="{job_id}.{encoder.extension}"'}
-    if job.items_removed_at is not None:
-        headers[REMOVED_HEADER] = to_iso(job.items_removed_at)
+    prefix = f"{job.id}." if job and isinstance(named, RunOf) else ""
+    export = ItemExport(
+        wiring.items, job.id if job else identity, _attempt(job, query.attempt), after or None, encoder, prefix
+    )
+    headers = _headers(job, identity, encoder)
     if query.limit is None:
         first = await wiring.reads.run(export.next_batch)
         return StreamingResponse(export.stream(wiring.reads, first), headers=headers, media_type=encoder.media_type)
@@ -71,13 +105,31 @@ async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], wiring
     return Response(data, headers=headers, media_type=encoder.media_type)
 
 
-def _attempt(job: Job, wanted: str | None) -> int | None:
+def _require_same_run(job: Job | None, page_of: str, run: str | None) -> None:
+    """Raises `JobNotFoundError`, and `InvalidRequestError` for a cursor of another run."""
+    if page_of and (job is None or job.id != page_of or run not in {None, page_of}):
+        raise InvalidRequestError("after", "is the cursor of another run; take `next` of the page before")
+    if run and not page_of and (job is None or job.id != run):
+        raise JobNotFoundError(run)
+
+
+def _headers(job: Job | None, identity: str, encoder: ItemFormat) -> dict[str, str]:
+    headers = {"Content-Disposition": f'attachment; filename="{identity}.{encoder.extension}"'}
+    if job is not None and job.id != identity:
+        headers[RUN_HEADER] = job.id
+    if job is not None and job.items_removed_at is not None:
+        headers[REMOVED_HEADER] = to_iso(job.items_removed_at)
+    return headers
+
+
+def _attempt(job: Job | None, wanted: str | None) -> int | None:
     """`None` for every attempt; 0, which has no items, while there is none. Raises `InvalidRequestError`."""
+    attempts = job.attempts if job else {}
     if wanted == "all":
         return None
     if wanted is not None:
-        if wanted not in job.attempts:
-            numbers = sorted(map(int, job.attempts))
+        if wanted not in attempts:
+            numbers = sorted(map(int, attempts))
             raise InvalidRequestError("attempt", f"must be one of {numbers}" if numbers else "there is none yet")
         return int(wanted)
-    return job.current.attempt if job.current else 0
+    return job.current.attempt if job and job.current else 0

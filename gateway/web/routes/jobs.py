@@ -6,12 +6,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from gateway.domain.errors import ConflictError
+from gateway.services.job_or_schedule import RunOf
 from gateway.storage.client import truth_store_errors
 from gateway.web.dependencies import JobId, RequestId, Wired
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.job import JobDetail, JobPage, JobsHealth, JobStatusView, JobSummary
 from gateway.web.schemas.listing import JobsQuery
 from gateway.web.schemas.problem import problems
+from gateway.web.schemas.schedule_status import ScheduleJobView, ScheduleStatusView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -40,24 +43,34 @@ def jobs_health(wiring: Wired) -> JobsHealth:
 
 
 @router.get("/{job_id}", summary="Everything known of a job", responses=problems(404, 503))
-def get_job(job_id: JobId, wiring: Wired) -> JobDetail:
-    job = wiring.jobs.get(job_id)
-    return JobDetail.of(job, wiring.queries.queue_position(job))
+def get_job(job_id: JobId, wiring: Wired) -> JobDetail | ScheduleJobView:
+    """A schedule's id is answered with the schedule."""
+    named = wiring.named.find(job_id)
+    if isinstance(named, RunOf):
+        return ScheduleJobView.of_schedule(*named)
+    return JobDetail.of(named, wiring.queries.queue_position(named))
 
 
 @router.get("/{job_id}/status", summary="Where a job stands", responses=problems(404, 503))
-def get_status(job_id: JobId, wiring: Wired) -> JobStatusView:
-    """Small enough to poll; the log stream carries the same as it happens."""
-    job = wiring.jobs.get(job_id)
-    return JobStatusView.of(job, wiring.queries.queue_position(job))
+def get_status(job_id: JobId, wiring: Wired) -> JobStatusView | ScheduleStatusView:
+    """Small enough to poll; the log stream carries the same as it happens. A schedule is `scheduled` to its end."""
+    named = wiring.named.find(job_id)
+    if isinstance(named, RunOf):
+        return ScheduleStatusView.of_schedule(*named)
+    return JobStatusView.of(named, wiring.queries.queue_position(named))
 
 
 @router.post("/{job_id}/cancel", summary="Stop a job", responses=problems(404, 409, 503))
-def cancel_job(job_id: JobId, wiring: Wired) -> JobStatusView:
+def cancel_job(job_id: JobId, wiring: Wired) -> JobStatusView | ScheduleStatusView:
     """A waiting job ends at once. A running one is asked to end, and killed after `CRAWL_STOP_GRACE` seconds:
     until then its status stays `running`, with `cancel_requested_at` set.
+
+    A schedule ends: no further run begins, and the one under way goes on.
     """
-    return JobStatusView.of(wiring.cancellation.cancel(job_id))
+    if not wiring.named.is_schedule(job_id):
+        return JobStatusView.of(wiring.cancellation.cancel(job_id))
+    wiring.schedules.changes.cancel(job_id)
+    return get_status(job_id, wiring)
 
 
 @router.post(
@@ -70,11 +83,16 @@ def cancel_job(job_id: JobId, wiring: Wired) -> JobStatusView:
 def retry_job(job_id: JobId, wiring: Wired, request_id: RequestId) -> CrawlReceipt:
     """As a new job, linked to the old by `retry_of`: the same spider, in the same version of its project."""
     wiring.truth.require()
+    if wiring.named.is_schedule(job_id):
+        raise ConflictError(f"a schedule is run by itself, and at once by POST /schedules/{job_id}/run")
     job = wiring.resubmission.run_again(job_id, request_id)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
 
 
 @router.delete("/{job_id}", summary="Delete an ended job", status_code=204, responses=problems(404, 409, 503))
 def delete_job(job_id: JobId, wiring: Wired) -> None:
-    """With its items and logs."""
-    wiring.deletion.delete(job_id)
+    """With its items and logs. Of a schedule that has ended, its history; its runs stay."""
+    if wiring.named.is_schedule(job_id):
+        wiring.schedules.changes.delete(job_id, only_ended=True)
+    else:
+        wiring.deletion.delete(job_id)

@@ -28,7 +28,7 @@ SiteName = Annotated[str, Path(description="As `POST /sites` was given it.", exa
 async def list_sites(query: Annotated[SitesQuery, Query()], wiring: Wired) -> SitePage:
     """By name. Pass `next` as `after` for the page that follows."""
     found, following = await wiring.reads.run(
-        lambda: wiring.sites.page(query.limit, query.after, enabled=query.enabled)
+        lambda: wiring.searches.sites.page(query.limit, query.after, enabled=query.enabled)
     )
     return SitePage(sites=[SiteView.of(*one) for one in found], next=following)
 
@@ -37,14 +37,14 @@ async def list_sites(query: Annotated[SitesQuery, Query()], wiring: Wired) -> Si
 def add_site(body: SiteRequest, wiring: Wired, response: Response) -> SiteView:
     """It is crawled every `interval_minutes` from now on, unless its template needs words that `payload` has not."""
     wiring.truth.require()
-    view = SiteView.of(*wiring.sites.create(body.given()))
+    view = SiteView.of(*wiring.searches.sites.create(body.given()))
     response.headers["Location"] = f"/sites/{view.name}"
     return view
 
 
 @router.get("/sites/{name}", summary="A site", responses=problems(404, 503))
 def get_site(name: SiteName, wiring: Wired) -> SiteView:
-    return SiteView.of(*wiring.sites.get(name))
+    return SiteView.of(*wiring.searches.sites.get(name))
 
 
 @router.patch("/sites/{name}", summary="Change a site", responses=problems(404, 409, 413, 503))
@@ -53,17 +53,17 @@ def change_site(name: SiteName, body: SiteChanges, wiring: Wired) -> SiteView:
     and those of its targets; runs that have begun go on.
     """
     wiring.truth.require()
-    return SiteView.of(*wiring.sites.edit(name, body.given()))
+    return SiteView.of(*wiring.searches.sites.edit(name, body.given()))
 
 
 @router.delete("/sites/{name}", summary="Delete a site", status_code=204, responses=problems(404, 409, 503))
 def delete_site(name: SiteName, query: Annotated[SiteDeletion, Query()], wiring: Wired) -> None:
     """One that targets name only with `force=true`, which deletes them too. Runs that have been made go on."""
     wiring.truth.require()
-    wiring.sites.delete(name, force=query.force)
+    wiring.searches.sites.delete(name, force=query.force)
 
 
 @router.get("/jobs/sites", summary="What sites can be asked for", responses=problems(503))
 def list_abilities(wiring: Wired) -> SiteAbilitiesList:
     """For `POST /jobs/scrape`: every site, and what a run of it can be told."""
-    return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in wiring.sites.all()])
+    return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in wiring.searches.sites.all()])

@@ -20,7 +20,7 @@ async def list_targets(query: Annotated[TargetsQuery, Query()], wiring: Wired) -
     """By number. Pass `next` as `after` for the page that follows."""
     after = None if query.after is None else int(query.after)
     found, following = await wiring.reads.run(
-        lambda: wiring.targets.page(query.limit, after, site=query.site, enabled=query.enabled)
+        lambda: wiring.searches.targets.page(query.limit, after, site=query.site, enabled=query.enabled)
     )
     next_page = None if following is None else str(following)
     return TargetPage(targets=[TargetView.of(*one) for one in found], next=next_page)
@@ -30,25 +30,25 @@ async def list_targets(query: Annotated[TargetsQuery, Query()], wiring: Wired) -
 def add_target(body: TargetRequest, wiring: Wired, response: Response) -> TargetView:
     """Something to search for on a site, again and again, from now on."""
     wiring.truth.require()
-    view = TargetView.of(*wiring.targets.create(body.given()))
+    view = TargetView.of(*wiring.searches.targets.create(body.given()))
     response.headers["Location"] = f"/targets/{view.id}"
     return view
 
 
 @router.get("/{target_id}", summary="A target", responses=problems(404, 503))
 def get_target(target_id: TargetId, wiring: Wired) -> TargetView:
-    return TargetView.of(*wiring.targets.get(target_id))
+    return TargetView.of(*wiring.searches.targets.get(target_id))
 
 
 @router.patch("/{target_id}", summary="Change a target", responses=problems(404, 409, 413, 503))
 def change_target(target_id: TargetId, body: TargetChanges, wiring: Wired) -> TargetView:
     """What is named is replaced, and no run of what it was begins after the answer."""
     wiring.truth.require()
-    return TargetView.of(*wiring.targets.edit(target_id, body.given()))
+    return TargetView.of(*wiring.searches.targets.edit(target_id, body.given()))
 
 
 @router.delete("/{target_id}", summary="Delete a target", status_code=204, responses=problems(404, 503))
 def delete_target(target_id: TargetId, wiring: Wired) -> None:
     """With its schedule. Runs that have been made go on."""
     wiring.truth.require()
-    wiring.targets.delete(target_id)
+    wiring.searches.targets.delete(target_id)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from gateway.domain.fetch_options import FetchOptions
+from gateway.web.schemas.timing import OptionalTiming
 from gateway.web.schemas.types import Name, Params, QueryBoolean, Tag, Timestamp, UrlText, UserId
 
 MAX_START_URLS = 1000
@@ -29,18 +31,34 @@ _EXAMPLE: JsonDict = {
     "max_pages": 1000,
     "tags": ["nightly"],
 }
+_DAILY: JsonDict = {
+    "user_id": "abc123",
+    "spider": "seo",
+    "start_urls": ["https://example.com"],
+    "interval": "0 9 * * *",
+    "timezone": "Europe/Paris",
+}
+_JOB_ID = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
+_RECEIPT: JsonDict = {
+    "job_id": _JOB_ID,
+    "scheduled": False,
+    "cached": False,
+    "logs_url": f"/jobs/{_JOB_ID}/logs",
+    "status_url": f"/jobs/{_JOB_ID}/status",
+}
+_SCHEDULED: JsonDict = {**_RECEIPT, "scheduled": True, "next_run": "2027-06-01T07:00:00.000Z"}
+
+StartUrls = Annotated[
+    list[UrlText],
+    Field(min_length=1, max_length=MAX_START_URLS, description="Absolute http(s) URLs of public hosts."),
+]
 
 
-class CrawlRequest(BaseModel):
-    """A crawl to be run now. Only `user_id`, `spider` and `start_urls` are required."""
+class WorkFields(BaseModel):
+    """What a crawl does beside which spider it runs, and where. All optional."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE, _DEPLOYED]})
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    user_id: UserId = Field(description="Who asks; letters, digits and `. _ @ + | ~ = -`.")
-    spider: Name = Field(description="One of `GET /spiders`.")
-    start_urls: list[UrlText] = Field(
-        min_length=1, max_length=MAX_START_URLS, description="Absolute http(s) URLs of public hosts."
-    )
     depth: int | None = Field(
         default=None, ge=0, le=1000, description="Links followed from a start URL; 0 is the start URLs alone."
     )
@@ -54,24 +72,28 @@ class CrawlRequest(BaseModel):
         default=None, ge=1, le=_WEEK, description="Seconds one attempt may take; `JOB_TIMEOUT` by default."
     )
     max_retries: int | None = Field(default=None, ge=0, le=20, description="`MAX_RETRIES` by default.")
-    webhook_url: UrlText | None = None
     project: Name | None = Field(default=None, description="The project of a deployed egg; our own by default.")
     version: Name | None = Field(
-        default=None, description="Of the project's egg; by default the latest, which every attempt then runs."
+        default=None,
+        description="Of the project's egg; by default the latest, which every attempt then runs. "
+        "Runs of a schedule that names none each take the latest of their time.",
     )
-    # Known to the contract, so that naming one is answered with a reason instead of "unknown field".
-    schedule_at: None = Field(default=None, description="Not available yet.")
-    interval: None = Field(default=None, description="Not available yet.")
-    timezone: None = Field(default=None, description="Not available yet.")
-    jitter: None = Field(default=None, description="Not available yet.")
-    overlap: None = Field(default=None, description="Not available yet.")
+    fetch: FetchOptions | None = Field(default=None, description="How pages are fetched.")
 
-    @field_validator("schedule_at", "interval", "timezone", "jitter", "overlap", mode="before")
-    @classmethod
-    def _not_yet(cls, value: Any) -> Any:
-        if value is not None:
-            raise ValueError("schedules are not there yet: this gateway runs crawls at once")
-        return value
+
+class _AskedFields(BaseModel):
+    user_id: UserId = Field(description="Who asks; letters, digits and `. _ @ + | ~ = -`.")
+    spider: Name = Field(description="One of `GET /spiders`.")
+    start_urls: StartUrls
+    webhook_url: UrlText | None = Field(default=None, description="Called when a run has ended.")
+
+
+class CrawlRequest(OptionalTiming, WorkFields, _AskedFields):
+    """A crawl: now, later, or again and again. Only `user_id`, `spider` and `start_urls` are required."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE, _DAILY, _DEPLOYED]}
+    )
 
 
 class CrawlQuery(BaseModel):
@@ -83,24 +105,13 @@ class CrawlQuery(BaseModel):
 class CrawlReceipt(BaseModel):
     """The job that answers the request: a new one, or the one that does the same work already."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
-                    "scheduled": False,
-                    "cached": False,
-                    "logs_url": "/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a/logs",
-                    "status_url": "/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a/status",
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [_RECEIPT, _SCHEDULED]})
 
-    job_id: str
-    scheduled: Literal[False] = False
-    cached: bool = Field(description="The job existed before this request.")
+    job_id: str = Field(description="Of the job; or of the schedule, which answers wherever a job's id does.")
+    scheduled: bool = Field(default=False, description="It will be run later, or again and again.")
+    cached: bool = Field(description="The job, or the schedule, existed before this request.")
     cached_at: Annotated[Timestamp | None, Field(description="When it was asked for; with `cached` only.")] = None
+    next_run: Annotated[Timestamp | None, Field(description="With `scheduled`; absent while it is paused.")] = None
     logs_url: str
     status_url: str
     retry_of: str | None = Field(default=None, description="The job that this one runs again; after a retry only.")

@@ -56,7 +56,7 @@ class ItemsQuery(BaseModel):
     limit: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         default=None, description="A page of so many; all items, streamed, without it."
     )
-    after: Annotated[str, Field(pattern="^[0-9]{1,6}-[0-9]{1,15}$")] | None = Field(
+    after: Annotated[str, Field(pattern=r"^([0-9a-f]{32}\.)?[0-9]{1,6}-[0-9]{1,15}$")] | None = Field(
         default=None, description="`next` (JSON) or `X-Next` (header) of the page before."
     )
     attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(

@@ -151,7 +151,7 @@ class SiteView(BaseModel):
     rate_limit: str | None
     allow_overlap: bool
     payload: dict[str, Any]
-    fetch: FetchOptions
+    fetch: FetchOptions = Field(description="Without the values of headers and cookies, and the proxy's password.")
     schedule_id: str = Field(description="Of its own schedule, in `/schedules`.")
     schedule_state: ScheduleState | None = Field(description="Paused: it is not run by itself.")
     last_run_at: Timestamp | None = Field(description="When it was last run by itself.")

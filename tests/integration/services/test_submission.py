@@ -20,6 +20,7 @@ from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.submission import Order, Submission
+from gateway.storage.schedules import ScheduleStore
 from gateway.storage.spiders import SpiderStore
 
 SCHEMA = {
@@ -46,6 +47,7 @@ async def submission(platform: Platform, redis_url: str) -> AsyncIterator[Submis
     with ThreadPoolExecutor(8) as executor:
         yield Submission(
             jobs=platform.jobs,
+            schedules=ScheduleStore(platform.database),
             dedupe=Dedupe(client, ttl=60),
             catalog=SpiderCatalog(spiders),
             rendering=Rendering(platform.nodes, DEAD_AFTER, platform.clock),

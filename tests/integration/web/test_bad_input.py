@@ -38,12 +38,49 @@ WRONG: list[tuple[str, dict[str, Any], int]] = [
     ("params.robots", {"params": {"robots": "no"}}, 422),
     ("params", {"params": {"$where": 1}}, 422),
     ("webhook_url", {"webhook_url": "http://localhost/hook"}, 403),
-    ("interval", {"interval": "@daily"}, 422),
-    ("schedule_at", {"schedule_at": "2027-06-01T09:00:00Z"}, 422),
     ("deptth", {"deptth": 2}, 422),
     ("version", {"version": "1"}, 422),
     ("project", {"project": "nope", "version": "1"}, 422),
     ("max_items", {"max_items": 0}, 422),
+    # schedules
+    ("schedule_at", {"schedule_at": "2020-01-01T00:00:00Z"}, 422),
+    ("schedule_at", {"schedule_at": "2127-06-01T09:00:00"}, 422),
+    ("schedule_at", {"schedule_at": "9999-12-31T23:59:59Z"}, 422),
+    ("schedule_at", {"schedule_at": 4_000_000_000}, 422),
+    ("schedule_at", {"schedule_at": "2020-01-01T00:00:00Z", "interval": "@daily"}, 422),
+    ("interval", {"interval": "0 0 30 2 *"}, 422),
+    ("interval", {"interval": "0 0 9 * * *"}, 422),
+    ("interval", {"interval": "0 9 * * MON#6"}, 422),
+    ("interval", {"interval": "sometimes"}, 422),
+    ("interval", {"interval": "every 0s"}, 422),
+    ("interval", {"interval": "every 500d"}, 422),
+    ("timezone", {"interval": "@daily", "timezone": "Europe/Atlantis"}, 422),
+    ("timezone", {"timezone": "Europe/Paris"}, 422),
+    ("jitter", {"interval": "@daily", "jitter": 0.51}, 422),
+    ("jitter", {"schedule_at": "2127-06-01T09:00:00Z", "jitter": 0.1}, 422),
+    ("overlap", {"interval": "@daily", "overlap": "sometimes"}, 422),
+    ("ends_at", {"interval": "@daily", "ends_at": "2020-01-01T00:00:00Z"}, 422),
+    (
+        "ends_at",
+        {"interval": "@daily", "schedule_at": "2127-01-02T00:00:00Z", "ends_at": "2127-01-01T00:00:00Z"},
+        422,
+    ),
+    (
+        "ends_at",
+        {"interval": "@yearly", "schedule_at": "2127-01-02T00:00:00Z", "ends_at": "2127-01-03T00:00:00Z"},
+        422,
+    ),
+    ("max_runs", {"interval": "@daily", "max_runs": 0}, 422),
+    ("start_urls.0", {"interval": "@daily", "start_urls": ["http://10.0.0.1/"]}, 403),
+    ("webhook_url", {"interval": "@daily", "webhook_url": "http://localhost/hook"}, 403),
+    ("params.colour", {"interval": "@daily", "params": {"colour": "red"}}, 422),
+    ("spider", {"schedule_at": "2127-06-01T09:00:00Z", "spider": "nope"}, 422),
+    # how pages are fetched
+    ("fetch.proxy", {"fetch": {"proxy": "http://169.254.169.254:3128"}}, 403),
+    ("fetch.proxy", {"interval": "@daily", "fetch": {"proxy": "http://localhost:3128"}}, 403),
+    ("fetch.concurrency", {"fetch": {"concurrency": "3"}}, 422),
+    ("fetch.obey_robots", {"fetch": {"obey_robots": 1}}, 422),
+    ("fetch.colour", {"fetch": {"colour": "red"}}, 422),
 ]
 
 
@@ -63,7 +100,8 @@ def test_what_is_wrong_is_named_and_leaves_nothing_behind(
     assert (response.status_code, error["detail"]["field"]) == (status, field)
     assert error["message"].startswith(field)
     assert response.json()["request_id"] == response.headers["X-Request-ID"]
-    assert database["jobs"].find_one({"user_id": crawl["user_id"]}) is None
+    for collection in ("jobs", "schedules"):
+        assert database[collection].find_one({"user_id": crawl["user_id"]}) is None
     with redis.Redis.from_url(settings.redis_location) as client:
         assert client.keys(f"crawl:{crawl['user_id']}:*") == []
 
@@ -154,7 +192,8 @@ anything = st.recursive(
 )
 fields = st.sampled_from(
     ["user_id", "spider", "start_urls", "depth", "params", "priority", "tags", "max_pages", "timeout", "max_retries",
-     "webhook_url", "project", "version", "max_items", "ignore_cache", "schedule_at", "odd"]
+     "webhook_url", "project", "version", "max_items", "ignore_cache", "schedule_at", "interval", "timezone",
+     "jitter", "overlap", "catch_up", "ends_at", "max_runs", "fetch", "odd"]
 )  # fmt: skip
 urls = st.lists(st.builds("{}://{}".format, st.sampled_from(["http", "https"]), st.text(max_size=20)), max_size=2)
 slow_machines = limits(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

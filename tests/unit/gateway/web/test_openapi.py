@@ -23,7 +23,7 @@ def test_each_operation_says_what_it_does_and_how_it_refuses(path: str, operatio
     assert operation["tags"]
     responses = operation["responses"]
     assert {"403", "422", "500"} <= set(responses)
-    if "{job_id}" in path:
+    if "{job_id}" in path or "{schedule_id}" in path:
         assert {"404", "503"} <= set(responses)
     for status, response in responses.items():
         schema = response.get("content", {}).get("application/json", {}).get("schema", {})
@@ -51,6 +51,7 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/jobs/queue/status",
         "/jobs/scrape",
         "/jobs/scrape/{run_id}",
+        "/jobs/sites",
         "/jobs/{job_id}",
         "/jobs/{job_id}/cancel",
         "/jobs/{job_id}/items",
@@ -59,7 +60,21 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/jobs/{job_id}/status",
         "/nodes",
         "/projects/{project}/versions",
+        "/scheduler/run",
+        "/scheduler/status",
+        "/schedules",
+        "/schedules/{schedule_id}",
+        "/schedules/{schedule_id}/history",
+        "/schedules/{schedule_id}/items",
+        "/schedules/{schedule_id}/next",
+        "/schedules/{schedule_id}/pause",
+        "/schedules/{schedule_id}/resume",
+        "/schedules/{schedule_id}/run",
+        "/sites",
+        "/sites/{name}",
         "/spiders",
+        "/targets",
+        "/targets/{target_id}",
     }
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gateway.domain.schedule import CatchUp, Overlap
 from gateway.web.schemas.crawl import CrawlRequest
 from gateway.web.schemas.types import MAX_PARAMS_BYTES, MAX_PARAMS_VALUES
 
@@ -73,11 +74,17 @@ def test_each_of_the_three_is_required(field: str) -> None:
         ("params", deep(18)),
         ("params", {"a": [0] * MAX_PARAMS_VALUES}),
         ("params", {"a": "x" * MAX_PARAMS_BYTES}),
-        ("schedule_at", "2027-06-01T09:00:00Z"),
-        ("interval", "@daily"),
+        ("schedule_at", "2027-06-01T09:00:00"),
+        ("schedule_at", 1811840400),
+        ("interval", ""),
+        ("interval", 900),
+        # without an interval
         ("timezone", "Europe/Paris"),
         ("jitter", 0.1),
         ("overlap", "skip"),
+        ("catch_up", "one"),
+        ("ends_at", "2027-06-01T09:00:00Z"),
+        ("max_runs", 3),
         ("ignore_cash", True),
     ],
 )
@@ -92,6 +99,28 @@ def test_params_may_nest() -> None:
     assert CrawlRequest.model_validate({**GOOD, "params": params}).params == params
 
 
-def test_a_schedule_is_refused_with_the_reason() -> None:
-    with pytest.raises(ValidationError, match="schedules are not there yet"):
-        CrawlRequest.model_validate({**GOOD, "interval": "@daily"})
+PERIODIC = {**GOOD, "interval": "@daily"}
+
+
+def test_what_belongs_to_an_interval_is_taken_with_one() -> None:
+    given = {"timezone": "Europe/Paris", "jitter": 0, "overlap": "queue", "catch_up": "all", "max_runs": 3}
+    request = CrawlRequest.model_validate({**PERIODIC, **given, "ends_at": "2027-06-01T09:00:00+02:00"})
+    assert (request.overlap, request.catch_up, request.jitter) == (Overlap.QUEUE, CatchUp.ALL, 0)
+    assert str(request.ends_at) == "2027-06-01 07:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("jitter", value) for value in (0.51, -0.1, float("nan"), "0.1", True)),
+        *(("overlap", value) for value in ("never", 1, "SKIP")),
+        *(("max_runs", value) for value in (0, "3", 1.5)),
+        ("catch_up", "two"),
+        ("timezone", ""),
+        ("ends_at", "tomorrow"),
+    ],
+)
+def test_what_is_wrong_about_a_schedule_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        CrawlRequest.model_validate({**PERIODIC, field: value})
+    assert {problem["loc"][0] for problem in caught.value.errors()} == {field}

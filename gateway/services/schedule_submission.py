@@ -1,0 +1,192 @@
+"""From a request for later to exactly one scheduled job, or one schedule, however often it is asked for.
+
+Such requests are few and may be years old: MongoDB's unique keys alone decide, Redis is not asked.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from gateway.domain.clock import Clock, to_iso, utc_now
+from gateway.domain.errors import ConflictError, IdempotencyConflictError, InvalidRequestError, LiveTwinError
+from gateway.domain.fingerprint import fingerprint
+from gateway.domain.job import CrawlSpec, Job, JobStatus, new_job_id
+from gateway.domain.recurrence import check_timing, first
+from gateway.domain.schedule import CatchUp, CrawlOrder, Overlap, Schedule, Timing
+from gateway.services.schedule_changes import ScheduleChanges, check_ahead, when_identity
+from gateway.services.submission import Order
+from gateway.services.work_check import WorkCheck, unpinned
+from gateway.storage.client import truth_store_errors
+from gateway.storage.jobs import JobStore
+from gateway.storage.schedules import ScheduleStore
+
+#: Two requests can only overtake each other so often before something else is wrong.
+_MAX_ROUNDS = 20
+
+
+class When(NamedTuple):
+    """At `schedule_at`; again and again by `interval`; or both: by `interval`, and not before `schedule_at`."""
+
+    schedule_at: datetime | None = None
+    interval: str | None = None
+    timezone: str = "UTC"
+    jitter: float | None = None
+    overlap: Overlap = Overlap.SKIP
+    catch_up: CatchUp = CatchUp.ONE
+    ends_at: datetime | None = None
+    max_runs: int | None = None
+    name: str | None = None
+
+    def timing(self, now: datetime) -> Timing | None:
+        """`None` for a single run."""
+        if self.interval is None:
+            return None
+        return Timing(
+            interval=spelled(self.interval),
+            timezone=self.timezone,
+            starts_at=self.schedule_at or now,
+            ends_at=self.ends_at,
+            jitter=self.jitter,
+        )
+
+
+class ScheduleReceipt(NamedTuple):
+    """What answers the request: a schedule, or a job that has its time ahead."""
+
+    found: Schedule | Job
+    #: It was there before this request.
+    cached: bool
+
+    @property
+    def next_run(self) -> datetime | None:
+        if isinstance(self.found, Schedule):
+            return self.found.next_run
+        return self.found.not_before if self.found.status is JobStatus.SCHEDULED else None
+
+
+class ScheduleSubmission:
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        schedules: ScheduleStore,
+        changes: ScheduleChanges,
+        check: WorkCheck,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._jobs = jobs
+        self._schedules = schedules
+        self._changes = changes
+        self._check = check
+        self._clock = clock
+
+    def submit(self, order: Order, when: When) -> ScheduleReceipt:
+        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`."""
+        self._check.addresses(order.spec, order.webhooks)
+        pinned = self._check.pin(order.spec)
+        order = order._replace(spec=unpinned(order.spec, pinned) if when.interval else pinned)
+        identity = fingerprint(order.user_id, order.spec, when=_identity(when))
+        with truth_store_errors():
+            for _ in range(_MAX_ROUNDS):
+                if known := self._known(order, when, identity):
+                    return known
+                self._check_new(pinned, when)
+                try:
+                    return ScheduleReceipt(self._insert(order, when, identity), cached=False)
+                except (LiveTwinError, IdempotencyConflictError):
+                    # somebody was quicker; or has ended in this moment
+                    continue
+        raise ConflictError("the same crawl is being scheduled and ended over and over; ask again")
+
+    # --- what is there already
+
+    def _known(self, order: Order, when: When, identity: str) -> ScheduleReceipt | None:
+        if known := self._find_idempotent(order, identity):
+            return ScheduleReceipt(known, cached=True)
+        if order.spec.ignore_cache:
+            (self._schedules if when.interval else self._jobs).overtake(identity)
+            return None
+        twin = self._schedules.find_live(identity) if when.interval else self._jobs.find_live(identity)
+        return ScheduleReceipt(self._join(twin, order.webhook_url), cached=True) if twin else None
+
+    def _find_idempotent(self, order: Order, identity: str) -> Schedule | Job | None:
+        key = order.unique_idempotency_key
+        if key is None:
+            return None
+        known = self._schedules.find_idempotent(key) or self._jobs.find_idempotent(key)
+        if known is not None and known.fingerprint != identity:
+            raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+        return known
+
+    def _join(self, twin: Schedule | Job, webhook_url: str | None) -> Schedule | Job:
+        if webhook_url is None:
+            return twin
+        if isinstance(twin, Schedule):
+            return self._changes.add_webhook(twin.id, webhook_url)
+        self._jobs.add_webhook(twin.id, webhook_url)
+        return twin
+
+    # --- what is not
+
+    def _check_new(self, pinned: CrawlSpec, when: When) -> None:
+        now = self._clock()
+        if when.schedule_at is not None:
+            check_ahead(when.schedule_at, now)
+        if timing := when.timing(now):
+            check_timing(timing, now)
+        self._check.means(pinned)
+
+    def _insert(self, order: Order, when: When, identity: str) -> Schedule | Job:
+        now = self._clock()
+        timing = when.timing(now)
+        if timing is None:
+            ahead = {"status": JobStatus.SCHEDULED, "not_before": when.schedule_at}
+            job = order.to_job(new_job_id(), identity, now).model_copy(update=ahead)
+            self._jobs.insert(job)
+            return job
+        schedule = _schedule(order, when, timing, identity, now)
+        self._schedules.insert(schedule)
+        return schedule
+
+
+def spelled(interval: str) -> str:
+    """As it is kept: spaces make no difference."""
+    return " ".join(interval.split())
+
+
+def _identity(when: When) -> dict[str, str]:
+    timing = when.timing(when.schedule_at or utc_now())
+    if timing is not None:
+        return when_identity(timing, when.schedule_at)
+    return {"schedule_at": to_iso(when.schedule_at)} if when.schedule_at else {}
+
+
+def _schedule(order: Order, when: When, timing: Timing, identity: str, now: datetime) -> Schedule:
+    schedule_id = new_job_id()
+    coming = first(schedule_id, timing, now)
+    if coming is None:
+        raise InvalidRequestError("interval", "there is no run to come")
+    return Schedule(
+        id=schedule_id,
+        user_id=order.user_id,
+        name=when.name,
+        crawl=CrawlOrder(
+            spec=order.spec,
+            priority=order.priority,
+            tags=order.tags,
+            webhooks=order.webhooks,
+            max_retries=order.max_retries,
+        ),
+        timing=timing,
+        overlap=when.overlap,
+        catch_up=when.catch_up,
+        max_runs=when.max_runs,
+        next_at=coming.at,
+        next_run=coming.due,
+        fingerprint=identity,
+        live_key=identity,
+        idempotency_key=order.unique_idempotency_key,
+        created_at=now,
+        updated_at=now,
+    )

@@ -1,0 +1,28 @@
+"""`/scheduler`: one tick now, and how the schedules fare."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from gateway.storage.client import truth_store_errors
+from gateway.web.dependencies import Wired
+from gateway.web.schemas.problem import problems
+from gateway.web.schemas.scheduler import SchedulerQuery, SchedulerStatusView, TickView
+
+router = APIRouter(prefix="/scheduler", tags=["schedules"])
+
+
+@router.post("/run", summary="Fire what is due, now", responses=problems(503))
+def run_scheduler(wiring: Wired) -> TickView:
+    """One tick, as a beat does it twice a second: beside beats it finds nothing left, without one it stands in."""
+    wiring.truth.require()
+    with truth_store_errors():
+        return TickView.of(wiring.schedules.scheduling.tick())
+
+
+@router.get("/status", summary="Who fires the schedules, and how late", responses=problems(503))
+async def scheduler_status(query: Annotated[SchedulerQuery, Query()], wiring: Wired) -> SchedulerStatusView:
+    """Living beats, what is due, by how much the most delayed slot is late, and what became of the last ones."""
+    return SchedulerStatusView.of(await wiring.reads.run(wiring.runs.scheduler_status.report, query.last))

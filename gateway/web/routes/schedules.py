@@ -1,0 +1,141 @@
+"""`/schedules`: what is run again and again, when, and what became of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from gateway.domain.recurrence import preview
+from gateway.domain.schedule import Schedule, ScheduleState
+from gateway.services.schedule_submission import When
+from gateway.web.dependencies import RequestId, ScheduleId, Wired
+from gateway.web.routes.crawl import IdempotencyKey
+from gateway.web.schedule_request import change_of, order_of, when_of
+from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt
+from gateway.web.schemas.problem import problems
+from gateway.web.schemas.schedule import (
+    LedgerEntryView,
+    ScheduleHistory,
+    SchedulePage,
+    SchedulePreview,
+    ScheduleSummary,
+    ScheduleView,
+)
+from gateway.web.schemas.schedule_request import (
+    HistoryQuery,
+    PreviewQuery,
+    ScheduleChange,
+    ScheduleRequest,
+    SchedulesQuery,
+)
+
+router = APIRouter(prefix="/schedules", tags=["schedules"])
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@router.get("", summary="List schedules", responses=problems(503))
+async def list_schedules(query: Annotated[SchedulesQuery, Query()], wiring: Wired) -> SchedulePage:
+    """Newest first, those of sites and targets too. Pass `next` as `after` for the page that follows."""
+    store = wiring.schedules.store
+    found, following = await wiring.reads.run(store.page, query.to_filter(), query.limit, query.after)
+    return SchedulePage(schedules=[ScheduleSummary.of(schedule) for schedule in found], next=following)
+
+
+@router.post(
+    "",
+    summary="Make a schedule",
+    status_code=201,
+    responses={
+        200: {"description": "The same crawl is scheduled already: the schedule that exists", "model": ScheduleView},
+        **problems(409, 413, 503),
+    },
+)
+async def create_schedule(
+    *,
+    body: ScheduleRequest,
+    query: Annotated[CrawlQuery, Query()],
+    response: Response,
+    wiring: Wired,
+    request_id: RequestId,
+    idempotency_key: IdempotencyKey = "",
+) -> ScheduleView:
+    """As `POST /crawl` with an `interval`, but answered with the schedule."""
+    wiring.truth.require()
+    order = order_of(body, wiring.settings, ignore_cache=body.ignore_cache or query.ignore_cache)
+    order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
+    when = when_of(body, body.name) or When()
+    found, cached = await wiring.submits.run(wiring.schedules.submission.submit, order, when)
+    if cached:
+        response.status_code = HTTPStatus.OK.value
+    response.headers["Location"] = f"/schedules/{found.id}"
+    return ScheduleView.of(found if isinstance(found, Schedule) else wiring.schedules.store.get(found.id))
+
+
+@router.get("/{schedule_id}", summary="Everything known of a schedule", responses=problems(404, 503))
+def get_schedule(schedule_id: ScheduleId, wiring: Wired) -> ScheduleView:
+    return ScheduleView.of(wiring.schedules.store.get(schedule_id))
+
+
+@router.patch("/{schedule_id}", summary="Change a schedule", responses=problems(404, 409, 413, 503))
+def change_schedule(schedule_id: ScheduleId, body: ScheduleChange, wiring: Wired) -> ScheduleView:
+    """What is given replaces what is there, all of it or nothing. Once it is answered, no run of what it was before
+    begins any more; runs under way go on. Its slots stay as they are unless its times are changed.
+    """
+    return ScheduleView.of(wiring.schedules.changes.apply(schedule_id, change_of(body, wiring.settings)))
+
+
+@router.delete("/{schedule_id}", summary="Delete a schedule", status_code=204, responses=problems(404, 409, 503))
+def delete_schedule(schedule_id: ScheduleId, wiring: Wired) -> None:
+    """With its history. Its runs stay, also the one under way."""
+    wiring.schedules.changes.delete(schedule_id)
+
+
+@router.post("/{schedule_id}/pause", summary="Pause a schedule", responses=problems(404, 409, 503))
+def pause_schedule(schedule_id: ScheduleId, wiring: Wired) -> ScheduleView:
+    """No run begins after the answer; the one under way goes on. Slots that pass meanwhile are not made up for."""
+    return ScheduleView.of(wiring.schedules.changes.pause(schedule_id))
+
+
+@router.post("/{schedule_id}/resume", summary="Resume a schedule", responses=problems(404, 409, 503))
+def resume_schedule(schedule_id: ScheduleId, wiring: Wired) -> ScheduleView:
+    """From the first slot that is still to come."""
+    return ScheduleView.of(wiring.schedules.changes.resume(schedule_id))
+
+
+@router.post(
+    "/{schedule_id}/run",
+    summary="Run a schedule now",
+    response_model_exclude_none=True,
+    responses=problems(404, 409, 503),
+)
+def run_schedule(schedule_id: ScheduleId, wiring: Wired) -> CrawlReceipt:
+    """Beside its slots, which stay as they are. 409 while a run goes on and its `overlap` is `skip`."""
+    return CrawlReceipt.of(wiring.schedules.changes.run_now(schedule_id).id, cached=False)
+
+
+@router.get("/{schedule_id}/next", summary="Preview the coming runs", responses=problems(404, 503))
+def preview_schedule(
+    schedule_id: ScheduleId, query: Annotated[PreviewQuery, Query()], wiring: Wired
+) -> SchedulePreview:
+    """With the jitter that they will have. For a paused schedule those it would have; none for one that has ended."""
+    schedule = wiring.schedules.store.get(schedule_id)
+    count = query.count if schedule.max_runs is None else min(query.count, schedule.max_runs - schedule.runs)
+    if schedule.state is ScheduleState.ENDED or count <= 0:
+        return SchedulePreview.of(schedule, [])
+    # a slot that is due and not yet fired is still to come
+    after = min(wiring.truth.clock(), (schedule.next_run or wiring.truth.clock()) - _MILLISECOND)
+    return SchedulePreview.of(schedule, preview(schedule.id, schedule.timing, after, count))
+
+
+@router.get("/{schedule_id}/history", summary="What became of its slots", responses=problems(404, 503))
+def schedule_history(
+    schedule_id: ScheduleId, query: Annotated[HistoryQuery, Query()], wiring: Wired
+) -> ScheduleHistory:
+    """Fired and how late, skipped and why, missed. Pass `next` as `after` for the page that follows."""
+    wiring.schedules.store.get(schedule_id)
+    entries, following = wiring.schedules.ledger.page(schedule_id, query.limit, query.after)
+    return ScheduleHistory(entries=[LedgerEntryView.of(entry) for entry in entries], next=following)

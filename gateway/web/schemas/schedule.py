@@ -1,0 +1,227 @@
+"""What is told of a schedule, of its coming runs, and of what became of its slots."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from gateway.domain.fetch_options import FetchOptions
+from gateway.domain.recurrence import Moment
+from gateway.domain.schedule import CatchUp, CrawlOrder, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
+from gateway.domain.time_zone import parse_time_zone
+from gateway.web.schemas.types import Timestamp
+
+_ID = "0d4f5c6b7a8e4f1d9c2b3a4e5f607182"
+_RUN = "8a7b6c5d4e3f4a1b8c9d0e1f2a3b4c5d"
+_TIME = "2027-06-01T07:00:00.000Z"
+_SUMMARY: JsonDict = {
+    "schedule_id": _ID,
+    "user_id": "abc123",
+    "name": "every morning",
+    "state": "active",
+    "message": None,
+    "interval": "0 9 * * *",
+    "timezone": "Europe/Paris",
+    "schedule_at": "2027-05-01T07:00:00.000Z",
+    "ends_at": None,
+    "jitter": None,
+    "overlap": "skip",
+    "catch_up": "one",
+    "max_runs": None,
+    "next_run": "2027-06-02T07:00:00.000Z",
+    "runs": 32,
+    "last_run_at": _TIME,
+    "last_job_id": _RUN,
+    "rev": 1,
+    "spider": "seo",
+    "start_urls": ["https://example.com"],
+    "start_urls_count": 1,
+    "tags": ["nightly"],
+    "site": None,
+    "target": None,
+    "created_at": "2027-05-01T06:12:00.000Z",
+    "updated_at": _TIME,
+    "status_url": f"/jobs/{_ID}/status",
+    "logs_url": f"/jobs/{_ID}/logs",
+    "items_url": f"/schedules/{_ID}/items",
+}
+_PREVIEW: JsonDict = {
+    "schedule_id": _ID,
+    "interval": "0 9 * * *",
+    "timezone": "Europe/Paris",
+    "runs": [{"at": _TIME, "due": _TIME, "local": "2027-06-01T09:00:00+02:00"}],
+}
+_ENTRY: JsonDict = {
+    "kind": "fired",
+    "job_id": _RUN,
+    "at": _TIME,
+    "due": _TIME,
+    "recorded_at": _TIME,
+    "late_by_seconds": 0.04,
+    "missed": 0,
+    "reason": None,
+    "rev": 1,
+}
+#: Start URLs that a list shows of each.
+_SHOWN_URLS = 10
+
+
+class CrawlView(BaseModel):
+    """What each run is."""
+
+    project: str
+    version: str | None = Field(description="Null: each run takes the latest of its time.")
+    spider: str
+    start_urls: list[str]
+    depth: int | None
+    params: dict[str, Any]
+    max_pages: int | None
+    max_items: int | None
+    timeout: int
+    ignore_cache: bool
+    fetch: FetchOptions | None
+    priority: int
+    tags: list[str]
+    webhooks: list[str]
+    max_retries: int
+
+    @classmethod
+    def of(cls, order: CrawlOrder) -> CrawlView:
+        spec = order.spec.model_dump(exclude={"fetch", "site", "site_rate_limit"})
+        return cls(**spec, **order.model_dump(exclude={"spec"}), fetch=order.spec.fetch and order.spec.fetch.masked())
+
+
+class ScheduleSummary(BaseModel):
+    """One line of a list."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_SUMMARY]})
+
+    schedule_id: str = Field(description="Answers wherever a job's id does.")
+    user_id: str
+    name: str | None
+    state: ScheduleState
+    message: str | None = Field(description="Why it ended.")
+    interval: str
+    timezone: str
+    schedule_at: Timestamp = Field(description="No run before it; intervals are counted from it.")
+    ends_at: Timestamp | None
+    jitter: float | None = Field(description="Null: 0.1 for `every`, 0 for cron.")
+    overlap: Overlap
+    catch_up: CatchUp
+    max_runs: int | None
+    next_run: Timestamp | None = Field(description="With jitter; null unless it is active.")
+    runs: int = Field(description="Slots that ran.")
+    last_run_at: Timestamp | None
+    last_job_id: str | None
+    rev: int = Field(description="One more with each change that is made to it.")
+    spider: str | None = Field(description="Null where a site says what is run.")
+    start_urls: list[str] = Field(description=f"The first {_SHOWN_URLS}.")
+    start_urls_count: int
+    tags: list[str]
+    site: str | None = Field(description="The site whose schedule it is, or whose target's.")
+    target: str | None
+    created_at: Timestamp
+    updated_at: Timestamp
+    status_url: str
+    logs_url: str
+    items_url: str
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> ScheduleSummary:
+        return cls(**_summary(schedule))
+
+
+class ScheduleView(ScheduleSummary):
+    """Everything known of a schedule."""
+
+    crawl: CrawlView | None = Field(description="Null where a site says what is run.")
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> ScheduleView:
+        return cls(**_summary(schedule), crawl=CrawlView.of(schedule.crawl) if schedule.crawl else None)
+
+
+class SchedulePage(BaseModel):
+    schedules: list[ScheduleSummary]
+    next: str | None = Field(description="`after` of the next page; null on the last.")
+
+
+class ComingRun(BaseModel):
+    at: Timestamp = Field(description="The slot by the schedule.")
+    due: Timestamp = Field(description="The same with jitter: when it is run.")
+    local: str = Field(description="`due` in the schedule's time zone, with its offset.")
+
+
+class SchedulePreview(BaseModel):
+    """The coming runs, over changes of daylight-saving time."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_PREVIEW]})
+
+    schedule_id: str
+    interval: str
+    timezone: str
+    runs: list[ComingRun]
+
+    @classmethod
+    def of(cls, schedule: Schedule, moments: list[Moment]) -> SchedulePreview:
+        timing = schedule.timing
+        runs = [ComingRun(at=one.at, due=one.due, local=local_time(one.due, timing.timezone)) for one in moments]
+        return cls(schedule_id=schedule.id, interval=timing.interval, timezone=timing.timezone, runs=runs)
+
+
+class LedgerEntryView(BaseModel):
+    """What became of one slot."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_ENTRY]})
+
+    kind: LedgerKind
+    job_id: str | None = Field(description="Of the run, where there was one.")
+    at: Timestamp
+    due: Timestamp
+    recorded_at: Timestamp
+    late_by_seconds: float
+    missed: int = Field(description="Slots for which a catch-up run stands, or that were missed with this one.")
+    reason: str | None
+    rev: int = Field(description="The revision of the schedule that decided.")
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> LedgerEntryView:
+        fields = entry.model_dump(exclude={"schedule_id", "job_id"})
+        return cls(**fields, job_id=entry.job_id if entry.kind is LedgerKind.FIRED else None)
+
+
+class ScheduleHistory(BaseModel):
+    entries: list[LedgerEntryView] = Field(description="Newest slot first.")
+    next: str | None = Field(description="`after` of the next page; null on the last.")
+
+
+def local_time(moment: datetime, timezone: str) -> str:
+    """With its offset; milliseconds only where jitter has made some."""
+    local = moment.astimezone(parse_time_zone(timezone))
+    return local.isoformat(timespec="milliseconds" if local.microsecond else "seconds")
+
+
+def _summary(schedule: Schedule) -> dict[str, Any]:
+    same = schedule.model_dump(
+        include={
+            "user_id", "name", "state", "message", "overlap", "catch_up", "max_runs", "next_run", "runs",
+            "last_run_at", "last_job_id", "rev", "site", "target", "created_at", "updated_at",
+        }
+    )  # fmt: skip
+    urls = schedule.crawl.spec.start_urls if schedule.crawl else ()
+    return {
+        **same,
+        **schedule.timing.model_dump(include={"interval", "timezone", "ends_at", "jitter"}),
+        "schedule_id": schedule.id,
+        "schedule_at": schedule.timing.starts_at,
+        "spider": schedule.crawl.spec.spider if schedule.crawl else None,
+        "start_urls": list(urls[:_SHOWN_URLS]),
+        "start_urls_count": len(urls),
+        "tags": list(schedule.crawl.tags) if schedule.crawl else [],
+        "status_url": f"/jobs/{schedule.id}/status",
+        "logs_url": f"/jobs/{schedule.id}/logs",
+        "items_url": f"/schedules/{schedule.id}/items",
+    }
