@@ -18,6 +18,8 @@ class SlotFate(StrEnum):
     SKIP = "skip"
     #: Nobody was there when it was due, and the schedule does not make up for that.
     MISS = "miss"
+    #: The schedule does not have it any more: its job is being taken back, and can never run.
+    VOID = "void"
 
 
 class Slot(BaseModel):

@@ -112,7 +112,7 @@ class Settling:
         verdicts: defaultdict[Verdict, list[HeldJob]] = defaultdict(list)
         for one in held:
             if one.schedule_id not in unreadable:
-                verdicts[judge(one.slot, schedules.get(one.schedule_id))].append(one)
+                verdicts[_verdict(one, schedules)].append(one)
         for one in verdicts[Verdict.VOID]:
             self._void(one)
         self._finish(self._not_over(verdicts[Verdict.READY]), schedules, settled)
@@ -127,7 +127,7 @@ class Settling:
         coming: list[HeldJob] = []
         others: list[HeldJob] = []
         for one in held:
-            is_coming = judge(one.slot, schedules.get(one.schedule_id)) is Verdict.ADVANCE
+            is_coming = _verdict(one, schedules) is Verdict.ADVANCE
             (coming if is_coming else others).append(one)
         advances = [_advance(one, schedules[one.schedule_id]) for one in coming]
         if not coming or self._schedules.advance(advances):
@@ -142,12 +142,15 @@ class Settling:
         over = {one.job.id for one in held if known.get(one.job.id, 0) >= one.slot.rev}
         for one in held:
             if one.job.id in over:
-                self._slots.void(one.job)
+                self._slots.remove(one.job)
         return [one for one in held if one.job.id not in over]
 
     def _void(self, one: HeldJob) -> None:
-        if self._slots.void(one.job) and one.fate is SlotFate.RUN:
-            self._schedules.uncount(one.schedule_id, one.job.id)
+        """Whoever dies in between leaves a job that can only be taken back."""
+        voided = one.job if one.fate is SlotFate.VOID else self._slots.void(one.job)
+        if voided is not None:
+            self._schedules.uncount(one.schedule_id, voided.id)
+            self._slots.remove(voided)
 
     def _refresh(self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]) -> list[HeldJob]:
         """As they are now; whoever else has changed one meanwhile."""
@@ -210,6 +213,10 @@ class Settling:
             reason=slot.reason,
             rev=slot.rev,
         )
+
+
+def _verdict(one: HeldJob, schedules: Mapping[str, Schedule]) -> Verdict:
+    return Verdict.VOID if one.fate is SlotFate.VOID else judge(one.slot, schedules.get(one.schedule_id))
 
 
 def _advance(one: HeldJob, schedule: Schedule) -> Advance:

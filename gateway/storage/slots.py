@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pydantic import ValidationError
-from pymongo import ASCENDING
+from pymongo import ASCENDING, ReturnDocument
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
@@ -16,7 +16,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import LIVE_STATUSES, Job, JobStatus
 from gateway.domain.slot import SlotFate
 from gateway.storage.client import Document
-from gateway.storage.job_documents import change, read_job
+from gateway.storage.job_documents import change, read_job, read_optional
 
 _DUPLICATE_KEY = 11000
 #: Not `$exists`: no index leads past those that have none.
@@ -101,9 +101,15 @@ class SlotStore:
         return self._jobs.update_one(_same(old), update).matched_count == 1
 
     @state_change("schedules.void")
-    def void(self, job: Job) -> bool:
-        """The slot was not one, or is over without a run; whether its job was there and held by that revision."""
-        return self._jobs.delete_one(_same(job)).deleted_count == 1
+    def void(self, job: Job) -> Job | None:
+        """The job can run no more; as it is now, `None` if it was not as `job` still."""
+        update = change(self._clock(), {"held": SlotFate.VOID})
+        return read_optional(self._jobs.find_one_and_update(_same(job), update, return_document=ReturnDocument.AFTER))
+
+    @state_change("schedules.remove_slot")
+    def remove(self, job: Job) -> None:
+        """As if the slot had never been found due, if the job is as `job` still."""
+        self._jobs.delete_one(_same(job))
 
     @state_change("schedules.clear")
     def clear(self, job_ids: Sequence[str], rev: int) -> None:

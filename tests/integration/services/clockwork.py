@@ -83,7 +83,7 @@ class Clockwork:
 
     def schedule(self, interval: str = "every 1h", **fields: Any) -> Schedule:
         """A new one, whose first slot is at `START` for `every …`."""
-        schedule_id = new_job_id()
+        schedule_id = fields.pop("id", None) or new_job_id()
         asked = {name: fields.pop(name) for name in ("starts_at", "ends_at", "timezone") if name in fields}
         timing = Timing.model_validate({"interval": interval, "jitter": 0, "starts_at": START, **asked})
         moment = first(schedule_id, timing, START - timedelta(seconds=1))
