@@ -114,6 +114,11 @@ def test_spiders_are_handed_no_secret_of_the_stores() -> None:
     assert set(OURS["scrapyd"].environment) <= NODE_SETTINGS | own_door
 
 
+def test_spiders_know_of_no_redis_but_the_one_that_may_forget() -> None:
+    told = {value for name, value in OURS["scrapyd"].environment.items() if name.endswith("REDIS_URL")}
+    assert told == {"redis://redis-cache:6379/0"}
+
+
 def test_scrapyd_and_its_tailer_are_one_node() -> None:
     scrapyd, tailer = OURS["scrapyd"], OURS["tailer"]
     assert scrapyd.volumes == tailer.volumes
