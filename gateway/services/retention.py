@@ -22,6 +22,7 @@ from gateway.storage.expiry import Ended, ExpiryStore, Part
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.items import ItemStore
 from gateway.storage.job_sweeps import JobSweeps
+from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
@@ -32,6 +33,8 @@ log = structlog.get_logger()
 RUN_SECONDS = 20.0
 #: Jobs removed between two looks at the clock.
 BATCH = 100
+#: Entries of the ledger that go by one write.
+LEDGER_BATCH = 1000
 #: Without a sign of life for so long, and without a job, a node is none any more.
 NODE_GONE_AFTER = timedelta(days=7)
 #: The same of a process that serves nobody directly.
@@ -60,6 +63,7 @@ class Retention:
         spiders: SpiderStore,
         sweeps: JobSweeps,
         heartbeats: HeartbeatStore,
+        ledger: LedgerStore,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -73,6 +77,7 @@ class Retention:
         self._spiders = spiders
         self._sweeps = sweeps
         self._heartbeats = heartbeats
+        self._ledger = ledger
         self._clock = clock
         self._monotonic = monotonic
         self._running = threading.Lock()
@@ -89,6 +94,7 @@ class Retention:
             self._remove_part("logs", now, self._keep.logs, deadline)
             self._remove_part("items", now, self._keep.items, deadline)
             self._remove_jobs(now, deadline)
+            self._forget_slots(now, deadline)
         finally:
             self._running.release()
 
@@ -149,6 +155,12 @@ class Retention:
         if job_id not in self._unreadable:
             self._unreadable.add(job_id)
             log.error("job_unreadable", job_id=job_id, problems=error.errors(include_input=False, include_url=False))
+
+    def _forget_slots(self, now: datetime, deadline: float) -> None:
+        """What became of slots, for as long as their jobs are kept."""
+        while self._keep.jobs and self._ledger.forget(now - self._keep.jobs, LEDGER_BATCH) == LEDGER_BATCH:
+            if self._monotonic() > deadline:
+                return
 
     def _forget_nodes(self, now: datetime) -> None:
         for node in self._nodes.all():

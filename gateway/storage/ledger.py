@@ -58,6 +58,8 @@ class LedgerStore:
         self._ledger.delete_many({"schedule_id": schedule_id})
 
     @state_change("schedule_ledger.forget")
-    def forget(self, before: datetime) -> None:
-        """What was recorded before then."""
-        self._ledger.delete_many({"recorded_at": {"$lt": before}})
+    def forget(self, before: datetime, limit: int) -> int:
+        """Up to `limit` of what was recorded before then; how many went."""
+        found = self._ledger.find({"recorded_at": {"$lt": before}}, {"_id": 1}, limit=limit)
+        old = [document["_id"] for document in found]
+        return self._ledger.delete_many({"_id": {"$in": old}}).deleted_count if old else 0

@@ -160,6 +160,7 @@ class Wiring:
             spiders=SpiderStore(database),
             sweeps=JobSweeps(database),
             heartbeats=self.heartbeats,
+            ledger=LedgerStore(database),
             clock=self.clock,
         )
 

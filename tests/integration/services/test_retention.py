@@ -13,6 +13,7 @@ from gateway.domain import redis_keys
 from gateway.domain.errors import JobNotFoundError
 from gateway.domain.job import Job, JobStatus
 from gateway.domain.node_files import SpiderInfo
+from gateway.domain.schedule import LedgerEntry, LedgerKind
 from gateway.redis.client import connect
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.deletion import Deletion
@@ -21,6 +22,7 @@ from gateway.services.waker import REMOVE_EXPIRED
 from gateway.storage.expiry import ExpiryStore
 from gateway.storage.heartbeats import BEAT, HeartbeatStore
 from gateway.storage.items import Item, ItemStore
+from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogChunk, LogStore
 from gateway.storage.spiders import SpiderStore
 
@@ -40,6 +42,7 @@ def retain(platform: Platform) -> Retain:
             "deletion": Deletion(jobs=platform.jobs, items=items, logs=logs, dedupe=dedupe), "dedupe": dedupe,
             "items": items, "logs": logs, "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
+            "ledger": LedgerStore(platform.database),
         }  # fmt: skip
         return Retention(keep=keep, clock=platform.clock, **{**given, **parts})
 
@@ -214,3 +217,27 @@ def test_the_beat_asks_for_it_once_a_minute(platform: Platform) -> None:
         platform.woken.clear()
         platform.sweeper.sweep()
         assert ((REMOVE_EXPIRED,) in platform.woken) == asked
+
+
+def slots_recorded(platform: Platform, *days: float) -> None:
+    moments = [platform.clock() - timedelta(days=ago) for ago in days]
+    LedgerStore(platform.database).record(
+        [
+            LedgerEntry(
+                job_id=f"{number:032x}", schedule_id="5" * 32, kind=LedgerKind.FIRED, at=moment, due=moment,
+                recorded_at=moment, late_by_seconds=0, rev=1,
+            )
+            for number, moment in enumerate(moments)
+        ]
+    )  # fmt: skip
+
+
+def test_the_ledger_goes_when_the_jobs_go(
+    platform: Platform, retain: Retain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.services.retention.LEDGER_BATCH", 2)
+    slots_recorded(platform, 89, 91, 92, 93, 94, 95)
+    retain(KEEP._replace(jobs=timedelta())).run()
+    assert len(LedgerStore(platform.database).latest(10)) == 6
+    retain().run()
+    assert [entry.job_id for entry in LedgerStore(platform.database).latest(10)] == [f"{0:032x}"]

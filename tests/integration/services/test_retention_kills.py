@@ -15,18 +15,20 @@ from stores import ROOT, embedded_mongo
 from gateway.domain.clock import utc_now
 from gateway.domain.job import JobStatus
 from gateway.domain.node_files import SpiderInfo
+from gateway.domain.schedule import LedgerEntry, LedgerKind
 from gateway.storage.client import connect
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.items import Item, ItemStore
 from gateway.storage.jobs import JobStore
+from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogChunk, LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
 
 POINTS = (
     *("nodes.forget", "spiders.publish", "heartbeats.forget", "expiry.mark_removed", "expiry.advance"),
-    *("logs.delete", "items.delete", "dedupe.release", "jobs.delete"),
+    *("logs.delete", "items.delete", "dedupe.release", "jobs.delete", "schedule_ledger.forget"),
 )
 #: Runs retention as a worker does, in one fork after another, until one is not killed; prints how many were.
 RUNS = """
@@ -66,6 +68,11 @@ def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path:
         nodes.heartbeat("n1", url="http://n1", max_slots=1, alive=[], present=[], beating_since=long_ago)
         SpiderStore(database).publish("n1", [SpiderInfo(project="default", name="seo")])
         HeartbeatStore(database, lambda: long_ago).beat("beat:old")
+        times = {"at": long_ago, "due": long_ago, "recorded_at": long_ago}
+        entry = LedgerEntry(
+            job_id="1" * 32, schedule_id="2" * 32, kind=LedgerKind.MISSED, late_by_seconds=9, rev=1, **times
+        )
+        LedgerStore(database).record([entry])
         environment = {
             **os.environ,
             "MONGO_URI": uri,
@@ -78,6 +85,6 @@ def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path:
         )
         assert list(plan.iterdir()) == []
         assert done.stdout.splitlines()[-1].split() == [str(2 * len(POINTS)), "0"], done.stderr
-        for collection in ("jobs", "items", "logs", "nodes", "spiders", "heartbeats"):
+        for collection in ("jobs", "items", "logs", "nodes", "spiders", "heartbeats", "schedule_ledger"):
             assert database[collection].count_documents({}) == 0, collection
         database.client.close()

@@ -1,0 +1,111 @@
+"""Beats that die, are slow, or find what they cannot read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from clockwork import HOUR, START, Clockwork, clockwork_at
+from jobs import make_job
+from stores import embedded_mongo
+from structlog.testing import capture_logs
+
+from gateway.domain.job import JobStatus
+from gateway.domain.schedule import LedgerKind
+from gateway.domain.slot import SlotFate
+
+SECOND = timedelta(seconds=1)
+FIRED, SKIPPED, MISSED = LedgerKind.FIRED, LedgerKind.SKIPPED, LedgerKind.MISSED
+
+
+@pytest.fixture(scope="module")
+def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
+        yield uri
+
+
+@pytest.fixture
+def works(mongo: str) -> Iterator[Clockwork]:
+    with clockwork_at(mongo) as works:
+        yield works
+
+
+def test_an_unreadable_schedule_keeps_no_other_and_is_told_of_once(works: Clockwork) -> None:
+    bad, odd = works.schedule(), works.schedule()
+    works.database["schedules"].update_one({"_id": bad.id}, {"$set": {"overlap": "sometimes"}})
+    works.database["schedules"].update_one({"_id": odd.id}, {"$set": {"timing.interval": "now and then"}})
+    good = works.schedule(starts_at=START + SECOND)
+    works.at(2 * SECOND)
+    with capture_logs() as logs:
+        report = works.beat.tick()
+        works.at(3 * SECOND)
+        works.beat.tick()
+    assert [job.slot and job.slot.at for job in works.runs(good)] == [START + SECOND]
+    assert (report.due_left, report.next_due) == (2, START + SECOND + HOUR)
+    told = [(entry["event"], entry["schedule_id"]) for entry in logs]
+    assert sorted(told) == sorted([("schedule_unreadable", bad.id), ("schedule_not_fired", odd.id)])
+
+
+def test_a_beat_that_dies_after_the_insert_leaves_nothing_undone(works: Clockwork) -> None:
+    schedule = works.schedule()
+    left = works.insert_slot(schedule)
+    assert works.new_beat().tick().fired == [left.id]
+    assert works.schedules.get(schedule.id).next_at == START + HOUR
+    assert works.book(schedule) == [(FIRED, START, 0)]
+
+
+def test_a_held_job_whose_schedule_has_gone_on_is_found_by_the_sweep(works: Clockwork) -> None:
+    schedule = works.schedule()
+    left = works.insert_slot(schedule)
+    gone_on = {"next_at": START + HOUR, "next_run": START + HOUR, "runs": 1, "last_job_id": left.id}
+    works.database["schedules"].update_one({"_id": schedule.id}, {"$set": gone_on})
+    assert works.new_beat().tick().fired == []
+    works.at(2 * SECOND)
+    assert works.new_beat().tick().fired == [left.id]
+    assert works.book(schedule) == [(FIRED, START, 0)]
+    assert works.schedules.get(schedule.id).runs == 1
+
+
+def test_a_run_that_the_ledger_does_not_know_is_noted(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.beat.tick()
+    works.database["schedule_ledger"].delete_many({})
+    works.database["jobs"].update_one({}, {"$set": {"noted": False}})
+    works.at(2 * SECOND)
+    works.new_beat().tick()
+    assert works.book(schedule) == [(FIRED, START, 0)]
+    assert works.runs(schedule)[0].noted is None
+
+
+def test_a_slow_beat_does_not_bring_back_a_slot_that_was_skipped(works: Clockwork) -> None:
+    schedule = works.schedule()
+    before = make_job(schedule_id=schedule.id)
+    works.jobs.insert(before)
+    (late,) = works.beat.decide([schedule])
+    works.beat.tick()
+    works.finish(before)
+    works.slots.insert([late.model_copy(update={"held": SlotFate.RUN})])
+    works.at(2 * SECOND)
+    assert works.new_beat().tick().fired == []
+    assert works.book(schedule) == [(SKIPPED, START, 0)]
+    assert not works.held(schedule)
+
+
+def test_a_slot_that_has_run_by_an_earlier_timing_is_passed_over(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.beat.tick()
+    again = {"next_at": START, "next_run": START, "rev": 2, "timing_rev": 2}
+    works.database["schedules"].update_one({"_id": schedule.id}, {"$set": again})
+    report = works.beat.tick()
+    after = works.schedules.get(schedule.id)
+    assert (report.fired, after.next_at, after.runs) == ([], START + HOUR, 1)
+
+
+def test_a_job_that_was_cancelled_while_it_was_held_stays_cancelled(works: Clockwork) -> None:
+    schedule = works.schedule()
+    left = works.insert_slot(schedule)
+    works.database["jobs"].update_one({"_id": left.id}, {"$set": {"status": "cancelled"}})
+    works.beat.tick()
+    (job,) = works.runs(schedule)
+    assert (job.status, works.woken) == (JobStatus.CANCELLED, [])
