@@ -94,8 +94,8 @@ class Completion:
         """Carry out every consequence of the job's end. Repeated until all of them succeed."""
         if job.settled is not False:
             return
-        for node in {attempt.node for attempt in job.attempts.values()}:
-            self._nodes.free_slot(node, job.id)
+        for attempt in job.attempts.values():
+            self._free_slot(job, attempt)
         admitted = self._exclusion.leave(job)
         if job.status not in GOOD_STATUSES:
             key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
@@ -118,6 +118,9 @@ class Completion:
         except RedisError as error:
             log.warning("settle_later", job_id=job.id, error=str(error))
 
+    def _free_slot(self, job: Job, attempt: Attempt) -> None:
+        self._nodes.free_slot(attempt.node, str(AttemptId(job.id, attempt.attempt)))
+
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
         """The job, if this attempt is one of its own; a dispatch that nobody lived to record is recorded now."""
         try:
@@ -138,8 +141,7 @@ class Completion:
             and job.cancel_requested_at is None
         )
         if again:
-            # the slot first: once the job is pending again, the slot may already be its next attempt's
-            self._nodes.free_slot(attempt.node, job.id)
+            self._free_slot(job, attempt)
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
             if waiting is not None:
                 self._announcer.status(waiting)

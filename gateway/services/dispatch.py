@@ -123,15 +123,16 @@ class Dispatch:
 
     def _node_for(self, job: Job, choice: NodeChoice) -> Node | None:
         """A node on which the job now holds a slot: the one whose answer is missing, else the emptiest."""
+        attempt = str(AttemptId(job.id, job.placement.attempt if job.placement else job.attempt + 1))
         if job.placement is not None:
             node = self._nodes.get(job.placement.node)
             if node and node.is_alive(self._clock(), self._dead_after):
                 # over its maximum by one at worst: what may run there already needs no free slot
-                self._nodes.take_slot(node, job.id, render=bool(job.render))
+                self._nodes.take_slot(node, attempt, render=bool(job.render))
                 return node
             return None
         offered = choice.nodes_for(job)
-        return next((node for node in offered if self._nodes.take_slot(node, job.id, render=bool(job.render))), None)
+        return next((node for node in offered if self._nodes.take_slot(node, attempt, render=bool(job.render))), None)
 
     def _place_elsewhere_later(self, job: Job, claim: Claim) -> None:
         placement = job.placement
@@ -140,7 +141,7 @@ class Dispatch:
                 self._exclusion.step_back(waiting, claim)
         elif self._clock() > placement.not_after + CLOCK_MARGIN:
             # the node is dead and can no longer start it: the next attempt may go anywhere
-            self._nodes.free_slot(placement.node, job.id)
+            self._nodes.free_slot(placement.node, str(AttemptId(job.id, placement.attempt)))
             waiting = self._queue.abandon_placement(job.id, placement)
         else:
             message = f"node {placement.node} is away; it may have taken the attempt"
@@ -208,7 +209,7 @@ class Dispatch:
         if isinstance(error, NodeUnreachableError):
             self._nodes.rest(node.id, self._clock() + timedelta(seconds=REST_SECONDS))
         if certain:
-            self._nodes.free_slot(node.id, job.id)
+            self._nodes.free_slot(node.id, str(AttemptId(job.id, job.attempt)))
             if isinstance(error, NodeRefusedError) and job.dispatch_failures + 1 >= MAX_DISPATCH_FAILURES:
                 message = f"no node took it after {job.dispatch_failures + 1} tries: {error.message}"
                 self._completion.end_waiting(job, Outcome(JobStatus.ERROR, message))

@@ -13,7 +13,7 @@ from redis import RedisError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import DiscoveryBotError, JobNotFoundError, NodeUnreachableError
-from gateway.domain.job import Attempt, Job, JobStatus
+from gateway.domain.job import DEFAULT_PROJECT, Attempt, Job, JobStatus
 from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.services.completion import Completion
 from gateway.services.dispatch import Dispatch
@@ -143,35 +143,48 @@ class Reconciliation:
         return fresh is not None and fresh.current is not None and fresh.current.exit is None
 
     def _end_superseded(self, node: Node) -> None:
-        """Attempts that are alive though their job has gone on without them."""
-        for name in node.alive:
-            attempt_id = AttemptId.parse(name)
-            job = self._read(attempt_id.job_id) if attempt_id else None
-            if attempt_id is None or job is None or not _is_superseded(job, attempt_id.attempt):
-                continue
-            log.warning("superseded_attempt", job_id=job.id, attempt=attempt_id.attempt, node=node.id)
-            self._dispatch.cancel_attempt(node, job.spec.project, attempt_id)
+        """Attempts that are alive though their job has gone on without them, or is gone."""
+        for attempt_id in filter(None, map(AttemptId.parse, node.alive)):
+            for project in self._projects_of_superseded(attempt_id, node):
+                log.warning("superseded_attempt", job_id=attempt_id.job_id, attempt=attempt_id.attempt, node=node.id)
+                self._dispatch.cancel_attempt(node, project, attempt_id)
+
+    def _projects_of_superseded(self, attempt_id: AttemptId, node: Node) -> list[str]:
+        """Where to look for the attempt that nobody needs any more; nowhere, if somebody does."""
+        try:
+            job = self._jobs.get(attempt_id.job_id)
+        except JobNotFoundError:
+            # deleted, so it had ended elsewhere; a node that was away for long knows nothing of it
+            return sorted({DEFAULT_PROJECT, *(egg.project for egg in node.eggs)})
+        except ValidationError:
+            return []
+        return [job.spec.project] if _is_superseded(job, attempt_id.attempt) else []
 
     def _free_leaked_slots(self, node: Node) -> None:
-        for job_id in {*node.slots, *node.render_slots}:
-            try:
-                job = self._jobs.get(job_id)
-            except JobNotFoundError:
-                self._nodes.free_slot(node.id, job_id)
-            except ValidationError:
-                continue
-            else:
-                if not self._holds_slot(job, node):
-                    self._nodes.free_slot(node.id, job_id)
+        for name in {*node.slots, *node.render_slots}:
+            if not self._needs_slot(AttemptId.parse(name), node):
+                self._nodes.free_slot(node.id, name)
 
-    def _holds_slot(self, job: Job, node: Node) -> bool:
+    def _needs_slot(self, attempt_id: AttemptId | None, node: Node) -> bool:
+        if attempt_id is None:
+            return False
+        try:
+            job = self._jobs.get(attempt_id.job_id)
+        except JobNotFoundError:
+            return False
+        except ValidationError:
+            return True
+        return self._holds_slot(job, attempt_id.attempt, node)
+
+    def _holds_slot(self, job: Job, attempt: int, node: Node) -> bool:
         if job.status is JobStatus.RUNNING:
-            return job.current is not None and job.current.node == node.id
+            return job.current is not None and (job.current.attempt, job.current.node) == (attempt, node.id)
         if job.is_final:
             return False
         # a dispatcher takes the slot before it says so on the job
-        claimed = job.claim is not None and job.claim.until > self._clock()
-        return claimed or (job.placement is not None and job.placement.node == node.id)
+        claimed = job.claim is not None and job.claim.until > self._clock() and attempt == job.attempt + 1
+        placement = job.placement
+        return claimed or (placement is not None and (placement.attempt, placement.node) == (attempt, node.id))
 
 
 def _is_superseded(job: Job, attempt: int) -> bool:

@@ -1,4 +1,4 @@
-"""Crawl nodes: who is alive, and which jobs hold their slots."""
+"""Crawl nodes: who is alive, and which attempts hold their slots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Node(BaseModel):
     id: str = Field(alias="_id")
     url: str
     max_slots: int
-    #: Job ids; a set, so that taking and freeing are idempotent and cannot drift.
+    #: Attempts, `<job>-<attempt>`; a set, so that taking and freeing are idempotent and cannot drift, and no attempt
+    #: frees what the next one of its job holds.
     slots: list[str] = Field(default_factory=list)
     #: How many of its slots may drive a browser; 0 without one.
     max_render_slots: int = 0
@@ -105,28 +106,28 @@ class NodeStore:
         return None if document is None else Node.model_validate(document)
 
     @state_change("nodes.take_slot")
-    def take_slot(self, node: Node, job_id: str, *, render: bool = False) -> bool:
-        """Hold a slot for the job, with `render` a render slot too; whether it has them now. One atomic update."""
+    def take_slot(self, node: Node, attempt: str, *, render: bool = False) -> bool:
+        """Hold a slot for the attempt, with `render` a render slot too; whether it has them now. It is one update."""
         most = {"slots": node.max_slots, **({"render_slots": node.max_render_slots} if render else {})}
         if min(most.values()) < 1:
             return False
         unchanged = {f"max_{kind}": number for kind, number in most.items()}
-        room = [_holds_or_room(kind, job_id, number) for kind, number in most.items()]
+        room = [_holds_or_room(kind, attempt, number) for kind, number in most.items()]
         taken = self._nodes.find_one_and_update(
             {"_id": node.id, **unchanged, "$and": room},
-            {"$addToSet": dict.fromkeys(most, job_id)},
+            {"$addToSet": dict.fromkeys(most, attempt)},
             return_document=ReturnDocument.AFTER,
         )
         return taken is not None
 
     @state_change("nodes.free_slot")
-    def free_slot(self, node: str, job_id: str) -> None:
-        """Whatever the job holds there."""
-        self._nodes.update_one({"_id": node}, {"$pull": {"slots": job_id, "render_slots": job_id}})
+    def free_slot(self, node: str, attempt: str) -> None:
+        """Whatever the attempt holds there."""
+        self._nodes.update_one({"_id": node}, {"$pull": {"slots": attempt, "render_slots": attempt}})
 
     @state_change("nodes.forget")
     def forget(self, node: Node) -> None:
-        """Unless it has given a sign of life since it was read, or holds a job."""
+        """Unless it has given a sign of life since it was read, or has an attempt."""
         self._nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at, "slots": []})
 
     @state_change("nodes.rest")
@@ -135,6 +136,6 @@ class NodeStore:
         self._nodes.update_one({"_id": node}, {"$set": {"rest_until": until}})
 
 
-def _holds_or_room(slots: str, job_id: str, most: int) -> Document:
+def _holds_or_room(slots: str, attempt: str, most: int) -> Document:
     """A member already, or fewer members than `most`, which is above 0."""
-    return {"$or": [{slots: job_id}, {f"{slots}.{most - 1}": {"$exists": False}}]}
+    return {"$or": [{slots: attempt}, {f"{slots}.{most - 1}": {"$exists": False}}]}

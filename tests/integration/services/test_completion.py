@@ -62,6 +62,18 @@ def test_a_crashed_attempt_is_tried_again_until_the_job_is_dead(platform: Platfo
     assert [ended.attempts[str(n)].status for n in (1, 2, 3)] == [JobStatus.ERROR] * 3
 
 
+def test_whoever_ends_an_attempt_late_leaves_the_slot_of_the_next_one_alone(platform: Platform) -> None:
+    job = running(platform)
+    exit_of(platform, job, pages=0, exit_code=1)
+    platform.completion.conclude(job.id)
+    platform.ahead += timedelta(minutes=10)
+    platform.heartbeat()
+    platform.dispatch.fill()
+    # what a worker does that read the job before it was tried again
+    platform.nodes.free_slot("n1", f"{job.id}-1")
+    assert platform.slots() == [f"{job.id}-2"]
+
+
 @pytest.mark.parametrize(("pages", "kept"), [(3, True), (0, False)])
 def test_only_a_good_result_keeps_answering_repeated_requests(platform: Platform, *, pages: int, kept: bool) -> None:
     job = running(platform, max_retries=0)

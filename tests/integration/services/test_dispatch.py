@@ -57,7 +57,7 @@ def test_a_lost_answer_is_followed_by_the_same_attempt_at_the_same_node(platform
     assert platform.dispatch.fill() == 0
     unsure = platform.jobs.get(job.id)
     assert unsure.placement is not None
-    assert platform.slots() == [job.id]
+    assert platform.slots() == [f"{job.id}-1"]
     platform.double.mode = "ok"
     platform.ahead += timedelta(seconds=10)
     platform.heartbeat("n0", slots=50)

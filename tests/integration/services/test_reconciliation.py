@@ -103,9 +103,30 @@ def test_a_leaked_slot_is_freed_and_a_held_one_is_not(platform: Platform) -> Non
     job = running(platform)
     node = platform.nodes.get("n1")
     assert node is not None
-    platform.nodes.take_slot(node, "f" * 32)
+    platform.nodes.take_slot(node, f"{'f' * 32}-1")
     platform.reconcile()
-    assert platform.slots() == [job.id]
+    assert platform.slots() == [f"{job.id}-1"]
+
+
+def test_a_slot_of_an_attempt_that_was_given_up_is_freed_though_its_job_runs_on(platform: Platform) -> None:
+    job = running(platform)
+    node = platform.nodes.get("n1")
+    assert node is not None
+    platform.nodes.take_slot(node, f"{job.id}-0")
+    platform.reconcile()
+    assert platform.slots() == [f"{job.id}-1"]
+
+
+def test_an_attempt_that_is_alive_though_its_job_was_deleted_is_cancelled(platform: Platform) -> None:
+    job = running(platform)
+    other = make_job()
+    platform.jobs.insert(other)
+    platform.database["jobs"].update_one({"_id": other.id}, {"$set": {"from_the_future": 1}})
+    platform.database["jobs"].delete_one({"_id": job.id})
+    platform.heartbeat(alive=(f"{job.id}-1", f"{other.id}-1"))
+    platform.reconcile()
+    assert platform.double.cancelled == [f"{job.id}-1"]
+    assert platform.double.requests[-1][1]["project"] == "default"
 
 
 def test_a_cancellation_that_got_lost_is_sent_again(platform: Platform) -> None:
