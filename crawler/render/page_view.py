@@ -57,6 +57,13 @@ _SCROLL_TO_END = """async () => {
     await frame();
     for (const element of scrolled) element.scrollTop = element.scrollHeight;
 }"""
+# a link that no script makes more of would lead away
+_CLICK = """element => {
+    const stay = event => event.preventDefault();
+    window.addEventListener("click", stay);
+    element.click();
+    window.removeEventListener("click", stay);
+}"""
 _EXTENT = """() => document.getElementsByTagName("*").length"""
 # links are relative to where scripts may have moved the address bar; who reads the response does not know that
 _KEEP_BASE = """url => {
@@ -165,7 +172,7 @@ class PageView:
         # by script: what lies over it, as cookie banners do, is no reason to wait
         with suppress(PlaywrightError):
             for found in (await page.query_selector_all(_browsers(css)))[:1]:
-                await found.evaluate("element => element.click()")
+                await found.evaluate(_CLICK)
 
     async def _has_grown(self, page: Page, before: int) -> bool:
         self._quiet_since = monotonic()

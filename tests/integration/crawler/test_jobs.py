@@ -80,7 +80,6 @@ def truth(board: JobBoard, markup: Markup, ad: JobAd) -> tuple[Any, ...]:
         # two of the postings' own pages show that there is nothing more to be had from them
         ("html", "next_link", RESULT_PAGES + 2),
         ("html", "page_param", RESULT_PAGES + 1 + 2),
-        ("html", "none", 1 + 2),
         ("details", "next_link", RESULT_PAGES + POSTINGS),
     ],
 )
@@ -110,7 +109,6 @@ def test_an_item_says_where_it_comes_from(run: Run, board: JobBoard) -> None:
     ("markup", "wanted", "pages"),
     [
         ("json-ld", 25, 2),
-        ("json-ld", PER_PAGE, 1),
         ("html", 25, 2 + 2),
         ("details", 7, 1 + 7),
         ("details", 25, 2 + 25),
