@@ -44,6 +44,10 @@ class JobOrSchedule:
         with truth_store_errors():
             return self._schedule(identity) is not None
 
+    def latest_run(self, schedule_id: str) -> Job | None:
+        with truth_store_errors():
+            return self._queries.latest_run(schedule_id)
+
     def _schedule(self, identity: str) -> Schedule | None:
         try:
             return self._schedules.get(identity)

@@ -197,7 +197,7 @@ def _assemble(
         submits=submits,
         reads=_threads(_READ_THREADS, "read", stack),
         deploys=_threads(_DEPLOY_THREADS, "deploy", stack),
-        streams=EventStreams(settings.redis_location, jobs, logs, queries),
+        streams=EventStreams(settings.redis_location, jobs, logs, queries, schedules.store, clock=clock),
     )  # fmt: skip
 
 

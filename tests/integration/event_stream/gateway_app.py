@@ -14,6 +14,7 @@ from gateway.storage.client import Document
 from gateway.storage.job_queries import JobQueries
 from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogStore
+from gateway.storage.schedules import ScheduleStore
 from gateway.web import errors
 from gateway.web.event_stream.limits import StreamLimits
 from gateway.web.event_stream.streams import EventStreams
@@ -23,7 +24,8 @@ from gateway.web.routes import events, logs
 def app_of(database: Database[Document], redis_url: str, limits: StreamLimits) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        streams = EventStreams(redis_url, JobStore(database), LogStore(database), JobQueries(database), limits=limits)
+        stores = JobStore(database), LogStore(database), JobQueries(database), ScheduleStore(database)
+        streams = EventStreams(redis_url, *stores, limits=limits)
         app.state.event_streams = streams
         await streams.start()
         yield
