@@ -66,6 +66,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel([("idempotency_key", ASCENDING)], name="idempotency_key", unique=True, sparse=True),
         IndexModel(_NEWEST, name="newest"),
         IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
+        IndexModel([("state", ASCENDING), *_NEWEST], name="state_newest"),
         IndexModel([("site", ASCENDING)], name="site", sparse=True),
     ],
     "schedule_ledger": [

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from integration.web.board import RECORD, Board, Serve, open_board, problem
+from stores import free_port
 
 from gateway.domain.job import JobStatus
 from gateway.settings import Settings
@@ -39,6 +40,18 @@ def test_who_waits_for_a_run_is_answered_with_its_results(board: Board, user: st
 def test_the_end_of_a_run_is_seen_though_nobody_announces_it(board: Board, user: str) -> None:
     with ThreadPoolExecutor() as threads:
         answer = threads.submit(board.scrape, mode="sync", user_id=user)
+        board.end(board.waiting(user), JobStatus.FINISHED, {"title": "Cook"}, announced=False)
+        assert answer.result().json()["data"]["results"] == [{"title": "Cook"}]
+
+
+def test_without_redis_whoever_waits_is_answered_all_the_same(
+    serve: Serve, settings: Settings, board: Board, user: str
+) -> None:
+    nowhere = {"redis_url": f"redis://127.0.0.1:{free_port()}/0"}
+    own = {"mongo_uri": settings.mongo_uri.replace("/discoverybot", "/waiting"), "scrape_sync_timeout": 20}
+    with serve(settings.model_copy(update={**own, **nowhere})) as deaf, ThreadPoolExecutor() as threads:
+        body = {"site_name": "board", "user_id": user}
+        answer = threads.submit(deaf.post, "/jobs/scrape?mode=sync", json=body)
         board.end(board.waiting(user), JobStatus.FINISHED, {"title": "Cook"}, announced=False)
         assert answer.result().json()["data"]["results"] == [{"title": "Cook"}]
 
