@@ -59,6 +59,8 @@ def site_crawl(site: Site, search: Search, timeout: int) -> CrawlSpec:
         # `jobs` stops by itself, and counts what it keeps
         max_items=None if board else search.results_wanted,
         timeout=timeout,
+        # it is asked again to learn what is new: pages of an hour ago would be last time's results
+        ignore_cache=True,
         fetch=_fetch(site),
         site=site.name,
         site_rate_limit=site.rate_limit,

@@ -84,9 +84,11 @@ class SiteSchedules:
 
     def align_target(self, wanted: Wanted) -> None:
         """The same for the schedule of one target."""
-        self._align(self.read([wanted.schedule_id]).get(wanted.schedule_id), wanted)
-        # with no more than its name it is a new revision
-        self._edits.edit(wanted.schedule_id, {"name": wanted.name})
+        schedule = self.read([wanted.schedule_id]).get(wanted.schedule_id)
+        self._align(schedule, wanted)
+        if schedule is not None:
+            # with no more than its name it is a new revision
+            self._edits.edit(wanted.schedule_id, {"name": wanted.name})
 
     def delete(self, schedule_id: str) -> None:
         """Also if somebody was faster."""

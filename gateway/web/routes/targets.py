@@ -47,7 +47,7 @@ def change_target(target_id: TargetId, body: TargetChanges, wiring: Wired) -> Ta
     return TargetView.of(*wiring.searches.targets.edit(target_id, body.given()))
 
 
-@router.delete("/{target_id}", summary="Delete a target", status_code=204, responses=problems(404, 503))
+@router.delete("/{target_id}", summary="Delete a target", status_code=204, responses=problems(404, 409, 503))
 def delete_target(target_id: TargetId, wiring: Wired) -> None:
     """With its schedule. Runs that have been made go on."""
     wiring.truth.require()

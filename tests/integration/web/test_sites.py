@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -80,6 +81,23 @@ def test_a_change_leaves_the_rest_and_is_answered_with_what_it_is_now(
     expected = view | changes | {"updated_at": changed.json()["updated_at"]}
     assert changed.json() == expected
     assert gateway.patch(f"/sites/{view['name']}", json={}).json()["enabled"] is False
+
+
+def test_of_many_changes_at_once_none_is_lost_and_the_schedule_is_as_the_last_one_left_it(
+    gateway: httpx.Client, site: dict[str, Any]
+) -> None:
+    view = added(gateway, {**site, "search_url": "https://shop.example.com/", "max_retries": 0})
+    changes = [
+        {"enabled": number % 2 == 0, "interval_minutes": 10 + number, "selectors": {}, "payload": {"robots": True}}
+        for number in range(20)
+    ]
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(lambda change: gateway.patch(f"/sites/{site['name']}", json=change), changes))
+    assert {answer.status_code for answer in answers} == {200}
+    now = gateway.get(f"/sites/{site['name']}").json()
+    assert now["schedule_state"] == ("active" if now["enabled"] else "paused")
+    schedule = gateway.get(f"/schedules/{view['schedule_id']}").json()
+    assert schedule["interval"] == f"every {now['interval_minutes']}m"
 
 
 def test_what_is_secret_of_how_pages_are_fetched_is_not_shown(gateway: httpx.Client, site: dict[str, Any]) -> None:

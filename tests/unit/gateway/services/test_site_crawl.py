@@ -51,6 +51,10 @@ def test_the_payload_speaks_where_the_search_says_nothing() -> None:
     assert site_crawl(site, Search("go", results_wanted=7), 60).params["results_wanted"] == 7
 
 
+def test_no_run_is_answered_with_the_pages_of_the_one_before() -> None:
+    assert site_crawl(make_site(), Search("go"), 60).ignore_cache
+
+
 def test_endless_scrolling_needs_a_browser() -> None:
     spec = site_crawl(make_site(pagination_type=PaginationType.INFINITE_SCROLL), Search("go"), 60)
     JobsParams.model_validate(spec.params)
