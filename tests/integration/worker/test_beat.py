@@ -64,12 +64,12 @@ def messages(app: Celery, task: str) -> int:
 def test_a_tick_wants_the_next_one_when_something_is_due(celery: Celery) -> None:
     beat = MongoScheduler(celery)
     assert beat.tick() == TICK
-    soon = utc_now() + timedelta(seconds=0.4)
+    soon = celery.wiring.clock() + timedelta(seconds=0.4)
     job = make_job(status=JobStatus.SCHEDULED, not_before=soon)
     JobStore(celery.wiring._database).insert(job)
     pause = beat.tick()
     assert 0 < pause <= 0.4
-    while utc_now() < soon:
+    while celery.wiring.clock() < soon:
         beat.tick()
     beat.tick()
     assert celery.wiring.jobs.get(job.id).status is JobStatus.PENDING
