@@ -5,6 +5,7 @@ from __future__ import annotations
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from crawler.demo_site.pages import REDIRECTS, ROBOTS, page
+from crawler.demo_site.positions import position_page
 
 
 class DemoServer(ThreadingHTTPServer):
@@ -27,7 +28,7 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if path in REDIRECTS:
             status, target = REDIRECTS[path]
             self._send(status, "", {"Location": target})
@@ -36,7 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/tide-tables":
             self._send(500, "<h1>The tide table machine is out of order</h1>")
         else:
-            text = page(path)
+            text = page(path) or position_page(path, query)
             self._send(404 if text is None else 200, text or "<h1>Lost at sea</h1>")
 
     do_HEAD = do_GET  # noqa: N815 - the base class's name

@@ -13,6 +13,8 @@ from gateway.domain.site import PaginationType
 PAGE = "{page}"
 MAX_RESULTS = 10_000
 MAX_RESULT_PAGES = 10_000
+#: Of a template in which two times 500 characters, each four bytes, are quoted.
+MAX_URL = 16_000
 Words = Annotated[str, StringConstraints(max_length=500)]
 
 
@@ -59,7 +61,7 @@ class JobsParams(SiteParams):
     # said in the schema too, so that a crawl is refused when it is submitted
     model_config = ConfigDict(json_schema_extra={"allOf": _CONDITIONS})
 
-    search_url: Annotated[str, StringConstraints(max_length=4000)] | None = Field(
+    search_url: Annotated[str, StringConstraints(max_length=MAX_URL)] | None = Field(
         default=None, description="URL of a result page with `{page}` where its number stands; see `page_param`."
     )
     pagination_type: PaginationType = Field(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from sites.job_board import PER_PAGE, JobAd, JobBoard, Markup, Pagination, job_board
 from sites.server import Reply, Site, html
+
+from crawler.demo_site.positions import POSITIONS
+from crawler.demo_site.server import DemoServer
 
 from .conftest import Crawl, Run
 
@@ -154,6 +158,17 @@ def posting(title: str, **more: Any) -> str:
     return (
         f'<script type="application/ld+json">{json.dumps({"@type": "JobPosting", "title": title, **more})}</script>'
     )
+
+
+def test_the_demo_sites_board_is_one(run: Run) -> None:
+    with DemoServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        crawl = run("jobs", f"{server.url}positions", params={"pagination_type": "next_link"})
+        server.shutdown()
+        thread.join()
+    assert {item["title"] for item in crawl.items} == {position.title for position in POSITIONS.values()}
+    assert {item["salary"] and item["salary"]["currency"] for item in crawl.items} == {"SEK", None}
 
 
 @pytest.fixture(scope="module")
