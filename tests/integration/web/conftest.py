@@ -109,3 +109,18 @@ def keep(jobs: JobStore) -> Callable[[Job], Job]:
         return job
 
     return insert
+
+
+@pytest.fixture
+def make(gateway: httpx.Client, crawl: Crawl) -> Callable[..., Crawl]:
+    """A new schedule, as it is told: every morning in Paris, unless the fields say otherwise."""
+
+    def make_schedule(**fields: Any) -> Crawl:
+        body = {**crawl, "interval": "0 9 * * *", "timezone": "Europe/Paris", **fields}
+        answer = gateway.post("/schedules", json=body)
+        assert answer.status_code == 201, answer.text
+        assert answer.headers["location"] == f"/schedules/{answer.json()['schedule_id']}"
+        view: Crawl = answer.json()
+        return view
+
+    return make_schedule
