@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import re
+import signal
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +24,8 @@ from stack import Stack, running_stack, wait_until
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("job board")]
 
 POSTINGS = 300
+#: Seconds; what is there is scraped in a fraction of it.
+SYNC_TIMEOUT = 5
 #: In the body of a message as Redis's MONITOR shows it.
 _BODY = re.compile(r'\\*"body\\*": \\*"([A-Za-z0-9+/=]+)\\*"')
 TARGET_FIELDS = {
@@ -31,7 +36,7 @@ TARGET_FIELDS = {
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("board") / "home", SCRAPE_SYNC_TIMEOUT="4") as stack:
+    with running_stack(tmp_path_factory.mktemp("board") / "home", SCRAPE_SYNC_TIMEOUT=str(SYNC_TIMEOUT)) as stack:
         yield stack
 
 
@@ -212,6 +217,21 @@ def test_a_run_on_a_slow_site_is_not_waited_for_and_goes_on_to_its_end(door: Doo
     assert door.run(run_id)["status"] in {"queued", "running"}
     board.delay = 0
     assert len(door.succeeded(run_id)["results"]) == 25
+
+
+def test_whoever_waits_is_told_the_run_when_the_gateway_is_stopped(door: Door, board: JobBoard) -> None:
+    board.delay = 1
+    door.add_site(board, "left", "json-ld", "page_param")
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(door.scrape, mode="sync", site_name="left")
+        wait_until(lambda: board.access_log, what="the first visit")
+        stopped = time.monotonic()
+        door.stack.kill("gateway", signal.SIGTERM)
+        answer = waiting.result()
+        assert time.monotonic() - stopped < SYNC_TIMEOUT - 1
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "run_goes_on")
+    board.delay = 0
+    assert len(door.succeeded(answer.json()["error"]["detail"]["run_id"])["results"]) == 25
 
 
 def test_runs_of_one_site_come_one_after_the_other(door: Door, board: JobBoard) -> None:

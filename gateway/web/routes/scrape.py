@@ -90,16 +90,15 @@ def _small(body: ScrapeRequest) -> ScrapeRequest:
 
 async def _results(wiring: Wiring, job: Job, limit: int) -> Response:
     """Raises `RunGoesOnError`."""
-    seconds = wiring.settings.scrape_sync_timeout
-    ended = await wiring.streams.ending(job.id, seconds)
+    ended = await wiring.streams.ending(job.id, wiring.settings.scrape_sync_timeout)
     if not ended.is_final:
-        raise _goes_on(ended, seconds)
+        raise _goes_on(ended)
     run = await wiring.reads.run(wiring.runs.records.find, str(run_id_of(ended)))
     return Response(await wiring.reads.run(sync_page, wiring.items, run, limit), media_type=JSON)
 
 
-def _goes_on(job: Job, seconds: float) -> RunGoesOnError:
+def _goes_on(job: Job) -> RunGoesOnError:
     run_id = str(run_id_of(job))
     told = {"run_id": run_id, "task_id": job.id, "status": RUN_STATUSES[job.status], "execution_mode": "sync"}
-    message = f"the run has not ended within {seconds:g} s; it goes on"
+    message = "the run has not ended in time; it goes on"
     return RunGoesOnError(message, detail={**told, "run_url": f"/jobs/scrape/{run_id}"})

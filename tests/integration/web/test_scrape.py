@@ -13,6 +13,7 @@ from jobs import make_job
 from gateway.domain.job import CrawlSpec, JobStatus, new_job_id
 from gateway.domain.slot import TargetRun, Trigger
 from gateway.settings import Settings
+from gateway.web.schemas.run import RunView
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +114,7 @@ def test_the_record_has_exactly_its_fields_beside_the_results(board: Board) -> N
     assert (record["task_id"], record["site_schedule_id"]) == (job.id, 7)
     assert record["finished_at"] >= record["started_at"]
     assert record["results"] == [{"title": "Beekeeper"}]
+    assert RunView.model_validate(record).results == record["results"], "as the reference says"
     assert board.http.get(record["items_url"]).json()["items"] == record["results"]
 
 

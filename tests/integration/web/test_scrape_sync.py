@@ -12,6 +12,7 @@ from stores import free_port
 
 from gateway.domain.job import JobStatus
 from gateway.settings import Settings
+from gateway.web.schemas.run import ScrapeResult
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_who_waits_for_a_run_is_answered_with_its_results(board: Board, user: st
         assert time.monotonic() - asked < 1
         board.end(job, JobStatus.FINISHED, {"title": "Beekeeper"}, {"title": "Cook"})
         told = answer.result().json()
-    assert told["status"] == "success"
+    assert ScrapeResult.model_validate(told).status == "success"
     data = told["data"]
     assert set(data) == {*RECORD, "execution_mode", "results", "next", "items_url"}
     assert (data["run_id"], data["status"], data["execution_mode"]) == (f"manual_{job.id}", "succeeded", "sync")
