@@ -47,11 +47,25 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel([("status", ASCENDING), ("node", ASCENDING)], name="status_node"),
         # scheduled jobs that have become due
         IndexModel([("status", ASCENDING), ("not_before", ASCENDING)], name="status_not_before"),
-        IndexModel([("schedule_id", ASCENDING), *_NEWEST], name="schedule_newest", sparse=True),
-        IndexModel([("schedule_id", ASCENDING), ("status", ASCENDING)], name="schedule_status", sparse=True),
+        # partial, not sparse: every job has the other fields, and would be in a sparse one
+        IndexModel(
+            [("schedule_id", ASCENDING), *_NEWEST],
+            name="schedule_newest",
+            partialFilterExpression={"schedule_id": {"$exists": True}},
+        ),
+        # the runs of many schedules that are not over
+        IndexModel(
+            [("status", ASCENDING), ("schedule_id", ASCENDING)],
+            name="status_schedule",
+            partialFilterExpression={"schedule_id": {"$exists": True}},
+        ),
         IndexModel([("held", ASCENDING)], name="held", sparse=True),
         IndexModel([("noted", ASCENDING)], name="noted", sparse=True),
-        IndexModel([("spec.site", ASCENDING), *_NEWEST], name="site_newest", sparse=True),
+        IndexModel(
+            [("spec.site", ASCENDING), *_NEWEST],
+            name="site_newest",
+            partialFilterExpression={"spec.site": {"$exists": True}},
+        ),
         # who waits for the same lease
         IndexModel(
             [("exclusive", ASCENDING), *_BEST],
@@ -68,6 +82,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
         IndexModel([("state", ASCENDING), *_NEWEST], name="state_newest"),
         IndexModel([("site", ASCENDING)], name="site", sparse=True),
+        IndexModel([("target", ASCENDING)], name="target", sparse=True),
     ],
     "schedule_ledger": [
         IndexModel([("schedule_id", ASCENDING), ("due", DESCENDING), ("_id", DESCENDING)], name="schedule_due"),
@@ -78,6 +93,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel([("site", ASCENDING), ("number", ASCENDING)], name="site_number"),
         IndexModel([("number", ASCENDING)], name="number", unique=True),
     ],
+    # one document an entry of Celery's beat_schedule
+    "static_entries": [],
     # one document a kind of running number
     "counters": [],
     # `_id` is what may run once at a time, `job_id` who has it

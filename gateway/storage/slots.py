@@ -22,6 +22,8 @@ _DUPLICATE_KEY = 11000
 #: Not `$exists`: no index leads past those that have none.
 _HELD = {"$in": [fate.value for fate in SlotFate]}
 _FREE: Document = {"held": None}
+#: Not an equality: no index of it must be walked, however many jobs wait for their time, where the ids are known.
+_SCHEDULED = {"$in": [JobStatus.SCHEDULED]}
 
 
 class Run(NamedTuple):
@@ -61,7 +63,9 @@ class SlotStore:
 
     def held(self, schedule_ids: Sequence[str]) -> list[Job]:
         """All jobs of these schedules that are held."""
-        return _readable(self._jobs.find({"held": _HELD, "schedule_id": {"$in": list(schedule_ids)}}))
+        wanted = {"schedule_id": {"$in": list(schedule_ids)}}
+        # each by an equality, so that the index of the few that are held is taken and not that of all their jobs
+        return [job for fate in SlotFate for job in _readable(self._jobs.find({"held": fate, **wanted}))]
 
     def left_over(self, before: datetime, limit: int) -> list[Job]:
         """Jobs that are held since before then: whoever held them has died, or is slow."""
@@ -88,7 +92,7 @@ class SlotStore:
     def promote(self, job_ids: Sequence[str], rev: int) -> int:
         """These slots run, if they are still held by that revision; how many do by this call."""
         now = self._clock()
-        query = {"_id": {"$in": list(job_ids)}, "held": SlotFate.RUN, "slot.rev": rev, "status": JobStatus.SCHEDULED}
+        query = {"_id": {"$in": list(job_ids)}, "held": SlotFate.RUN, "slot.rev": rev, "status": _SCHEDULED}
         pending = {"status": JobStatus.PENDING, "not_before": now}
         return self._jobs.update_many(query, change(now, pending, unset=("held",))).modified_count
 
@@ -143,7 +147,7 @@ class SlotStore:
     @state_change("schedules.promote_scheduled")
     def promote_scheduled(self, job_ids: Sequence[str]) -> int:
         """They wait for a node from now on; how many do by this call."""
-        query: Document = {"_id": {"$in": list(job_ids)}, "status": JobStatus.SCHEDULED, **_FREE}
+        query: Document = {"_id": {"$in": list(job_ids)}, "status": _SCHEDULED, **_FREE}
         return self._jobs.update_many(query, change(self._clock(), {"status": JobStatus.PENDING})).modified_count
 
 
