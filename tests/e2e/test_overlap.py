@@ -44,9 +44,9 @@ def waits(stack: Stack, job_id: str, reason: str) -> dict[str, Any]:
 
 
 def runs_of(stack: Stack, schedule_id: str) -> list[dict[str, Any]]:
-    """Oldest first."""
+    """By their slots."""
     page = stack.http.get(f"{stack.url}/jobs", params={"schedule_id": schedule_id}).raise_for_status().json()
-    return list(reversed(page["jobs"]))
+    return sorted(page["jobs"], key=lambda run: str(run["slot"]["at"]))
 
 
 def follow_each_other(runs: list[dict[str, Any]]) -> bool:
