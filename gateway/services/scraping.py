@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import structlog
+
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import (
     ConflictError,
@@ -16,6 +18,7 @@ from gateway.domain.errors import (
 from gateway.domain.fingerprint import fingerprint
 from gateway.domain.job import Job, new_job_id
 from gateway.domain.public_address import Network, check_url
+from gateway.domain.run import run_id_of
 from gateway.domain.site import OPERATOR, Site
 from gateway.services.rendering import Rendering, renders
 from gateway.services.site_check import SiteCheck
@@ -26,6 +29,8 @@ from gateway.services.waker import Waker
 from gateway.storage.client import truth_store_errors
 from gateway.storage.jobs import JobStore
 from gateway.storage.sites import SiteStore
+
+log = structlog.get_logger()
 
 #: Fields of the request that the words of a search are.
 _ASKED = frozenset({"search_term", "location"})
@@ -83,6 +88,7 @@ class Scraping:
             except IdempotencyConflictError:
                 return self._known(job)
             self._waker.wake_job(job)
+            log.info("run_asked_for", job_id=job.id, run_id=run_id_of(job), site_name=order.site)
             return job
 
     def _site(self, order: RunOrder) -> Site:

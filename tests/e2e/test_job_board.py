@@ -18,6 +18,7 @@ import httpx
 import pymongo
 import pytest
 import redis
+from browser.requirements import find_program
 from sites.job_board import JobAd, JobBoard, Markup, Pagination, job_board
 from stack import Stack, running_stack, wait_until
 
@@ -148,6 +149,14 @@ def test_all_of_a_board_is_scraped_by_a_run_that_is_asked_for(door: Door, board:
     assert run["next"] is not None
     assert run["results"] == door.stack.items(run["task_id"])[:100]
     assert told(door.stack.items(run["task_id"])) == truth(board, "json-ld", board.postings)
+
+
+def test_all_of_a_board_that_scripts_fill_is_scraped_in_a_browser(door: Door, board: JobBoard) -> None:
+    find_program("chromium", "chromium-browser", "google-chrome")
+    door.add_site(board, "scripted", "json-ld", "infinite_scroll")
+    run_id = door.scrape(site_name="scripted", search_term="ship's cook").json()["data"]["run_id"]
+    items = door.stack.items(door.succeeded(run_id)["task_id"])
+    assert told(items) == truth(board, "json-ld", board.found("ship's cook"))
 
 
 def test_all_that_a_search_gives_is_the_answer_to_whoever_waits(door: Door, board: JobBoard) -> None:
