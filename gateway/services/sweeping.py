@@ -8,16 +8,18 @@ from datetime import timedelta
 
 import redis
 import structlog
+from pydantic import ValidationError
 from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import JobNotFoundError
 from gateway.services.announcer import Announcer
 from gateway.services.cancellation import CANCELLED
 from gateway.services.completion import Completion
 from gateway.services.exclusion import Exclusion
 from gateway.services.node_choice import NodeChoice
 from gateway.services.node_watch import NodeWatch
-from gateway.services.waker import CALL_WEBHOOKS, RECONCILE_NODE, REMOVE_EXPIRED, Waker
+from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, RECONCILE_NODE, REMOVE_EXPIRED, Waker
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
@@ -81,7 +83,7 @@ class Sweeper:
         room = choice.room()
         waiting = self._sweeps.placed(now, 1) or (self._sweeps.waiting(now, 1, room) if room else [])
         if waiting:
-            self._each(waiting, lambda job_id: self._waker.wake_job(self._jobs.get(job_id)))
+            self._wake_for(waiting[0])
         if self._monotonic() - self._reconciled_at < RECONCILE_SECONDS:
             return
         self._reconciled_at = self._monotonic()
@@ -95,6 +97,13 @@ class Sweeper:
         if self._monotonic() - self._removed_at >= RETENTION_SECONDS:
             self._removed_at = self._monotonic()
             self._waker.wake(REMOVE_EXPIRED)
+
+    def _wake_for(self, job_id: str) -> None:
+        try:
+            self._waker.wake_job(self._jobs.get(job_id))
+        except (JobNotFoundError, ValidationError):
+            # there may be others, and a worker looks for the best by itself
+            self._waker.wake(ENQUEUE_CRAWL)
 
     def _explain(self, job_id: str, choice: NodeChoice) -> None:
         """What a job waits for may have changed though it still has to wait."""

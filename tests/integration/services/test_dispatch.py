@@ -165,3 +165,11 @@ def test_a_refusal_after_a_lost_answer_does_not_send_the_job_elsewhere(platform:
     unsure = platform.jobs.get(job.id)
     assert unsure.placement is not None
     assert unsure.attempt == 1
+
+
+def test_a_job_that_cannot_be_read_keeps_no_worker_from_being_woken(platform: Platform) -> None:
+    platform.heartbeat()
+    (poison,) = submitted(platform)
+    platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"from_the_future": 1}})
+    platform.sweeper.sweep()
+    assert ("enqueue_crawl",) in platform.woken
