@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench import burst, crawls, embedded_mongo, first_line, memory, sse_fanout
+from bench import burst, crawls, embedded_mongo, first_line, memory, schedules, sse_fanout
 from bench.table import Row, render
 
 #: Operations a second, asked of the embedded MongoDB server at 100,000 documents.
@@ -21,4 +21,4 @@ def stores() -> list[Row]:
 
 if __name__ == "__main__":
     jobs = [*first_line.run(), *burst.run(), *memory.run()]
-    print(render([*jobs, *crawls.run(), *sse_fanout.run(), *stores()]))
+    print(render([*jobs, *crawls.run(), *sse_fanout.run(), *schedules.run(), *stores()]))
