@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from conftest import Platform
 from jobs import make_job
 
-from gateway.domain.job import Job, JobStatus, WaitingReason
+from gateway.domain.job import CrawlSpec, Job, JobStatus, WaitingReason
 from gateway.services.dispatch import MAX_DISPATCH_FAILURES
 
 
@@ -173,3 +174,20 @@ def test_a_job_that_cannot_be_read_keeps_no_worker_from_being_woken(platform: Pl
     platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"from_the_future": 1}})
     platform.sweeper.sweep()
     assert ("enqueue_crawl",) in platform.woken
+
+
+def test_what_hinders_them_is_told_of_all_jobs_however_many_cannot_be_helped(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.services.sweeping.BATCH", 2)
+    platform.heartbeat(slots=1)
+    spec = CrawlSpec(project="shop", spider="offers", start_urls=("http://shop.example/",))
+    lacking = submitted(platform, 3, spec=spec, waiting_reason=WaitingReason.NO_SUCH_PROJECT)
+    waiting = submitted(platform, 4, waiting_reason=WaitingReason.NO_NODE)
+    assert platform.dispatch.fill() == 1
+    for _ in range(4):
+        platform.sweeper.sweep()
+        platform.ahead += timedelta(seconds=3)
+    told = [job for job in map(platform.jobs.get, (job.id for job in waiting)) if job.status is JobStatus.PENDING]
+    assert [job.waiting_reason for job in told] == [WaitingReason.CAPACITY] * 3
+    assert {platform.jobs.get(job.id).waiting_reason for job in lacking} == {WaitingReason.NO_SUCH_PROJECT}
