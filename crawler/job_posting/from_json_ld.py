@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from crawler.job_posting.employment import employment_types
+from crawler.job_posting.graph import JobNode
 from crawler.job_posting.json_values import each, text_of
 from crawler.job_posting.place import location_of
 from crawler.job_posting.plain_text import markup_of, plain_text
@@ -16,8 +17,9 @@ from crawler.job_posting.remote import is_remote, is_remote_text
 from crawler.job_posting.salary_json_ld import salary_of
 
 
-def posting_of(node: dict[str, Any], base: str, language: str | None = None) -> Posting:
+def posting_of(job: JobNode, base: str, language: str | None = None) -> Posting:
     """`base` is what relative URLs are relative to; `language` the page's, for dates that are spelled out."""
+    node = job.whole
     location = location_of(node)
     title = text_of(node.get("title")) or text_of(node.get("name"))
     written = "\n".join(one for one in each(node.get("description")) if isinstance(one, str))
@@ -39,7 +41,7 @@ def posting_of(node: dict[str, Any], base: str, language: str | None = None) -> 
         description=description,
         description_html=markup_of(written),
         identifier=text_of(node.get("identifier"), ("value", "@value", "@id", "name")),
-        raw=node,
+        raw=job.written,
     )
 
 

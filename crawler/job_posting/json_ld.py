@@ -15,13 +15,16 @@ from typing import Any
 from lxml import etree
 
 #: Characters of a broken script that is mended; a whole one may have any number.
-MAX_BROKEN = 2_000_000
+MAX_BROKEN = 500_000
 MAX_OBJECTS = 1000
 _TYPE = "application/ld+json"
 _scripts: Callable[[Any], Any] = etree.XPath(
     "//script[contains(translate(@type, 'APLICTONDJS', 'aplictondjs'), 'ld+json')]"
 )
-_WRAPPER = re.compile(r"^\s*(?:(?://|/\*)?\s*<!\[CDATA\[\s*(?:\*/)?|<!--)|(?:(?://|/\*)?\s*\]\]>\s*(?:\*/)?|-->)\s*$")
+#: What hides a script from browsers of old, or from XML. Both are only looked for where they would be.
+_OPENING = re.compile(r"<!--|(?://|/\*)?\s{0,9}<!\[CDATA\[\s{0,9}(?:\*/)?")
+_CLOSING = re.compile(r"(?:-->|(?://|/\*)?\s{0,9}\]\]>\s{0,9}(?:\*/)?)$")
+_LONGEST_CLOSING = 40
 #: What XML, and so lxml, has no character for.
 _NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})(.)', re.DOTALL)
@@ -59,8 +62,11 @@ def _as_it_is(text: str) -> str:
 
 def _clean(text: str) -> str:
     """Without what surrounds the JSON, or was mixed into it on its way into the page."""
-    bare = _WRAPPER.sub("", _WRAPPER.sub("", _as_it_is(text))).strip().rstrip(";")
-    return _TRAILING_COMMA.sub("", _BAD_ESCAPE.sub(r"\1", bare))
+    bare = _as_it_is(text).strip()
+    opening = _OPENING.match(bare)
+    closing = _CLOSING.search(bare, max(0, len(bare) - _LONGEST_CLOSING))
+    inner = bare[opening.end() if opening else 0 : closing.start() if closing else len(bare)].strip().rstrip(";")
+    return _TRAILING_COMMA.sub("", _BAD_ESCAPE.sub(r"\1", inner))
 
 
 def _without_entities(text: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from crawler.extraction.page import Page
+from crawler.extraction.page import Page, SlowRulesError
 from crawler.job_posting.from_json_ld import posting_of
 from crawler.job_posting.from_selectors import SelectedPostings
 from crawler.job_posting.graph import Graph
@@ -34,7 +34,7 @@ def results_of(page: Page, selected: SelectedPostings) -> Results:
         return Results(told, has_json_ld=True)
     if found:
         by_url = {posting.url: posting for posting in told if posting.url}
-        listed = [selected.read_result(one, page.base, page.language) for one in found]
+        listed = list(_listed(page, found, selected))
         return Results([_told_better(posting, by_url) for posting in listed], has_json_ld=bool(told))
     links = [Posting("json-ld", url=_absolute(page, link)) for link in graph.links()]
     return Results([posting for posting in links if posting.url], has_json_ld=bool(links))
@@ -55,11 +55,21 @@ def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posti
     return told
 
 
+def _listed(page: Page, found: Iterable[Any], selected: SelectedPostings) -> Iterator[Posting]:
+    for one in found:
+        try:
+            page.check_time()
+        except SlowRulesError:
+            logger.warning("The selectors take too long on %s; the rest of it is left out", page.url)
+            return
+        yield selected.read_result(one, page.base, page.language)
+
+
 def _postings(graph: Graph, page: Page) -> list[Posting]:
     read = []
-    for node in graph.postings():
+    for job in graph.postings():
         try:
-            read.append(posting_of(node, page.base, page.language))
+            read.append(posting_of(job, page.base, page.language))
         except Exception:
             logger.warning("A JobPosting on %s cannot be read", page.url, exc_info=True)
     return _without_shared_urls(read)

@@ -6,6 +6,8 @@ import re
 
 from crawler.job_posting.posting import Period
 
+#: Characters of a text that should be a unit.
+MAX_LENGTH = 100
 _UNITS: dict[Period, str] = {
     "hour": r"hours?|hrs?|h|stunden?|std|heure|hora|ora|uur|timme|time|godz\w*",
     "day": r"days?|d|tag|jour|d[ií]a|giorno|dag|dzie[nń]",
@@ -53,7 +55,7 @@ _CODES = {code: period for period, codes in _CODES_OF.items() for code in codes}
 
 def period_of(unit: str | None) -> Period | None:
     """Of a unit by itself: `HOUR`, `per month`, `ANN`, `jährlich`."""
-    written = (unit or "").strip().replace("_", " ")
+    written = (unit or "")[:MAX_LENGTH].strip().replace("_", " ")
     known = _CODES.get(written.upper())
     return (
         known or next((name for name, bare in _BARE.items() if bare.fullmatch(written)), None) or period_in(written)

@@ -10,6 +10,8 @@ from crawler.extraction.dates import date_in
 from crawler.extraction.text import squeeze
 from crawler.job_posting.json_values import each, text_of
 
+#: Characters of a text that should be a date.
+MAX_LENGTH = 200
 _DAY_LENGTH = len("2026-03-01")
 #: Beyond it seconds since 1970 are milliseconds.
 _MILLISECONDS_FROM = 100_000_000_000
@@ -19,14 +21,13 @@ _SPAN = re.compile(
     re.IGNORECASE,
 )
 _DAYS = {"m": 0.0, "h": 1 / 24, "d": 1.0, "w": 7.0, "mo": 30.0, "y": 365.0}
-_NOW = re.compile(
-    r"\b(?:just (?:posted|now)|today|new|moments? ago|heute|gerade eben|aujourd.hui|hoy|oggi|vandaag)\b",
-    re.IGNORECASE,
+_TODAY = re.compile(
+    r"(?:just (?:posted|now)|today|moments? ago|heute|gerade eben|aujourd.hui|hoy|oggi|vandaag)\b|new$", re.IGNORECASE
 )
-_YESTERDAY = re.compile(r"\b(?:yesterday|gestern|hier|ayer|ieri|gisteren|ontem)\b", re.IGNORECASE)
+_YESTERDAY = re.compile(r"(?:yesterday|gestern|hier$|ayer|ieri|gisteren|ontem)\b", re.IGNORECASE)
 _LABEL = re.compile(
     r"^(?:re-?)?(?:posted|published|updated|active|listed|added|date|employer|veröffentlicht|erschienen|publi[eé]e?|"
-    r"publicad[oa]|pubblicat[oa]|geplaatst|on|am|le|el|il|:|-|\s)+(?=\W|\d|\w)",
+    r"publicad[oa]|pubblicat[oa]|geplaatst|:|-|\s)+(?:(?:on|am|le|el|il)\s)?",
     re.IGNORECASE,
 )
 
@@ -34,13 +35,14 @@ _LABEL = re.compile(
 def day_in(text: str, *, language: str | None = None, now: datetime | None = None) -> str | None:
     """The day that `text` names, `3 days ago` and `30+ days ago` too; `None` if it names none, or only a month."""
     now = now or datetime.now(UTC)
-    text = squeeze(text)
+    text = squeeze(text)[:MAX_LENGTH]
     if not text:
         return None
-    ago = _days_ago(text)
+    bare = _LABEL.sub("", text)
+    ago = _days_ago(text, bare)
     if ago is not None:
         return (now - timedelta(days=ago)).date().isoformat()
-    moment = _moment(text, language) or _moment(_LABEL.sub("", text), language)
+    moment = _moment(text, language) or _moment(bare, language)
     return moment[:_DAY_LENGTH] if moment and len(moment) >= _DAY_LENGTH else None
 
 
@@ -64,14 +66,15 @@ def day_of(value: Any, language: str | None = None) -> str | None:
     return day_in(text, language=language) if text else None
 
 
-def _days_ago(text: str) -> float | None:
+def _days_ago(text: str, bare: str) -> float | None:
+    """`bare` is the text without what is before the date."""
     if span := _SPAN.search(text):
         count = 1 if span[1].lower() in {"a", "an", "one"} else int(span[1])
         unit = span[2].lower()
         return count * _DAYS["mo" if unit.startswith("mo") else unit[0]]
-    if _YESTERDAY.search(text):
+    if _YESTERDAY.match(bare):
         return 1.0
-    return 0.0 if _NOW.search(text) else None
+    return 0.0 if _TODAY.match(bare) or _TODAY.match(text) else None
 
 
 def _moment(text: str, language: str | None) -> str | None:

@@ -173,7 +173,7 @@ class JobsSpider(SiteSpider):
                 yield from self._tell(posting, number)
         if self._quota.is_met:
             raise CloseSpider(REASON)
-        if self._pages and self._quota.has_room:
+        while self._pages and self._quota.has_room:
             yield self._pages.popleft()
 
     def _own_page(self, posting: Posting) -> str | None:

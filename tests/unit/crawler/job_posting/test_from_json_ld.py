@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.job_posting.from_json_ld import posting_of
+from crawler.job_posting.graph import JobNode
 from crawler.job_posting.posting import Posting
 
 BASE = "https://jobs.example/search?page=2"
@@ -46,12 +47,16 @@ FULL = {
 }
 
 
+def read_node(node: dict[str, Any]) -> Posting:
+    return posting_of(JobNode(node, node), BASE, "en")
+
+
 def read(**node: Any) -> Posting:
-    return posting_of({"@type": "JobPosting", "title": "Keeper", **node}, BASE, "en")
+    return read_node({"@type": "JobPosting", "title": "Keeper", **node})
 
 
 def test_all_that_is_said_is_told() -> None:
-    posting = posting_of(FULL, BASE)
+    posting = read_node(FULL)
     assert posting.as_item() == {
         "source": "json-ld",
         "title": "Keeper & Cook (m/w/d)",
@@ -215,4 +220,4 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(KEYS, VALUES))
 def test_no_shape_at_all_is_a_reason_to_fail(node: dict[str, Any]) -> None:
-    posting_of(node, BASE, "en").as_item()
+    read_node(node).as_item()

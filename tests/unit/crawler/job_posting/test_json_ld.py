@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ def page(*scripts: str, kind: str = "application/ld+json") -> Any:
 
 
 def titles(*scripts: str) -> list[Any]:
-    return [posting.get("title") for posting in Graph(list(json_ld(page(*scripts)))).postings()]
+    return [posting.whole.get("title") for posting in Graph(list(json_ld(page(*scripts)))).postings()]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,25 @@ def test_what_is_referred_to_stands_where_it_is_meant() -> None:
             }
         ]
     ).postings()
-    assert posting["hiringOrganization"]["name"] == "Skarholm Light"
+    assert posting.whole["hiringOrganization"]["name"] == "Skarholm Light"
+    assert posting.written["hiringOrganization"] == {"@id": "#light"}
+
+
+def test_references_in_circles_and_in_masses_take_no_time() -> None:
+    many = [{"@id": "#a"}] * 2000
+    nodes = [
+        {"@id": "#a", "b": {"@id": "#b"}, "all": many, **{f"k{n}": n for n in range(2000)}},
+        {"@id": "#b", "a": {"@id": "#a"}, "all": many},
+        {"@type": "JobPosting", "title": "Keeper", "hiringOrganization": {"@id": "#a"}, "jobLocation": many},
+    ]
+    assert [posting.whole["title"] for posting in Graph(nodes).postings()] == ["Keeper"]
+
+
+def test_a_script_meant_to_take_for_ever_takes_no_time() -> None:
+    begun = time.monotonic()
+    for text in ("{" + " " * 400_000 + "x", '{"a": "' + "\\" * 400_000, "{" + ", " * 200_000, "&amp;" * 100_000):
+        assert script_objects(text) == []
+    assert time.monotonic() - begun < 20
 
 
 def test_links_come_from_lists_of_items_but_not_of_breadcrumbs() -> None:

@@ -30,6 +30,9 @@ NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
         ("2026-03-01T12:00:00Z", None, "2026-03-01"),
         ("March 2026", "en", None),
         ("Hiring ongoing", "en", None),
+        ("New", "en", "2026-11-21"),
+        ("New York, 1 March 2026", "en", None),
+        ("hier", "fr", "2026-11-20"),
         ("", None, None),
     ],
 )
