@@ -18,7 +18,7 @@ from gateway.cli.items import STDOUT, save_items
 from gateway.cli.options import Level, Url
 
 SiteName = Annotated[str, typer.Argument(metavar="SITE", help="Its name; `discoverybot sites` lists them.")]
-Term = Annotated[str | None, typer.Argument(metavar="[TERM]", help="What to search for.", show_default=False)]
+Term = Annotated[str | None, typer.Argument(metavar="TERM", help="What to search for.", show_default=False)]
 Location = Annotated[str | None, typer.Option(help="Where.", show_default=False)]
 Results = Annotated[int | None, typer.Option("--results", min=1, help="End with so many.", show_default=False)]
 Remote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.", show_default=False)]
@@ -32,7 +32,14 @@ Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Watch it to 
 _PATIENCE = httpx.Timeout(630, connect=5)
 #: Results shown in a table.
 _SHOWN = 25
-_COLUMNS = {"TITLE": "title", "COMPANY": "company", "LOCATION": "location", "URL": "url"}
+_COLUMNS = {
+    "TITLE": "title",
+    "COMPANY": "company",
+    "LOCATION": "location",
+    "SALARY": "salary",
+    "POSTED": "posted",
+    "URL": "url",
+}
 _STATUSES = {"succeeded": "finished", "partial": "partial"}
 
 
@@ -65,7 +72,7 @@ def scrape(
     item_format = "jsonl" if as_json else "csv" if as_csv else ""
     if sync:
         raise typer.Exit(_waited_for(api, body, item_format))
-    run = api.post("/jobs/scrape", json=body)["data"]
+    run = _post(api, body)["data"]
     if not follow_log:
         out.print(run["run_id"])
         return
@@ -73,24 +80,32 @@ def scrape(
 
 
 def _waited_for(api: Api, body: dict[str, Any], item_format: str) -> ExitCode:
-    run = _post_sync(api, body)["data"]
+    run = _post(api, body, params={"mode": "sync"}, timeout=_PATIENCE)["data"]
     if item_format:
         save_items(api, run["task_id"], item_format, STDOUT)
     else:
         _show(run)
     counts = ", ".join((counted(run["completed_pages"], "page"), counted(run["errors_count"], "error")))
-    err.print(Text(f"{run['status']}: {counts}\n{run['message'] or ''}".rstrip()), soft_wrap=True)
+    why = f"\n{run['message']}" if run["message"] and run["status"] != "succeeded" else ""
+    err.print(Text(f"{run['status']}: {counts}{why}"), soft_wrap=True)
     return of_status(_STATUSES.get(run["status"], "error"))
 
 
-def _post_sync(api: Api, body: dict[str, Any]) -> Any:
+def _post(api: Api, body: dict[str, Any], **options: Any) -> Any:
     try:
-        return api.post("/jobs/scrape", json=body, params={"mode": "sync"}, timeout=_PATIENCE)
+        return api.post("/jobs/scrape", json=body, **options)
     except ApiError as error:
-        if isinstance(error.detail, dict) and (task := error.detail.get("task_id")):
-            again = f"To watch it: {program()} logs -f {task}\nTo fetch its results: {program()} items {task}"
-            raise ApiError(f"{error}\n{again}", error.exit_code, detail=error.detail) from None
-        raise
+        raise ApiError(f"{error}{_advice(error.detail)}", error.exit_code, detail=error.detail) from None
+
+
+def _advice(detail: Any) -> str:
+    """What to do about a refusal, where it says enough."""
+    told = detail if isinstance(detail, dict) else {}
+    if task := told.get("task_id"):
+        return f"\nTo watch it: {program()} logs -f {task}\nTo fetch its results: {program()} items {task}"
+    if told.get("field") == "site_name":
+        return f"; there is {', '.join(told['known']) or 'none yet'}"
+    return ""
 
 
 def _followed(api: Api, run: dict[str, Any], item_format: str, level: str | None) -> ExitCode:
@@ -122,4 +137,7 @@ def _show(run: dict[str, Any]) -> None:
 
 
 def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
+    """A posting's place and salary are documents with their own wording in them."""
+    if isinstance(value, dict):
+        value = value.get("text") or ", ".join(str(part) for part in value.values() if part)
+    return "" if value is None else str(value)

@@ -6,7 +6,15 @@ import pytest
 from unit.gateway.cli.conftest import END, JOB, Answer, Run, StandIn, log, stream
 
 RUN = {"task_id": JOB, "run_id": f"manual_{JOB}", "status": "queued", "execution_mode": "async"}
-RESULTS = [{"title": "Beekeeper", "company": "O'Brien [Ltd]", "url": "https://board.example/1"}]
+RESULTS = [
+    {
+        "title": "Beekeeper",
+        "company": "O'Brien [Ltd]",
+        "location": {"text": None, "city": "Lyon", "country": "FR"},
+        "salary": {"text": "€20 an hour", "min": 20},
+        "url": "https://board.example/1",
+    }
+]
 
 
 def outcome(**fields: Any) -> dict[str, Any]:
@@ -28,7 +36,8 @@ def test_a_run_is_followed_and_its_results_are_shown(gateway: StandIn, run: Run,
     assert done.returncode == code, done.stderr
     assert "INFO     seo hello" in done.stdout
     assert "Beekeeper" in done.stdout
-    assert "O'Brien [Ltd]" in done.stdout
+    for shown in ("O'Brien [Ltd]", "Lyon, FR", "€20 an hour"):
+        assert shown in done.stdout
     assert f"items {JOB}" in done.stdout
 
 
@@ -64,7 +73,8 @@ def test_a_run_in_one_request_shows_its_results_and_how_it_ended(
     done = run("scrape", "board", "bees", "--sync")
     assert done.returncode == code
     assert "Beekeeper" in done.stdout
-    assert f"{status}: 2 pages, 0 errors\n2 pages" in done.stderr
+    assert f"{status}: 2 pages, 0 errors" in done.stderr
+    assert ("\n2 pages" in done.stderr) is (status != "succeeded")
     assert gateway.asked("/jobs/scrape")[0].query == "mode=sync"
 
 
@@ -74,6 +84,13 @@ def test_a_run_that_takes_longer_is_named(gateway: StandIn, run: Run) -> None:
     done = run("scrape", "board", "--sync")
     assert done.returncode == 1
     assert f"logs -f {JOB}" in done.stderr
+
+
+def test_of_an_unknown_site_those_that_there_are_are_named(gateway: StandIn, run: Run) -> None:
+    told = {"code": "site_not_found", "message": "none of 'x'", "detail": {"field": "site_name", "known": ["a", "b"]}}
+    gateway.says("POST /jobs/scrape", Answer(404, {"error": told}))
+    done = run("scrape", "x")
+    assert (done.returncode, done.stderr) == (2, "error: none of 'x'; there is a, b\n")
 
 
 def test_dead_letters_are_listed_and_run_again(gateway: StandIn, run: Run) -> None:
