@@ -20,6 +20,7 @@ from gateway.cli.items import STDOUT, check_writable, format_of, save_items
 from gateway.cli.log_view import LogView, status_text
 from gateway.cli.options import Level, Url
 from gateway.cli.params import gather_params
+from gateway.cli.timing import At, Cron, Every, Jitter, MaxRuns, Overlap, Timezone, Until, tell_scheduled, timing
 
 Urls = Annotated[list[str], typer.Argument(metavar="URL…", help="Where to start.", show_default=False)]
 Spider = Annotated[str, typer.Option("--spider", "-s", help="Which spider; `discoverybot spiders` lists them.")]
@@ -39,7 +40,12 @@ Param = Annotated[
 ]
 User = Annotated[str | None, typer.Option(help="Who asks. Default: your login name.", show_default=False)]
 IgnoreCache = Annotated[bool, typer.Option("--ignore-cache", help="Crawl again, past both caches.")]
-Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Watch it to its end.")]
+Follow = Annotated[
+    bool | None,
+    typer.Option(
+        "--follow/--no-follow", help="Watch it to its end. Default: unless it is for later.", show_default=False
+    ),
+]
 Output = Annotated[
     str | None,
     typer.Option(
@@ -51,42 +57,45 @@ Output = Annotated[
 def crawl(
     urls: Urls,
     *,
-    spider: Spider = "seo",
-    depth: Depth = None,
-    max_pages: MaxPages = None,
-    max_items: MaxItems = None,
-    project: Project = None,
-    version: Version = None,
-    render: Render = False,
-    params: Params = None,
-    param: Param = None,
-    user: User = None,
-    ignore_cache: IgnoreCache = False,
-    follow_log: Follow = True,
-    output: Output = None,
-    level: Level = None,
-    url: Url = None,
-) -> None:
+    spider: Spider = "seo", depth: Depth = None, max_pages: MaxPages = None, max_items: MaxItems = None,
+    project: Project = None, version: Version = None, render: Render = False,
+    params: Params = None, param: Param = None,
+    user: User = None, ignore_cache: IgnoreCache = False,
+    at: At = None, every: Every = None, cron: Cron = None, timezone: Timezone = None, jitter: Jitter = None,
+    overlap: Overlap = None, until: Until = None, max_runs: MaxRuns = None,
+    follow_log: Follow = None, output: Output = None, level: Level = None, url: Url = None,
+) -> None:  # fmt: skip
     """Crawl, with the log live. Exit code: 0 finished, 1 error, 2 refused, 3 partial, 4 cancelled, 130 Ctrl-C."""
-    if output and not follow_log:
-        raise typer.BadParameter("needs --follow: there are no items before the end", param_hint="--output")
-    item_format = format_of(output) if output else ""
-    check_writable(output or STDOUT)
+    when = timing(
+        at=at, every=every, cron=cron, until=until, timezone=timezone, jitter=jitter, overlap=overlap,
+        max_runs=max_runs,
+    )  # fmt: skip
+    following = not when if follow_log is None else follow_log
+    item_format = _item_format(output, following=following)
     api = Api(gateway_url(url))
-    params_given = gather_params(
-        api, {"project": project, "version": version, "name": spider}, params, param or [], render=render
-    )
+    spider_named = {"project": project, "version": version, "name": spider}
+    params_given = gather_params(api, spider_named, params, param or [], render=render)
     receipt = api.submit(
         _given(
             user_id=user or login_name(), project=project, version=version, spider=spider, start_urls=urls,
             depth=depth, max_pages=max_pages, max_items=max_items, params=params_given or None,
-            ignore_cache=ignore_cache or None,
+            ignore_cache=ignore_cache or None, **when,
         )
     )  # fmt: skip
-    if not follow_log:
+    if following:
+        raise typer.Exit(_followed(api, receipt, item_format, output, level))
+    if when and follow_log is None:
+        tell_scheduled(receipt)
+    else:
         out.print(receipt["job_id"])
-        return
-    raise typer.Exit(_followed(api, receipt, item_format, output, level))
+
+
+def _item_format(output: str | None, *, following: bool) -> str:
+    """Raises `BadParameter`."""
+    if output and not following:
+        raise typer.BadParameter("needs --follow: there are no items before the end", param_hint="--output")
+    check_writable(output or STDOUT)
+    return format_of(output) if output else ""
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gateway.cli.console import counted
 from gateway.cli.following import Event
+from gateway.cli.timing import shown
 
 LEVEL_STYLES = {
     "DEBUG": "dim",
@@ -104,10 +105,11 @@ class LogView:
 
     def _tell_status(self, data: dict[str, Any]) -> None:
         changed, self._status = data.get("status") != self._status, str(data.get("status"))
-        reason = data.get("waiting_reason")
-        if changed or reason:
+        reason, next_run = data.get("waiting_reason"), data.get("next_run")
+        if changed or reason or next_run:
             attempt = f", attempt {data['attempt']}" if data.get("attempt", 0) > 1 else ""
-            why = "".join(f": {text}" for text in (reason, data.get("message")) if text)
+            later = f"next run {shown(next_run)}" if next_run else None
+            why = "".join(f": {text}" for text in (reason, later, data.get("message")) if text)
             self._note(f"{self._status}{attempt}{why}")
 
     def _note(self, text: str) -> None:
