@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import string
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
 from integration.web.board import RECORD, Board, Serve, open_board, problem
 from jobs import make_job
 
@@ -172,6 +178,35 @@ def test_a_run_that_waits_behind_another_of_its_site_was_created_all_the_same(bo
     first, second = board.started(), board.started()
     assert first.exclusive == second.exclusive == "site:board"
     assert second.created_at - first.created_at < timedelta(seconds=5)
+
+
+fields = st.sampled_from(["search_term", "location", "is_remote", "results_wanted", "payload", "user_id", "x"])
+text = st.text(max_size=12) | st.text(string.printable, max_size=12)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
+)
+sites = st.sampled_from(["board", "plain", "closed"]) | text
+slow_machines = limits(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@slow_machines
+@given(
+    change=st.dictionaries(fields, anything, max_size=3), site=st.sampled_from(["board", "plain", "closed"]) | text
+)
+def test_no_body_makes_the_gateway_fail(board: Board, change: dict[str, Any], site: str) -> None:
+    body = json.dumps({"site_name": site, **change})
+    answer = board.http.post("/jobs/scrape", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code < 500, answer.text
+
+
+@slow_machines
+@given(name=text.filter(lambda name: name not in {"", ".", ".."}), limit=st.integers(-1, 1001) | text)
+def test_no_address_makes_the_gateway_fail(board: Board, name: str, limit: object) -> None:
+    address = quote(name, safe="", errors="surrogatepass")
+    assert board.http.get(f"/jobs/scrape/{address}", params={"limit": limit}).status_code in {404, 422}
+    assert board.http.post(f"/dead-letters/{address}/requeue").status_code in {404, 422}
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH"])
