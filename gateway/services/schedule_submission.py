@@ -85,8 +85,10 @@ class ScheduleSubmission:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`."""
         self._check.addresses(order.spec, order.webhooks)
         pinned = self._check.pin(order.spec)
-        order = order._replace(spec=unpinned(order.spec, pinned) if when.interval else pinned)
-        identity = fingerprint(order.user_id, order.spec, when=_identity(when))
+        asked = unpinned(order.spec, pinned)
+        # whatever is deployed before the time comes, it is the same request
+        identity = fingerprint(order.user_id, asked, when=_identity(when))
+        order = order._replace(spec=asked if when.interval else pinned)
         with truth_store_errors():
             for _ in range(_MAX_ROUNDS):
                 if known := self._known(order, when, identity):

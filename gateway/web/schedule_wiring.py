@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.services.job_or_schedule import JobOrSchedule
+from gateway.services.latest_version import LatestVersions
 from gateway.services.rendering import Rendering
 from gateway.services.schedule_changes import ScheduleChanges
 from gateway.services.schedule_edits import ScheduleEdits
@@ -51,7 +52,7 @@ def wire_schedules(
     store, slots, ledger = ScheduleStore(database, clock), SlotStore(database, clock), LedgerStore(database)
     targets = TargetStore(database)
     orders = AllOrders(
-        CrawlOrders(),
+        LatestVersions(CrawlOrders(), catalog),
         SiteOrders(sites=SiteStore(database), targets=targets, catalog=catalog, job_timeout=settings.job_timeout),
     )
     settling = Settling(

@@ -15,6 +15,7 @@ from gateway.services.completion import Completion
 from gateway.services.deletion import Deletion
 from gateway.services.dispatch import Dispatch
 from gateway.services.exclusion import Exclusion
+from gateway.services.latest_version import LatestVersions
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.retention import Keep, Retention
 from gateway.services.scheduling import Scheduling
@@ -187,7 +188,7 @@ class Wiring:
         sites = SiteOrders(
             sites=SiteStore(database), targets=targets, catalog=catalog, job_timeout=self._settings.job_timeout
         )
-        orders = AllOrders(CrawlOrders(), sites)
+        orders = AllOrders(LatestVersions(CrawlOrders(), catalog), sites)
         settling = Settling(
             schedules=schedules,
             slots=slots,

@@ -1,0 +1,96 @@
+"""Which version of a deployed project is run by crawls that were asked for before it was deployed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import mongomock
+import pytest
+
+from gateway.domain.clock import utc_now
+from gateway.domain.job import CrawlSpec, Job
+from gateway.domain.node_files import SpiderInfo
+from gateway.domain.schedule import Schedule
+from gateway.services.latest_version import LatestVersions
+from gateway.services.rendering import Rendering
+from gateway.services.schedule_changes import ScheduleChanges
+from gateway.services.schedule_submission import ScheduleSubmission, When
+from gateway.services.slot_orders import CrawlOrders, SlotOrder
+from gateway.services.spider_catalog import SpiderCatalog
+from gateway.services.submission import Order
+from gateway.services.work_check import WorkCheck
+from gateway.storage.indexes import ensure_indexes
+from gateway.storage.jobs import JobStore
+from gateway.storage.nodes import NodeStore
+from gateway.storage.schedules import ScheduleStore
+from gateway.storage.spiders import SpiderStore
+
+DAILY = When(interval="@daily")
+
+
+class Shop(SimpleNamespace):
+    database: Any
+    catalog: SpiderCatalog
+    submission: ScheduleSubmission
+
+    def deploy(self, *versions: str) -> None:
+        spiders = [
+            SpiderInfo(project="Shop", version=version, latest=version == versions[-1], name="offers")
+            for version in versions
+        ]
+        SpiderStore(self.database).publish("n1", spiders)
+
+    def ask(self, when: When, version: str | None = None) -> Schedule | Job:
+        spec = CrawlSpec(project="shop", version=version, spider="offers", start_urls=("https://site.example/",))
+        return self.submission.submit(Order(user_id="ada", spec=spec), when).found
+
+    def slot(self, schedule: Schedule | Job) -> SlotOrder:
+        assert isinstance(schedule, Schedule)
+        return LatestVersions(CrawlOrders(), self.catalog).orders([schedule])[schedule.id]
+
+
+@pytest.fixture
+def shop() -> Shop:
+    database: Any = mongomock.MongoClient(tz_aware=True)["versions"]
+    ensure_indexes(database)
+    ahead = iter(range(0, 100_000, 10))
+    catalog = SpiderCatalog(SpiderStore(database), monotonic=lambda: next(ahead))
+    check = WorkCheck(catalog, Rendering(NodeStore(database), timedelta(seconds=10)))
+    schedules = ScheduleStore(database)
+    changes = cast("ScheduleChanges", None)  # nothing is joined here
+    submission = ScheduleSubmission(jobs=JobStore(database), schedules=schedules, changes=changes, check=check)
+    return Shop(database=database, catalog=catalog, submission=submission)
+
+
+def test_each_run_takes_the_latest_of_its_time(shop: Shop) -> None:
+    shop.deploy("9")
+    schedule = shop.ask(DAILY)
+    shop.deploy("9", "10")
+    assert (shop.slot(schedule).spec.project, shop.slot(schedule).spec.version) == ("Shop", "10")
+    assert shop.ask(DAILY).id == schedule.id, "the same request, whatever was deployed"
+
+
+def test_a_version_that_was_named_is_kept_to(shop: Shop) -> None:
+    shop.deploy("9", "10")
+    schedule = shop.ask(DAILY, version="9")
+    assert shop.slot(schedule).spec.version == "9"
+    assert shop.ask(DAILY).id != schedule.id
+
+
+def test_a_slot_is_skipped_when_what_it_runs_is_gone(shop: Shop) -> None:
+    shop.deploy("9", "10")
+    schedule = shop.ask(DAILY, version="9")
+    shop.deploy("10")
+    assert "unknown version '9'" in str(shop.slot(schedule).skip)
+
+
+def test_a_single_crawl_for_later_runs_what_was_the_latest_when_it_was_asked_for(shop: Shop) -> None:
+    tomorrow = When(schedule_at=utc_now() + timedelta(days=1))
+    shop.deploy("9")
+    job = shop.ask(tomorrow)
+    assert isinstance(job, Job)
+    assert job.spec.version == "9"
+    shop.deploy("9", "10")
+    assert shop.ask(tomorrow).id == job.id
