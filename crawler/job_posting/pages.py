@@ -47,6 +47,9 @@ def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posti
         told = listed
         own = selected.read(page.root, page.base, page.language)
         told.fill_from(own)
+        if not listed.raw:
+            # of a list of links nothing but the link was known
+            told.source = own.source
         told.raw = {**own.raw, **told.raw}
     else:
         # what JSON-LD calls its URL is the company's at times; this page is the posting's for sure

@@ -197,6 +197,7 @@ def odd() -> Iterator[Site]:
             "/jobs/8": Reply(b"%PDF-1.7", content_type="application/pdf"),
             "/jobs/9": html(posting("Named on its own page")),
             "/jobs/10": html(posting("On the second page")),
+            "/away": html(posting("First", url="/1") + f"<link rel=next href='{elsewhere.url}/page/2'>"),
             "/bare": html("<h1>Jobs</h1><a href='/jobs/1'>At home</a>"),
             "/broken": html(
                 posting("First", url="/1") + '<script type="application/ld+json">{"@type": "JobPosting",</script>'
@@ -204,7 +205,6 @@ def odd() -> Iterator[Site]:
             ),
         }
         with Site(pages, robots="User-agent: *\nDisallow: /private/") as running:
-            running.pages["/elsewhere"] = elsewhere.url
             yield running
         assert elsewhere.access_log == []
 
@@ -240,6 +240,12 @@ def test_what_falls_away_is_made_up_for(run: Run, odd: Site) -> None:
 def test_a_broken_script_costs_one_posting(run: Run, odd: Site) -> None:
     crawl = run("jobs", f"{odd.url}/broken")
     assert [item["title"] for item in crawl.items] == ["First", "Second"]
+
+
+def test_a_next_page_on_another_site_is_not_fetched_but_told(run: Run, odd: Site) -> None:
+    crawl = run("jobs", f"{odd.url}/away", params={"pagination_type": "next_link"})
+    assert [item["title"] for item in crawl.items] == ["First"]
+    assert "/page/2, is not on the site" in crawl.log
 
 
 def test_a_page_that_nobody_knows_how_to_read_is_told(run: Run, odd: Site) -> None:
