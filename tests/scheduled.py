@@ -1,0 +1,31 @@
+"""Schedules and the jobs of their slots for tests, as short as a test needs them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jobs import make_job
+
+from gateway.domain.job import CrawlSpec, Job, JobStatus, new_job_id
+from gateway.domain.schedule import CrawlOrder, Schedule, Timing
+from gateway.domain.slot import Slot, SlotFate, slot_id
+
+NINE = datetime(2027, 6, 1, 9, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def make_schedule(**fields: Any) -> Schedule:
+    identity = fields.pop("id", new_job_id())
+    spec = CrawlSpec(spider=fields.pop("spider", "seo"), start_urls=("http://site.example/",))
+    given = {"user_id": "ada", "timing": Timing(interval="every 1h", starts_at=NINE), "next_at": NINE}
+    known = {"crawl": CrawlOrder(spec=spec), "next_run": NINE, "fingerprint": identity, "live_key": identity}
+    return Schedule.model_validate(
+        {"id": identity, **given, **known, "created_at": NINE, "updated_at": NINE, **fields}
+    )
+
+
+def make_slot_job(schedule: Schedule, at: datetime = NINE, **fields: Any) -> Job:
+    slot = Slot(rev=schedule.rev, at=at, due=at, fired_at=at, next_at=at + HOUR, next_due=at + HOUR)
+    given = {"held": SlotFate.RUN, "noted": False, "slot": slot, "status": JobStatus.SCHEDULED, "live_key": None}
+    return make_job(id=slot_id(schedule.id, at), schedule_id=schedule.id, **{**given, **fields})
