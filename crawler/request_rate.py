@@ -53,6 +53,11 @@ class OwnSlots:
     async def withdraw(self) -> None:
         self._next -= self._interval
 
+    @property
+    def left(self) -> float:
+        """Seconds until the next one that nobody has."""
+        return self._next - monotonic()
+
     def follow(self, wait: float) -> None:
         """The newest slot, `wait` seconds from now, came from elsewhere."""
         self._next = monotonic() + wait + self._interval
@@ -79,6 +84,9 @@ class SharedSlots:
             return await self._own.reserve()
         try:
             wait = await self._shared.reserve()
+            while self._is_away and wait < self._own.left:
+                # taken already, while Redis knew nothing of it
+                wait = await self._shared.reserve()
         except _unreachable() as error:
             self._begin_rest(error)
             return await self._own.reserve()
