@@ -18,7 +18,7 @@ from gateway.domain.slot import Slot, SlotFate, slot_id
 from gateway.domain.slot_rule import advanced
 from gateway.services.settling import Settled, Settling
 from gateway.services.slot_jobs import NOTHING_TO_RUN, slot_job
-from gateway.services.slot_orders import SlotOrder, SlotOrders
+from gateway.services.slot_orders import SlotOrder, SlotOrders, orders_of
 from gateway.services.waker import Waker
 from gateway.storage.schedules import Advance, ScheduleStore
 from gateway.storage.slots import Run, SlotStore
@@ -137,7 +137,7 @@ class Scheduling:
     def decide(self, schedules: Sequence[Schedule]) -> list[Job]:
         """The jobs of the slots that are due, held. Writes nothing."""
         now = self._clock()
-        orders = self._orders.orders(schedules)
+        orders = orders_of(self._orders, schedules)
         live = self._live(schedules)
         jobs: list[Job] = []
         for schedule in schedules:

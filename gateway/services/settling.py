@@ -18,7 +18,7 @@ from gateway.domain.schedule import LedgerEntry, LedgerKind, Schedule
 from gateway.domain.slot import Slot, SlotFate
 from gateway.domain.slot_rule import Verdict, advanced, judge
 from gateway.services.slot_jobs import refreshed
-from gateway.services.slot_orders import SlotOrders
+from gateway.services.slot_orders import SlotOrders, orders_of
 from gateway.services.waker import Waker
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.schedules import Advance, ScheduleStore
@@ -156,7 +156,7 @@ class Settling:
         """As they are now; whoever else has changed one meanwhile."""
         if not held:
             return []
-        orders = self._orders.orders([schedules[schedule_id] for schedule_id in {one.schedule_id for one in held}])
+        orders = orders_of(self._orders, [schedules[key] for key in {one.schedule_id for one in held}])
         for old in held:
             new = refreshed(old.job, old.slot, schedules[old.schedule_id], orders.get(old.schedule_id))
             if self._slots.refresh(old.job, new) and new.held is not old.fate:

@@ -6,16 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from gateway.domain.fingerprint import fingerprint
-from gateway.domain.job import CrawlSpec, Job, JobStatus
+from gateway.domain.job import Job, JobStatus
 from gateway.domain.schedule import Schedule
 from gateway.domain.slot import Slot, SlotFate, slot_id
 from gateway.services.rendering import renders
-from gateway.services.slot_orders import SlotOrder
+from gateway.services.slot_orders import NOTHING, SlotOrder
 
 NOTHING_TO_RUN = "there is nothing to run: its site or target is gone"
-
-
-_NOTHING = SlotOrder(CrawlSpec(spider="none", start_urls=()))
 
 
 def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: SlotFate, now: datetime) -> Job:
@@ -26,7 +23,7 @@ def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: Slot
         held=fate,
         noted=False,
         slot=slot,
-        **content(schedule, order or _NOTHING),
+        **content(schedule, order or NOTHING),
         **_new(schedule, now),
     )
 

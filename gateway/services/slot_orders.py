@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import structlog
+from pymongo.errors import PyMongoError
+
 from gateway.domain.job import CrawlSpec
 from gateway.domain.schedule import Overlap, Schedule
 from gateway.domain.slot import TargetRun, Trigger
+
+log = structlog.get_logger()
 
 
 class SlotOrder(NamedTuple):
@@ -22,6 +27,10 @@ class SlotOrder(NamedTuple):
     target: TargetRun | None = None
     #: Why this slot must not run.
     skip: str | None = None
+
+
+#: What the job of a slot holds that does not run.
+NOTHING = SlotOrder(CrawlSpec(spider="none", start_urls=()))
 
 
 class SlotOrders(Protocol):
@@ -50,6 +59,26 @@ class AllOrders:
             **(self._crawls.orders(others) if others else {}),
             **(self._sites.orders(of_sites) if of_sites else {}),
         }
+
+
+def orders_of(orders: SlotOrders, schedules: Sequence[Schedule]) -> Mapping[str, SlotOrder]:
+    """The same; but one schedule of which no order can be made skips its slot, and keeps no other's from running."""
+    try:
+        return orders.orders(schedules)
+    except PyMongoError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever it was, it is looked for and logged below
+        return {schedule.id: order for schedule in schedules if (order := _order_of(orders, schedule))}
+
+
+def _order_of(orders: SlotOrders, schedule: Schedule) -> SlotOrder | None:
+    try:
+        return orders.orders([schedule]).get(schedule.id)
+    except PyMongoError:
+        raise
+    except Exception as error:
+        log.exception("schedule_has_no_order", schedule_id=schedule.id)
+        return NOTHING._replace(skip=f"what it runs could not be found out ({type(error).__name__})")
 
 
 def _order(schedule: Schedule) -> SlotOrder:

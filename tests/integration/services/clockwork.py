@@ -35,8 +35,11 @@ class Orders:
     def __init__(self) -> None:
         self.skip: str | None = None
         self.gone = False
+        self.bad: str | None = None
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+        if self.bad in {schedule.id for schedule in schedules}:
+            raise ValueError("a site that cannot be read")
         if self.gone:
             return {}
         found = CrawlOrders().orders(schedules)

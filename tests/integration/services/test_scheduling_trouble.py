@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from clockwork import HOUR, START, Clockwork, clockwork_at
+from clockwork import HOUR, START, Clockwork, clockwork_at, slot
 from jobs import make_job
 from stores import embedded_mongo
 from structlog.testing import capture_logs
@@ -45,6 +45,18 @@ def test_an_unreadable_schedule_keeps_no_other_and_is_told_of_once(works: Clockw
     assert (report.due_left, report.next_due) == (2, START + SECOND + HOUR)
     told = [(entry["event"], entry["schedule_id"]) for entry in logs]
     assert sorted(told) == sorted([("schedule_unreadable", bad.id), ("schedule_not_fired", odd.id)])
+
+
+def test_one_whose_order_cannot_be_made_skips_its_slot_and_keeps_no_other(works: Clockwork) -> None:
+    bad, good = works.schedule(site="unreadable"), works.schedule()
+    works.orders.bad = bad.id
+    with capture_logs() as logs:
+        report = works.beat.tick()
+    assert (report.fired, report.skipped) == ([slot(good)], [slot(bad)])
+    assert [entry["schedule_id"] for entry in logs] == [bad.id]
+    (entry,), _ = works.ledger.page(bad.id, 9)
+    assert entry.reason == "what it runs could not be found out (ValueError)"
+    assert works.schedules.get(bad.id).next_at == START + HOUR
 
 
 def test_a_beat_that_dies_after_the_insert_leaves_nothing_undone(works: Clockwork) -> None:
