@@ -1,0 +1,35 @@
+"""The negative control: a beat that puts a slot behind its schedule before there is a job for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.domain.schedule import Schedule
+from gateway.domain.slot_rule import advanced
+from gateway.services.scheduling import Scheduling
+from gateway.services.settling import Settled
+from gateway.storage.schedules import Advance
+from gateway.worker.beat import MongoScheduler
+
+
+class AdvanceFirst(Scheduling):
+    """As most schedulers do it. Whoever dies in between has lost the slot."""
+
+    def _fire(self, schedules: Sequence[Schedule]) -> Settled:
+        jobs = self.decide(schedules)
+        known = {schedule.id: schedule for schedule in schedules}
+        self._schedules.advance(
+            [
+                Advance(known[job.schedule_id], advanced(known[job.schedule_id], job.id, job.slot, job.held))
+                for job in jobs
+                if job.schedule_id and job.slot
+            ]
+        )
+        self._slots.insert(jobs)
+        return self._settling.settle(jobs)
+
+
+class LosingScheduler(MongoScheduler):
+    def setup_schedule(self) -> None:
+        super().setup_schedule()
+        self._wiring.scheduling.__class__ = AdvanceFirst

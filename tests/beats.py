@@ -1,0 +1,151 @@
+"""Beats as real processes on real stores, to be killed, started again, and told a wrong time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymongo
+from pymongo.database import Database
+from stores import ROOT, StoreProcess, embedded_mongo, valkey_server
+
+_SCHEDULER = "gateway.worker.beat:MongoScheduler"
+
+
+class Beat:
+    """One beat, and its machine's clock."""
+
+    def __init__(self, home: Path, environment: Mapping[str, str], scheduler: str) -> None:
+        home.mkdir(parents=True)
+        self._log = home / "beat.log"
+        self._clock = home / "clock"
+        self._command = (
+            *(sys.executable, "-m", "celery", "--quiet", "-A", "celery_app", "beat", "--scheduler", scheduler),
+            # it would be there still after a kill
+            *("--pidfile", ""),
+        )
+        self._environment = {**environment, "WRONG_CLOCK": str(self._clock)}
+        self.turn(0)
+        self._process: subprocess.Popen[bytes] | None = None
+        #: How often it was ended by a signal, whoever sent it.
+        self.killed = 0
+
+    def turn(self, seconds: int) -> None:
+        """Its wall clock is ahead by that from now on, in the middle of whatever it does (`wrong_clock.py`)."""
+        fresh = self._clock.with_suffix(".new")
+        fresh.write_text(f"{seconds:+d}\n")
+        fresh.replace(self._clock)
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def signal(self, signum: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(signum)
+
+    def has_ended(self) -> bool:
+        if self._process is None or self._process.poll() is None:
+            return False
+        assert self._process.returncode == -signal.SIGKILL, self._log.read_text()[-4000:]
+        self.killed += 1
+        return True
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class Beats(threading.Thread):
+    """Some beats, each of which is started again once it has been killed."""
+
+    def __init__(self, beats: list[Beat]) -> None:
+        super().__init__(daemon=True)
+        self.beats = beats
+        self._enough = threading.Event()
+        self.failure: BaseException | None = None
+
+    def __enter__(self) -> list[Beat]:
+        for beat in self.beats:
+            beat.start()
+        self.start()
+        return self.beats
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self.join()
+        for beat in self.beats:
+            beat.stop()
+        if self.failure is not None:
+            raise self.failure
+
+    def run(self) -> None:
+        try:
+            while not self._enough.wait(0.05):
+                for beat in self.beats:
+                    if beat.has_ended():
+                        beat.start()
+        except BaseException as error:  # noqa: BLE001 - told to the test, which fails with it
+            self.failure = error
+
+
+class Arena:
+    """Stores, and beats at them."""
+
+    def __init__(self, home: Path, mongo: str, redis: str, broker: StoreProcess) -> None:
+        self.home, self.mongo, self.broker = home, mongo, broker
+        self.plan = home / "plan"
+        self.plan.mkdir()
+        self._environment = {
+            **os.environ,
+            "MONGO_URI": mongo,
+            "REDIS_URL": redis,
+            "BROKER_URL": str(broker),
+            "DISCOVERYBOT_HOME": str(home),
+            "DISCOVERYBOT_CRASH_PLAN": str(self.plan),
+            "PYTHONPATH": str(Path(__file__).parent),
+        }
+        # every process would compile all of ours anew
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._numbers = iter(range(1000))
+        self.client = pymongo.MongoClient[dict[str, Any]](mongo, tz_aware=True)
+        self.database: Database[dict[str, Any]] = self.client.get_default_database()
+
+    def beats(self, count: int, *, scheduler: str = _SCHEDULER) -> Beats:
+        return Beats(
+            [Beat(self.home / f"beat{next(self._numbers)}", self._environment, scheduler) for _ in range(count)]
+        )
+
+    def die_at(self, *points: str) -> None:
+        """Whoever comes to one of these crash points first."""
+        for point in points:
+            (self.plan / point).touch()
+
+    def not_reached(self) -> list[str]:
+        return sorted(path.name for path in self.plan.iterdir())
+
+
+@contextmanager
+def arena(home: Path) -> Iterator[Arena]:
+    home.mkdir(parents=True, exist_ok=True)
+    with (
+        embedded_mongo(home / "mongo") as mongo,
+        valkey_server(home / "redis") as redis,
+        valkey_server(home / "broker") as broker,
+    ):
+        arena = Arena(home, mongo, str(redis), broker)
+        try:
+            yield arena
+        finally:
+            arena.client.close()

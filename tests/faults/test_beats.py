@@ -1,0 +1,262 @@
+"""Three beats, killed at every step of a firing and at random, without a broker, and with wrong clocks."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from beats import Arena, Beat, arena
+from firing import order
+from stack import wait_until
+
+from gateway.domain.clock import utc_now
+from gateway.domain.job import Job, JobStatus, new_job_id
+from gateway.domain.recurrence import Moment, first, preview
+from gateway.domain.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule, Timing
+from gateway.domain.slot import slot_id
+from gateway.storage.indexes import ensure_indexes
+from gateway.storage.jobs import JobStore
+from gateway.storage.schedules import ScheduleStore
+
+#: Seconds of kills; `make faults` gives more.
+SECONDS = max(15.0, float(os.environ.get("FAULT_SECONDS", "0")))
+BROKER_AWAY = 6.0
+ONE_OFFS = 40
+#: Every write of a firing, the one of a slot that is skipped included.
+FIRING = (
+    *("schedules.insert_slots", "schedules.advance", "schedules.promote", "schedules.note", "schedules.clear"),
+    *("schedule_ledger.record", "schedules.promote_scheduled"),
+)
+CRASH_POINTS = [f"{name}.{side}" for name in FIRING for side in ("before", "after")]
+#: Seconds that beats are given to come to rest.
+PATIENCE = 25.0
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Iterator[Arena]:
+    with arena(tmp_path) as ring:
+        ensure_indexes(ring.database)
+        yield ring
+
+
+def schedule(ring: Arena, interval: str, **fields: Any) -> Schedule:
+    """Begins in two seconds: before that no beat is there."""
+    now = utc_now()
+    zone, jitter = fields.pop("timezone", "UTC"), fields.pop("jitter", None)
+    timing = Timing(interval=interval, timezone=zone, starts_at=now + timedelta(seconds=2), jitter=jitter)
+    schedule_id = new_job_id()
+    coming = first(schedule_id, timing, now)
+    assert coming is not None
+    made = Schedule(
+        id=schedule_id, user_id="ada", crawl=order(1), timing=timing, next_at=coming.at, next_run=coming.due,
+        fingerprint="f", created_at=now, updated_at=now, **{"overlap": Overlap.ALLOW, **fields},
+    )  # fmt: skip
+    ScheduleStore(ring.database).insert(made)
+    return made
+
+
+def one_off(ring: Arena, at: datetime) -> Job:
+    now, job_id = utc_now(), new_job_id()
+    job = Job(
+        id=job_id, user_id="ada", spec=order(1).spec, fingerprint=job_id, status=JobStatus.SCHEDULED, not_before=at,
+        created_at=now, updated_at=now,
+    )  # fmt: skip
+    JobStore(ring.database).insert(job)
+    return job
+
+
+def jobs_of(ring: Arena, made: Schedule, until: datetime) -> dict[str, dict[str, Any]]:
+    """Of slots that were due by then: the last thing that a beat was doing may be half done."""
+    found = ring.database["jobs"].find({"schedule_id": made.id, "slot.due": {"$lte": until}})
+    return {job["_id"]: job for job in found}
+
+
+def entries_of(ring: Arena, made: Schedule, until: datetime) -> list[LedgerEntry]:
+    """The oldest slot first."""
+    found = ring.database["schedule_ledger"].find({"schedule_id": made.id, "due": {"$lte": until}}).sort("at", 1)
+    return [LedgerEntry.model_validate(document) for document in found]
+
+
+def slots(made: Schedule, until: datetime) -> list[Moment]:
+    """All that are due by then."""
+    moments = preview(made.id, made.timing, made.timing.starts_at - timedelta(days=1), 1000)
+    return [moment for moment in moments if moment.due <= until]
+
+
+def wait_for(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> None:
+    """Every slot that is due by then is behind its schedule, and nothing is left half done."""
+
+    def at_rest() -> bool:
+        behind = {"_id": {"$in": [made.id for made in schedules]}, "next_run": {"$gt": until}}
+        left = {"$or": [{"held": {"$ne": None}}, {"noted": False}], "not_before": {"$lte": until}}
+        return (
+            ring.database["schedules"].count_documents(behind) == len(list(schedules))
+            and not ring.database["jobs"].count_documents(left)
+            and not ring.database["jobs"].count_documents({"status": "scheduled", "not_before": {"$lte": until}})
+        )
+
+    wait_until(lambda: utc_now() > until and at_rest(), timeout=PATIENCE + SECONDS, what="rest")
+
+
+def check_each_once(ring: Arena, made: Schedule, until: datetime) -> None:
+    """Each slot has run, as one job and one entry of the ledger, and there is nothing else."""
+    expected = {slot_id(made.id, moment.at) for moment in slots(made, until)}
+    jobs, entries = jobs_of(ring, made, until), entries_of(ring, made, until)
+    assert jobs.keys() == expected
+    assert {job["status"] for job in jobs.values()} <= {"pending"}
+    assert {entry.job_id for entry in entries} == expected
+    assert {(entry.kind, entry.missed) for entry in entries} <= {(LedgerKind.FIRED, 0)}
+
+
+def kill_at_random(ring: Arena, beats: list[Beat], seed: int) -> int:
+    """At any moment, and again at steps where somebody has died before; how many were killed at any moment."""
+    chance = random.Random(seed)
+    killed = 0
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        time.sleep(chance.uniform(1.0, 3.0))
+        chance.choice(beats).signal(signal.SIGKILL)
+        killed += 1
+        # one-off jobs come to an end
+        ring.die_at(chance.choice([point for point in CRASH_POINTS if "scheduled" not in point]))
+    return killed
+
+
+def lose_broker(ring: Arena) -> None:
+    ring.broker.kill()
+    time.sleep(BROKER_AWAY)
+    ring.broker.start()
+
+
+@pytest.mark.timeout(int(SECONDS) + 120)
+def test_every_slot_is_fired_once_whoever_is_killed(ring: Arena) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    sys.stdout.write(f"seed of the random kills: {seed}\n")  # shown where the test fails
+    each = [schedule(ring, "every 1s", catch_up=CatchUp.ALL, jitter=jitter) for jitter in (0, 0.3, 0.5, None)]
+    each += [schedule(ring, f"every {gap}s", catch_up=CatchUp.ALL) for gap in (2, 3)]
+    zones = ("UTC", "Europe/Paris", "Australia/Lord_Howe")
+    each += [schedule(ring, "* * * * *", timezone=zone, catch_up=CatchUp.ALL) for zone in zones]
+    skipped = schedule(ring, "every 1s", catch_up=CatchUp.ALL, overlap=Overlap.SKIP)
+    begin = utc_now()
+    singles = [one_off(ring, begin + timedelta(seconds=SECONDS * n / ONE_OFFS)) for n in range(ONE_OFFS)]
+    later = one_off(ring, begin + timedelta(hours=1))
+    ring.die_at(*CRASH_POINTS)
+    with ring.beats(3) as beats:
+        outage = threading.Timer(SECONDS / 3, lose_broker, [ring])
+        outage.start()
+        kills = kill_at_random(ring, beats, seed)
+        outage.join()
+        wait_until(lambda: not ring.not_reached(), what="the last death")
+        until = utc_now()
+        wait_for(ring, [*each, skipped], until)
+        killed = sum(beat.killed for beat in beats)
+    assert killed >= len(CRASH_POINTS) + kills // 2
+    for made in each:
+        check_each_once(ring, made, until)
+    check_skipped(ring, skipped, until)
+    for single in singles:
+        assert JobStore(ring.database).get(single.id).status is JobStatus.PENDING
+    assert JobStore(ring.database).get(later.id).status is JobStatus.SCHEDULED
+
+
+def check_skipped(ring: Arena, made: Schedule, until: datetime) -> None:
+    """The first one ran, and is not over: every other was skipped, for that reason."""
+    expected = [slot_id(made.id, moment.at) for moment in slots(made, until)]
+    entries = entries_of(ring, made, until)
+    assert [entry.job_id for entry in entries] == expected
+    assert [entry.kind for entry in entries] == [LedgerKind.FIRED] + [LedgerKind.SKIPPED] * (len(expected) - 1)
+    assert all(expected[0] in (entry.reason or "") for entry in entries[1:])
+    assert jobs_of(ring, made, until).keys() == {expected[0]}
+
+
+def test_a_beat_that_advances_before_it_inserts_loses_slots(ring: Arena) -> None:
+    """The negative control: the tests here see a lost slot where there is one."""
+    lost = schedule(ring, "every 1s", catch_up=CatchUp.ALL, jitter=0)
+    ring.die_at("schedules.advance.after")
+    with ring.beats(1, scheduler="advance_first:LosingScheduler"):
+        wait_until(lambda: not ring.not_reached(), what="the death of the beat")
+        until = utc_now() + timedelta(seconds=2)
+        wait_for(ring, [lost], until)
+    assert 0 < len(jobs_of(ring, lost, until)) < len(slots(lost, until))
+    with pytest.raises(AssertionError):
+        check_each_once(ring, lost, until)
+
+
+def test_one_run_makes_up_for_ten_slots_without_any_beat(ring: Arena) -> None:
+    each = {catch_up: schedule(ring, "every 1s", catch_up=catch_up, jitter=0) for catch_up in CatchUp}
+    with ring.beats(2):
+        wait_until(lambda: all(entries_of(ring, made, utc_now()) for made in each.values()), what="the first slots")
+    ended = utc_now()
+    time.sleep(10.5)
+    with ring.beats(2):
+        wait_until(
+            lambda: late_ones(ring, each[CatchUp.ONE]) and late_ones(ring, each[CatchUp.NONE]), what="catching up"
+        )
+        until = utc_now() + timedelta(seconds=1)
+        wait_for(ring, each.values(), until)
+    check_each_once(ring, each[CatchUp.ALL], until)
+    for catch_up, kind in ((CatchUp.ONE, LedgerKind.FIRED), (CatchUp.NONE, LedgerKind.MISSED)):
+        made, entries = each[catch_up], entries_of(ring, each[catch_up], until)
+        [late] = late_ones(ring, made)
+        assert (late.kind, late.due > ended - timedelta(seconds=1.5), late.late_by_seconds >= 9) == (kind, True, True)
+        # every slot has an entry of its own or is counted in this one, and what did not run has no job
+        assert len(entries) + late.missed == len(slots(made, until))
+        fired = {entry.job_id for entry in entries if entry.kind is LedgerKind.FIRED}
+        assert jobs_of(ring, made, until).keys() == fired
+        assert late.missed >= (9 if catch_up is CatchUp.ONE else 4)
+
+
+def late_ones(ring: Arena, made: Schedule) -> list[LedgerEntry]:
+    """Those that stand for others."""
+    return [entry for entry in entries_of(ring, made, utc_now()) if entry.missed]
+
+
+class FirstSeen(threading.Thread):
+    """Watches for jobs, by a clock that is right."""
+
+    def __init__(self, ring: Arena) -> None:
+        super().__init__(daemon=True)
+        self._ring = ring
+        self.times: dict[str, datetime] = {}
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        while not self.enough.wait(0.05):
+            known = list(self.times)
+            for job in self._ring.database["jobs"].find({"_id": {"$nin": known}}, {"_id": 1}):
+                self.times[job["_id"]] = datetime.now(UTC)
+
+
+def test_wrong_clocks_move_no_run(ring: Arena) -> None:
+    """Stepped by 5 s to and fro, under beats that run, and under one that is started again meanwhile."""
+    each = [schedule(ring, "every 1s", jitter=jitter) for jitter in (0, 0.3)]
+    seen = FirstSeen(ring)
+    with ring.beats(3, scheduler="wrong_clock:WrongClockScheduler") as beats:
+        seen.start()
+        for steps in ((5, -5, 0), (-5, 5, 5), (0, 5, -5)):
+            wait_until(lambda: seen.times, what="the first slot")
+            for beat, step in zip(beats, steps, strict=True):
+                beat.turn(step)
+            time.sleep(1.2)
+            beats[1].signal(signal.SIGKILL)
+            time.sleep(1.8)
+        until = utc_now()
+        wait_for(ring, each, until)
+    seen.enough.set()
+    seen.join()
+    for made in each:
+        check_each_once(ring, made, until)
+        delays = [
+            (seen.times[slot_id(made.id, moment.at)] - moment.due).total_seconds() for moment in slots(made, until)
+        ]
+        assert min(delays) > -0.1
+        assert max(delays[2:]) < 3
