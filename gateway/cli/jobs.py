@@ -22,11 +22,15 @@ def jobs(
     status: Annotated[str | None, typer.Option(help="Only those in this status.", show_default=False)] = None,
     spider: Annotated[str | None, typer.Option(help="Only those of this spider.", show_default=False)] = None,
     user: Annotated[str | None, typer.Option(help="Only those of this user.", show_default=False)] = None,
+    schedule: Annotated[str | None, typer.Option(help="Only runs of this schedule.", show_default=False)] = None,
+    site: Annotated[str | None, typer.Option(help="Only runs of this site.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     url: Url = None,
 ) -> None:
     """The latest crawls, newest first."""
-    page = Api(gateway_url(url)).get("/jobs", status=status, spider=spider, user_id=user, limit=limit)
+    page = Api(gateway_url(url)).get(
+        "/jobs", status=status, spider=spider, user_id=user, schedule_id=schedule, site=site, limit=limit
+    )
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("JOB", "STATUS", "SPIDER"):
         table.add_column(name, no_wrap=True)

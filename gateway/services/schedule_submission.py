@@ -174,7 +174,8 @@ def _schedule(order: Order, when: When, timing: Timing, identity: str, now: date
         user_id=order.user_id,
         name=when.name,
         crawl=CrawlOrder(
-            spec=order.spec,
+            # it is run again to learn what is new, not what the HTTP cache has kept of the run before
+            spec=order.spec.model_copy(update={"ignore_cache": True}),
             priority=order.priority,
             tags=order.tags,
             webhooks=order.webhooks,

@@ -62,7 +62,9 @@ class WorkFields(BaseModel):
     depth: int | None = Field(
         default=None, ge=0, le=1000, description="Links followed from a start URL; 0 is the start URLs alone."
     )
-    ignore_cache: bool = Field(default=False, description="A fresh run, past both caches.")
+    ignore_cache: bool = Field(
+        default=False, description="A fresh run, past both caches. Runs of a schedule ask sites anew in any case."
+    )
     params: Params = Field(default_factory=dict, description="Checked against the spider's own schema.")
     priority: int = Field(default=0, ge=-100, le=100, description="Higher goes first.")
     tags: list[Tag] = Field(default_factory=list, max_length=20)

@@ -45,6 +45,7 @@ class ScheduleChange(TimingFields, WorkFields):
     )
 
     name: Name | None = None
+    ignore_cache: bool = Field(default=True, description="Whether each run asks sites anew, past the HTTP cache.")
     # these have no default that null could mean; a factory's is not in the schema
     spider: Name = Field(default_factory=str, description="One of `GET /spiders`.")
     start_urls: StartUrls = Field(default_factory=list)

@@ -64,6 +64,8 @@ def test_a_crawl_again_and_again_is_a_schedule_that_answers_as_a_job(
     assert (answer["scheduled"], answer["next_run"]) == (True, to_iso(schedule.next_run))
     assert (schedule.timing.interval, schedule.timing.timezone, schedule.timing.jitter) == (*DAILY.values(), 0.25)
     assert (schedule.overlap, schedule.catch_up, schedule.max_runs) == ("queue", "none", 9)
+    assert schedule.crawl is not None
+    assert schedule.crawl.spec.ignore_cache, "each run asks the site anew"
     status = gateway.get(answer["status_url"]).json()
     assert (status["status"], status["job_id"], status["spider"]) == ("scheduled", schedule.id, "seo")
     assert (status["next_run"], status["last_run"], status["items_count"]) == (answer["next_run"], None, 0)

@@ -150,6 +150,12 @@ def test_a_schedule_is_shown_ended_and_deleted(gateway: StandIn, run: Run) -> No
     assert run("schedules", "delete", JOB).stdout == f"{JOB}: deleted\n"
 
 
+def test_its_runs_are_listed_among_the_jobs(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /jobs", Answer(200, {"jobs": [], "next": None}))
+    assert run("jobs", "--schedule", JOB, "--site", "board").returncode == 0
+    assert gateway.requests[-1].query == f"schedule_id={JOB}&site=board&limit=20"
+
+
 def test_a_refusal_is_one_line(gateway: StandIn, run: Run) -> None:
     error: dict[str, Any] = {"error": {"code": "schedule_not_found", "message": "there is no schedule 'x'"}}
     gateway.says("GET /schedules/x", Answer(404, error))
