@@ -77,7 +77,9 @@ class Scheduling:
         self._settle_left_over(now, settled)
         promoted = self._promote(now)
         passed = self._fire_due(now, settled)
-        times = [self._schedules.next_run(but=passed), self._slots.next_scheduled()]
+        # what is due still after less than a batch cannot be read
+        ahead = now if len(promoted) < BATCH else None
+        times = [self._schedules.next_run(but=passed), self._slots.next_scheduled(after=ahead)]
         next_due = min((moment for moment in times if moment), default=None)
         behind = bool(passed) or (next_due is not None and next_due <= now)
         due_left = self._schedules.count_due(now, _MAX_COUNTED) if behind else 0

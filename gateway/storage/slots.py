@@ -133,9 +133,11 @@ class SlotStore:
 
     # --- one-off jobs
 
-    def next_scheduled(self) -> datetime | None:
-        """When the next job that waits for its time is due, or was."""
+    def next_scheduled(self, *, after: datetime | None = None) -> datetime | None:
+        """When the next job that waits for its time is due, or was; of those that are due later than `after`."""
         query: Document = {"status": JobStatus.SCHEDULED, **_FREE}
+        if after is not None:
+            query["not_before"] = {"$gt": after}
         first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
         return None if first is None else first["not_before"]
 

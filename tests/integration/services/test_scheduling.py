@@ -221,6 +221,17 @@ def test_a_job_whose_time_has_come_waits_for_a_node(works: Clockwork) -> None:
     assert works.jobs.get(job.id).status is JobStatus.PENDING
 
 
+def test_more_one_off_jobs_than_a_batch_are_promoted_by_the_next_ticks(
+    works: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.services.scheduling.BATCH", 2)
+    for _ in range(5):
+        works.jobs.insert(make_job(status=JobStatus.SCHEDULED, not_before=START))
+    reports = [works.beat.tick() for _ in range(3)]
+    assert [len(report.promoted) for report in reports] == [2, 2, 1]
+    assert [report.next_due for report in reports] == [START, START, None]
+
+
 def test_the_ledger_comes_in_pages_newest_first(works: Clockwork) -> None:
     schedule, other = works.schedule("every 1s", overlap=Overlap.ALLOW), works.schedule()
     works.at(4 * SECOND)

@@ -121,3 +121,12 @@ def test_a_job_that_was_cancelled_while_it_was_held_stays_cancelled(works: Clock
     works.beat.tick()
     (job,) = works.runs(schedule)
     assert (job.status, works.woken) == (JobStatus.CANCELLED, [])
+
+
+def test_a_one_off_job_that_cannot_be_read_is_not_waited_for(works: Clockwork) -> None:
+    bad, good = (make_job(status=JobStatus.SCHEDULED, not_before=START + n * HOUR) for n in (0, 1))
+    for job in (bad, good):
+        works.jobs.insert(job)
+    works.database["jobs"].update_one({"_id": bad.id}, {"$set": {"attempt": "x"}})
+    report = works.beat.tick()
+    assert (report.promoted, report.next_due) == ([], START + HOUR)
