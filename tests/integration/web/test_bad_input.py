@@ -149,6 +149,13 @@ def test_a_body_over_256_kib_is_refused(gateway: httpx.Client, crawl: Crawl) -> 
         ("/jobs?user_id=a:b", "user_id"),
         ("/spiders?nmae=seo", "nmae"),
         ("/spiders?version=", "version"),
+        ("/jobs?schedule_id=x", "schedule_id"),
+        ("/schedules?state=asleep", "state"),
+        ("/schedules?after=1-2", "after"),
+        ("/schedules?limit=0", "limit"),
+        (f"/schedules/{'0' * 32}/next?count=101", "count"),
+        (f"/schedules/{'0' * 32}/history?limit=x", "limit"),
+        (f"/schedules/{'0' * 32}/items?run=first", "run"),
         (f"/jobs/{'0' * 32}/items?format=xml", "format"),
         (f"/jobs/{'0' * 32}/items?after=1:2", "after"),
         (f"/jobs/{'0' * 32}/items?attempt=0", "attempt"),
@@ -207,11 +214,41 @@ def test_no_body_makes_the_gateway_fail(gateway: httpx.Client, change: Crawl, st
     assert response.status_code < 500
 
 
+timings = st.fixed_dictionaries(
+    {},
+    optional={
+        "interval": st.text("0123456789*/-,# LW@everysmhdwMONJAN?", max_size=20),
+        "schedule_at": st.datetimes().map(lambda moment: f"{moment.isoformat()}Z"),
+        "ends_at": st.datetimes().map(lambda moment: f"{moment.isoformat()}+02:00"),
+        "timezone": st.sampled_from(["UTC", "Europe/Paris", "EST5EDT", "../etc/passwd", "Europe", "\ud800"]),
+        "jitter": st.floats() | st.integers(-1, 1),
+        "max_runs": st.integers() | st.booleans(),
+    },
+)
+
+
+@slow_machines
+@given(change=st.dictionaries(fields, anything, max_size=2) | timings)
+def test_no_schedule_and_no_change_of_one_makes_the_gateway_fail(gateway: httpx.Client, change: Crawl) -> None:
+    body = {"user_id": "fuzz", "spider": "seo", "start_urls": ["https://example.com/"], "interval": "@daily"}
+    schedule_id = gateway.post("/crawl", json=body).json()["job_id"]
+    for method, url, content in (
+        ("POST", "/crawl", {**body, **change}),
+        ("POST", "/schedules", {**body, **change}),
+        ("PATCH", f"/schedules/{schedule_id}", change),
+    ):
+        response = gateway.request(method, url, content=json.dumps(content), headers=JSON)
+        assert response.status_code < 500, response.text
+    assert gateway.get(f"/schedules/{schedule_id}/next").status_code == 200
+
+
 @slow_machines
 @given(
-    name=st.sampled_from(["user_id", "status", "spider", "tag", "since", "until", "q", "limit", "after"]),
+    name=st.sampled_from(
+        ["user_id", "status", "spider", "tag", "since", "until", "q", "limit", "after", "state", "site"]
+    ),
     value=st.text() | st.text(string.printable, max_size=9),
-    path=st.sampled_from(["/jobs", f"/jobs/{'1' * 32}/items", "/crawl"]),
+    path=st.sampled_from(["/jobs", f"/jobs/{'1' * 32}/items", "/crawl", "/schedules"]),
 )
 def test_no_query_makes_the_gateway_fail(gateway: httpx.Client, name: str, value: str, path: str) -> None:
     assert gateway.get(path, params={name: value}).status_code < 500
@@ -224,7 +261,9 @@ ID = "0" * 32
     ("method", "path"),
     [
         *(("GET", path) for path in ("/health", "/health/live", "/spiders", "/nodes")),
-        *(("GET", path) for path in ("/events", "/jobs", "/jobs/health")),
+        *(("GET", path) for path in ("/events", "/jobs", "/jobs/health", "/schedules")),
+        *(("GET", f"/schedules/{ID}{rest}") for rest in ("", "/next", "/history", "/items")),
+        *(("POST", f"/schedules/{ID}/{action}") for action in ("pause", "resume", "run")),
         *(("GET", f"/jobs/{ID}{rest}") for rest in ("", "/status", "/logs", "/items")),
         *(("POST", path) for path in (f"/jobs/{ID}/cancel", f"/jobs/{ID}/retry", "/crawl", "/projects/x/versions")),
         ("DELETE", f"/jobs/{ID}"),
