@@ -87,8 +87,8 @@ def test_its_stream_waits_for_the_first_run_and_follows_it(gateway: httpx.Client
         waiting = next(events)
         assert (waiting.event, waiting.json()["status"], waiting.json()["state"]) == ("status", "scheduled", "active")
         assert waiting.json()["next_run"] == view["next_run"]
-        act(gateway, view, "pause")
-        assert next(events).json()["state"] == "paused"
+        moved = gateway.patch(f"/schedules/{view['schedule_id']}", json={"interval": "every 3s"}).json()
+        assert next(events).json()["next_run"] == moved["next_run"] != view["next_run"]
         job_id = act(gateway, view, "run").json()["job_id"]
         begun = next(events)
         assert (begun.json()["status"], begun.id) == ("pending", f"{job_id}.1-0")
@@ -108,8 +108,8 @@ def test_its_stream_waits_for_the_first_run_and_follows_it(gateway: httpx.Client
 def test_the_stream_of_a_schedule_that_never_ran_ends_with_it(gateway: httpx.Client, make: Make) -> None:
     view = make(schedule_at=to_iso(utc_now() + timedelta(seconds=3)))
     url = f"/jobs/{view['schedule_id']}"
-    gateway.post(f"{url}/cancel").raise_for_status()
     with connect_sse(gateway, "GET", f"{url}/logs") as source:
+        gateway.post(f"{url}/cancel").raise_for_status()
         *_, end = (event for event in source.iter_sse() if event.data)
     assert (end.event, end.json()["status"], end.json()["last_run"]) == ("end", "cancelled", None)
     assert gateway.get(f"{url}/logs", headers={"Last-Event-ID": end.id}).status_code == 204
