@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, timedelta
@@ -11,11 +12,13 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import ConnectionFailure, ExecutionTimeout, PyMongoError
 
-from gateway.domain.clock import SteadyClock, utc_now
+from gateway.domain.clock import SteadyClock, steady_seconds, utc_now
 from gateway.domain.errors import UnavailableError
 
 Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
+#: Seconds between two measurements of the server's clock.
+MEASURE_SECONDS = 30.0
 #: Times that the server is asked for its time: the quickest answer is the most exact one.
 _ASKED = 3
 
@@ -46,16 +49,24 @@ class ServerClock(SteadyClock):
 
     def __init__(self, database: Database[Document]) -> None:
         self._database = database
+        self._measuring = threading.Lock()
         # where both agree this machine's is the finer one
         super().__init__(utc_now())
         self.measure()
 
+    def keep(self) -> None:
+        """Measure again if that was long ago: the server's clock, too, may be turned. To be called now and then."""
+        if steady_seconds() - self._measured_at >= MEASURE_SECONDS:
+            self.measure()
+
     def measure(self) -> None:
-        """Ask the server again: its clock, too, may have been turned."""
-        ahead, exact_to = min((self._ask() for _ in range(_ASKED)), key=lambda answer: answer[1])
-        # below that it is the measurement that is off, not the clock
-        if abs(ahead) > max(timedelta(milliseconds=50), exact_to):
-            self.turn(ahead)
+        """Ask the server for its time."""
+        with self._measuring:
+            self._measured_at = steady_seconds()
+            ahead, exact_to = min((self._ask() for _ in range(_ASKED)), key=lambda answer: answer[1])
+            # below that it is the measurement that is off, not the clock
+            if abs(ahead) > max(timedelta(milliseconds=50), exact_to):
+                self.turn(ahead)
 
     def _ask(self) -> tuple[timedelta, timedelta]:
         """How far the server's clock is ahead of this one, and how exactly that is known."""

@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import UnavailableError
-from gateway.storage.client import Document, ServerClock
+from gateway.storage.client import MEASURE_SECONDS, Document, ServerClock
 from gateway.storage.indexes import ensure_indexes
 
 log = structlog.get_logger("gateway.web")
@@ -38,22 +38,32 @@ class TruthStore:
             raise UnavailableError("the database has not been reached since the gateway was started")
 
     async def prepare(self) -> None:
-        """Try until it works."""
+        """Try until it works; from then on, see to the clock."""
+        clock = None
+        while clock is None:
+            clock = await self._try_to_prepare()
+        self._clock = clock
+        self._ready.set()
         while True:
+            await asyncio.sleep(MEASURE_SECONDS)
             try:
-                self._clock = await asyncio.to_thread(self._prepare_once)
+                await asyncio.to_thread(clock.keep)
             except PyMongoError as error:
-                log.warning("database_not_ready", error=type(error).__name__)
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                self._ready.set()
-                return
+                log.warning("clock_not_measured", error=type(error).__name__)
 
     async def wait(self, seconds: float) -> None:
         """Until it is ready, but not longer than `seconds`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ready.wait(), seconds)
 
-    def _prepare_once(self) -> Clock:
+    async def _try_to_prepare(self) -> ServerClock | None:
+        try:
+            return await asyncio.to_thread(self._prepare_once)
+        except PyMongoError as error:
+            log.warning("database_not_ready", error=type(error).__name__)
+            await asyncio.sleep(_RETRY_SECONDS)
+            return None
+
+    def _prepare_once(self) -> ServerClock:
         ensure_indexes(self.database)
         return ServerClock(self.database)

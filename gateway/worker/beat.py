@@ -18,8 +18,6 @@ from gateway.worker.wiring import Wiring
 log = structlog.get_logger()
 Result = TypeVar("Result")
 
-#: Seconds between two looks at MongoDB's clock.
-MEASURE_SECONDS = 30.0
 #: Seconds between two ticks, at least: what is due within so short a time is fired together.
 SHORTEST_PAUSE = 0.02
 
@@ -39,7 +37,6 @@ class MongoScheduler(Scheduler):
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = f"{BEAT}:{socket.gethostname()}:{os.getpid()}"
         self._swept_at = float("-inf")
-        self._measured_at = time.monotonic()
         self._is_loaded = False
         # without Celery's own entry that cleans up results: there are none
         self.update_from_dict(self.app.conf.beat_schedule)
@@ -87,9 +84,7 @@ class MongoScheduler(Scheduler):
         # first, because it ticks whatever the sweep meets
         self._try("heartbeat_failed", lambda wiring: wiring.heartbeats.beat(self._name))
         self._try("tick_failed", lambda wiring: wiring.sweeper.sweep())
-        if time.monotonic() - self._measured_at >= MEASURE_SECONDS:
-            self._measured_at = time.monotonic()
-            self._try("clock_not_measured", lambda wiring: wiring.clock.measure())
+        self._try("clock_not_measured", lambda wiring: wiring.clock.keep())
 
     def _fire(self) -> float:
         report = self._try("tick_failed", lambda wiring: wiring.scheduling.tick())

@@ -40,6 +40,7 @@ class SignOfLife(bootsteps.StartStopStep):
         while not self._ended.is_set():
             try:
                 self._wiring.heartbeats.beat(self._name)
+                self._wiring.clock.keep()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)
             self._ended.wait(_PACE)

@@ -49,6 +49,16 @@ def test_it_follows_a_server_whose_clock_is_turned_once_it_is_measured_again(ser
     assert distance(clock, server.ahead) < timedelta(seconds=1)
 
 
+def test_it_is_measured_again_only_now_and_then(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ServerClock(server)
+    server.ahead = timedelta(seconds=5)
+    clock.keep()
+    assert distance(clock, timedelta()) < timedelta(seconds=1)
+    monkeypatch.setattr("gateway.storage.client.MEASURE_SECONDS", 0.0)
+    clock.keep()
+    assert distance(clock, server.ahead) < timedelta(seconds=1)
+
+
 def test_turning_this_machines_clock_changes_nothing(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ServerClock(server)
     before = utc_now()
