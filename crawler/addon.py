@@ -20,6 +20,7 @@ from crawler.politeness import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report import Report
 from crawler.request_limits import RequestLimits, at_most
+from crawler.robots import use_robots
 from crawler.setting_names import (
     EGRESS_ALLOWED_NETWORKS,
     HTTPCACHE_REDIS_URL,
@@ -85,6 +86,7 @@ class DiscoveryBot:
         _close_schemes(settings)
         _limit(settings, node)
         apply_fetch_options(settings)
+        use_robots(settings)
         for extension in (Closing, LogLimit, Report, Turns):
             settings.set_in_component_priority_dict("EXTENSIONS", extension, 900)
         for middleware, order in _DOWNLOADER_MIDDLEWARES.items():

@@ -72,6 +72,13 @@ def test_the_user_agent_is_the_one_that_robots_txt_is_asked_about(run: Run) -> N
         assert sorted(site.paths()) == ["/", "/", "/a", "/a", "/b"]
 
 
+def test_all_who_wait_for_one_robots_txt_are_held_to_it(run: Run) -> None:
+    with Site(robots="User-agent: *\nDisallow: /tree") as site:
+        crawl = run("seo", *(f"{site.url}/tree/1/{number}" for number in range(8)), f"{site.url}/status/404", depth=0)
+        assert site.paths() == ["/status/404"]
+    assert crawl.report["stats"]["robotstxt/forbidden"] == 8
+
+
 def test_every_request_goes_through_the_proxy_whose_password_nobody_is_told(run: Run) -> None:
     with Site({"/": links("/a", "/redirect/1"), "/a": html("a")}) as site, forward_proxy() as proxy:
         crawl = run("seo", site.url, depth=1, fetch={"proxy": proxy.url})

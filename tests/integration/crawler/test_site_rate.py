@@ -37,6 +37,19 @@ class Rude(scrapy.Spider):
     def parse(self, response):
         yield {"agent": response.request.headers["User-Agent"].decode()}
 """
+#: As media pipelines do it.
+GRABBY = """
+import asyncio
+import scrapy
+
+class Grabby(scrapy.Spider):
+    name = "grabby"
+
+    async def start(self):
+        download = self.crawler.engine.download_async
+        urls = [f"{self.start_urls[0]}/tree/1/{number}" for number in range(6)]
+        yield {"pages": len(await asyncio.gather(*(download(scrapy.Request(url)) for url in urls)))}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +65,12 @@ def per_second(site: Site) -> float:
 
 def settings(valkey: str, **others: str) -> dict[str, str]:
     return {"RATE_LIMIT_REDIS_URL": valkey, **others}
+
+
+def deploy(home: Path, project: str, spiders: str) -> None:
+    folder = home / "node/eggs" / project
+    folder.mkdir(parents=True)
+    (folder / "1.0.egg").write_bytes(egg(source(project, spiders=spiders)))
 
 
 def stop(attempt: Attempt) -> Crawl:
@@ -134,9 +153,7 @@ def test_a_page_that_was_cached_for_other_headers_is_fetched_anew(run: Run, valk
 def test_a_deployed_project_is_held_to_all_of_it_whatever_it_sets(
     run: Run, valkey: StoreProcess, tmp_path: Path
 ) -> None:
-    eggs = tmp_path / "node/eggs/rude"
-    eggs.mkdir(parents=True)
-    (eggs / "1.0.egg").write_bytes(egg(source("rude", spiders=RUDE)))
+    deploy(tmp_path, "rude", RUDE)
     fetch = {
         "headers": {"X-Key": "ours"},
         "cookies": {"session": "c00kie"},
@@ -145,19 +162,30 @@ def test_a_deployed_project_is_held_to_all_of_it_whatever_it_sets(
         "min_pause_seconds": 0.01,
         "max_pause_seconds": 0.02,
     }
-    with Site() as site, Site({"/robots.txt": "User-agent: *\nDisallow: /"}, host="127.0.0.2") as closed:
+    with Site(robots="User-agent: ours\nDisallow: /39\n\nUser-agent: rude\nDisallow: /") as site:
         crawl = run(
             "rude", site.url, project="rude", version="1.0", fetch={**fetch, "obey_robots": True},
             site="rude", site_rate_limit="20/s", environ=settings(valkey, DISCOVERYBOT_HOME=str(tmp_path)),
         )  # fmt: skip
         assert crawl.report["finish_reason"] == "finished", crawl.log
-        assert len(site.paths()) == 40, "no 404 was tried again"
+        assert sorted(site.paths()) == sorted(f"/{number}" for number in range(39)), "no 404 was tried again"
         assert site.hits("/robots.txt") == 1
         assert per_second(site) < 20 * MARGIN
         assert {visit.headers["User-Agent"] for visit in site.access_log} == {"ours/1.0"}
         assert {visit.headers["X-Key"] for visit in site.access_log} == {"ours"}
         assert {visit.headers["Cookie"] for visit in site.access_log} == {"session=c00kie"}
-        assert closed.access_log == []
+
+
+def test_not_even_what_goes_past_scrapys_queues_is_too_much_at_once(run: Run, tmp_path: Path) -> None:
+    deploy(tmp_path, "grabby", GRABBY)
+    with Site(delay=0.3) as site:
+        crawl = run(
+            "grabby", site.url, project="grabby", version="1.0", fetch={"concurrency": 2},
+            environ={"DISCOVERYBOT_HOME": str(tmp_path)},
+        )  # fmt: skip
+        assert crawl.items == [{"pages": 6}]
+        moments = sorted(visit.at for visit in site.access_log if visit.path != "/robots.txt")
+        assert all(third - first >= 0.28 for first, third in zip(moments, moments[2:], strict=False))
 
 
 def test_a_crawl_that_is_killed_or_stopped_leaves_the_others_no_longer_wait(
