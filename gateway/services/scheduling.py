@@ -118,14 +118,14 @@ class Scheduling:
             schedules = [schedule for schedule in due.schedules if (schedule.id, schedule.next_at) not in seen]
             seen.update((schedule.id, schedule.next_at) for schedule in schedules)
             if schedules:
-                _add(settled, self._fire(schedules))
+                _add(settled, self._fire(schedules, end))
             elif not due.unreadable and not due.schedules:
                 break
         return passed
 
-    def _fire(self, schedules: Sequence[Schedule]) -> Settled:
+    def _fire(self, schedules: Sequence[Schedule], end: float) -> Settled:
         known = {schedule.id: schedule for schedule in schedules}
-        jobs = self.decide(schedules)
+        jobs = self.decide(schedules, end)
         if not jobs:
             return Settled([], [], [], [])
         taken = self._slots.insert(jobs)
@@ -136,13 +136,17 @@ class Scheduling:
             jobs = [job for job in jobs if job.id not in taken] + theirs
         return self._settling.settle(jobs, known)
 
-    def decide(self, schedules: Sequence[Schedule]) -> list[Job]:
-        """The jobs of the slots that are due, held. Writes nothing."""
+    def decide(self, schedules: Sequence[Schedule], end: float = float("inf")) -> list[Job]:
+        """The jobs of the slots that are due, held; of one at least, and of no more after `end`: to count what was
+        missed for months takes its time. Writes nothing.
+        """
         now = self._clock()
         orders = orders_of(self._orders, schedules)
         live = self._live(schedules)
         jobs: list[Job] = []
         for schedule in schedules:
+            if jobs and self._monotonic() > end:
+                break
             try:
                 jobs.append(_decided(schedule, orders.get(schedule.id), live.get(schedule.id), now))
             except PyMongoError:

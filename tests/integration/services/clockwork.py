@@ -50,6 +50,8 @@ class Clockwork:
     def __init__(self, database: Any) -> None:
         self.database = database
         self.now = START
+        #: Seconds that pass whenever somebody asks how late it is.
+        self.slowness = 0.0
         self.woken: list[str] = []
         self.orders = Orders()
         self.schedules = ScheduleStore(database, self.clock)
@@ -76,6 +78,7 @@ class Clockwork:
         return self.now
 
     def seconds(self) -> float:
+        self.now += timedelta(seconds=self.slowness)
         return self.now.timestamp()
 
     def wake(self, task: str, *_: Any) -> None:

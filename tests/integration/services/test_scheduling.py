@@ -86,6 +86,19 @@ def test_more_than_a_batch_is_fired_in_one_tick(works: Clockwork, monkeypatch: p
     assert set(works.beat.tick().fired) == ids
 
 
+def test_a_tick_gives_others_their_turn(works: Clockwork) -> None:
+    ids = {slot(works.schedule()) for _ in range(9)}
+    works.slowness = 2.0
+    first = works.beat.tick()
+    assert 0 < len(first.fired) < 9
+    assert first.due_left == 9 - len(first.fired)
+    assert first.next_due == START
+    fired = set(first.fired)
+    while len(fired) < 9:
+        fired.update(works.beat.tick().fired)
+    assert fired == ids
+
+
 # --- catching up
 
 
