@@ -26,6 +26,8 @@ from gateway.storage.slots import SlotStore
 
 #: Of the schedules here; long, so that no second slot comes in between unless a test turns the clock.
 GAP = timedelta(hours=1)
+#: Of the slot that is fired.
+LATE = timedelta(seconds=1)
 START = datetime(2027, 3, 1, 8, tzinfo=UTC)
 
 
@@ -140,7 +142,7 @@ class Scene:
             overlap=overlap, fingerprint="f", created_at=self.now, updated_at=self.now,
         )  # fmt: skip
         self.gateway.schedules.insert(schedule)
-        self.now = coming.due + timedelta(seconds=1)
+        self.now = coming.due + LATE
         return schedule
 
     def recover(self) -> None:

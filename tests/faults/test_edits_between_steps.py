@@ -12,12 +12,13 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from firing import GAP, START, Died, Party, Scene, order, scene
+from firing import GAP, LATE, START, Died, Party, Scene, order, scene
 from jobs import make_job
 from stores import embedded_mongo
 
 from gateway.domain.errors import ScheduleEndedError, ScheduleNotFoundError
 from gateway.domain.job import Job
+from gateway.domain.recurrence import preview
 from gateway.domain.schedule import LedgerKind, Overlap, Schedule, ScheduleState, Timing
 from gateway.domain.slot import slot_id
 
@@ -48,7 +49,9 @@ class Answer:
         requests: dict[str, Callable[[], object]] = {
             "edit": lambda: edits.edit(schedule.id, {"crawl": order(2)}),
             "retime": lambda: edits.edit(schedule.id, {"crawl": order(2), "timing": _half_hourly(schedule.timing)}),
+            "postpone": lambda: edits.edit(schedule.id, {"crawl": order(2), "timing": _moved(schedule.timing)}),
             "pause": lambda: edits.pause(schedule.id),
+            "pause and resume": lambda: (edits.pause(schedule.id), edits.resume(schedule.id)),
             "end": lambda: edits.end(schedule.id, "enough"),
             "delete": lambda: edits.delete(schedule.id),
         }
@@ -59,6 +62,11 @@ class Answer:
 
 def _half_hourly(timing: Timing) -> Timing:
     return timing.model_copy(update={"interval": "every 30m"})
+
+
+def _moved(timing: Timing) -> Timing:
+    """The same slots, due at other times: the one that is being fired may have its time ahead again."""
+    return timing.model_copy(update={"jitter": 0.5})
 
 
 def check(stage: Scene, schedule: Schedule, request: str, before: dict[str, int]) -> None:
@@ -74,7 +82,25 @@ def check(stage: Scene, schedule: Schedule, request: str, before: dict[str, int]
         assert set(free) == {own}, "a slot whose time did not change was lost"
     if request != "delete":
         check_books(stage, schedule, set(free))
-    check_goes_on(stage, schedule, request)
+    if request == "postpone":
+        check_postponed(stage, schedule, has_run=own in before)
+    else:
+        check_goes_on(stage, schedule, request)
+
+
+def check_postponed(stage: Scene, schedule: Schedule, *, has_run: bool) -> None:
+    """The slot runs at its new time if that lies ahead and it has not run yet; and the next one after it."""
+    assert schedule.next_at is not None
+    slot, timing = schedule.next_at, _moved(schedule.timing)
+    [moment] = [one for one in preview(schedule.id, timing, slot - GAP, 3) if one.at == slot]
+    expected = {slot_id(schedule.id, slot)} if has_run or moment.due > slot + LATE else set()
+    for then in (slot, slot + GAP):
+        stage.now = then + HALF - timedelta(milliseconds=1)
+        stage.other.scheduling.tick()
+        assert stage.gateway.free(schedule.id).keys() == expected
+        assert stage.gateway.schedules.get(schedule.id).runs == len(expected)
+        assert len(stage.gateway.entries(schedule.id)) == len(expected)
+        expected.add(slot_id(schedule.id, then + GAP))
 
 
 def check_books(stage: Scene, schedule: Schedule, ran: set[str]) -> None:
@@ -105,7 +131,7 @@ def check_goes_on(stage: Scene, schedule: Schedule, request: str) -> None:
     assert stage.gateway.schedules.get(schedule.id).next_at == schedule.next_at + 2 * gap
 
 
-REQUESTS = ("edit", "retime", "pause", "end", "delete")
+REQUESTS = ("edit", "retime", "postpone", "pause", "pause and resume", "end", "delete")
 
 
 @pytest.mark.parametrize("request_", REQUESTS)
