@@ -107,7 +107,7 @@ class Intake:
 @state_change("node.write_spec")
 def write_spec(folder: Path, spec: NodeSpec) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / SPEC, spec.model_dump_json(exclude_none=True).encode())
+    write_atomically(folder / SPEC, spec.model_dump_json(exclude_none=True).encode(), private=True)
 
 
 @state_change("node.queue")

@@ -186,9 +186,13 @@ def attempt_dir(outbox: Path, attempt: AttemptId) -> Path:
     return outbox / str(attempt)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path`: readers see the old content or the new, never half of it."""
+def write_atomically(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Replace `path`: readers see the old content or the new, never half of it. `private`: nobody else's, as there
+    are secrets in it.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    if private:
+        temporary.touch(mode=0o600)
     temporary.write_bytes(data)
     temporary.replace(path)
 

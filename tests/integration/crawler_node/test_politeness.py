@@ -31,6 +31,7 @@ def test_forked_crawls_share_a_rate_and_keep_what_they_were_given_to_themselves(
             commands = commands_of(node)
             assert sum("-m crawler.node.zygote" in line for line in commands) == 3, "it and two that it forked"
             for folder in folders:
+                assert (folder / "spec.json").stat().st_mode & 0o077 == 0
                 node.cancel(folder)
                 assert node.exit_of(folder)["stopped_by"] == "cancel"
             moments = sorted(visit.at for visit in site.access_log)
