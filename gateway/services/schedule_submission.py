@@ -9,7 +9,14 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gateway.domain.clock import Clock, to_iso, utc_now
-from gateway.domain.errors import ConflictError, IdempotencyConflictError, InvalidRequestError, LiveTwinError
+from gateway.domain.errors import (
+    ConflictError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    LiveTwinError,
+    ScheduleEndedError,
+    ScheduleNotFoundError,
+)
 from gateway.domain.fingerprint import fingerprint
 from gateway.domain.job import CrawlSpec, Job, JobStatus, new_job_id
 from gateway.domain.recurrence import check_timing, first
@@ -110,7 +117,13 @@ class ScheduleSubmission:
             (self._schedules if when.interval else self._jobs).overtake(identity)
             return None
         twin = self._schedules.find_live(identity) if when.interval else self._jobs.find_live(identity)
-        return ScheduleReceipt(self._join(twin, order.webhook_url), cached=True) if twin else None
+        if twin is None:
+            return None
+        try:
+            return ScheduleReceipt(self._join(twin, order.webhook_url), cached=True)
+        except (ScheduleEndedError, ScheduleNotFoundError):
+            # in this moment: it is no twin any more
+            return None
 
     def _find_idempotent(self, order: Order, identity: str) -> Schedule | Job | None:
         key = order.unique_idempotency_key

@@ -54,7 +54,9 @@ class Webhooks:
 
 
 def message(job: Job) -> bytes:
-    """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`."""
+    """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`; and `schedule_id`, which may be
+    all that whoever is called has ever heard of.
+    """
     counts = (
         job.progress.model_dump(include={"completed_pages", "items_count", "errors_count"}) if job.progress else {}
     )
@@ -67,5 +69,6 @@ def message(job: Job) -> bytes:
             "message": job.message,
             "finished_at": finished_at,
             **counts,
+            **({"schedule_id": job.schedule_id} if job.schedule_id else {}),
         }
     )

@@ -29,8 +29,8 @@ class Remembering:
         return "answered 500" if len(self.calls) <= self.failures else None
 
 
-def ended(platform: Platform, *urls: str) -> Job:
-    job = make_job(webhooks=list(urls))
+def ended(platform: Platform, *urls: str, **fields: str) -> Job:
+    job = make_job(webhooks=list(urls), **fields)
     platform.jobs.insert(job)
     platform.completion.end_waiting(job, Outcome(JobStatus.FINISHED, "3 pages"))
     return platform.jobs.get(job.id)
@@ -48,6 +48,14 @@ def test_every_webhook_is_told_once_how_the_job_ended(platform: Platform) -> Non
     assert [url for url, _ in world.calls] == ["http://a.example/", "http://b.example/"]
     told = json.loads(world.calls[0][1])
     assert (told["event"], told["job_id"], told["status"]) == ("job.ended", job.id, "finished")
+
+
+def test_a_webhook_is_told_which_schedule_the_job_was_a_run_of(platform: Platform) -> None:
+    world = Remembering()
+    for fields in ({}, {"schedule_id": "0" * 32}):
+        webhooks(platform, world).call(ended(platform, "http://a.example/", **fields).id)
+    plain, of_schedule = (json.loads(body) for _, body in world.calls)
+    assert (plain.keys() ^ of_schedule.keys(), of_schedule["schedule_id"]) == ({"schedule_id"}, "0" * 32)
 
 
 def test_a_webhook_that_fails_is_called_again_later_and_given_up_in_the_end(platform: Platform) -> None:
