@@ -126,7 +126,7 @@ def _gates(settings: BaseSettings, options: FetchOptions) -> list[Gate]:
     """The crawl's own limit first: a slot of the site's is worth more."""
     gates = [Gate(OwnSlots(parse_rate(options.rate_limit)))] if options.rate_limit else []
     limit, site = settings.get(SITE_RATE_LIMIT), settings.get(RATE_LIMIT_SITE)
-    if limit:
+    if limit and site:
         gates.append(Gate(_site_slots(site, parse_rate(limit), settings.get(RATE_LIMIT_REDIS_URL))))
         logger.info("Asking for at most %s together with all other crawls of site %s", limit, site)
     return gates
