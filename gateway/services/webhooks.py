@@ -54,8 +54,8 @@ class Webhooks:
 
 
 def message(job: Job) -> bytes:
-    """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`; and `schedule_id`, which may be
-    all that whoever is called has ever heard of.
+    """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`; of a schedule's run also
+    `schedule_id`, which may be all that whoever is called has ever heard of.
     """
     counts = (
         job.progress.model_dump(include={"completed_pages", "items_count", "errors_count"}) if job.progress else {}
