@@ -38,9 +38,9 @@ def use_robots(settings: BaseSettings) -> None:
 
 
 class Robots(RobotsTxtMiddleware):
-    """Scrapy's own, in which the first request to wait for another's look at robots.txt takes the result away from all
-    others that wait (one `Deferred` cannot be awaited twice; https://github.com/scrapy/scrapy/pull/6802 changed it):
-    they would be let through.
+    """Scrapy's own, in which the first request to wait for another's look at robots.txt takes the result away from
+    all others that wait (one `Deferred` cannot be awaited twice; https://github.com/scrapy/scrapy/pull/6802 changed
+    it): they would be let through.
     """
 
     def __init__(self, crawler: Crawler) -> None:
