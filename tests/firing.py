@@ -93,7 +93,7 @@ class Party:
         )  # fmt: skip
         self.edits = ScheduleEdits(
             schedules=self.schedules, slots=self.slots, ledger=self.ledger, jobs=JobStore(self.database, clock),
-            settling=self.settling, orders=orders, waker=self, clock=clock,
+            settling=self.settling, orders=orders, clock=clock,
         )  # fmt: skip
 
     def wake(self, task: str, *args: Any) -> None:

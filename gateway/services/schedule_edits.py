@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
 
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import ConflictError, InvalidRequestError, ScheduleChangedError, ScheduleEndedError
-from gateway.domain.job import Job, new_job_id
+from gateway.domain.errors import (
+    ConflictError,
+    InvalidRequestError,
+    JobNotFoundError,
+    ScheduleChangedError,
+    ScheduleEndedError,
+)
+from gateway.domain.job import Job
 from gateway.domain.recurrence import check_timing, first
 from gateway.domain.schedule import Overlap, Schedule, ScheduleState, Timing
-from gateway.domain.slot import Trigger
 from gateway.services.settling import Settling
-from gateway.services.slot_jobs import NOTHING_TO_RUN, job_beside_slots
-from gateway.services.slot_orders import SlotOrders
-from gateway.services.waker import Waker
+from gateway.services.slot_jobs import NOTHING_TO_RUN, job_by_hand
+from gateway.services.slot_orders import SlotOrder, SlotOrders
 from gateway.storage.client import Document
 from gateway.storage.jobs import JobStore
 from gateway.storage.ledger import LedgerStore
@@ -42,7 +47,6 @@ class ScheduleEdits:
         jobs: JobStore,
         settling: Settling,
         orders: SlotOrders,
-        waker: Waker,
         clock: Clock = utc_now,
     ) -> None:
         self._schedules = schedules
@@ -51,7 +55,6 @@ class ScheduleEdits:
         self._jobs = jobs
         self._settling = settling
         self._orders = orders
-        self._waker = waker
         self._clock = clock
 
     def edit(self, schedule_id: str, changes: dict[str, Any], *, rev: int | None = None) -> Schedule:
@@ -114,6 +117,16 @@ class ScheduleEdits:
 
     def run_now(self, schedule_id: str) -> Job:
         """A run beside its slots. Raises `ConflictError` where the schedule would skip a slot now."""
+        for _ in range(_MAX_ROUNDS):
+            job = job_by_hand(*self._may_run(schedule_id), self._clock())
+            self._slots.insert([job])
+            self._settling.settle([job])
+            with suppress(JobNotFoundError):
+                return self._jobs.get(job.id)
+            # the schedule has changed in such a way that it was taken back
+        raise ConflictError("the schedule is being changed over and over; ask again")
+
+    def _may_run(self, schedule_id: str) -> tuple[Schedule, SlotOrder]:
         schedule = self._schedules.get(schedule_id)
         if schedule.state is ScheduleState.ENDED:
             raise ScheduleEndedError(_ended(schedule))
@@ -122,12 +135,7 @@ class ScheduleEdits:
             raise ConflictError(order.skip if order and order.skip else NOTHING_TO_RUN)
         if schedule.overlap is Overlap.SKIP and (live := self._slots.live([schedule_id])):
             raise ConflictError(f"the run before it, {live[0].job_id}, is not over ({live[0].status})")
-        if order.trigger:
-            order = order._replace(trigger=Trigger.MANUAL)
-        job = job_beside_slots(schedule, order, new_job_id(), self._clock())
-        self._jobs.insert(job)
-        self._waker.wake_job(job)
-        return job
+        return schedule, order
 
     def touch(self, *, site: str | None = None, target: str | None = None) -> None:
         """What these schedules run has changed: no slot runs as it was before."""

@@ -17,7 +17,7 @@ from gateway.domain.job import Job
 from gateway.domain.schedule import LedgerEntry, LedgerKind, Schedule
 from gateway.domain.slot import Slot, SlotFate
 from gateway.domain.slot_rule import Verdict, advanced, judge
-from gateway.services.slot_jobs import refreshed
+from gateway.services.slot_jobs import is_by_hand, refreshed
 from gateway.services.slot_orders import SlotOrders, orders_of
 from gateway.services.waker import Waker
 from gateway.storage.ledger import LedgerStore
@@ -98,11 +98,12 @@ class Settling:
 
     def note(self, jobs: Sequence[Job]) -> None:
         """Slots that ran: into the ledger, if somebody has died before that."""
-        entries = [self._entry(job.id, job.schedule_id, job.slot, SlotFate.RUN) for job in jobs if job.slot]
+        unnoted = [job for job in jobs if not is_by_hand(job)]
+        entries = [self._entry(job.id, job.schedule_id, job.slot, SlotFate.RUN) for job in unnoted if job.slot]
         if entries:
             self._ledger.record(entries)
-        if jobs:
-            self._slots.note([job.id for job in jobs])
+        if unnoted:
+            self._slots.note([job.id for job in unnoted])
 
     def _round(self, held: Sequence[HeldJob], settled: Settled) -> list[HeldJob]:
         """Those that must be looked at again, with their schedules as they are then."""
@@ -166,36 +167,45 @@ class Settling:
 
     def _finish(self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule], settled: Settled) -> None:
         """What was decided happens, now that the schedules have these slots behind them."""
-        by_revision: defaultdict[int, list[HeldJob]] = defaultdict(list)
-        for one in held:
-            by_revision[one.slot.rev].append(one)
-        for rev, group in by_revision.items():
-            self._run(rev, [one for one in group if one.fate is SlotFate.RUN], schedules, settled)
-            self._let_pass(rev, [one for one in group if one.fate is not SlotFate.RUN], settled)
+        alike: defaultdict[tuple[int, bool, bool], list[HeldJob]] = defaultdict(list)
+        for one in self._not_ended(held):
+            alike[one.slot.rev, one.fate is SlotFate.RUN, is_by_hand(one.job)].append(one)
+        for (rev, runs, by_hand), group in alike.items():
+            if not runs:
+                self._let_pass(rev, group, settled)
+            elif self._run(rev, group, settled, by_hand=by_hand):
+                self._mark_targets(group, schedules)
+                self.note([one.job for one in group])
 
-    def _run(self, rev: int, held: Sequence[HeldJob], schedules: Mapping[str, Schedule], settled: Settled) -> None:
+    def _not_ended(self, held: Sequence[HeldJob]) -> list[HeldJob]:
+        """Without those that were cancelled while they were held."""
         for one in held:
             if one.job.is_final:
                 self._slots.release(one.job)
-        jobs = [one.job for one in held if not one.job.is_final]
-        # none: somebody else has promoted all of them, and goes on with them
-        if not jobs or not self._slots.promote([job.id for job in jobs], rev):
-            return
+        return [one for one in held if not one.job.is_final]
+
+    def _run(self, rev: int, held: Sequence[HeldJob], settled: Settled, *, by_hand: bool) -> bool:
+        """Whether any of them runs by this call."""
+        jobs = [one.job for one in held]
+        if not self._slots.promote([job.id for job in jobs], rev, by_hand=by_hand):
+            # somebody else has promoted all of them, and goes on with them
+            return False
         for job in jobs:
             self._waker.wake_job(job)
         settled.fired.extend(job.id for job in jobs)
-        self._mark_targets(jobs, schedules)
-        self.note(jobs)
+        return True
 
-    def _mark_targets(self, jobs: Sequence[Job], schedules: Mapping[str, Schedule]) -> None:
-        targets = [schedules[job.schedule_id].target for job in jobs if job.schedule_id and job.target]
-        if self._targets and (named := [target for target in targets if target]):
+    def _mark_targets(self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]) -> None:
+        named = [target for one in held if one.job.target and (target := schedules[one.schedule_id].target)]
+        if self._targets and named:
             self._targets.scheduled(named, self._clock())
 
     def _let_pass(self, rev: int, held: Sequence[HeldJob], settled: Settled) -> None:
-        if not held:
-            return
-        self._ledger.record([self._entry(one.job.id, one.schedule_id, one.slot, one.fate) for one in held])
+        entries = [
+            self._entry(one.job.id, one.schedule_id, one.slot, one.fate) for one in held if not is_by_hand(one.job)
+        ]
+        if entries:
+            self._ledger.record(entries)
         self._slots.clear([one.job.id for one in held], rev)
         for one in held:
             (settled.skipped if one.fate is SlotFate.SKIP else settled.missed).append(one.job.id)

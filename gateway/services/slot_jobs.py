@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gateway.domain.fingerprint import fingerprint
-from gateway.domain.job import Job, JobStatus
+from gateway.domain.job import Job, JobStatus, new_job_id
 from gateway.domain.schedule import Schedule
-from gateway.domain.slot import Slot, SlotFate, slot_id
+from gateway.domain.slot import Slot, SlotFate, Trigger, slot_id
 from gateway.services.rendering import renders
 from gateway.services.slot_orders import NOTHING, SlotOrder
 
@@ -28,9 +28,23 @@ def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: Slot
     )
 
 
-def job_beside_slots(schedule: Schedule, order: SlotOrder, job_id: str, now: datetime) -> Job:
-    """A run that somebody asks for now."""
-    return Job(id=job_id, **content(schedule, order), **_new(schedule, now))
+def job_by_hand(schedule: Schedule, order: SlotOrder, now: datetime) -> Job:
+    """A run that somebody asks for now. It is held as if it had a slot, so that it overtakes no change of the
+    schedule; it is no slot's, and the ledger does not know of it.
+    """
+    at = now if schedule.next_at != now else now - timedelta(milliseconds=1)
+    return Job(
+        id=new_job_id(),
+        status=JobStatus.SCHEDULED,
+        held=SlotFate.RUN,
+        slot=Slot(rev=schedule.rev, at=at, due=at, fired_at=now),
+        **{**content(schedule, order), "trigger": order.trigger and Trigger.MANUAL},
+        **_new(schedule, now),
+    )
+
+
+def is_by_hand(job: Job) -> bool:
+    return job.noted is None
 
 
 def content(schedule: Schedule, order: SlotOrder) -> dict[str, Any]:
@@ -56,7 +70,8 @@ def refreshed(job: Job, slot: Slot, schedule: Schedule, order: SlotOrder | None)
     if skip and job.held is SlotFate.RUN:
         new = new.model_copy(update={"reason": skip})
         return job.model_copy(update={"slot": new, "held": SlotFate.SKIP})
-    return job.model_copy(update={"slot": new, **(content(schedule, order) if order else {})})
+    fresh = content(schedule, order) if order else {}
+    return job.model_copy(update={"slot": new, **fresh, "trigger": job.trigger})
 
 
 def _new(schedule: Schedule, now: datetime) -> dict[str, Any]:

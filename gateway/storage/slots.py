@@ -89,12 +89,15 @@ class SlotStore:
         return runs
 
     @state_change("schedules.promote")
-    def promote(self, job_ids: Sequence[str], rev: int) -> int:
-        """These slots run, if they are still held by that revision; how many do by this call."""
+    def promote(self, job_ids: Sequence[str], rev: int, *, by_hand: bool = False) -> int:
+        """These slots run, if they are still held by that revision; how many do by this call. What was asked for
+        `by_hand` was given a slot to be held by, and loses it.
+        """
         now = self._clock()
         query = {"_id": {"$in": list(job_ids)}, "held": SlotFate.RUN, "slot.rev": rev, "status": _SCHEDULED}
         pending = {"status": JobStatus.PENDING, "not_before": now}
-        return self._jobs.update_many(query, change(now, pending, unset=("held",))).modified_count
+        gone = ("held", "slot") if by_hand else ("held",)
+        return self._jobs.update_many(query, change(now, pending, unset=gone)).modified_count
 
     @state_change("schedules.refresh")
     def refresh(self, old: Job, new: Job) -> bool:

@@ -59,7 +59,7 @@ def wire_schedules(
         schedules=store, slots=slots, ledger=ledger, orders=orders, waker=waker, targets=targets, clock=clock
     )
     edits = ScheduleEdits(
-        schedules=store, slots=slots, ledger=ledger, jobs=jobs, settling=settling, orders=orders, waker=waker,
+        schedules=store, slots=slots, ledger=ledger, jobs=jobs, settling=settling, orders=orders,
         clock=clock,
     )  # fmt: skip
     check = WorkCheck(catalog, rendering, settings.allowed_networks)

@@ -45,7 +45,7 @@ class Boards:
         )  # fmt: skip
         self.edits = ScheduleEdits(
             schedules=self.schedules, slots=slots, ledger=ledger, jobs=self.jobs, settling=settling,
-            orders=self.orders, waker=self, clock=self.clock,
+            orders=self.orders, clock=self.clock,
         )  # fmt: skip
         self.scheduling = Scheduling(
             schedules=self.schedules, slots=slots, settling=settling, orders=self.orders, waker=self, clock=self.clock

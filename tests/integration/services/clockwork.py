@@ -64,7 +64,7 @@ class Clockwork:
         )  # fmt: skip
         self.edits = ScheduleEdits(
             schedules=self.schedules, slots=self.slots, ledger=self.ledger, jobs=self.jobs, settling=self.settling,
-            orders=self.orders, waker=self, clock=self.clock,
+            orders=self.orders, clock=self.clock,
         )  # fmt: skip
         self.beat = self.new_beat()
 

@@ -31,6 +31,7 @@ def tell(database: Any) -> None:
     works.now = max(last, START) + 2 * SECOND
     works.new_beat().tick()
     claim_a_static_entry(database)
+    works.edits.run_now(EDITED)
     check(works)
 
 

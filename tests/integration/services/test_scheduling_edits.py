@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, slot
+from clockwork import HOUR, START, Clockwork, clockwork_at, crawl
 from jobs import make_job
 from stores import embedded_mongo
 
 from gateway.domain.errors import (
-    ConflictError,
     InvalidRequestError,
     LiveTwinError,
     ScheduleChangedError,
@@ -234,46 +233,6 @@ def test_a_deleted_schedule_leaves_its_runs_and_no_ledger(works: Clockwork) -> N
     assert (len(works.runs(schedule)), works.book(schedule)) == (1, [])
     with pytest.raises(ScheduleNotFoundError):
         works.edits.delete(schedule.id)
-
-
-# --- run now
-
-
-def test_a_run_beside_the_slots_changes_none_of_them(works: Clockwork) -> None:
-    schedule = works.schedule(starts_at=START + HOUR)
-    job = works.edits.run_now(schedule.id)
-    assert works.jobs.get(job.id) == job
-    assert (job.status, job.schedule_id, job.slot, job.not_before) == (JobStatus.PENDING, schedule.id, None, START)
-    assert works.woken == [job.id]
-    after = works.schedules.get(schedule.id)
-    assert (after.next_at, after.rev, after.runs) == (START + HOUR, 1, 0)
-
-
-def test_it_does_not_overlap_what_must_not_be_overlapped(works: Clockwork) -> None:
-    careful, bold = works.schedule(), works.schedule(overlap=Overlap.ALLOW)
-    for schedule in (careful, bold):
-        works.edits.run_now(schedule.id)
-    with pytest.raises(ConflictError, match="is not over"):
-        works.edits.run_now(careful.id)
-    works.edits.run_now(bold.id)
-    # and neither does the slot that comes
-    assert works.beat.tick().skipped == [slot(careful)]
-
-
-def test_a_paused_schedule_runs_when_it_is_asked_to(works: Clockwork) -> None:
-    schedule = works.schedule()
-    works.edits.pause(schedule.id)
-    assert works.edits.run_now(schedule.id).schedule_id == schedule.id
-
-
-def test_what_has_nothing_to_run_says_why(works: Clockwork) -> None:
-    schedule = works.schedule()
-    works.orders.skip = "the site is disabled"
-    with pytest.raises(ConflictError, match="the site is disabled"):
-        works.edits.run_now(schedule.id)
-    works.orders.gone = True
-    with pytest.raises(ConflictError, match="there is nothing to run"):
-        works.edits.run_now(schedule.id)
 
 
 def test_a_job_that_no_schedule_has_is_void(works: Clockwork) -> None:

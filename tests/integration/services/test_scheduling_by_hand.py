@@ -1,0 +1,110 @@
+"""Runs beside the slots: somebody asks for one now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, slot
+from stores import embedded_mongo
+
+from gateway.domain.errors import (
+    ConflictError,
+)
+from gateway.domain.job import Job, JobStatus
+from gateway.domain.schedule import LedgerKind, Overlap, Schedule
+from gateway.domain.slot import Trigger
+from gateway.services.slot_jobs import job_by_hand
+from gateway.services.slot_orders import SlotOrder
+
+HALF_HOUR = timedelta(minutes=30)
+FIRED = LedgerKind.FIRED
+
+
+@pytest.fixture(scope="module")
+def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
+        yield uri
+
+
+@pytest.fixture
+def works(mongo: str) -> Iterator[Clockwork]:
+    with clockwork_at(mongo) as works:
+        yield works
+
+
+def page(job: Job) -> str:
+    return job.spec.start_urls[0].rpartition("/")[2]
+
+
+def order() -> SlotOrder:
+    return SlotOrder(crawl().spec, trigger=Trigger.MANUAL)
+
+
+def half_hourly(schedule: Schedule) -> dict[str, object]:
+    return {"timing": schedule.timing.model_copy(update={"interval": "every 30m"})}
+
+
+def test_a_run_beside_the_slots_changes_none_of_them(works: Clockwork) -> None:
+    schedule = works.schedule(starts_at=START + HOUR)
+    job = works.edits.run_now(schedule.id)
+    assert works.jobs.get(job.id) == job
+    assert (job.status, job.schedule_id, job.slot, job.not_before) == (JobStatus.PENDING, schedule.id, None, START)
+    assert (works.woken, job.noted, job.held, works.book(schedule)) == ([job.id], None, None, [])
+    after = works.schedules.get(schedule.id)
+    assert (after.next_at, after.rev, after.runs) == (START + HOUR, 1, 0)
+
+
+def test_a_run_that_is_asked_for_at_the_very_time_of_a_slot_is_not_that_slot(works: Clockwork) -> None:
+    schedule = works.schedule(overlap=Overlap.ALLOW)
+    job = works.edits.run_now(schedule.id)
+    assert works.beat.tick().fired == [slot(schedule)] != [job.id]
+    assert works.book(schedule) == [(FIRED, START, 0)]
+
+
+def test_a_run_that_was_asked_for_is_never_an_old_revisions(works: Clockwork) -> None:
+    schedule = works.schedule(starts_at=START + HOUR)
+    kept, taken_back = (job_by_hand(schedule, order(), works.now) for _ in range(2))
+    works.slots.insert([kept])
+    works.edits.edit(schedule.id, {"crawl": crawl(2)})
+    assert [(job.id, page(job), job.slot) for job in works.runs(schedule)] == [(kept.id, "2", None)]
+    works.slots.insert([taken_back])
+    works.edits.edit(schedule.id, half_hourly(schedule))
+    assert works.slots.read([taken_back.id]) == []
+
+
+def test_a_run_that_was_asked_for_of_a_gateway_that_died_comes_all_the_same(works: Clockwork) -> None:
+    schedule = works.schedule(starts_at=START + HOUR)
+    job = job_by_hand(schedule, order(), works.now)
+    works.slots.insert([job])
+    works.at(timedelta(seconds=2))
+    assert works.new_beat().tick().fired == [job.id]
+    assert works.book(schedule) == []
+
+
+def test_it_does_not_overlap_what_must_not_be_overlapped(works: Clockwork) -> None:
+    careful, bold = works.schedule(), works.schedule(overlap=Overlap.ALLOW)
+    for schedule in (careful, bold):
+        works.edits.run_now(schedule.id)
+    with pytest.raises(ConflictError, match="is not over"):
+        works.edits.run_now(careful.id)
+    works.edits.run_now(bold.id)
+    # and neither does the slot that comes
+    assert works.beat.tick().skipped == [slot(careful)]
+
+
+def test_a_paused_schedule_runs_when_it_is_asked_to(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.edits.pause(schedule.id)
+    assert works.edits.run_now(schedule.id).schedule_id == schedule.id
+
+
+def test_what_has_nothing_to_run_says_why(works: Clockwork) -> None:
+    schedule = works.schedule()
+    works.orders.skip = "the site is disabled"
+    with pytest.raises(ConflictError, match="the site is disabled"):
+        works.edits.run_now(schedule.id)
+    works.orders.gone = True
+    with pytest.raises(ConflictError, match="there is nothing to run"):
+        works.edits.run_now(schedule.id)
