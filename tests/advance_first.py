@@ -15,8 +15,8 @@ from gateway.worker.beat import MongoScheduler
 class AdvanceFirst(Scheduling):
     """As most schedulers do it. Whoever dies in between has lost the slot."""
 
-    def _fire(self, schedules: Sequence[Schedule]) -> Settled:
-        jobs = self.decide(schedules)
+    def _fire(self, schedules: Sequence[Schedule], end: float) -> Settled:
+        jobs = self.decide(schedules, end)
         known = {schedule.id: schedule for schedule in schedules}
         self._schedules.advance(
             [

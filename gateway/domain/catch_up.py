@@ -54,10 +54,12 @@ def _none(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Pla
 
 def _each(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Plan:
     """One by one; where there are too many, on to the newest that are made up for."""
-    oldest = newest_due(schedule.id, schedule.timing, now, MAX_CATCH_UP)
+    schedule_id, timing = schedule.id, schedule.timing
+    is_few = count_due(schedule_id, timing, at, now) < MAX_CATCH_UP
+    oldest = None if is_few else newest_due(schedule_id, timing, now, MAX_CATCH_UP)
     if oldest is None or oldest.at <= at:
-        return Plan(SlotFate.RUN, 0, following(schedule.id, schedule.timing, at))
-    missed = count_due(schedule.id, schedule.timing, at, oldest.due - _MILLISECOND)
+        return Plan(SlotFate.RUN, 0, following(schedule_id, timing, at))
+    missed = count_due(schedule_id, timing, at, oldest.due - _MILLISECOND)
     reason = f"found {_late(now, due)} late, and catch_up makes up for the newest {MAX_CATCH_UP} slots only"
     return Plan(SlotFate.MISS, missed, oldest, reason)
 
