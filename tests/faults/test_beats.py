@@ -97,7 +97,8 @@ def wait_for(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> Non
 
     def at_rest() -> bool:
         behind = {"_id": {"$in": [made.id for made in schedules]}, "next_run": {"$gt": until}}
-        left = {"$or": [{"held": {"$ne": None}}, {"noted": False}], "not_before": {"$lte": until}}
+        # by the slot's time, not by when it was found: that of the last one may lie behind `until`
+        left = {"$or": [{"held": {"$ne": None}}, {"noted": False}], "slot.due": {"$lte": until}}
         return (
             ring.database["schedules"].count_documents(behind) == len(list(schedules))
             and not ring.database["jobs"].count_documents(left)
