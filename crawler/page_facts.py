@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 from lxml import etree
+from parsel import Selector
 
 if TYPE_CHECKING:
     from lxml.html import HtmlElement
@@ -42,27 +43,27 @@ class PageFacts:
 
     def __init__(self, response: HtmlResponse) -> None:
         self._response = response
-        self._root: HtmlElement = response.selector.root
-        self.base = urljoin(response.url, str(_base(self._root)).strip())
+        self.root: HtmlElement = _tree(response)
+        self.base = _base_url(response.url, str(_base(self.root)).strip())
         self._metas = {
             str(meta.get("name") or meta.get("http-equiv") or "").lower(): str(meta.get("content"))
-            for meta in reversed(_metas(self._root))
+            for meta in reversed(_metas(self.root))
         }
 
     def links(self) -> Iterator[str]:
         """Absolute URLs of the page's `<a href>`, in their order, as they are written."""
-        for href in _hrefs(self._root):
+        for href in _hrefs(self.root):
             with suppress(ValueError):
                 yield urljoin(self.base, str(href).strip())
 
     def language(self) -> str | None:
         header = self._response.headers.get(b"Content-Language") or b""
-        declared = self._root.get("lang") or self._meta("content-language") or header.decode("latin-1")
+        declared = self.root.get("lang") or self._meta("content-language") or header.decode("latin-1")
         return declared.strip() or None
 
     def as_item(self) -> dict[str, Any]:
         headings = self._headings()
-        titles = _titles(self._root)
+        titles = _titles(self.root)
         return {
             "title": _text(titles[0]) if titles else None,
             "description": self._meta("description"),
@@ -71,7 +72,7 @@ class PageFacts:
             "robots": self._robots(),
             "h1": [heading["text"] for heading in headings if heading["level"] == 1],
             "headings": headings,
-            "word_count": len(_WORD.findall(" ".join(_visible_text(self._root)))),
+            "word_count": len(_WORD.findall(" ".join(_visible_text(self.root)))),
             "structured_data": sorted(set(self._structured_data())),
         }
 
@@ -79,7 +80,7 @@ class PageFacts:
         return _squeeze(self._metas[name]) if name in self._metas else None
 
     def _canonical(self) -> str | None:
-        href = str(_canonical(self._root)).strip()
+        href = str(_canonical(self.root)).strip()
         with suppress(ValueError):
             return urljoin(self.base, href) if href else None
         return href
@@ -92,13 +93,29 @@ class PageFacts:
         return list(dict.fromkeys(directive for directive in directives if directive))
 
     def _headings(self) -> list[dict[str, Any]]:
-        elements = _headings(self._root)[:MAX_HEADINGS]
+        elements = _headings(self.root)[:MAX_HEADINGS]
         return [{"level": int(element.tag[1]), "text": _text(element)} for element in elements]
 
     def _structured_data(self) -> Iterator[str]:
-        for text in _json_ld(self._root):
+        for text in _json_ld(self.root):
             with suppress(ValueError, RecursionError):
                 yield from _types(json.loads(text))
+
+
+def _tree(response: HtmlResponse) -> HtmlElement:
+    try:
+        return response.selector.root
+    except ValueError:
+        # for Scrapy no page is one whose `<base>` is no URL
+        return Selector(response.text, type="html", base_url=response.url).root
+
+
+def _base_url(url: str, written: str) -> str:
+    """What is no URL is passed over, as browsers do."""
+    try:
+        return urljoin(url, written)
+    except ValueError:
+        return url
 
 
 def _text(element: HtmlElement) -> str:

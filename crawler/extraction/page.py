@@ -26,7 +26,7 @@ class Page:
     def __init__(self, response: HtmlResponse, max_seconds: float = MAX_SECONDS) -> None:
         facts = PageFacts(response)
         self.url = response.url
-        self.root: Any = response.selector.root
+        self.root: Any = facts.root
         self.base = facts.base
         self.language = facts.language()
         self.unread: Counter[str] = Counter()

@@ -20,16 +20,27 @@ def each(value: Any, depth: int = MAX_NESTING) -> Iterator[Any]:
         yield value
 
 
-def texts(value: Any, names: tuple[str, ...] = _NAMES, depth: int = MAX_NESTING) -> Iterator[str]:
+def different(value: Any) -> Iterator[Any]:
+    """Those of `each` that are not the very same: one that references stand for may be there a thousand times."""
+    return iter({id(one): one for one in each(value)}.values())
+
+
+def texts(value: Any, names: tuple[str, ...] = _NAMES) -> Iterator[str]:
     """What it says in words, on one line; of an object the first of `names` that says something."""
+    yield from _texts(value, names, MAX_NESTING, set())
+
+
+def _texts(value: Any, names: tuple[str, ...], depth: int, seen: set[int]) -> Iterator[str]:
+    """`seen` need not say it again: a thousand references to one may hold a thousand to another each."""
     for one in each(value):
         if isinstance(one, str):
             if text := one_line(one):
                 yield text
         elif isinstance(one, int | float) and not isinstance(one, bool):
             yield str(one)
-        elif isinstance(one, dict) and depth:
-            found = (text for name in names for text in texts(one.get(name), names, depth - 1))
+        elif isinstance(one, dict) and depth and id(one) not in seen:
+            seen.add(id(one))
+            found = (text for name in names for text in _texts(one.get(name), names, depth - 1, seen))
             if text := next(found, None):
                 yield text
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from crawler.extraction.page import Page, SlowRulesError
 from crawler.job_posting.from_json_ld import posting_of
 from crawler.job_posting.from_selectors import SelectedPostings
-from crawler.job_posting.graph import Graph
+from crawler.job_posting.graph import Graph, JobNode
 from crawler.job_posting.json_ld import json_ld
 from crawler.job_posting.posting import Posting
 
@@ -59,23 +59,30 @@ def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posti
 
 
 def _listed(page: Page, found: Iterable[Any], selected: SelectedPostings) -> Iterator[Posting]:
+    def read(result: Any) -> Posting:
+        return selected.read_result(result, page.base, page.language)
+
+    return _read_each(page, found, read)
+
+
+def _read_each(page: Page, found: Iterable[Any], read: Callable[[Any], Posting]) -> Iterator[Posting]:
+    """What goes wrong with one costs no other, unless it takes too long."""
     for one in found:
         try:
             page.check_time()
+            yield read(one)
         except SlowRulesError:
-            logger.warning("The selectors take too long on %s; the rest of it is left out", page.url)
+            logger.warning("It takes too long to read %s; the rest of it is left out", page.url)
             return
-        yield selected.read_result(one, page.base, page.language)
+        except Exception:
+            logger.warning("A posting on %s cannot be read", page.url, exc_info=True)
 
 
 def _postings(graph: Graph, page: Page) -> list[Posting]:
-    read = []
-    for job in graph.postings():
-        try:
-            read.append(posting_of(job, page.base, page.language))
-        except Exception:
-            logger.warning("A JobPosting on %s cannot be read", page.url, exc_info=True)
-    return _without_shared_urls(read)
+    def read(job: JobNode) -> Posting:
+        return posting_of(job, page.base, page.language)
+
+    return _without_shared_urls(list(_read_each(page, graph.postings(), read)))
 
 
 def _without_shared_urls(postings: list[Posting]) -> list[Posting]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
-from crawler.job_posting.json_values import each, text_of, texts, types_of
+from crawler.job_posting.json_values import different, each, text_of, texts, types_of
 from crawler.job_posting.posting import Location, location_of_text
 
 #: Places that are told of one posting; some list every branch of the company.
@@ -21,10 +22,10 @@ _TOLD = ("city", "region", "country")
 
 def location_of(posting: dict[str, Any]) -> Location | None:
     """Of its `jobLocation`; where it has none, of where applicants may live."""
-    places = [place for one in each(posting.get("jobLocation")) if (place := _place(one))][:MAX_PLACES]
+    places = list(islice(filter(None, map(_place, different(posting.get("jobLocation")))), MAX_PLACES))
     if not places:
         names = dict.fromkeys(texts(posting.get("applicantLocationRequirements")))
-        return location_of_text("; ".join(list(names)[:MAX_PLACES]))
+        return location_of_text("; ".join(islice(names, MAX_PLACES)))
     first = places[0]
     first["text"] = "; ".join(dict.fromkeys(text for place in places if (text := place["text"]))) or None
     return first

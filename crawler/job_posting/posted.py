@@ -41,9 +41,16 @@ def day_in(text: str, *, language: str | None = None, now: datetime | None = Non
     bare = _LABEL.sub("", text)
     ago = _days_ago(text, bare)
     if ago is not None:
-        return (now - timedelta(days=ago)).date().isoformat()
+        return _day_before(now, ago)
     moment = _moment(text, language) or _moment(bare, language)
     return moment[:_DAY_LENGTH] if moment and len(moment) >= _DAY_LENGTH else None
+
+
+def _day_before(now: datetime, days: float) -> str | None:
+    try:
+        return (now - timedelta(days=days)).date().isoformat()
+    except OverflowError:
+        return None
 
 
 def moment_of(value: Any, language: str | None = None) -> str | None:
@@ -54,7 +61,7 @@ def moment_of(value: Any, language: str | None = None) -> str | None:
     text = text_of(value)
     if text is None:
         return None
-    return _of_epoch(int(text)) if text.isdigit() and len(text) > len("20260301") else _moment(text, language)
+    return _of_epoch(int(text)) if text.isdecimal() and len(text) > len("20260301") else _moment(text, language)
 
 
 def day_of(value: Any, language: str | None = None) -> str | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from crawler.job_posting.currency import currency_of
-from crawler.job_posting.json_values import each, objects, text_of
+from crawler.job_posting.json_values import different, each, objects, text_of
 from crawler.job_posting.period import period_of
 from crawler.job_posting.posting import Salary
-from crawler.job_posting.salary_text import plain_number, salary_of_text
+from crawler.job_posting.salary_text import MAX_AMOUNT, plain_number, salary_of_text
 
 _LOWEST = ("minValue", "minPrice", "percentile10", "percentile25")
 _HIGHEST = ("maxValue", "maxPrice", "percentile90", "percentile75")
@@ -25,7 +25,7 @@ def salary_of(posting: dict[str, Any], country: str | None = None) -> Salary | N
     read = [
         salary
         for name in ("baseSalary", "estimatedSalary")
-        for one in each(posting.get(name))
+        for one in different(posting.get(name))
         if (salary := _salary(one, overall, country))
     ]
     told = next((salary for salary in read if _is_amount(salary)), None)
@@ -42,7 +42,7 @@ def _salary(value: Any, overall: str | None, country: str | None) -> Salary | No
         if read and _is_amount(read):
             read["currency"] = read["currency"] or currency_of(overall, country)
         return read
-    levels = list(_levels(value, MAX_NESTING))
+    levels = list(_levels(value, MAX_NESTING, set()))
     low, high = _amount(levels, _LOWEST), _amount(levels, _HIGHEST)
     if low is None and high is None:
         low, high = _exact(levels)
@@ -62,15 +62,20 @@ def _salary(value: Any, overall: str | None, country: str | None) -> Salary | No
     )
 
 
-def _levels(value: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """An object and those that its `value`s are: `MonetaryAmount`, `QuantitativeValue`, some wrap one more."""
+def _levels(value: Any, depth: int, seen: set[int]) -> Iterator[dict[str, Any]]:
+    """An object and those that its `value`s are: `MonetaryAmount`, `QuantitativeValue`, some wrap one more. Each
+    once, however many references there are to it.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield {"value": value}
     for one in objects(value):
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
         yield one
         for name in ("value", "referenceQuantity", "priceSpecification"):
             if depth:
-                yield from _levels([inner for inner in each(one.get(name)) if isinstance(inner, dict)], depth - 1)
+                yield from _levels(list(objects(one.get(name))), depth - 1, seen)
 
 
 def _amount(levels: list[dict[str, Any]], names: tuple[str, ...]) -> int | float | None:
@@ -93,7 +98,7 @@ def _number(value: Any) -> int | float | None:
         return None
     if isinstance(value, int | float):
         # a page may say NaN, or Infinity
-        return plain_number(value) if 0 < value < float("inf") else None
+        return plain_number(value) if 0 < value < MAX_AMOUNT else None
     read = salary_of_text(value) if isinstance(value, str) else None
     if not read or read["min"] != read["max"] or read["min"] is None:
         return _bare_number(value) if isinstance(value, str) else None
@@ -106,7 +111,7 @@ def _bare_number(text: str) -> int | float | None:
         value = float(text)
     except ValueError:
         return None
-    return plain_number(value) if 0 < value < float("inf") else None
+    return plain_number(value) if 0 < value < MAX_AMOUNT else None
 
 
 def _text(levels: list[dict[str, Any]], names: tuple[str, ...]) -> str | None:

@@ -55,6 +55,8 @@ _OTHER_UNIT = re.compile(
 )
 #: Beyond it a number without currency, scale or period is taken for money, in what should be a salary.
 _TELLS_ITSELF = 1000
+#: What is larger is no amount of money, whatever the currency.
+MAX_AMOUNT = 1e15
 
 
 class Amount(NamedTuple):
@@ -119,8 +121,11 @@ def _amount(match: re.Match[str]) -> Amount | None:
         value = _value(match["number"])
     except ValueError:
         return None
+    value *= _SCALES.get(scale or "", 1)
+    if value >= MAX_AMOUNT:
+        return None
     end = match.end("after") if match["after"] else match.end("scale") if scale else match.end("number")
-    return Amount(value * _SCALES.get(scale or "", 1), scale, match["before"] or match["after"], match.start(), end)
+    return Amount(value, scale, match["before"] or match["after"], match.start(), end)
 
 
 def _value(number: str) -> float:

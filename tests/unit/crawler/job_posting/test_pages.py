@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from time import process_time
 from typing import Any
 
 from scrapy.http import HtmlResponse
@@ -136,3 +137,28 @@ def test_postings_are_the_same_by_url_or_by_identifier_with_what_it_stands_for()
     assert same(Posting("selectors", title="A", url="https://a/"), Posting("selectors", title="B", url="https://a/"))
     assert not same(Posting("selectors", title="A"), Posting("selectors", title="B"))
     assert same(Posting("selectors", title="A"), Posting("selectors", title="A"))
+
+
+def test_a_thousand_references_to_what_has_a_thousand_are_no_million() -> None:
+    many = 2000
+    graph = [
+        job("Keeper", baseSalary=[{"@id": "a"}] * many, hiringOrganization=[{"@id": "a"}] * many)
+        | {"jobLocation": [{"@id": "a"}] * many},
+        {"@id": "a", "value": [{"@id": "b"}] * many, "name": [{"@id": "b"}] * many},
+        {"@id": "b", "value": [{"value": {}, "unitText": []}] * many, "name": [{"name": [{}]}] * many},
+    ]
+    began = process_time()
+    (posting,) = results_of(page("", {"@graph": graph}), SelectedPostings({})).postings
+    assert (posting.title, posting.company, posting.salary) == ("Keeper", None, None)
+    assert process_time() - began < 5
+
+
+def test_a_page_with_more_postings_than_can_be_read_in_time_has_those_that_were() -> None:
+    script = f'<script type="application/ld+json">{json.dumps([job("A"), job("B")])}</script>'
+    late = Page(HtmlResponse(URL, body=script.encode()), max_seconds=0)
+    assert results_of(late, SelectedPostings({})).postings == []
+
+
+def test_a_base_that_is_no_url_is_passed_over() -> None:
+    (posting,) = results_of(page("<base href='http://['>", job("Keeper", url="/1")), SelectedPostings({})).postings
+    assert posting.url == "https://jobs.example/1"

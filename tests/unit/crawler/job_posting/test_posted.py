@@ -33,6 +33,7 @@ NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
         ("New", "en", "2026-11-21"),
         ("New York, 1 March 2026", "en", None),
         ("hier", "fr", "2026-11-20"),
+        ("9999 years ago", "en", None),
         ("", None, None),
     ],
 )

@@ -61,6 +61,7 @@ SHAPES: list[tuple[dict[str, Any], Any, Any, str | None, str | None]] = [
         },
         *(90_000, 120_000, "USD", "year"),
     ),
+    ({"baseSalary": amount({"minValue": 10**400, "maxValue": 1e300, "value": 15})}, 15, 15, None, None),
     ({"baseSalary": "null", "estimatedSalary": {"median": 900, "unitText": "WEEK"}}, 900, 900, None, "week"),
 ]
 
