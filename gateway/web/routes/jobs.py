@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from starlette.exceptions import HTTPException
 
 from gateway.domain.errors import ConflictError
 from gateway.services.job_or_schedule import RunOf
@@ -17,6 +18,8 @@ from gateway.web.schemas.problem import problems
 from gateway.web.schemas.schedule_status import ScheduleJobView, ScheduleStatusView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+_METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 
 
 @router.get("", summary="List jobs", responses=problems(503))
@@ -40,6 +43,14 @@ def jobs_health(wiring: Wired) -> JobsHealth:
             nodes_alive=len(alive),
             free_slots=sum(node.free_slots for node in alive if not node.disk_full),
         )
+
+
+@router.api_route("/health", methods=_METHODS, include_in_schema=False)
+@router.api_route("/scrape", methods=_METHODS, include_in_schema=False)
+@router.api_route("/sites", methods=_METHODS, include_in_schema=False)
+async def not_a_job() -> None:
+    """What these can be asked for stands before: no method takes their names for the id of a job."""
+    raise HTTPException(405)
 
 
 @router.get("/{job_id}", summary="Everything known of a job", responses=problems(404, 503))

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 
 from gateway.domain.errors import InvalidRequestError, RunGoesOnError
 from gateway.domain.job import Job
@@ -62,12 +61,6 @@ async def scrape(
     if query.mode == "sync":
         return await _results(wiring, job, body.results_wanted or MAX_SYNC_RESULTS)
     return ScrapeReceipt(data=ScrapeReceiptData(task_id=job.id, run_id=str(run_id_of(job))))
-
-
-# nothing but a run is asked for here, so that no method takes `scrape` for the id of a job
-@router.api_route("", methods=["GET", "HEAD", "PUT", "PATCH", "DELETE"], include_in_schema=False)
-async def only_post() -> None:
-    raise HTTPException(405)
 
 
 @router.get("/{run_id}", summary="A run and its results", response_model=RunView, responses=problems(404, 503))

@@ -182,6 +182,13 @@ def test_an_id_that_nobody_gave_is_not_found(gateway: httpx.Client, path: str) -
     assert (response.status_code, response.json()["error"]["code"]) == (404, "job_not_found")
 
 
+@pytest.mark.parametrize(("name", "allowed"), [("health", "GET"), ("sites", "GET"), ("scrape", "POST")])
+def test_what_stands_beside_jobs_is_taken_for_the_id_of_none(gateway: httpx.Client, name: str, allowed: str) -> None:
+    for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - {allowed}:
+        refused = gateway.request(method, f"/jobs/{name}")
+        assert (refused.status_code, refused.headers["Allow"]) == (405, allowed), method
+
+
 def test_other_addresses_and_methods_are_refused_in_the_same_format(gateway: httpx.Client) -> None:
     nothing, wrong = gateway.get("/nothing"), gateway.put("/jobs")
     assert (nothing.status_code, nothing.json()["error"]["code"]) == (404, "not_found")

@@ -207,9 +207,3 @@ def test_no_address_makes_the_gateway_fail(board: Board, name: str, limit: objec
     address = quote(name, safe="", errors="surrogatepass")
     assert board.http.get(f"/jobs/scrape/{address}", params={"limit": limit}).status_code in {404, 422}
     assert board.http.post(f"/dead-letters/{address}/requeue").status_code in {404, 422}
-
-
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH"])
-def test_scrape_is_never_taken_for_a_job(board: Board, method: str) -> None:
-    answer = board.http.request(method, "/jobs/scrape")
-    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
