@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
-from pymongo import ASCENDING, DESCENDING
+from pymongo import ASCENDING
 from pymongo.database import Database
 
-from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import Job, JobStatus
 from gateway.storage.client import Document
 from gateway.storage.job_documents import FREE_TO_START, read_job, read_optional
+from gateway.storage.newest_first import NEWEST_FIRST, cursor_of, older_than
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
-_NEWEST_FIRST = [("created_at", DESCENDING), ("_id", DESCENDING)]
 #: A slot's job that waits for its schedule to be advanced may never become one.
 _DECIDED: Document = {"held": {"$exists": False}}
 #: A place in the queue beyond this is not worth counting to.
@@ -55,16 +52,17 @@ class JobQueries:
         """
         conditions = _conditions(wanted)
         if cursor is not None:
-            conditions.append(_after(cursor))
-        found = self._jobs.find({"$and": conditions}).sort(_NEWEST_FIRST).limit(limit + 1)
+            conditions.append(older_than(cursor))
+        found = self._jobs.find({"$and": conditions}).sort(NEWEST_FIRST).limit(limit + 1)
         jobs = [read_job(document) for document in found]
         more = len(jobs) > limit
-        return jobs[:limit], _cursor(jobs[limit - 1]) if more else None
+        last = jobs[limit - 1] if more else None
+        return jobs[:limit], cursor_of(last.created_at, last.id) if last else None
 
     def latest_run(self, schedule_id: str) -> Job | None:
         """Of a schedule: the one under way, or the one before."""
         query = {"schedule_id": schedule_id, **_DECIDED}
-        return read_optional(self._jobs.find_one(query, sort=_NEWEST_FIRST))
+        return read_optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
 
     def queue_position(self, job: Job) -> int | None:
         """1 for the job that is looked at next; `None` for one that does not wait, or waits for another job's end."""
@@ -114,15 +112,3 @@ def _conditions(wanted: JobFilter) -> list[Document]:
         paths = ("_id", "spec.spider", "tags", "spec.start_urls", "message")
         conditions.append({"$or": [{path: text} for path in paths]})
     return conditions
-
-
-def _cursor(job: Job) -> str:
-    return f"{(job.created_at - _EPOCH) // timedelta(milliseconds=1)}-{job.id}"
-
-
-def _after(cursor: str) -> Document:
-    match = _CURSOR.fullmatch(cursor)
-    if match is None:
-        raise InvalidRequestError("after", "is not a cursor; take `next` of the page before")
-    created_at = _EPOCH + timedelta(milliseconds=int(match[1]))
-    return {"$or": [{"created_at": {"$lt": created_at}}, {"created_at": created_at, "_id": {"$lt": match[2]}}]}
