@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.storage.client import Document
-from gateway.storage.heartbeats import BEAT, DEAD_AFTER, HeartbeatStore
+from gateway.storage.heartbeats import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
 
@@ -80,6 +80,7 @@ class Health:
             "broker": self._check_broker,
             "nodes": self._check_nodes,
             "disk": self._check_disk,
+            "workers": self._check_workers,
             "beat": self._check_beat,
         }
         running = {name: self._threads.submit(check) for name, check in checks.items()}
@@ -145,16 +146,23 @@ class Health:
             return Check("down", f"nearly full on {names}", todo)
         return _UNKNOWN
 
+    def _check_workers(self) -> Check:
+        todo = "start `celery -A celery_app worker`; without one jobs wait, and none is handed to a node"
+        return self._check_processes(WORKER, todo)
+
     def _check_beat(self) -> Check:
-        todo = "start `celery -A celery_app beat`; without it lost messages are not made up for"
+        todo = "start `celery -A celery_app beat`; without it no schedule is fired, and nothing lost is made up for"
+        return self._check_processes(BEAT, todo)
+
+    def _check_processes(self, kind: str, todo: str) -> Check:
+        """Whether one at least gave a sign of life lately."""
         with suppress(PyMongoError):
-            last = self._heartbeats.last(BEAT)
-            if last is None:
-                return Check("down", "none was ever seen", todo)
-            age = self._clock() - last
-            if age > DEAD_AFTER:
-                return Check("down", f"last seen {age.total_seconds():.0f} s ago", todo)
-            return Check("ok", "ticks")
+            now, seen = self._clock(), [heartbeat.at for heartbeat in self._heartbeats.all(kind)]
+            alive = sum(now - at <= DEAD_AFTER for at in seen)
+            if alive:
+                return Check("ok", f"{alive} alive")
+            age = f"last seen {(now - max(seen)).total_seconds():.0f} s ago" if seen else "none was ever seen"
+            return Check("down", age, todo)
         return _UNKNOWN
 
 

@@ -40,10 +40,6 @@ class HeartbeatStore:
         """Whoever has given no sign of life since then."""
         self._heartbeats.delete_many({"at": {"$lt": before}})
 
-    def last(self, name_prefix: str) -> datetime | None:
-        """The newest sign of life of anyone whose name begins so."""
-        return max((heartbeat.at for heartbeat in self.all(name_prefix)), default=None)
-
     def all(self, name_prefix: str) -> list[Heartbeat]:
         """The last one of everyone whose name begins so, by name."""
         # U+FFFF sorts after every character that a name can hold

@@ -226,19 +226,15 @@ def test_a_spider_is_what_the_node_says_that_published_last(database: Documents)
     assert SpiderStore(database).all() == [after]
 
 
-def test_the_newest_sign_of_life_counts(database: Documents) -> None:
-    moments = iter([utc_now(), utc_now() + timedelta(seconds=3), utc_now()])
-    newest: list[datetime] = []
-
-    def clock() -> datetime:
-        newest.append(next(moments))
-        return newest[-1]
-
-    heartbeats = HeartbeatStore(database, clock)
-    assert heartbeats.last(BEAT) is None
-    for name in ("beat:a", "beat:b", "worker:a"):
+def test_everyone_of_a_kind_is_known_by_the_latest_sign_of_life(database: Documents) -> None:
+    begin = utc_now().replace(microsecond=0)
+    moments = iter([begin + timedelta(seconds=number) for number in range(4)])
+    heartbeats = HeartbeatStore(database, lambda: next(moments))
+    assert heartbeats.all(BEAT) == []
+    for name in ("beat:b", "worker:a", "beat:a", "beat:b"):
         heartbeats.beat(name)
-    assert heartbeats.last(BEAT) == newest[1]
+    later = [begin + timedelta(seconds=number) for number in (2, 3)]
+    assert heartbeats.all(BEAT) == [("beat:a", later[0]), ("beat:b", later[1])]
 
 
 @pytest.fixture

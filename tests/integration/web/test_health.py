@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from stores import embedded_mongo
 
 from gateway.domain.clock import utc_now
 from gateway.settings import Settings
-from gateway.storage.heartbeats import BEAT, HeartbeatStore
+from gateway.storage.heartbeats import BEAT, WORKER, HeartbeatStore
 from gateway.storage.nodes import NodeStore
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
@@ -22,13 +23,32 @@ Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 def test_health_is_ok_once_everything_gives_a_sign_of_life(
     gateway: httpx.Client, nodes: NodeStore, database: Database[dict[str, Any]]
 ) -> None:
-    HeartbeatStore(database).beat(BEAT)
+    for name in ("beat:a:1", "worker:a:2"):
+        HeartbeatStore(database).beat(name)
     url = "http://127.0.0.1:6800"
     nodes.heartbeat("n1", url=url, max_slots=4, alive=[], present=[], beating_since=utc_now())
     health = gateway.get("/health")
     assert health.status_code == 200
     assert health.json()["status"] == "ok"
-    assert set(health.json()["checks"]) == {"mongo", "redis", "broker", "nodes", "disk", "beat"}
+    assert set(health.json()["checks"]) == {"mongo", "redis", "broker", "nodes", "disk", "workers", "beat"}
+
+
+@pytest.mark.parametrize(
+    ("process", "check", "start"), [(WORKER, "workers", "celery_app worker"), (BEAT, "beat", "celery_app beat")]
+)
+def test_who_gives_no_sign_of_life_any_more_is_missed(
+    gateway: httpx.Client, database: Database[dict[str, Any]], process: str, check: str, start: str
+) -> None:
+    database["heartbeats"].delete_many({})
+    missing = gateway.get("/health").json()["checks"][check]
+    assert (missing["status"], missing["message"]) == ("down", "none was ever seen")
+    HeartbeatStore(database, lambda: utc_now() - timedelta(minutes=1)).beat(f"{process}:a:1")
+    missing = gateway.get("/health").json()["checks"][check]
+    assert missing["status"] == "down"
+    assert missing["message"].startswith("last seen ")
+    assert start in missing["todo"]
+    HeartbeatStore(database).beat(f"{process}:b:2")
+    assert gateway.get("/health").json()["checks"][check] == {"status": "ok", "message": "1 alive", "todo": None}
 
 
 def test_a_node_with_a_full_disk_is_named(gateway: httpx.Client, nodes: NodeStore) -> None:
