@@ -13,6 +13,7 @@ from crawler.job_posting.from_selectors import SelectedPostings
 from crawler.job_posting.graph import Graph, JobNode
 from crawler.job_posting.json_ld import json_ld
 from crawler.job_posting.posting import Posting
+from crawler.page_address import page_url
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,11 @@ def results_of(page: Page, selected: SelectedPostings) -> Results:
 
 def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posting:
     """What its own page says of a posting, and for the rest what the result page did."""
-    told = _own(_postings(Graph(list(json_ld(page.root))), page), page.url, listed)
+    every = _postings(Graph(list(json_ld(page.root))), page)
+    told = _own(every, page, listed)
+    if told is None and _leads_elsewhere(page, listed) and (every or selected.results(page.root)):
+        # it is gone, and others are shown instead
+        return listed
     if told is None:
         told = listed
         own = selected.read(page.root, page.base, page.language)
@@ -104,18 +109,23 @@ def _told_better(listed: Posting, by_url: Mapping[str, Posting]) -> Posting:
     return told
 
 
-def _own(told: Iterable[Posting], url: str, listed: Posting) -> Posting | None:
+def _own(every: list[Posting], page: Page, listed: Posting) -> Posting | None:
     """Of several (some pages have similar ones, too) the one that the page is about."""
-    every = list(told)
+    first_is_own = len(every) == 1 or not _leads_elsewhere(page, listed)
     for is_own in (
-        lambda one: one.url in {url, listed.url},
+        lambda one: one.url in {page.url, listed.url},
         lambda one: one.title and one.title == listed.title,
-        lambda _: True,
+        lambda _: first_is_own,
     ):
         own = next((one for one in every if is_own(one)), None)
         if own is not None:
             return own
     return None
+
+
+def _leads_elsewhere(page: Page, listed: Posting) -> bool:
+    """Whether its link was redirected."""
+    return page_url(listed.url or "") != page_url(page.url)
 
 
 def _absolute(page: Page, url: str) -> str | None:

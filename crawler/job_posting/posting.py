@@ -76,7 +76,8 @@ class Posting:
         if self.url:
             yield ("url", self.url, self.identifier)
         if not (self.identifier or self.url):
-            yield ("text", self.company, self.title, place, self.posted, self.description)
+            # by its hash: a crawl keeps them all
+            yield ("text", self.company, self.title, place, self.posted, str(hash(self.description)))
 
     def fill_from(self, other: Posting) -> None:
         """Take over what is known of it elsewhere and not here."""

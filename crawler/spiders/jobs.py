@@ -80,10 +80,15 @@ class JobsSpider(SiteSpider):
 
     def parse(self, response: Response) -> Iterator[Any]:
         """A result page."""
-        if self.is_readable(response):
-            self._read_results(response)
-        else:
-            self._warn("unreadable", "%s is no result page: %d", response.url, response.status)
+        try:
+            if self.is_readable(response):
+                self._read_results(response)
+            else:
+                self._warn("unreadable", "%s is no result page: %d", response.url, response.status)
+        except Exception:
+            # others may wait for what this page has to say
+            yield from self._go_on()
+            raise
         yield from self._go_on()
 
     def parse_posting(self, response: Response) -> Iterator[Any]:
@@ -91,7 +96,12 @@ class JobsSpider(SiteSpider):
         self._quota.under_way -= 1
         posting: Posting | None = response.meta[_POSTING]
         if posting and self.is_readable(response):
-            posting = self._read_posting(response, posting)
+            try:
+                posting = self._read_posting(response, posting)
+            except Exception:
+                yield from self._tell(posting, response.meta[_NUMBER])
+                yield from self._go_on()
+                raise
         elif response.status in GONE:
             self._count("gone")
             posting = None
@@ -193,7 +203,8 @@ class JobsSpider(SiteSpider):
         posting = posting_on(Page(response), listed, self._selected)
         if self._pages_help is None:
             helped = posting.source == "json-ld" or posting.as_item() | {"raw": None} != before | {"raw": None}
-            self._in_vain += not helped
+            # a link that leads to other postings tells nothing of what pages say
+            self._in_vain += not helped and "redirect_urls" not in response.meta
             self._pages_help = True if helped else False if self._in_vain == PAGES_IN_VAIN else None
             if self._pages_help is False:
                 self.logger.info("The postings' own pages say nothing that result pages do not; no more are fetched")

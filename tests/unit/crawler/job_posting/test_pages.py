@@ -162,3 +162,13 @@ def test_a_page_with_more_postings_than_can_be_read_in_time_has_those_that_were(
 def test_a_base_that_is_no_url_is_passed_over() -> None:
     (posting,) = results_of(page("<base href='http://['>", job("Keeper", url="/1")), SelectedPostings({})).postings
     assert posting.url == "https://jobs.example/1"
+
+
+def test_a_posting_whose_link_leads_to_other_postings_is_none_of_those() -> None:
+    listed = Posting("selectors", title="Keeper", url="https://jobs.example/jobs/1#now")
+    others = (job("Cook", url="/jobs/2"), job("Diver", url="/jobs/3"))
+    for instead in (page("", *others), page(ROWS)):
+        posting = posting_on(instead, listed, SELECTED)
+        assert (posting.title, posting.url, posting.description) == ("Keeper", listed.url, None)
+    own = page("", job("Keeper of the Light"), *others, url="https://jobs.example/jobs/1")
+    assert posting_on(own, listed, SELECTED).title == "Keeper of the Light"
