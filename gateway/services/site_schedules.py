@@ -41,6 +41,14 @@ class Wanted(NamedTuple):
         interval = target.interval(site)
         return cls(target.schedule_id, name, site.name, target.id, interval, target.timezone, active)
 
+    def is_met_by(self, schedule: Schedule | None) -> bool:
+        """Whether the schedule needs no change."""
+        state = ScheduleState.ACTIVE if self.active else ScheduleState.PAUSED
+        return schedule is not None and schedule.state is state and self.suits(schedule.timing)
+
+    def suits(self, timing: Timing) -> bool:
+        return (timing.interval, timing.timezone) == (self.interval, self.timezone)
+
     def to_schedule(self, now: datetime) -> Schedule:
         timing = Timing(interval=self.interval, timezone=self.timezone, starts_at=now)
         moment = first(self.schedule_id, timing, now) if self.active else None
@@ -86,7 +94,9 @@ class SiteSchedules:
         """The same for the schedule of one target."""
         schedule = self.read([wanted.schedule_id]).get(wanted.schedule_id)
         self._align(schedule, wanted)
-        if schedule is not None:
+        if schedule is None:
+            return
+        with suppress(ScheduleNotFoundError):
             # with no more than its name it is a new revision
             self._edits.edit(wanted.schedule_id, {"name": wanted.name})
 
@@ -105,7 +115,12 @@ class SiteSchedules:
             with suppress(ScheduleExistsError):
                 self._schedules.insert(wanted.to_schedule(self._clock()))
             return
-        if (schedule.timing.interval, schedule.timing.timezone) != (wanted.interval, wanted.timezone):
+        # one whose record is deleted in this moment needs nothing any more, and must not keep the others
+        with suppress(ScheduleNotFoundError):
+            self._change(schedule, wanted)
+
+    def _change(self, schedule: Schedule, wanted: Wanted) -> None:
+        if not wanted.suits(schedule.timing):
             when = {"interval": wanted.interval, "timezone": wanted.timezone, "starts_at": self._clock()}
             self._edits.edit(schedule.id, {"timing": schedule.timing.model_copy(update=when)})
         if wanted.active and schedule.state is ScheduleState.PAUSED:

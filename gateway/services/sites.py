@@ -64,6 +64,10 @@ class SiteService:
         """By name."""
         return self._sites.all()
 
+    def named(self, names: Iterable[str]) -> dict[str, Site]:
+        """Those that there are, by name."""
+        return self._sites.named(names)
+
     def create(self, fields: dict[str, Any]) -> ScheduledSite:
         """Raises `InvalidRequestError` that names the field, `ForbiddenAddressError`, `SiteExistsError`."""
         now = self._clock()
@@ -76,9 +80,9 @@ class SiteService:
             self._sites.insert(site)
         except SiteExistsError:
             # whoever made it may have died before its schedule was there
-            self._align(site.name)
+            self.align(site.name)
             raise
-        self._align(site.name)
+        self.align(site.name)
         return self.get(site.name)
 
     def edit(self, name: str, changes: dict[str, Any]) -> ScheduledSite:
@@ -90,7 +94,7 @@ class SiteService:
             if edited.search_url != site.search_url:
                 self._check_targets(edited)
             if self._sites.replace(edited):
-                self._align(name)
+                self.align(name)
                 return self.get(name)
         raise ConflictError(_TOO_BUSY)
 
@@ -109,13 +113,11 @@ class SiteService:
         # of somebody who did not know of this yet
         self._delete_targets(name)
 
-    def _delete_targets(self, name: str) -> None:
-        for target in self._targets.of_site(name):
-            self._schedules.delete(target.schedule_id)
-            self._targets.delete(target.id)
+    def align(self, name: str) -> None:
+        """Bring its schedules, and its targets', in line with the site as it is now, whoever edits it meanwhile.
 
-    def _align(self, name: str) -> None:
-        """Bring its schedules in line with the site as it is now, also if it is edited or deleted meanwhile."""
+        Raises `SiteNotFoundError`.
+        """
         for _ in range(_MAX_ROUNDS):
             site = self._sites.get(name)
             targets = self._targets.of_site(name)
@@ -128,6 +130,11 @@ class SiteService:
             if now.rev == site.rev:
                 return
         raise ConflictError(_TOO_BUSY)
+
+    def _delete_targets(self, name: str) -> None:
+        for target in self._targets.of_site(name):
+            self._schedules.delete(target.schedule_id)
+            self._targets.delete(target.id)
 
     def _check_targets(self, site: Site) -> None:
         search_url = SearchUrl(site.search_url)

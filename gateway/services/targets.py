@@ -71,7 +71,7 @@ class TargetService:
         self._check.check_target(self._site_of(target), target, now)
         target.number = self._counters.next("targets")
         self._targets.insert(target)
-        self._align(target.id)
+        self.align(target.id)
         return self.get(target.id)
 
     def edit(self, target_id: str, changes: dict[str, Any]) -> ScheduledTarget:
@@ -81,7 +81,7 @@ class TargetService:
             edited = Target.model_validate({**dict(target), **changes, "rev": target.rev + 1, "updated_at": now})
             self._check.check_target(self._site_of(edited), edited, now)
             if self._targets.replace(edited):
-                self._align(target.id)
+                self.align(target.id)
                 return self.get(target.id)
         raise ConflictError(_TOO_BUSY)
 
@@ -93,8 +93,12 @@ class TargetService:
         # of an edit that did not know of this yet
         self._schedules.delete(target.schedule_id)
 
-    def _align(self, target_id: str) -> None:
-        """Bring its schedule in line with the target and its site as they are now, whoever changes them meanwhile."""
+    def align(self, target_id: str) -> None:
+        """Bring its schedule in line with the target and its site as they are now, whoever changes them meanwhile.
+        Without its site it goes, too.
+
+        Raises `TargetNotFoundError`, and `InvalidRequestError` where there is no such site.
+        """
         for _ in range(_MAX_ROUNDS):
             target = self._targets.get(target_id)
             site = self._sites.named([target.site]).get(target.site)

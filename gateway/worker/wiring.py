@@ -18,18 +18,25 @@ from gateway.services.exclusion import Exclusion
 from gateway.services.latest_version import LatestVersions
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.retention import Keep, Retention
+from gateway.services.schedule_edits import ScheduleEdits
 from gateway.services.scheduling import Scheduling
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.settling import Settling
+from gateway.services.site_check import SiteCheck
 from gateway.services.site_orders import SiteOrders
+from gateway.services.site_schedules import SiteSchedules
+from gateway.services.site_upkeep import SiteUpkeep
+from gateway.services.sites import SiteService
 from gateway.services.slot_orders import AllOrders, CrawlOrders
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.sweeping import Sweeper
+from gateway.services.targets import TargetService
 from gateway.services.waker import CeleryWaker
 from gateway.services.webhook_caller import WebhookCaller
 from gateway.services.webhooks import Webhooks
 from gateway.settings import Settings
 from gateway.storage.client import Document, ServerClock, connect
+from gateway.storage.counters import CounterStore
 from gateway.storage.expiry import ExpiryStore
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.indexes import ensure_indexes
@@ -181,25 +188,67 @@ class Wiring:
         )
 
     @built_once
-    def scheduling(self) -> Scheduling:
-        database, targets = self._database, TargetStore(self._database)
-        schedules, slots = ScheduleStore(database, self.clock), SlotStore(database, self.clock)
-        catalog = SpiderCatalog(SpiderStore(database), self._settings.allowed_networks)
-        sites = SiteOrders(
-            sites=SiteStore(database), targets=targets, catalog=catalog, job_timeout=self._settings.job_timeout
+    def _schedules(self) -> ScheduleStore:
+        return ScheduleStore(self._database, self.clock)
+
+    @built_once
+    def _slots(self) -> SlotStore:
+        return SlotStore(self._database, self.clock)
+
+    @built_once
+    def _catalog(self) -> SpiderCatalog:
+        return SpiderCatalog(SpiderStore(self._database), self._settings.allowed_networks)
+
+    @built_once
+    def _orders(self) -> AllOrders:
+        sites, targets = SiteStore(self._database), TargetStore(self._database)
+        timeout = self._settings.job_timeout
+        return AllOrders(
+            LatestVersions(CrawlOrders(), self._catalog),
+            SiteOrders(sites=sites, targets=targets, catalog=self._catalog, job_timeout=timeout),
         )
-        orders = AllOrders(LatestVersions(CrawlOrders(), catalog), sites)
-        settling = Settling(
-            schedules=schedules,
-            slots=slots,
-            ledger=LedgerStore(database),
-            orders=orders,
+
+    @built_once
+    def _settling(self) -> Settling:
+        return Settling(
+            schedules=self._schedules,
+            slots=self._slots,
+            ledger=LedgerStore(self._database),
+            orders=self._orders,
             waker=self._waker,
-            targets=targets,
+            targets=TargetStore(self._database),
             clock=self.clock,
         )
+
+    @built_once
+    def scheduling(self) -> Scheduling:
         return Scheduling(
-            schedules=schedules, slots=slots, settling=settling, orders=orders, waker=self._waker, clock=self.clock
+            schedules=self._schedules,
+            slots=self._slots,
+            settling=self._settling,
+            orders=self._orders,
+            waker=self._waker,
+            clock=self.clock,
+        )
+
+    @built_once
+    def site_upkeep(self) -> SiteUpkeep:
+        database, clock = self._database, self.clock
+        sites, targets, counters = SiteStore(database), TargetStore(database), CounterStore(database)
+        edits = ScheduleEdits(
+            schedules=self._schedules, slots=self._slots, ledger=LedgerStore(database), jobs=self.jobs,
+            settling=self._settling, orders=self._orders, clock=clock,
+        )  # fmt: skip
+        aligned = SiteSchedules(self._schedules, edits, clock)
+        check = SiteCheck(self._catalog, self._settings.allowed_networks)
+        return SiteUpkeep(
+            sites=SiteService(
+                sites=sites, targets=targets, counters=counters, schedules=aligned, check=check, clock=clock
+            ),
+            targets=TargetService(
+                sites=sites, targets=targets, counters=counters, schedules=aligned, check=check, clock=clock
+            ),
+            clock=clock,
         )
 
     @built_once

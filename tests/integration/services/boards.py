@@ -16,6 +16,7 @@ from gateway.services.settling import Settling
 from gateway.services.site_check import SiteCheck
 from gateway.services.site_orders import SiteOrders
 from gateway.services.site_schedules import SiteSchedules
+from gateway.services.site_upkeep import SiteUpkeep
 from gateway.services.sites import SiteService
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.targets import TargetService
@@ -60,6 +61,11 @@ class Boards:
             sites=self.site_store, targets=self.target_store, counters=counters, schedules=aligned, check=check,
             clock=self.clock,
         )  # fmt: skip
+
+        self.upkeep = SiteUpkeep(sites=self.sites, targets=self.targets, clock=self.clock, monotonic=self.monotonic)
+
+    def monotonic(self) -> float:
+        return self.clock().timestamp()
 
     def clock(self) -> datetime:
         return utc_now() + self.ahead
