@@ -57,9 +57,11 @@ _SCROLL_TO_END = """async () => {
     await frame();
     for (const element of scrolled) element.scrollTop = element.scrollHeight;
 }"""
-# a link that no script makes more of would lead away
+# a link that no script makes more of would lead away, unless it is a script, or a place on the page, itself
 _CLICK = """element => {
-    const stay = event => event.preventDefault();
+    const href = String(element.closest("a[href]")?.href), [path, fragment] = href.split("#");
+    const stays = href.startsWith("javascript:") || (fragment !== undefined && path === document.URL.split("#")[0]);
+    const stay = event => stays || event.preventDefault();
     window.addEventListener("click", stay);
     element.click();
     window.removeEventListener("click", stay);

@@ -50,13 +50,13 @@ async function more() {
   const text = await (await fetch("URL&part=1&page=" + ++page)).text();
   document.querySelector("ul").append(document.createRange().createContextualFragment(text));
   busy = false;
-  if (page >= PAGES) document.querySelector("button")?.remove();
+  if (page >= PAGES) document.querySelector(".more")?.remove();
 }
 """
 _START = {
     "infinite_scroll": "new IntersectionObserver(seen => seen[0].isIntersecting && more())"
     ".observe(document.querySelector('footer'));",
-    "load_more": "document.querySelector('button').onclick = more;",
+    "load_more": "document.querySelector('button.more')?.addEventListener('click', more);",
 }
 
 
@@ -134,7 +134,7 @@ class JobBoard(Site):
     @staticmethod
     def selectors(markup: Markup, pagination: Pagination) -> dict[str, str]:
         wanted = {} if markup == "json-ld" else dict(SELECTORS) if markup == "html" else {"result": "li.job"}
-        return wanted | ({"load_more": "button.more"} if pagination == "load_more" else {})
+        return wanted | ({"load_more": ".more"} if pagination == "load_more" else {})
 
     def posting_url(self, markup: Markup, ad: JobAd) -> str:
         return f"{self.url}/jobs/{markup}/{ad.number}"
@@ -168,7 +168,9 @@ class JobBoard(Site):
         if "part" in asked:
             return shown
         rest = urlencode([(name, asked[name]) for name in ("q", "l") if name in asked])
-        return html(f"<h1>{len(found)} jobs</h1><ul>{shown}</ul>{_pager(pagination, page, pages, rest)}", "Jobs")
+        return html(
+            f"<h1>{len(found)} jobs</h1><ul>{shown}</ul>{_pager(markup, pagination, page, pages, rest)}", "Jobs"
+        )
 
     def _entries(self, markup: str, ads: Sequence[JobAd]) -> str:
         if markup == "html":
@@ -222,13 +224,19 @@ def job_board(postings: int = 300, **options: Any) -> JobBoard:
     return JobBoard(postings, **options)
 
 
-def _pager(pagination: str, page: int, pages: int, rest: str) -> str:
+def _pager(markup: str, pagination: str, page: int, pages: int, rest: str) -> str:
     here = f"?{rest}" if rest else "?"
     if pagination == "next_link" and page < pages:
         return f"<a rel=next href='{escape(f'{here}&page={page + 1}')}'>next</a>"
     if pagination in _START:
         script = _MORE.replace("PAGES", str(pages)).replace("URL", here) + _START[pagination]
-        button = "<button class=more>more</button>" if pagination == "load_more" and pages > 1 else ""
+        # some write it as a link
+        more = (
+            "<button class=more>more</button>"
+            if markup == "html"
+            else "<a class=more href='javascript:more()'>more</a>"
+        )
+        button = more if pagination == "load_more" and pages > 1 else ""
         return f"{button}<footer>the end</footer><script>{script if pages > 1 else ''}</script>"
     return ""
 
