@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from gateway.domain.schedule import Schedule
 from gateway.domain.site import Target
@@ -15,11 +15,21 @@ _MOST_MINUTES = 366 * 24 * 60
 #: What a posting's list can be cut at: as many as the spider takes.
 _MOST_RESULTS = 10_000
 
+
+def _minutes_or_cron(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """One fault for both: pydantic tells of each by a name that nobody has given it."""
+    try:
+        return check(given)
+    except ValidationError:
+        raise ValueError(f"must be minutes (1 to {_MOST_MINUTES}), or cron such as `0 9 * * *`") from None
+
+
 Words = Annotated[Text, Field(max_length=500)]
 Keywords = Annotated[Words, Field(description="For `{keywords}` of the site's template.")]
 Location = Annotated[Words, Field(description="For `{location}`.")]
 Frequency = Annotated[
     Annotated[int, Field(ge=1, le=_MOST_MINUTES)] | Annotated[Text, Field(min_length=1, max_length=200)] | None,
+    WrapValidator(_minutes_or_cron),
     Field(description="Minutes, or cron (`0 9 * * *`, `@daily`); null: the site's `interval_minutes`."),
 ]
 Timezone = Annotated[Text, Field(min_length=1, max_length=64, description="In which cron is read.")]
