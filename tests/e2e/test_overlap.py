@@ -40,7 +40,7 @@ def waits(stack: Stack, job_id: str, reason: str) -> dict[str, Any]:
         told = stack.status(job_id)
         return told if told["waiting_reason"] == reason else None
 
-    return wait_until(status, timeout=10, what=f"{reason} of job {job_id}")
+    return wait_until(status, timeout=30, what=f"{reason} of job {job_id}")
 
 
 def runs_of(stack: Stack, schedule_id: str) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def test_the_runs_of_a_schedule_that_queues_them_follow_each_other_in_their_orde
     assert made.status_code == 201, made.text
     schedule_id = made.json()["schedule_id"]
     runs = wait_until(
-        lambda: found if len(found := runs_of(stack, schedule_id)) == RUNS else None, timeout=15, what="all runs"
+        lambda: found if len(found := runs_of(stack, schedule_id)) == RUNS else None, timeout=40, what="all runs"
     )
     for later in runs[1:]:
         assert waits(stack, later["job_id"], "previous_run")["queue_position"] is None

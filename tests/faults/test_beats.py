@@ -260,4 +260,5 @@ def test_wrong_clocks_move_no_run(ring: Arena) -> None:
             (seen.times[slot_id(made.id, moment.at)] - moment.due).total_seconds() for moment in slots(made, until)
         ]
         assert min(delays) > -0.1
-        assert max(delays[2:]) < 3
+        # less than a step
+        assert max(delays[2:]) < 4.5

@@ -75,9 +75,10 @@ def test_a_thousand_jobs_that_are_due_at_once_are_all_with_the_broker_and_nobody
     began = time.monotonic()
     for job in jobs:
         waker.wake_job(job)
-    assert time.monotonic() - began < 0.5
+    # one that waited for each answer would take far longer, on a busy machine, too
+    assert time.monotonic() - began < 2
     assert {fields["job_id"] for _, fields in messages(broker, 1_000)} == {job.id for job in jobs}
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_a_broker_that_is_away_keeps_nobody_and_what_waited_for_it_in_vain_is_let_go() -> None:
@@ -87,8 +88,8 @@ def test_a_broker_that_is_away_keeps_nobody_and_what_waited_for_it_in_vain_is_le
     began = time.monotonic()
     for _ in range(500):
         waker.wake_job(make_job())
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 2
     # each one that is tried takes its thread two seconds
-    wait_until(lambda: waker.unsent == 0, timeout=10, what="the end of it")
+    wait_until(lambda: waker.unsent == 0, timeout=30, what="the end of it")
     waker.close()
     producer.close()

@@ -38,7 +38,9 @@ def test_it_shows_the_servers_time_and_not_this_machines(server: Any) -> None:
 
 def test_small_differences_are_the_measurements_own(server: Any) -> None:
     server.ahead = timedelta(milliseconds=20)
-    assert distance(ServerClock(server), timedelta()) < timedelta(milliseconds=15)
+    clock = ServerClock(server)
+    # of several looks, because somebody else may be given the processor between its time and this machine's
+    assert min(distance(clock, timedelta()) for _ in range(50)) < timedelta(milliseconds=15)
 
 
 def test_it_follows_a_server_whose_clock_is_turned_once_it_is_measured_again(server: Any) -> None:
