@@ -39,7 +39,10 @@ class RunStatistics:
 
     def one_off_jobs(self) -> int:
         """Single crawls that lie ahead: scheduled, but not by a schedule."""
-        return self._jobs.count_documents({"status": JobStatus.SCHEDULED, "schedule_id": None})
+        scheduled = {"status": JobStatus.SCHEDULED}
+        # not those without `schedule_id`: no index says of a job that it has none, and each would have to be read
+        of_schedules = {**scheduled, "schedule_id": {"$gte": ""}}
+        return max(0, self._jobs.count_documents(scheduled) - self._jobs.count_documents(of_schedules))
 
     def ended_runs(self, since: datetime, limit: int) -> list[EndedRun]:
         """The latest runs of sites that ended since then."""

@@ -111,7 +111,9 @@ def test_the_status_tells_who_ticks_and_how_late_it_is(
     add(utc_now() - timedelta(seconds=90))
     add(utc_now() + timedelta(hours=1))
     add(None, state=ScheduleState.PAUSED)
-    JobStore(own).insert(make_job(status=JobStatus.SCHEDULED, not_before=utc_now() + timedelta(hours=1)))
+    for schedule_id in (None, "5" * 32):
+        ahead = {"status": JobStatus.SCHEDULED, "not_before": utc_now() + timedelta(hours=1)}
+        JobStore(own).insert(make_job(**ahead, schedule_id=schedule_id))
     told = status(door)
     assert {beat["name"]: beat["alive"] for beat in told["beats"]} == {"beat:here:1": True, "beat:here:2": False}
     assert (told["beats_alive"], told["due"], told["one_off_jobs"]) == (1, 1, 1)
