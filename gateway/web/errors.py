@@ -39,6 +39,8 @@ _STATUSES: dict[type[DiscoveryBotError], int] = {
     DiscoveryBotError: 500,
 }
 _CODES = {403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
+#: Of text, whose characters pydantic calls items. No text of ours has a minimum beyond one character.
+_LENGTHS = {"too_short": "must not be empty", "too_long": "must have at most {max_length} characters"}
 #: Where a parameter was found; left out of a field's name.
 _PLACES = frozenset({"body", "query", "path", "header", "cookie"})
 
@@ -125,6 +127,8 @@ def _describe(fault: dict[str, Any]) -> dict[str, str]:
     message = str(fault["msg"])
     if fault["type"] == "extra_forbidden":
         message = f"there is no such {'parameter' if location[0] == 'query' else 'field'}"
+    elif isinstance(fault["input"], str) and fault["type"] in _LENGTHS:
+        message = _LENGTHS[fault["type"]].format_map(fault["ctx"])
     # pydantic puts this before what our own validators say
     return {"field": ".".join(str(name) for name in names), "message": message.removeprefix("Value error, ")}
 

@@ -119,6 +119,12 @@ def test_a_body_that_is_no_crawl_is_refused_as_such(gateway: httpx.Client, body:
     assert (response.status_code, response.json()["error"]["detail"]["field"]) == (422, "body")
 
 
+def test_text_of_a_wrong_length_is_told_in_characters(gateway: httpx.Client, crawl: Crawl) -> None:
+    answers = [gateway.post("/crawl", json=crawl | {"spider": text}).json() for text in ("", "x" * 101)]
+    told = ["spider: must not be empty", "spider: must have at most 100 characters"]
+    assert [answer["error"]["message"] for answer in answers] == told
+
+
 def test_a_body_of_another_type_is_answered_with_the_type_to_send(gateway: httpx.Client, crawl: Crawl) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     response = gateway.post("/crawl", content=json.dumps(crawl), headers=form)
