@@ -32,7 +32,7 @@ _KINDS = {SlotFate.RUN: LedgerKind.FIRED, SlotFate.SKIP: LedgerKind.SKIPPED, Slo
 
 
 class TargetMarks(Protocol):
-    def scheduled(self, target_ids: Sequence[str], at: datetime) -> None:
+    def scheduled(self, numbers: Sequence[int], at: datetime) -> None:
         """Runs of these targets were handed to workers."""
 
 
@@ -88,7 +88,7 @@ class Settling:
         held = [one for job in jobs if (one := HeldJob.of(job))]
         if known and held:
             won, held = self._advance(held, known)
-            self._finish(won, known, settled)
+            self._finish(won, settled)
         for _ in range(_MAX_ROUNDS):
             if not held:
                 break
@@ -97,7 +97,10 @@ class Settling:
         return settled
 
     def note(self, jobs: Sequence[Job]) -> None:
-        """Slots that ran: into the ledger, if somebody has died before that."""
+        """Of runs that were handed to workers: targets and the ledger know, also if somebody has died before that."""
+        targets = [job.target.target_id for job in jobs if job.target]
+        if self._targets and targets:
+            self._targets.scheduled(targets, self._clock())
         unnoted = [job for job in jobs if not is_by_hand(job)]
         entries = [self._entry(job.id, job.schedule_id, job.slot, SlotFate.RUN) for job in unnoted if job.slot]
         if entries:
@@ -116,9 +119,9 @@ class Settling:
                 verdicts[_verdict(one, schedules)].append(one)
         for one in verdicts[Verdict.VOID]:
             self._void(one)
-        self._finish(self._not_over(verdicts[Verdict.READY]), schedules, settled)
+        self._finish(self._not_over(verdicts[Verdict.READY]), settled)
         won, again = self._advance(verdicts[Verdict.ADVANCE], schedules)
-        self._finish(won, schedules, settled)
+        self._finish(won, settled)
         return again + self._refresh(verdicts[Verdict.REFRESH], schedules)
 
     def _advance(
@@ -165,7 +168,7 @@ class Settling:
         found = self._slots.read([old.job.id for old in held])
         return [one for job in found if (one := HeldJob.of(job))]
 
-    def _finish(self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule], settled: Settled) -> None:
+    def _finish(self, held: Sequence[HeldJob], settled: Settled) -> None:
         """What was decided happens, now that the schedules have these slots behind them."""
         alike: defaultdict[tuple[int, bool, bool], list[HeldJob]] = defaultdict(list)
         for one in self._not_ended(held):
@@ -174,7 +177,6 @@ class Settling:
             if not runs:
                 self._let_pass(rev, group, settled)
             elif self._run(rev, group, settled, by_hand=by_hand):
-                self._mark_targets(group, schedules)
                 self.note([one.job for one in group])
 
     def _not_ended(self, held: Sequence[HeldJob]) -> list[HeldJob]:
@@ -194,11 +196,6 @@ class Settling:
             self._waker.wake_job(job)
         settled.fired.extend(job.id for job in jobs)
         return True
-
-    def _mark_targets(self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]) -> None:
-        named = [target for one in held if one.job.target and (target := schedules[one.schedule_id].target)]
-        if self._targets and named:
-            self._targets.scheduled(named, self._clock())
 
     def _let_pass(self, rev: int, held: Sequence[HeldJob], settled: Settled) -> None:
         entries = [

@@ -71,9 +71,9 @@ class TargetStore:
         return self._targets.update_one({"_id": target.id, "rev": target.rev - 1}, update).matched_count == 1
 
     @state_change("targets.scheduled")
-    def scheduled(self, ids: Sequence[str], at: datetime) -> None:
+    def scheduled(self, numbers: Sequence[int], at: datetime) -> None:
         """A run of each was handed to a worker. Never moves back."""
-        self._targets.update_many({"_id": {"$in": list(ids)}}, {"$max": {"last_scheduled": at}})
+        self._targets.update_many({"number": {"$in": list(numbers)}}, {"$max": {"last_scheduled": at}})
 
     @state_change("targets.delete")
     def delete(self, target_id: str) -> None:

@@ -49,8 +49,9 @@ class Boards:
             orders=self.orders, clock=self.clock,
         )  # fmt: skip
         self.scheduling = Scheduling(
-            schedules=self.schedules, slots=slots, settling=settling, orders=self.orders, waker=self, clock=self.clock
-        )
+            schedules=self.schedules, slots=slots, settling=settling, orders=self.orders, waker=self,
+            clock=self.clock, monotonic=self.monotonic,
+        )  # fmt: skip
         aligned = SiteSchedules(self.schedules, self.edits, self.clock)
         counters, check = CounterStore(database), SiteCheck(catalog)
         self.sites = SiteService(

@@ -33,7 +33,7 @@ def ask():
         pass
     made = boards.targets.page(9, None, site="board", enabled=None)[0]
     target = made[0].target if made else boards.targets.create({"site": "board", "keywords": "go"}).target
-    boards.target_store.scheduled([target.id], boards.clock())
+    boards.target_store.scheduled([target.number], boards.clock())
     searched = boards.targets.edit(target.id, {"frequency": "5"})
     site = boards.sites.edit("board", {"interval_minutes": 5})
     assert site.schedule.next_run and searched.schedule.next_run

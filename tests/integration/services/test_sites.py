@@ -55,6 +55,23 @@ def test_a_site_whose_template_needs_words_is_run_by_itself_once_it_has_them(boa
     assert after.last_run_at == job.created_at
 
 
+def test_a_target_learns_of_its_run_though_whoever_fired_it_died_before_that(
+    boards: Boards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boards.site()
+    target, _ = boards.target()
+    with monkeypatch.context() as death:
+        death.delattr(boards.target_store.__class__, "scheduled")
+        with pytest.raises(AttributeError):
+            boards.after(70)
+    assert boards.target_store.get(target).last_scheduled is None
+    boards.after(1)
+    now = boards.clock()
+    learned = boards.target_store.get(target).last_scheduled
+    assert learned
+    assert abs(now - learned) < timedelta(minutes=1)
+
+
 def test_a_target_runs_as_often_as_its_site_unless_it_says_otherwise(boards: Boards) -> None:
     boards.site(interval_minutes=30)
     target, schedule = boards.target()
