@@ -87,7 +87,7 @@ def position_page(path: str, query: str) -> str | None:
 def _results(query: str) -> str:
     asked = {name: values[0] for name, values in parse_qs(query).items()}
     words, number = asked.get("q", "").lower(), asked.get("page", "1")
-    page = max(int(number), 1) if number.isascii() and number.isdigit() else 1
+    page = max(int(number[:9]), 1) if number.isascii() and number.isdigit() else 1
     found = [name for name, position in POSITIONS.items() if words in position.title.lower()]
     shown = found[(page - 1) * PER_PAGE : page * PER_PAGE]
     rows = "".join(

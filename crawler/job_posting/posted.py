@@ -15,6 +15,8 @@ MAX_LENGTH = 200
 _DAY_LENGTH = len("2026-03-01")
 #: Beyond it seconds since 1970 are milliseconds.
 _MILLISECONDS_FROM = 100_000_000_000
+#: Seconds or milliseconds as a text; what is shorter, or longer, may be a date without hyphens.
+_EPOCH = re.compile(r"[0-9]{9,13}")
 _SPAN = re.compile(
     r"(?<!\w)(\d{1,4}|an?|one)\s*\+?\s*(minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|mos?|mo|years?|yrs?|y)"
     r"(?![^\W\d_])(?=\s*(?:\+|ago\b|$))",
@@ -61,7 +63,7 @@ def moment_of(value: Any, language: str | None = None) -> str | None:
     text = text_of(value)
     if text is None:
         return None
-    return _of_epoch(int(text)) if text.isdecimal() and len(text) > len("20260301") else _moment(text, language)
+    return _of_epoch(int(text)) if _EPOCH.fullmatch(text) else _moment(text, language)
 
 
 def day_of(value: Any, language: str | None = None) -> str | None:

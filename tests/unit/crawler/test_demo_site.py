@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from urllib.error import HTTPError
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
@@ -32,6 +33,12 @@ def test_every_link_leads_to_a_page_or_is_broken_on_purpose(url: str) -> None:
 def test_redirects_are_followed_to_their_page(url: str) -> None:
     with urlopen(url + "old-news") as response:
         assert response.url == url + "archive"
+
+
+@pytest.mark.parametrize("page", ["0", "-1", "x", "²", "9" * 5000])
+def test_whatever_page_of_positions_is_asked_for_there_is_an_answer(url: str, page: str) -> None:
+    with urlopen(f"{url}positions?page={quote(page)}") as response:
+        assert response.status == 200
 
 
 @pytest.mark.parametrize(("path", "status"), [("gone-fishing", 404), ("tide-tables", 500)])

@@ -185,6 +185,9 @@ def test_kinds_of_employment_are_told_in_schema_orgs_words(written: Any, kinds: 
         ("", None),
         (float("nan"), None),
         (1e30, None),
+        ("20260301120000", None),
+        ("1" * 5000, None),
+        ("123456789²", None),
     ],
 )
 def test_the_day_it_was_posted_is_written_in_many_ways(written: Any, day: str | None) -> None:
