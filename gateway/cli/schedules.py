@@ -98,7 +98,7 @@ def edit(
         catch_up=catch_up, max_runs=max_runs, name=name,
     )  # fmt: skip
     if not changes:
-        raise typer.BadParameter("say what to change", param_hint="--cron")
+        raise typer.BadParameter("say what to change")
     _tell(Api(gateway_url(url)).patch(f"/schedules/{schedule_id}", json=changes))
 
 

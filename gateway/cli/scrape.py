@@ -139,5 +139,14 @@ def _show(run: dict[str, Any]) -> None:
 def _cell(value: Any) -> str:
     """A posting's place and salary are documents with their own wording in them."""
     if isinstance(value, dict):
-        value = value.get("text") or ", ".join(str(part) for part in value.values() if part)
+        parts = _pay(value) if "currency" in value else ", ".join(str(part) for part in value.values() if part)
+        value = value.get("text") or parts
     return "" if value is None else str(value)
+
+
+def _pay(salary: dict[str, Any]) -> str:
+    """As `46000–56000 EUR per year`."""
+    given = (salary.get("min"), salary.get("max"))
+    amounts = "–".join(dict.fromkeys(str(amount) for amount in given if amount is not None))
+    period = f"per {salary['period']}" if salary.get("period") else ""
+    return " ".join(filter(None, (amounts, salary["currency"], period)))

@@ -15,6 +15,7 @@ from gateway.cli.api import Api, ApiError
 from gateway.cli.console import out
 from gateway.cli.gateway_address import gateway_url
 from gateway.cli.options import Url
+from gateway.cli.timing import shown
 
 app = typer.Typer(
     help="Sites: where to search, how politely, how often. Without a command: list them.", add_completion=False
@@ -144,7 +145,7 @@ def edit_site(
         max_retries=retries, requires_playwright=browser, allow_overlap=overlap,
     )  # fmt: skip
     if not changes:
-        raise typer.BadParameter("say what to change", param_hint="--file")
+        raise typer.BadParameter("say what to change")
     _tell(Api(gateway_url(url)).patch(address(name), json=changes))
 
 
@@ -205,11 +206,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _tell(site: dict[str, Any]) -> None:
-    runs = f"next run {site['next_run_at']}" if site["next_run_at"] else "not run by itself"
+    runs = f"next run {shown(site['next_run_at'])}" if site["next_run_at"] else "not run by itself"
     out.print(Text(f"{site['name']}: {runs}"))
 
 
 def _cells(site: dict[str, Any]) -> list[Any]:
     every = f"{site['interval_minutes']}m"
-    times = (site["last_run_at"] or "", site["next_run_at"] or "")
+    times = map(shown, (site["last_run_at"], site["next_run_at"]))
     return [site["name"], "yes" if site["enabled"] else "no", site["spider"], every, *times, Text(site["search_url"])]

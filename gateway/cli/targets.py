@@ -13,6 +13,7 @@ from gateway.cli.api import Api
 from gateway.cli.console import out
 from gateway.cli.gateway_address import gateway_url
 from gateway.cli.options import Url
+from gateway.cli.timing import shown
 
 app = typer.Typer(
     help="Targets: what is searched for on a site, and how often. Without a command: list them.", add_completion=False
@@ -107,7 +108,7 @@ def edit_target(
         results_wanted=results, is_remote=remote, enabled=enabled,
     )  # fmt: skip
     if not changes:
-        raise typer.BadParameter("say what to change", param_hint="--keywords")
+        raise typer.BadParameter("say what to change")
     _tell(Api(gateway_url(url)).patch(_address(target), json=changes))
 
 
@@ -131,7 +132,7 @@ def _frequency(text: str | None) -> int | str | None:
 
 
 def _tell(target: dict[str, Any]) -> None:
-    runs = f"next run {target['next_run']}" if target["next_run"] else "not run by itself"
+    runs = f"next run {shown(target['next_run'])}" if target["next_run"] else "not run by itself"
     out.print(Text(f"target {target['number']} of {target['site']}: {runs}"))
 
 
@@ -139,5 +140,5 @@ def _cells(target: dict[str, Any]) -> list[Any]:
     frequency = target["frequency"]
     every = "as the site" if frequency is None else f"{frequency}m" if isinstance(frequency, int) else frequency
     words = (Text(target["keywords"]), Text(target["location"]))
-    times = (target["last_scheduled"] or "", target["next_run"] or "")
+    times = map(shown, (target["last_scheduled"], target["next_run"]))
     return [str(target["number"]), target["site"], *words, every, "yes" if target["enabled"] else "no", *times]

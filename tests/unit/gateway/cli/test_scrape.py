@@ -41,6 +41,23 @@ def test_a_run_is_followed_and_its_results_are_shown(gateway: StandIn, run: Run,
     assert f"items {JOB}" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("salary", "shown"),
+    [
+        ({"min": 46000, "max": 56000, "currency": "EUR", "period": "year", "text": None}, "46000–56000 EUR per year"),
+        ({"min": 20, "max": 20, "currency": "GBP", "period": None, "text": None}, "20 GBP"),
+        ({"min": None, "max": 0.5, "currency": None, "period": "hour", "text": None}, "0.5 per hour"),
+    ],
+)
+def test_a_salary_without_words_is_put_into_words(
+    gateway: StandIn, run: Run, salary: dict[str, Any], shown: str
+) -> None:
+    results = [{"title": "Beekeeper", "salary": salary, "url": None}]
+    gateway.says("POST /jobs/scrape", Answer(200, {"status": "success", "data": outcome(results=results)}))
+    table = run("scrape", "board", "bees", "--sync").stdout.splitlines()
+    assert table[1].split(None, 1) == ["Beekeeper", shown]
+
+
 def test_a_run_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> None:
     starts(gateway)
     options = ("--location", "Lyon", "--results", "7", "--on-site", "--user", "me", "--no-follow")

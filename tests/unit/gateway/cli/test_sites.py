@@ -25,15 +25,17 @@ TARGET: dict[str, Any] = {
     "last_scheduled": None,
     "next_run": None,
 }
+HERE = {"TZ": "Europe/Paris"}
 
 
 def test_sites_are_listed_page_by_page(gateway: StandIn, run: Run) -> None:
     pages = [{"sites": [SITE], "next": "board"}, {"sites": [{**SITE, "name": "other"}], "next": None}]
     gateway.says("GET /sites", *(Answer(200, page) for page in pages))
-    done = run("sites")
+    done = run("sites", **HERE)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["SITE", "board", "other"]
     assert SITE["search_url"] in done.stdout
+    assert "60m    -         2027-06-01 11:00:00 +0200  https" in done.stdout
     assert gateway.asked("/sites")[1].query == "limit=200&after=board"
 
 
@@ -43,8 +45,8 @@ def test_a_site_is_made_from_a_file_and_options(gateway: StandIn, run: Run, tmp_
     gateway.says("POST /sites", Answer(201, SITE))
     options = ("--spider", "jobs", "--every", "30", "--rate-limit", "30/m", "--min-pause", "1", "--browser")
     more = ("-s", "title=h2 > a::text", "--payload", '{"first_page": 0}')
-    done = run("sites", "add", "board", "--file", "board.json", *options, *more)
-    assert (done.returncode, done.stdout) == (0, "board: next run 2027-06-01T09:00:00.000Z\n"), done.stderr
+    done = run("sites", "add", "board", "--file", "board.json", *options, *more, **HERE)
+    assert (done.returncode, done.stdout) == (0, "board: next run 2027-06-01 11:00:00 +0200\n"), done.stderr
     assert gateway.asked("/sites")[0].body == {
         "name": "board",
         "search_url": "https://a.example/",
@@ -87,10 +89,9 @@ def test_targets_are_made_listed_changed_and_deleted(gateway: StandIn, run: Run)
     gateway.says("GET /targets/7", Answer(200, TARGET))
     gateway.says("PATCH /targets/7", Answer(200, TARGET))
     gateway.says("DELETE /targets/7", Answer(204))
-    done = run(
-        "targets", "add", "board", "-k", "c++", "-l", "Paris", "--frequency", "30", "--results", "9", "--remote"
-    )
-    assert done.stdout == "target 7 of board: next run 2027-06-01T09:00:00.000Z\n", done.stderr
+    options = ("-k", "c++", "-l", "Paris", "--frequency", "30", "--results", "9", "--remote")
+    done = run("targets", "add", "board", *options, **HERE)
+    assert done.stdout == "target 7 of board: next run 2027-06-01 11:00:00 +0200\n", done.stderr
     assert gateway.asked("/targets")[0].body == {
         "site": "board",
         "keywords": "c++",
