@@ -101,6 +101,9 @@ class ScheduleSubmission:
                 if known := self._known(order, when, identity):
                     return known
                 self._check_new(pinned, when)
+                if order.spec.ignore_cache:
+                    # not before it is sure that there will be another one
+                    (self._schedules if when.interval else self._jobs).overtake(identity)
                 try:
                     return ScheduleReceipt(self._insert(order, when, identity), cached=False)
                 except (LiveTwinError, IdempotencyConflictError):
@@ -114,7 +117,6 @@ class ScheduleSubmission:
         if known := self._find_idempotent(order, identity):
             return ScheduleReceipt(known, cached=True)
         if order.spec.ignore_cache:
-            (self._schedules if when.interval else self._jobs).overtake(identity)
             return None
         twin = self._schedules.find_live(identity) if when.interval else self._jobs.find_live(identity)
         if twin is None:

@@ -123,6 +123,13 @@ def test_ignore_cache_takes_over(gateway: httpx.Client, crawl: Crawl, when: Craw
     assert ask(gateway, crawl, **when)["job_id"] == second["job_id"]
 
 
+def test_what_is_refused_takes_over_nothing(gateway: httpx.Client, crawl: Crawl) -> None:
+    first = ask(gateway, crawl, **DAILY)["job_id"]
+    over = {"ignore_cache": True, "ends_at": "2020-01-01T00:00:00Z"}
+    assert gateway.post("/crawl", json={**crawl, **DAILY, **over}).status_code == 422
+    assert ask(gateway, crawl, **DAILY)["job_id"] == first
+
+
 @pytest.mark.parametrize("when", [{"schedule_at": TOMORROW}, DAILY])
 def test_an_idempotency_key_holds_over_crawls_of_every_kind(gateway: httpx.Client, crawl: Crawl, when: Crawl) -> None:
     headers, later = {"Idempotency-Key": "once"}, {**crawl, **when, "ignore_cache": True}
