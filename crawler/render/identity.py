@@ -31,14 +31,21 @@ def context_cookies(settings: BaseSettings) -> list[Any]:
     options: FetchOptions | None = settings.get(FETCH_OPTIONS)
     if options is None:
         return []
-    places = list(_places(FetchScope(settings.getlist(FETCH_START_URLS))))
-    return [{"name": name, "value": value, **place} for name, value in options.cookies.items() for place in places]
+    scope = FetchScope(settings.getlist(FETCH_START_URLS))
+    return [
+        {"name": name, "value": value, **place}
+        for name, value in options.cookies.items()
+        for place in _places(scope, name)
+    ]
 
 
-def _places(scope: FetchScope) -> Iterator[dict[str, Any]]:
-    for host, in_clear in scope.hosts.items():
-        if literal_address(host) or "." not in host:
-            # has no subdomains
-            yield {"url": f"http{'' if in_clear else 's'}://{host}/"}
+def _places(scope: FetchScope, name: str) -> Iterator[dict[str, Any]]:
+    """Browsers take none whose name says more than its place: one refusal, and the page would not be opened."""
+    for host, told_in_clear in scope.hosts.items():
+        in_clear = told_in_clear and not name.lower().startswith(("__host-", "__secure-"))
+        # an address has no subdomains
+        if literal_address(host) or "." not in host or name.lower().startswith("__host-"):
+            written = f"[{host}]" if ":" in host else host
+            yield {"url": f"http{'' if in_clear else 's'}://{written}/"}
         else:
             yield {"domain": f".{host}", "path": "/", "secure": not in_clear}

@@ -43,6 +43,15 @@ def test_pages_that_a_projects_own_browser_opens_get_all_but_the_headers_and_no_
     assert crawl.log.count("are not sent with pages that the browser itself opens") == 1
 
 
+def test_a_cookie_that_a_browser_takes_for_secure_places_alone_keeps_no_page_from_being_rendered(run: Run) -> None:
+    cookies = {"__Host-key": "a", "__Secure-key": "b", "plain": "c"}
+    with Site() as site:
+        site.pages["/"] = html("<script>fetch('/data')</script><h1>here</h1>")
+        crawl = run("seo", site.url, depth=0, params={"render": True}, fetch={"cookies": cookies})
+        assert crawl.progress["errors_count"] == 0, crawl.log
+        assert "plain=c" in (told(site, "/data")[1] or "")
+
+
 def test_a_browser_does_not_go_past_the_proxy_of_the_crawl(run: Run) -> None:
     proxy = {"proxy": "http://127.0.0.1:9"}
     with Site() as site:
