@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+# what others have named is shown as it is: `[/b]` is no markup, and `:key:` no picture
+_console = partial(Console, highlight=False, markup=False, emoji=False)
 #: Columns of what is piped somewhere: tables must not lose their right half to a terminal that is not there.
 _PIPED = 200
 
-out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED)
-err = Console(stderr=True, highlight=False)
+out = _console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED)
+err = _console(stderr=True)
 
 
 def program() -> str:

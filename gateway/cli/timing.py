@@ -62,12 +62,11 @@ def read_time(text: str | None, option: str) -> str | None:
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        # without a zone, `astimezone` takes it for local time
+        return datetime.fromisoformat(text).astimezone().isoformat()
+    except (ValueError, OverflowError):
         hint = "2027-06-01T09:00, or with an offset, 2027-06-01T09:00+02:00"
         raise typer.BadParameter(f"{text!r} is not a time such as {hint}", param_hint=option) from None
-    # without a zone, `astimezone` takes it for local time
-    return moment.astimezone().isoformat()
 
 
 def shown(moment: str | None) -> str:

@@ -72,6 +72,7 @@ def test_a_crawl_for_later_may_be_watched_all_the_same(gateway: StandIn, run: Ru
     [
         ("--every", "1h", "--cron", "@daily"),
         ("--at", "tomorrow"),
+        ("--at", "0001-01-01"),
         ("--every", "1h", "--until", "never"),
         ("--every", "1h", "--output", "items.csv"),
     ],
@@ -94,6 +95,14 @@ def test_schedules_are_listed(gateway: StandIn, run: Run) -> None:
         ]
         assert "more: --limit" in done.stdout
     assert gateway.requests[-1].query == "user_id=me&state=active&site=x&limit=5"
+
+
+def test_what_others_have_named_is_shown_as_they_named_it(gateway: StandIn, run: Run) -> None:
+    named = {**SCHEDULE, "name": "[/red] [bold]a[/bold] :key:"}
+    gateway.says("GET /schedules", Answer(200, {"schedules": [named], "next": None}))
+    done = run("schedules")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].endswith("[/red] [bold]a[/bold] :key:")
 
 
 def test_the_coming_runs_are_shown_in_both_times(gateway: StandIn, run: Run) -> None:
