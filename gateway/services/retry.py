@@ -9,7 +9,7 @@ from redis import RedisError
 
 from gateway.domain import redis_keys
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import ConflictError, InvalidRequestError, LiveTwinError
+from gateway.domain.errors import ConflictError, InvalidRequestError, LiveTwinError, SiteDisabledError
 from gateway.domain.job import Job, new_job_id
 from gateway.domain.slot import Trigger
 from gateway.redis.dedupe import DedupeRelease
@@ -18,6 +18,7 @@ from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.waker import Waker
 from gateway.storage.client import truth_store_errors
 from gateway.storage.jobs import JobStore
+from gateway.storage.sites import SiteStore
 
 log = structlog.get_logger()
 
@@ -27,6 +28,7 @@ class Resubmission:
         self,
         *,
         jobs: JobStore,
+        sites: SiteStore,
         dedupe: DedupeRelease,
         catalog: SpiderCatalog,
         rendering: Rendering,
@@ -34,6 +36,7 @@ class Resubmission:
         clock: Clock = utc_now,
     ) -> None:
         self._jobs = jobs
+        self._sites = sites
         self._catalog = catalog
         self._rendering = rendering
         self._dedupe = dedupe
@@ -42,7 +45,8 @@ class Resubmission:
 
     def run_again(self, job_id: str, correlation_id: str | None = None) -> Job:
         """The new job: the same spider of the same version. Raises `JobNotFoundError`, and `ConflictError` while the
-        old one or a twin is alive, or when that version or a browser that it needs is no longer there.
+        old one or a twin is alive, or when that version or a browser that it needs is no longer there;
+        `SiteDisabledError` for a run of a site that is not to be visited.
         """
         with truth_store_errors():
             old = self._jobs.get(job_id)
@@ -59,6 +63,10 @@ class Resubmission:
             return new
 
     def _require_means(self, old: Job) -> None:
+        # one whose site is gone has all that it needs
+        site = self._sites.named([old.spec.site]).get(old.spec.site) if old.spec.site else None
+        if site and not site.enabled:
+            raise SiteDisabledError(f"site {site.name!r} is disabled")
         try:
             self._catalog.require(old.spec)
             self._rendering.check(old.spec)

@@ -40,6 +40,7 @@ from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.schedules import ScheduleStore
+from gateway.storage.sites import SiteStore
 from gateway.storage.spiders import SpiderStore
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.run_wiring import Runs, wire_runs
@@ -182,13 +183,14 @@ def _assemble(
         dedupe=Dedupe(async_client, settings.crawl_cache_ttl), catalog=catalog, rendering=rendering, waker=waker,
         submits=submits, clock=clock,
     )  # fmt: skip
-    resubmit = Resubmission(jobs=jobs, dedupe=release, catalog=catalog, rendering=rendering, waker=waker, clock=clock)
+    resubmit = Resubmission(
+        jobs=jobs, sites=SiteStore(database), dedupe=release, catalog=catalog, rendering=rendering, waker=waker,
+        clock=clock,
+    )  # fmt: skip
     return Wiring(
         settings=settings, truth=truth, jobs=jobs, queries=queries, items=items, nodes=nodes, catalog=catalog,
-        submission=submission,
+        submission=submission, resubmission=resubmit, schedules=schedules,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
-        resubmission=resubmit,
-        schedules=schedules,
         searches=wire_sites(truth, settings, catalog, schedules.store, schedules.edits),
         runs=wire_runs(truth, settings, waker, jobs=jobs, catalog=catalog, rendering=rendering, resubmit=resubmit),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),

@@ -21,6 +21,7 @@ from gateway.services.retry import Resubmission
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.submission import Order, Submission
 from gateway.storage.schedules import ScheduleStore
+from gateway.storage.sites import SiteStore
 from gateway.storage.spiders import SpiderStore
 
 SCHEMA = {
@@ -61,6 +62,7 @@ async def submission(platform: Platform, redis_url: str) -> AsyncIterator[Submis
 def resubmission(platform: Platform) -> Resubmission:
     return Resubmission(
         jobs=platform.jobs,
+        sites=SiteStore(platform.database),
         dedupe=DedupeRelease(platform.redis),
         catalog=SpiderCatalog(SpiderStore(platform.database)),
         rendering=Rendering(platform.nodes, DEAD_AFTER, platform.clock),

@@ -73,6 +73,21 @@ def test_a_run_of_a_site_is_requeued_as_a_run_of_it(
     assert gateway.get(f"/jobs/scrape/manual_{new.id}").json()["status"] == "queued"
 
 
+def test_a_run_of_a_site_is_not_requeued_while_the_site_is_disabled(
+    gateway: httpx.Client, keep: Keep, user: str
+) -> None:
+    site = {"name": f"board-{user}", "search_url": "https://jobs.example.com/", "spider": "seo", "enabled": False}
+    gateway.post("/sites", json=site).raise_for_status()
+    spec = CrawlSpec(spider="seo", start_urls=("https://jobs.example.com/",), site=site["name"])
+    letter = keep(dead_letter(user, spec=spec, trigger=Trigger.MANUAL))
+    for refused in (f"/dead-letters/{letter.id}/requeue", f"/jobs/{letter.id}/retry"):
+        answer = gateway.post(refused)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "site_disabled")
+    assert listed(gateway, user) == [letter.id]
+    gateway.delete(f"/sites/{site['name']}").raise_for_status()
+    gateway.post(f"/dead-letters/{letter.id}/requeue").raise_for_status()
+
+
 def test_a_letter_requeued_by_many_at_once_is_run_again_once(gateway: httpx.Client, keep: Keep, user: str) -> None:
     letter = keep(dead_letter(user))
     answers: list[int] = []
