@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urljoin
 
 from crawler.job_posting.employment import employment_types
 from crawler.job_posting.graph import JobNode
 from crawler.job_posting.json_values import each, text_of
+from crawler.job_posting.link import web_url
 from crawler.job_posting.place import location_of
 from crawler.job_posting.plain_text import markup_of, plain_text
 from crawler.job_posting.posted import day_of, moment_of
@@ -49,7 +49,6 @@ def _urls(node: dict[str, Any], base: str) -> Iterator[str]:
     for name in ("url", "mainEntityOfPage", "@id", "sameAs"):
         written = text_of(node.get(name), ("@id", "url", "@value"))
         if written and (name == "url" or written.startswith(("http://", "https://"))):
-            try:
-                yield urljoin(base, written)
-            except ValueError:
-                continue
+            url = web_url(base, written)
+            if url:
+                yield url

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urljoin
 
 from lxml import etree
 
 from crawler.extraction.reader import Select, selector
 from crawler.extraction.text import squeeze, text_of
+from crawler.job_posting.link import leads_nowhere, web_url
 from crawler.job_posting.plain_text import element_text, lines_of
 from crawler.job_posting.posted import day_in
 from crawler.job_posting.posting import Posting, location_of_text
@@ -57,7 +57,7 @@ class SelectedPostings:
             remote=is_remote_text(texts["title"], texts["location"], description=description),
             salary=salary_of_text(texts["salary"]) if texts["salary"] else None,
             posted=day_in(posted, language=language) if posted else None,
-            url=_absolute(base, raw["url"]),
+            url=web_url(base, raw["url"]) if raw["url"] else None,
             description=description,
             description_html=_markup(described),
             raw={name: text for name, text in raw.items() if text},
@@ -112,15 +112,9 @@ def _markup(found: Any) -> str | None:
 
 
 def _href(found: Any) -> str | None:
-    """Of a text, a link, the first link in an element, or the link that it is in."""
+    """Of a text, a link, the first link in an element, or the link that it is in, if it leads anywhere."""
     if isinstance(found, str):
         return found.strip() or None
     links = [found, *(_LINKS(found) if _LINKS else ()), *found.iterancestors("a")]
-    return next((str(href).strip() for link in links if (href := link.get("href"))), None)
-
-
-def _absolute(base: str, url: str | None) -> str | None:
-    try:
-        return urljoin(base, url) if url else None
-    except ValueError:
-        return None
+    hrefs = (str(href).strip() for link in links if (href := link.get("href")))
+    return next((href for href in hrefs if not leads_nowhere(href)), None)

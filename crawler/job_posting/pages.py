@@ -12,10 +12,14 @@ from crawler.job_posting.from_json_ld import posting_of
 from crawler.job_posting.from_selectors import SelectedPostings
 from crawler.job_posting.graph import Graph, JobNode
 from crawler.job_posting.json_ld import json_ld
+from crawler.job_posting.link import web_url
 from crawler.job_posting.posting import Posting
 from crawler.page_address import page_url
 
 logger = logging.getLogger(__name__)
+
+#: Rows of a page that may be one posting, advertised by another title.
+MAX_ROWS = 2
 
 
 class Results(NamedTuple):
@@ -35,9 +39,9 @@ def results_of(page: Page, selected: SelectedPostings) -> Results:
         return Results(told, has_json_ld=True)
     if found:
         by_url = {posting.url: posting for posting in told if posting.url}
-        listed = list(_listed(page, found, selected))
+        listed = _without_shared_urls(list(_listed(page, found, selected)), most=MAX_ROWS)
         return Results([_told_better(posting, by_url) for posting in listed], has_json_ld=bool(told))
-    links = [Posting("json-ld", url=_absolute(page, link)) for link in graph.links()]
+    links = [Posting("json-ld", url=web_url(page.base, link)) for link in graph.links()]
     return Results([posting for posting in links if posting.url], has_json_ld=bool(links))
 
 
@@ -87,16 +91,17 @@ def _postings(graph: Graph, page: Page) -> list[Posting]:
     def read(job: JobNode) -> Posting:
         return posting_of(job, page.base, page.language)
 
-    return _without_shared_urls(list(_read_each(page, graph.postings(), read)))
+    return _without_shared_urls(list(_read_each(page, graph.postings(), read)), most=1)
 
 
-def _without_shared_urls(postings: list[Posting]) -> list[Posting]:
-    """A URL that several different postings give is not theirs."""
-    titles: dict[str | None, set[str | None]] = defaultdict(set)
+def _without_shared_urls(postings: list[Posting], *, most: int) -> list[Posting]:
+    """A URL that more than `most` different postings give is not theirs."""
+    titles: dict[str | None, set[str]] = defaultdict(set)
     for posting in postings:
-        titles[posting.url].add(posting.title)
+        if posting.title:
+            titles[posting.url].add(posting.title)
     for posting in postings:
-        if len(titles[posting.url]) > 1:
+        if len(titles[posting.url]) > most:
             posting.url = None
     return postings
 
@@ -126,10 +131,3 @@ def _own(every: list[Posting], page: Page, listed: Posting) -> Posting | None:
 def _leads_elsewhere(page: Page, listed: Posting) -> bool:
     """Whether its link was redirected."""
     return page_url(listed.url or "") != page_url(page.url)
-
-
-def _absolute(page: Page, url: str) -> str | None:
-    try:
-        return page.absolute(url)
-    except ValueError:
-        return None

@@ -12,6 +12,7 @@ from scrapy.exceptions import CloseSpider
 
 from crawler.extraction.page import Page
 from crawler.job_posting.from_selectors import SelectedPostings
+from crawler.job_posting.link import web_url
 from crawler.job_posting.pages import posting_on, results_of
 from crawler.job_posting.quota import Quota
 from crawler.on_site import STAYS_ON_SITE
@@ -143,7 +144,7 @@ class JobsSpider(SiteSpider):
         params, url = self.params, None
         if params.pagination_type is PaginationType.NEXT_LINK:
             written = self._selected.next_url(page.root) or next(iter(_rel_next(page.root)), None)
-            url = _url(page, written) if written else None
+            url = page_url(web_url(page.base, written or "") or "")
         elif params.pagination_type is PaginationType.PAGE_PARAM and params.search_url:
             url = page_url(params.search_url.replace(PAGE, str(params.first_page + number * params.page_step)))
         if url and not self.is_internal(url):
@@ -243,10 +244,3 @@ class JobsSpider(SiteSpider):
     def _count(self, what: str) -> None:
         if self.crawler.stats:
             self.crawler.stats.inc_value(f"jobs/{what}")
-
-
-def _url(page: Page, written: str) -> str | None:
-    try:
-        return page_url(page.absolute(written))
-    except ValueError:
-        return None

@@ -6,6 +6,7 @@ import json
 from time import process_time
 from typing import Any
 
+import pytest
 from scrapy.http import HtmlResponse
 
 from crawler.extraction.page import Page
@@ -172,3 +173,27 @@ def test_a_posting_whose_link_leads_to_other_postings_is_none_of_those() -> None
         assert (posting.title, posting.url, posting.description) == ("Keeper", listed.url, None)
     own = page("", job("Keeper of the Light"), *others, url="https://jobs.example/jobs/1")
     assert posting_on(own, listed, SELECTED).title == "Keeper of the Light"
+
+
+@pytest.mark.parametrize("href", ["#", "javascript:void(0)", "/search", ""])
+def test_rows_whose_links_lead_nowhere_are_postings_of_their_own(href: str) -> None:
+    titles = ["Keeper", "Cook", "Diver"]
+    body = "".join(f"<li class=job><h2><a href='{href}'>{title}</a></h2>" for title in titles)
+    postings = results_of(page(body), SELECTED).postings
+    assert [(posting.title, posting.url) for posting in postings] == [(title, None) for title in titles]
+    assert len({identity for posting in postings for identity in posting.identities()}) == 3
+
+
+def test_a_row_that_has_two_parts_keeps_its_url() -> None:
+    body = "<li class=job><a href='/1'><h2>Keeper</h2></a><li class=job><a href='/1'>more</a>"
+    postings = results_of(page(body), SELECTED).postings
+    assert [(posting.title, posting.url) for posting in postings] == [
+        ("Keeper", "https://jobs.example/1"),
+        (None, "https://jobs.example/1"),
+    ]
+
+
+def test_the_link_of_a_row_is_one_that_leads_somewhere() -> None:
+    body = "<li class=job><a href='#'>save</a><a href='javascript:share()'>share</a><h3><a href='/1'>Keeper</a></h3>"
+    (posting,) = results_of(page(body), SelectedPostings({"result": ".job"})).postings
+    assert (posting.title, posting.url) == ("Keeper", "https://jobs.example/1")
