@@ -119,7 +119,8 @@ class ScheduleEdits:
         """A run beside its slots. Raises `ConflictError` where the schedule would skip a slot now."""
         for _ in range(_MAX_ROUNDS):
             job = job_by_hand(*self._may_run(schedule_id), self._clock())
-            self._slots.insert([job])
+            if self._slots.insert([job]):
+                raise ConflictError("a run that somebody else has just asked for is not over")
             self._settling.settle([job])
             with suppress(JobNotFoundError):
                 return self._jobs.get(job.id)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.domain.fingerprint import fingerprint
 from gateway.domain.job import Job, JobStatus, new_job_id
-from gateway.domain.schedule import Schedule
+from gateway.domain.schedule import Overlap, Schedule
 from gateway.domain.slot import Slot, SlotFate, Trigger, slot_id
 from gateway.services.rendering import renders
 from gateway.services.slot_orders import NOTHING, SlotOrder
@@ -30,7 +30,8 @@ def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: Slot
 
 def job_by_hand(schedule: Schedule, order: SlotOrder, now: datetime) -> Job:
     """A run that somebody asks for now. It is held as if it had a slot, so that it overtakes no change of the
-    schedule; it is no slot's, and the ledger does not know of it.
+    schedule; it is no slot's, and the ledger does not know of it. Where runs must not overlap, there is one such job
+    at a time, however many ask for it at once.
     """
     at = now if schedule.next_at != now else now - timedelta(milliseconds=1)
     return Job(
@@ -38,6 +39,7 @@ def job_by_hand(schedule: Schedule, order: SlotOrder, now: datetime) -> Job:
         status=JobStatus.SCHEDULED,
         held=SlotFate.RUN,
         slot=Slot(rev=schedule.rev, at=at, due=at, fired_at=now),
+        live_key=f"run:{schedule.id}" if schedule.overlap is Overlap.SKIP else None,
         **{**content(schedule, order), "trigger": order.trigger and Trigger.MANUAL},
         **_new(schedule, now),
     )

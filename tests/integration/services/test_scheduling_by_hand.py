@@ -13,10 +13,12 @@ from gateway.domain.errors import (
     ConflictError,
 )
 from gateway.domain.job import Job, JobStatus
+from gateway.domain.outcome import Outcome
 from gateway.domain.schedule import LedgerKind, Overlap, Schedule
 from gateway.domain.slot import Trigger
 from gateway.services.slot_jobs import job_by_hand
 from gateway.services.slot_orders import SlotOrder
+from gateway.storage.slots import Run
 
 HALF_HOUR = timedelta(minutes=30)
 FIRED = LedgerKind.FIRED
@@ -64,7 +66,7 @@ def test_a_run_that_is_asked_for_at_the_very_time_of_a_slot_is_not_that_slot(wor
 
 
 def test_a_run_that_was_asked_for_is_never_an_old_revisions(works: Clockwork) -> None:
-    schedule = works.schedule(starts_at=START + HOUR)
+    schedule = works.schedule(starts_at=START + HOUR, overlap=Overlap.ALLOW)
     kept, taken_back = (job_by_hand(schedule, order(), works.now) for _ in range(2))
     works.slots.insert([kept])
     works.edits.edit(schedule.id, {"crawl": crawl(2)})
@@ -92,6 +94,23 @@ def test_it_does_not_overlap_what_must_not_be_overlapped(works: Clockwork) -> No
     works.edits.run_now(bold.id)
     # and neither does the slot that comes
     assert works.beat.tick().skipped == [slot(careful)]
+
+
+def test_of_two_who_ask_at_once_one_is_refused(works: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule = works.schedule(starts_at=START + HOUR)
+
+    def overtaken(_: object) -> list[Run]:
+        monkeypatch.undo()
+        rival = works.edits.run_now(schedule.id)
+        assert rival.status is JobStatus.PENDING
+        return []
+
+    monkeypatch.setattr(works.slots, "live", overtaken)
+    with pytest.raises(ConflictError, match="is not over"):
+        works.edits.run_now(schedule.id)
+    (rival,) = works.runs(schedule)
+    works.jobs.finish(rival, Outcome(JobStatus.FINISHED, "1 page"), dead=False)
+    assert works.edits.run_now(schedule.id).id != rival.id
 
 
 def test_a_paused_schedule_runs_when_it_is_asked_to(works: Clockwork) -> None:
