@@ -196,8 +196,7 @@ def _assemble(
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         deployment=_deployment(settings, nodes, stack, clock),
         health=_health(settings, truth, client, stack),
-        submits=submits,
-        reads=_threads(_READ_THREADS, "read", stack),
+        submits=submits, reads=_threads(_READ_THREADS, "read", stack),
         deploys=_threads(_DEPLOY_THREADS, "deploy", stack),
         streams=EventStreams(settings.redis_location, jobs, logs, queries, schedules.store, clock=clock),
     )  # fmt: skip
