@@ -15,6 +15,7 @@ from gateway.web import errors
 from gateway.web.body_limit import BodyLimit
 from gateway.web.known_parameters import refuse_unknown_parameters
 from gateway.web.loopback_guard import LoopbackGuard
+from gateway.web.metrics.requests import ProcessMetrics, RequestMeter
 from gateway.web.openapi import DescribedAPI
 from gateway.web.request_context import RequestContext
 from gateway.web.routes import (
@@ -25,6 +26,7 @@ from gateway.web.routes import (
     items,
     jobs,
     logs,
+    metrics,
     nodes,
     projects,
     queue,
@@ -58,7 +60,7 @@ _ROUTES = (
     *(reference, crawl),
     *(sites, scrape, queue, jobs, logs, items, dead_letters, events),
     *(scheduler, schedules, targets),
-    *(spiders, projects, nodes, health),
+    *(spiders, projects, nodes, health, metrics),
 )
 
 
@@ -70,6 +72,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings is None:
         settings = Settings.load()
         logging.configure(settings.log_level)
+    measured = ProcessMetrics()
     app = DescribedAPI(
         title="DiscoveryBot",
         version=version("discoverybot"),
@@ -82,6 +85,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # a slash too many is a wrong address, not a reason to send a body twice
         redirect_slashes=False,
         middleware=[
+            Middleware(RequestMeter, metrics=measured),
             Middleware(RequestContext),
             Middleware(LoopbackGuard, host=settings.gateway_host),
             Middleware(BodyLimit),
@@ -89,6 +93,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         responses=problems(403, 422, 500),
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    app.state.process_metrics = measured
     errors.install(app)
     for module in _ROUTES:
         app.include_router(module.router)

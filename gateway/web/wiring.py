@@ -23,6 +23,7 @@ from gateway.services.deployment import Deployment
 from gateway.services.exclusion import Exclusion
 from gateway.services.health import Health
 from gateway.services.job_or_schedule import JobOrSchedule
+from gateway.services.platform_facts import FactReader
 from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
 from gateway.services.scrapyd import ScrapydClient
@@ -82,6 +83,7 @@ class Wiring:
     deletion: Deletion
     deployment: Deployment
     health: Health
+    facts: FactReader
     submits: ThreadPool
     reads: ThreadPool
     deploys: ThreadPool
@@ -195,7 +197,7 @@ def _assemble(
         runs=wire_runs(truth, settings, waker, jobs=jobs, catalog=catalog, rendering=rendering, resubmit=resubmit),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         deployment=_deployment(settings, nodes, stack, clock), health=_health(settings, truth, client, stack),
-        submits=submits, reads=_threads(_READ_THREADS, "read", stack),
+        facts=_facts(settings, truth), submits=submits, reads=_threads(_READ_THREADS, "read", stack),
         deploys=_threads(_DEPLOY_THREADS, "deploy", stack),
         streams=EventStreams(settings.redis_location, jobs, logs, queries, schedules.store, clock=clock),
     )  # fmt: skip
@@ -233,3 +235,7 @@ def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: A
     )
     stack.callback(health.close)
     return health
+
+
+def _facts(settings: Settings, truth: TruthStore) -> FactReader:
+    return FactReader(truth.database, node_dead_after=timedelta(seconds=settings.node_dead_after), clock=truth.clock)

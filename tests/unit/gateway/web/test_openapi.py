@@ -58,6 +58,7 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/jobs/{job_id}/logs",
         "/jobs/{job_id}/retry",
         "/jobs/{job_id}/status",
+        "/metrics",
         "/nodes",
         "/projects/{project}/versions",
         "/scheduler/run",
