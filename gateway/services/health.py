@@ -109,7 +109,7 @@ class Health:
         todo = "start the broker, or set BROKER_URL; until then jobs are found by the beat's sweeps, a little later"
         options = _broker_options(self._broker_url)
         try:
-            broker: Any = Connection(self._broker_url, connect_timeout=_BROKER_TIMEOUT, **options)  # type: ignore[no-untyped-call] # kombu has few types
+            broker: Any = Connection(self._broker_url, connect_timeout=_BROKER_TIMEOUT, **options)
         except (KeyError, ValueError) as error:
             return Check("down", f"BROKER_URL cannot be understood: {error}", todo)
         try:

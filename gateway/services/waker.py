@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 import structlog
 from celery import Celery
-from kombu.exceptions import KombuError
 
 from gateway.domain.job import Job
+from gateway.services.broker import broker_settings
+from gateway.services.broker_line import BrokerLine
 
 log = structlog.get_logger()
 
@@ -45,6 +46,9 @@ class CeleryWaker:
     def __init__(self, app: Celery, *, threads: int = 4) -> None:
         self._app = app
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="waker")
+        self._lines: list[BrokerLine] = []
+        self._own = threading.local()
+        self._declaring = threading.Lock()
         #: Messages that the broker has not taken yet.
         self.unsent = 0
         self._lock = threading.Lock()
@@ -59,6 +63,8 @@ class CeleryWaker:
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
+        for line in self._lines:
+            line.close()
 
     def _submit(self, task: str, args: tuple[Any, ...], fields: dict[str, Any]) -> None:
         with self._lock:
@@ -68,25 +74,27 @@ class CeleryWaker:
         self._threads.submit(self._publish, task, args, fields, time.monotonic())
 
     def _publish(self, task: str, args: tuple[Any, ...], fields: dict[str, Any], asked_at: float) -> None:
+        line = self._line()
         try:
             if self._failed_at - asked_at < self.PATIENCE:
-                self._app.send_task(task, args=args, kwargs=fields, retry=False, ignore_result=True)
-        except (KombuError, OSError, *self._app.connection_for_write().connection_errors) as error:
+                line.send(task, args, fields)
+        except line.errors as error:
             self._failed_at = time.monotonic()
-            log.warning("wake_failed", task=task, error=str(error))
+            log.warning("wake_failed", task=task, error=str(error), kind=type(error).__name__)
         finally:
             with self._lock:
                 self.unsent -= 1
+
+    def _line(self) -> BrokerLine:
+        line: BrokerLine | None = getattr(self._own, "line", None)
+        if line is None:
+            line = self._own.line = BrokerLine(self._app, self._declaring)
+            self._lines.append(line)
+        return line
 
 
 def create_producer(broker_url: str, queue_name: str) -> Celery:
     """A Celery app that can send tasks, by name, and do nothing else."""
     app = Celery("discoverybot", broker=broker_url, set_as_current=False)
-    app.conf.update(
-        task_default_queue=queue_name,
-        task_ignore_result=True,
-        broker_connection_retry=False,
-        broker_connection_timeout=2,
-        broker_transport_options={"socket_timeout": 5, "socket_connect_timeout": 2},
-    )
+    app.conf.update(task_ignore_result=True, broker_connection_retry=False, **broker_settings(broker_url, queue_name))
     return app

@@ -8,6 +8,7 @@ from celery import Celery
 from celery.signals import setup_logging
 
 from gateway import logging
+from gateway.services.broker import broker_settings
 from gateway.settings import Settings
 from gateway.worker.sign_of_life import SignOfLife
 from gateway.worker.tasks import register_tasks
@@ -18,7 +19,7 @@ def create_celery(settings: Settings) -> Celery:
     """The app for workers and beats. Nothing is connected before the first task or tick."""
     app = Celery("discoverybot", broker=settings.broker_location)
     app.conf.update(
-        task_default_queue=settings.queue_name,
+        **broker_settings(settings.broker_location, settings.queue_name),
         # a message is a hint: results are in MongoDB, and a repeated task finds nothing left to do
         task_ignore_result=True,
         task_acks_late=True,
@@ -28,8 +29,7 @@ def create_celery(settings: Settings) -> Celery:
         worker_enable_remote_control=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_connection_timeout=3,
-        broker_transport_options=_transport_options(settings.broker_location),
+        worker_consumer="gateway.worker.consumer:Consumer",
         beat_scheduler="gateway.worker.beat:MongoScheduler",
         # how long beat may sleep: our scheduler says itself when it wants to be called
         beat_max_loop_interval=settings.tick_seconds,
@@ -50,10 +50,3 @@ class _Logging:
 
     def __call__(self, **_: Any) -> None:
         logging.configure(self._level)
-
-
-def _transport_options(broker: str) -> dict[str, Any]:
-    if not broker.startswith(("redis", "valkey", "unix")):
-        return {}
-    # seconds until a message whose worker was killed is handed out again
-    return {"visibility_timeout": 60, "socket_timeout": 10, "socket_connect_timeout": 3}

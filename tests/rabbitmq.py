@@ -1,0 +1,166 @@
+"""A real RabbitMQ on loopback: ports, folder, node name, cookie and port mapper of its own, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import amqp
+import pytest
+from stores import free_port
+
+_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+_EPMD = Path("/usr/bin/epmd")
+#: Seconds; three are what it takes on a machine that does nothing else.
+_START_TIMEOUT = 60.0
+
+
+def need_rabbitmq() -> None:
+    """Skips where there is none, but never in CI."""
+    missing = [str(path) for path in (_SERVER, _EPMD) if not path.exists()]
+    if not missing:
+        return
+    reason = f"RabbitMQ is not installed: no {missing[0]} (Debian: apt install rabbitmq-server)"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+class RabbitMQ:
+    def __init__(self, home: Path) -> None:
+        home.mkdir(parents=True)
+        self.home = home
+        self.port = free_port()
+        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}//"
+        self._node = f"discoverybot-{secrets.token_hex(4)}@localhost"
+        self._mapper_port = free_port()
+        self._mapper: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        (home / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\n")
+        (home / "plugins").write_text("[].\n")
+
+    def start(self) -> None:
+        """Returns once it takes connections."""
+        with (self.home / "server.log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [_SERVER], cwd=self.home, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + _START_TIMEOUT
+        while not self._answers():
+            if self._server.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"RabbitMQ did not start:\n{(self.home / 'server.log').read_text()[-4000:]}")
+            time.sleep(0.05)
+
+    def stop(self, signum: int = signal.SIGTERM) -> None:
+        """Returns once it is gone."""
+        if self._server is not None:
+            self._server.send_signal(signum)
+            self._server.wait(_START_TIMEOUT)
+            self._server = None
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Connected, and deaf."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._server.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def channel(self) -> Iterator[amqp.Channel]:
+        with amqp.Connection(f"127.0.0.1:{self.port}", connect_timeout=5, read_timeout=10) as connection:
+            yield connection.channel()
+
+    def depth(self, queue: str) -> int:
+        """Messages that wait in it. Raises `amqp.NotFound` where there is no such queue."""
+        with self.channel() as channel:
+            return int(channel.queue_declare(queue, passive=True).message_count)
+
+    def has(self, queue: str) -> bool:
+        try:
+            self.depth(queue)
+        except amqp.NotFound:
+            return False
+        return True
+
+    def delete(self, queue: str) -> None:
+        with self.channel() as channel:
+            channel.queue_delete(queue)
+
+    def take(self, queue: str) -> list[amqp.Message]:
+        """All that wait in it, taken out."""
+        with self.channel() as channel:
+            return list(iter(lambda: channel.basic_get(queue, no_ack=True), None))
+
+    def publish(self, queue: str, body: bytes, **properties: Any) -> None:
+        with self.channel() as channel:
+            channel.basic_publish(amqp.Message(body, **properties), routing_key=queue)
+
+    def described_queues(self) -> dict[str, str]:
+        """The arguments of each queue, as its own tool prints them."""
+        command = [_SERVER.with_name("rabbitmqctl"), "-q", "list_queues", "name", "arguments", "--no-table-headers"]
+        done = subprocess.run(
+            command, cwd=self.home, env=self._environment(), capture_output=True, text=True, timeout=60, check=True
+        )
+        return dict(line.split("\t", 1) for line in done.stdout.splitlines())
+
+    def __enter__(self) -> Self:
+        # in the foreground: one that the server starts by itself would outlive it as a daemon
+        self._mapper = subprocess.Popen(
+            [_EPMD, "-port", str(self._mapper_port), "-address", "127.0.0.1"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            self.kill()
+        if self._mapper is not None:
+            self._mapper.kill()
+            self._mapper.wait(10)
+
+    def _environment(self) -> dict[str, str]:
+        own = {
+            "HOME": str(self.home),  # with the cookie
+            "RABBITMQ_NODENAME": self._node,
+            "RABBITMQ_MNESIA_BASE": str(self.home / "data"),
+            "RABBITMQ_LOG_BASE": str(self.home / "log"),
+            "RABBITMQ_CONFIG_FILE": str(self.home / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.home / "plugins"),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            # two threads that do not spin: tests share the machine
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
+                " -kernel inet_dist_use_interface {127,0,0,1} -start_epmd false"
+            ),
+            "ERL_EPMD_PORT": str(self._mapper_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "detached": "true",  # the script becomes the server, which signals then reach
+        }
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ_", "ERL_"))}
+        return {**inherited, **own}
+
+    def _answers(self) -> bool:
+        try:
+            with self.channel():
+                return True
+        except (OSError, amqp.AMQPError):
+            return False
