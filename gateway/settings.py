@@ -28,6 +28,7 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_ATTEMPT_DIR",
         "DISCOVERYBOT_MARK_FD",
         "DISCOVERYBOT_URL",  # where the CLI finds the gateway
+        "DISCOVERYBOT_KEY",  # and what it shows there
     }
 )
 LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
@@ -192,8 +193,8 @@ class Settings(NodeSettings):
         """`GATEWAY_HOST` as one binds it. Raises `SettingsError` for one at which others could reach the gateway."""
         if not is_loopback(self.gateway_host):
             raise SettingsError(
-                f"GATEWAY_HOST: {self.gateway_host} is not a loopback address; there are no keys yet, "
-                "so the gateway serves this machine only"
+                f"GATEWAY_HOST: {self.gateway_host} is not a loopback address; there are no keys yet that `up` could "
+                "ask for: it serves this machine only, while `python -m gateway.web` makes a key and serves others"
             )
         return self.gateway_host.strip("[]")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,8 +38,10 @@ class Api:
         self.url = url
         # a proxy for the outer world is no way to a gateway on this machine
         trust_env = urlsplit(url).hostname not in _LOOPBACK
+        key = os.environ.get("DISCOVERYBOT_KEY", "").strip()
+        headers = {"Authorization": f"Bearer {key}"} if key else None
         try:
-            self.client = httpx.Client(base_url=url, timeout=_TIMEOUT, trust_env=trust_env)
+            self.client = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=trust_env)
         except (httpx.InvalidURL, ValueError) as error:
             raise ApiError(f"url: {url!r} is not the address of a gateway: {error}") from None
 

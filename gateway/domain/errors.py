@@ -35,6 +35,42 @@ class ForbiddenAddressError(InvalidRequestError):
     code = "forbidden_address"
 
 
+class UnauthenticatedError(DiscoveryBotError):
+    """Keys are in use, and the request shows none."""
+
+    code = "key_required"
+
+
+class WrongKeyError(UnauthenticatedError):
+    """What it shows is no key, or one that is good for nothing (any more): which, is nobody's business."""
+
+    code = "key_invalid"
+
+
+class ForbiddenError(DiscoveryBotError):
+    """The caller may not do this."""
+
+    code = "forbidden"
+
+
+class ScopeMissingError(ForbiddenError):
+    """The caller's key is not for this."""
+
+    code = "scope_missing"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"this takes a key with the scope {scope!r}", detail={"scope": scope})
+
+
+class NotYourUserError(ForbiddenError):
+    """A key acts for its own user."""
+
+    code = "not_your_user"
+
+    def __init__(self, user_id: str) -> None:
+        super().__init__(f"user_id: this key does not act for {user_id!r}", detail={"field": "user_id"})
+
+
 class NotFoundError(DiscoveryBotError):
     """There is no such thing, or it is somebody else's."""
 

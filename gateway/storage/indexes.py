@@ -100,6 +100,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     # `_id` is what may run once at a time, `job_id` who has it
     "leases": [],
     "nodes": [],
+    "keys": [],
     "spiders": [IndexModel([("node", ASCENDING)], name="node")],
     # one document a kind
     "retention": [],

@@ -8,7 +8,12 @@ import sys
 import uvicorn
 
 from gateway import logging
+from gateway.domain.errors import UnavailableError
+from gateway.domain.public_address import is_loopback
+from gateway.services.key_issue import KeyIssue
 from gateway.settings import Settings, SettingsError
+from gateway.storage.client import connect, truth_store_errors
+from gateway.storage.keys import KeyStore
 
 #: Seconds for which answers under way, streams among them, may take when we are told to stop.
 _GRACE = 5
@@ -17,11 +22,13 @@ _GRACE = 5
 def main() -> int:
     try:
         settings = Settings.load()
-        host = settings.loopback_host()
     except SettingsError as error:
         return _fail(str(error))
+    host = settings.gateway_host.strip("[]")
     if problem := _cannot_bind(host, settings.gateway_port):
         return _fail(f"GATEWAY_PORT: {host}:{settings.gateway_port} cannot be used ({problem}); choose another")
+    if not is_loopback(host) and (problem := _without_key(settings)):
+        return _fail(problem)
     logging.configure(settings.log_level)
     uvicorn.run(
         "gateway.web.app:create_app",
@@ -40,6 +47,22 @@ def main() -> int:
         timeout_graceful_shutdown=_GRACE,
     )
     return 0
+
+
+def _without_key(settings: Settings) -> str | None:
+    """See to it that there is a key: where others can reach the gateway, it serves nobody without."""
+    database = connect(settings.mongo_uri)
+    try:
+        with truth_store_errors():
+            first = KeyIssue(KeyStore(database)).issue_first()
+    except UnavailableError as error:
+        return f"GATEWAY_HOST: {settings.gateway_host} lets others in, which takes a key; {error.message}"
+    finally:
+        database.client.close()
+    if first is not None:
+        sys.stdout.write(f"\nThe first key, for admins. It is shown this once:\n\n    {first.token}\n\n")
+        sys.stdout.flush()
+    return None
 
 
 def _cannot_bind(host: str, port: int) -> str | None:

@@ -10,9 +10,12 @@ from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 
 from gateway import logging
+from gateway.domain.public_address import is_loopback
 from gateway.settings import Settings
 from gateway.web import errors
+from gateway.web.access import authorise
 from gateway.web.body_limit import BodyLimit
+from gateway.web.key_guard import KeyGuard
 from gateway.web.known_parameters import refuse_unknown_parameters
 from gateway.web.loopback_guard import LoopbackGuard
 from gateway.web.metrics.requests import ProcessMetrics, RequestMeter
@@ -36,6 +39,7 @@ from gateway.web.routes import (
     scrape,
     sites,
     spiders,
+    stream_token,
     targets,
 )
 from gateway.web.schemas.problem import problems
@@ -45,6 +49,7 @@ _DESCRIPTION = """
 POST a crawl, watch it live, collect the result.
 
 Errors are `{"error": {"code", "message", "detail"}, "request_id"}`, times are UTC, unknown fields are refused.
+Once there are keys every call takes one: `Authorization: Bearer db_…`.
 Send `X-Request-ID` to choose a request's id yourself; it becomes the job's `correlation_id`.
 """
 _TAGS = [
@@ -58,7 +63,7 @@ _TAGS = [
 # order matters: `/jobs/queue/status` and its like come before `/jobs/{job_id}`
 _ROUTES = (
     *(reference, crawl),
-    *(sites, scrape, queue, jobs, logs, items, dead_letters, events),
+    *(sites, scrape, queue, jobs, logs, stream_token, items, dead_letters, events),
     *(scheduler, schedules, targets),
     *(spiders, projects, nodes, health, metrics),
 )
@@ -81,16 +86,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=_lifespan(settings),
         docs_url=None,
         redoc_url=None,
-        dependencies=[Depends(refuse_unknown_parameters)],
+        dependencies=[Depends(authorise), Depends(refuse_unknown_parameters)],
         # a slash too many is a wrong address, not a reason to send a body twice
         redirect_slashes=False,
         middleware=[
             Middleware(RequestMeter, metrics=measured),
             Middleware(RequestContext),
             Middleware(LoopbackGuard, host=settings.gateway_host),
+            Middleware(KeyGuard, required=not is_loopback(settings.gateway_host)),
             Middleware(BodyLimit),
         ],
-        responses=problems(403, 422, 500),
+        responses=problems(401, 403, 422, 500),
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.process_metrics = measured

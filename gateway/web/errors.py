@@ -17,10 +17,12 @@ from gateway.domain.errors import (
     ConflictError,
     DiscoveryBotError,
     ForbiddenAddressError,
+    ForbiddenError,
     InvalidRequestError,
     NodeError,
     NotFoundError,
     RunGoesOnError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from gateway.storage.client import truth_store_errors
@@ -30,7 +32,9 @@ RETRY_AFTER = 2
 #: The nearest ancestor of an error decides.
 _STATUSES: dict[type[DiscoveryBotError], int] = {
     InvalidRequestError: 422,
+    UnauthenticatedError: 401,
     ForbiddenAddressError: 403,
+    ForbiddenError: 403,
     NotFoundError: 404,
     ConflictError: 409,
     UnavailableError: 503,

@@ -1,4 +1,4 @@
-"""While there are no keys: this machine only, and no web page that its user happens to visit.
+"""On a loopback address: this machine only. On any: no web page that its user happens to visit.
 
 A page cannot read our answers (no CORS), but it could *send* (a form, a simple `fetch`), and by DNS rebinding it
 could call itself by our address. So: who connects must be local, the `Host` must be one of our names, and what
@@ -22,6 +22,8 @@ class LoopbackGuard:
 
     def __init__(self, app: ASGIApp, host: str) -> None:
         self.app = app
+        # elsewhere whoever calls shows a key, which a page that only rebinds a name does not have
+        self.local = is_loopback(host)
         self.names = _OUR_NAMES | {host.lower(), f"[{host.lower()}]"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,11 +34,11 @@ class LoopbackGuard:
 
     def _refusal(self, scope: Scope) -> str | None:
         client = scope.get("client")
-        if client and not is_loopback(client[0]):
+        if self.local and client and not is_loopback(client[0]):
             return "without keys the gateway serves this machine only"
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
-        if _name(host) not in self.names:
+        if self.local and _name(host) not in self.names:
             return f"this gateway is not known as {host!r}"
         if scope["method"] in _READING:
             return None

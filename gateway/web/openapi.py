@@ -7,14 +7,22 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from gateway.domain.api_key import Scope
+from gateway.web.access_rules import OPEN, RULES
+
+_SCHEME = "key"
+_KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
+
 
 class DescribedAPI(FastAPI):
     """A parameter of a query or header is there or not: "null" would be a word. FastAPI says that it may be null."""
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
-        for methods in document["paths"].values():
-            for operation in methods.values():
+        document["components"]["securitySchemes"] = {_SCHEME: _KEY}
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                operation["security"] = _security(f"{method.upper()} {path}")
                 for parameter in operation.get("parameters", ()):
                     _forbid_null(parameter["schema"])
         return document
@@ -32,6 +40,11 @@ class DescribedAPI(FastAPI):
             for path, methods in self.openapi()["paths"].items()
             for method, operation in methods.items()
         }
+
+
+def _security(route: str) -> list[dict[str, list[str]]]:
+    """With the scope that it takes; and nothing, which is enough while there are no keys."""
+    return [] if route in OPEN else [{_SCHEME: [RULES.get(route, Scope.ADMIN)]}, {}]
 
 
 def _forbid_null(schema: dict[str, Any]) -> None:

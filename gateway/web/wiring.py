@@ -37,13 +37,16 @@ from gateway.storage.job_queries import JobQueries
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
+from gateway.storage.keys import KeyStore
 from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
+from gateway.storage.owners import OwnerStore
 from gateway.storage.schedules import ScheduleStore
 from gateway.storage.sites import SiteStore
 from gateway.storage.spiders import SpiderStore
 from gateway.web.event_stream.streams import EventStreams
+from gateway.web.key_ring import KeyRing
 from gateway.web.run_wiring import Runs, wire_runs
 from gateway.web.schedule_wiring import Schedules, wire_schedules
 from gateway.web.site_wiring import Searches, wire_sites
@@ -55,6 +58,8 @@ _SUBMIT_THREADS = 16
 _READ_THREADS = 8
 #: Threads that wait for nodes to take an egg.
 _DEPLOY_THREADS = 2
+#: Threads that look keys up.
+_KEY_THREADS = 2
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0
 #: Seconds after which a call that finds no MongoDB gives up, so that the client can be told.
@@ -69,6 +74,8 @@ class Wiring:
 
     settings: Settings
     truth: TruthStore
+    keys: KeyRing
+    owners: OwnerStore
     jobs: JobStore
     queries: JobQueries
     items: ItemStore
@@ -190,17 +197,21 @@ def _assemble(
         clock=clock,
     )  # fmt: skip
     return Wiring(
-        settings=settings, truth=truth, jobs=jobs, queries=queries, items=items, nodes=nodes, catalog=catalog,
-        submission=submission, resubmission=resubmit, schedules=schedules,
+        settings=settings, truth=truth, keys=_keys(truth, stack), owners=OwnerStore(database), jobs=jobs,
+        queries=queries, items=items, nodes=nodes, catalog=catalog, submission=submission, resubmission=resubmit,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         searches=wire_sites(truth, settings, catalog, schedules.store, schedules.edits),
         runs=wire_runs(truth, settings, waker, jobs=jobs, catalog=catalog, rendering=rendering, resubmit=resubmit),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         deployment=_deployment(settings, nodes, stack, clock), health=_health(settings, truth, client, stack),
         facts=_facts(settings, truth), submits=submits, reads=_threads(_READ_THREADS, "read", stack),
-        deploys=_threads(_DEPLOY_THREADS, "deploy", stack),
+        deploys=_threads(_DEPLOY_THREADS, "deploy", stack), schedules=schedules,
         streams=EventStreams(settings.redis_location, jobs, logs, queries, schedules.store, clock=clock),
     )  # fmt: skip
+
+
+def _keys(truth: TruthStore, stack: AsyncExitStack) -> KeyRing:
+    return KeyRing(KeyStore(truth.database, truth.clock), _threads(_KEY_THREADS, "keys", stack), truth.clock)
 
 
 def _completion(  # noqa: PLR0917 - each of them is another thing that an end has consequences for

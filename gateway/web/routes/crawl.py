@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from gateway.services.schedule_submission import When
 from gateway.services.submission import Order
+from gateway.web.access import Called
 from gateway.web.dependencies import RequestId, Wired
 from gateway.web.schedule_request import order_of, when_of
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
@@ -54,6 +55,7 @@ async def crawl(
     body: CrawlRequest,
     query: Annotated[CrawlQuery, Query()],
     wiring: Wired,
+    caller: Called,
     request_id: RequestId,
     idempotency_key: IdempotencyKey = "",
 ) -> CrawlReceipt | Response:
@@ -62,6 +64,7 @@ async def crawl(
     The same request of the same user within `CRAWL_CACHE_TTL` is answered with the job that exists; one for later
     with the job or schedule that exists, however old, until it has ended.
     """
+    caller.acting_for(body.user_id)
     wiring.truth.require()
     order = order_of(body, wiring.settings, ignore_cache=body.ignore_cache or query.ignore_cache)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from gateway.web.access import Called
 from gateway.web.dependencies import RequestId, Wired
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.dead_letter import DeadLetter, DeadLetterPage, DeadLettersQuery
@@ -19,9 +20,12 @@ LetterId = Annotated[
 
 
 @router.get("", summary="List jobs that are out of retries", responses=problems(503))
-async def list_dead_letters(query: Annotated[DeadLettersQuery, Query()], wiring: Wired) -> DeadLetterPage:
+async def list_dead_letters(
+    query: Annotated[DeadLettersQuery, Query()], wiring: Wired, caller: Called
+) -> DeadLetterPage:
     """Newest first. Pass `next` as `after` for the page that follows."""
-    jobs, following = await wiring.reads.run(wiring.queries.page, query.to_filter(), query.limit, query.after)
+    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    jobs, following = await wiring.reads.run(wiring.queries.page, wanted, query.limit, query.after)
     return DeadLetterPage(dead_letters=[DeadLetter.of(job) for job in jobs], next=following)
 
 

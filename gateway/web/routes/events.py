@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from gateway.web.access import Called
 from gateway.web.event_stream.overview import MAX_JOBS
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.schemas.problem import problems
@@ -30,9 +31,10 @@ router = APIRouter(tags=["jobs"])
 )
 async def follow_jobs(
     request: Request,
+    caller: Called,
     job_id: Annotated[list[str], Query(default_factory=list, max_length=MAX_JOBS, description="Only these")],
     user_id: Annotated[UserId | None, Query(description="Only this user's")] = None,
 ) -> Response:
     """All jobs that are not final, and those that come; with `job_id`, given once per job, only these."""
     streams: EventStreams = request.app.state.event_streams
-    return await streams.overview(job_id, user_id)
+    return await streams.overview(job_id, caller.only(user_id))

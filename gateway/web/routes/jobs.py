@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from gateway.domain.errors import ConflictError
 from gateway.services.job_or_schedule import RunOf
 from gateway.storage.client import truth_store_errors
+from gateway.web.access import Called
 from gateway.web.dependencies import JobId, RequestId, Wired
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.job import JobDetail, JobPage, JobsHealth, JobStatusView, JobSummary
@@ -23,9 +24,10 @@ _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 
 
 @router.get("", summary="List jobs", responses=problems(503))
-async def list_jobs(query: Annotated[JobsQuery, Query()], wiring: Wired) -> JobPage:
+async def list_jobs(query: Annotated[JobsQuery, Query()], wiring: Wired, caller: Called) -> JobPage:
     """Newest first. Pass `next` as `after` for the page that follows."""
-    jobs, following = await wiring.reads.run(wiring.queries.page, query.to_filter(), query.limit, query.after)
+    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    jobs, following = await wiring.reads.run(wiring.queries.page, wanted, query.limit, query.after)
     return JobPage(jobs=[JobSummary.of(job) for job in jobs], next=following)
 
 

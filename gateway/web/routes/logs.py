@@ -49,11 +49,13 @@ async def follow_log(
     ] = None,
     attempt: Annotated[int | None, Query(ge=1, le=999_999, description="Downloads: this one instead of all")] = None,
     last_event_id: Annotated[str | None, Query(description="Where `Last-Event-ID` cannot be sent")] = None,
+    token: Annotated[str | None, Query(description="Of `POST …/stream-token`, where a key cannot be sent")] = None,
 ) -> Response:
     """`Accept: text/event-stream` (also the default) follows the log; `text/plain` and `application/x-ndjson` are
     what there is of it by now. `Last-Event-ID` resumes a stream after that event.
     """
-    del last_event_id  # declared for the reader of the API; taken from the request beside the header of that name
+    # declared for the reader of the API; taken from the request beside the headers of that purpose
+    del last_event_id, token
     streams: EventStreams = request.app.state.event_streams
     wanted = LineFilter.of(level, q)
     media_type = preferred_media_type(request.headers.get("accept", ""))

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 from gateway.domain.recurrence import preview
 from gateway.domain.schedule import Schedule, ScheduleState
 from gateway.services.schedule_submission import When
+from gateway.web.access import Called
 from gateway.web.dependencies import RequestId, ScheduleId, Wired
 from gateway.web.routes.crawl import IdempotencyKey
 from gateway.web.schedule_request import change_of, order_of, when_of
@@ -38,10 +39,11 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 @router.get("", summary="List schedules", responses=problems(503))
-async def list_schedules(query: Annotated[SchedulesQuery, Query()], wiring: Wired) -> SchedulePage:
+async def list_schedules(query: Annotated[SchedulesQuery, Query()], wiring: Wired, caller: Called) -> SchedulePage:
     """Newest first, those of sites and targets too. Pass `next` as `after` for the page that follows."""
     store = wiring.schedules.store
-    found, following = await wiring.reads.run(store.page, query.to_filter(), query.limit, query.after)
+    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    found, following = await wiring.reads.run(store.page, wanted, query.limit, query.after)
     return SchedulePage(schedules=[ScheduleSummary.of(schedule) for schedule in found], next=following)
 
 
@@ -60,10 +62,12 @@ async def create_schedule(
     query: Annotated[CrawlQuery, Query()],
     response: Response,
     wiring: Wired,
+    caller: Called,
     request_id: RequestId,
     idempotency_key: IdempotencyKey = "",
 ) -> ScheduleView:
     """As `POST /crawl` with an `interval`, but answered with the schedule."""
+    caller.acting_for(body.user_id)
     wiring.truth.require()
     order = order_of(body, wiring.settings, ignore_cache=body.ignore_cache or query.ignore_cache)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)

@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from gateway.domain.errors import InvalidRequestError, RunGoesOnError
 from gateway.domain.job import Job
 from gateway.domain.run import RUN_STATUSES, run_id_of
+from gateway.web.access import Called
 from gateway.web.dependencies import RequestId, Wired
 from gateway.web.routes.crawl import IdempotencyKey
 from gateway.web.run_format import run_page, sync_page
@@ -46,6 +47,7 @@ async def scrape(
     body: ScrapeRequest,
     query: Annotated[ScrapeQuery, Query()],
     wiring: Wired,
+    caller: Called,
     request_id: RequestId,
     idempotency_key: IdempotencyKey = "",
 ) -> ScrapeReceipt | Response:
@@ -53,6 +55,8 @@ async def scrape(
 
     A run that takes longer than `SCRAPE_SYNC_TIMEOUT` is answered with a 504 that names it, and goes on.
     """
+    asked_by = caller.only(body.user_id if "user_id" in body.model_fields_set else None) or body.user_id
+    body = body.model_copy(update={"user_id": asked_by})
     wiring.truth.require()
     if query.mode == "sync":
         body = _small(body)

@@ -21,7 +21,8 @@ class Problem(BaseModel):
 
 
 _MEANINGS = {
-    403: "Not allowed: an address that may not be fetched, or a request from another origin",
+    401: "There are keys, and the request shows none that is valid",
+    403: "Not allowed: by the caller's key, an address that may not be fetched, or a request from another origin",
     404: "There is no such thing",
     409: "Its state does not allow this",
     413: "The body is larger than this call takes: 256 KiB, or 64 MiB for an egg",
@@ -32,6 +33,7 @@ _MEANINGS = {
     504: "The run has not ended in time; it goes on, and `detail.run_id` names it",
 }
 _CODES = {
+    401: "key_required",
     403: "forbidden",
     404: "job_not_found",
     409: "conflict",
@@ -60,4 +62,6 @@ def _response(status: int) -> dict[str, Any]:
     }
     if status == 503:  # noqa: PLR2004 - the one status of ours that says when to come back
         response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+    if status == 401:  # noqa: PLR2004 - the one status of ours that asks for a key
+        response["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}, "description": "`Bearer …`"}}
     return response

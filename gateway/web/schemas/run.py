@@ -60,7 +60,7 @@ class ScrapeRequest(BaseModel):
         default=None, ge=1, le=10_000, description="It ends with so many. `mode=sync`: 25 at most, and by default."
     )
     payload: Params = Field(default_factory=dict, description="Further parameters, over the site's own `payload`.")
-    user_id: UserId = Field(default=OPERATOR, description="Who asks.")
+    user_id: UserId = Field(default=OPERATOR, description="Who asks; by default the user of the key.")
 
     def to_order(self, **more: Any) -> RunOrder:
         return RunOrder(site=self.site_name, **self.model_dump(exclude={"site_name"}), **more)

@@ -1,0 +1,122 @@
+"""`discoverybot keys`: who may call the gateway. Asks MongoDB itself, as only those on the server can."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+from pymongo.errors import PyMongoError
+from rich.table import Table
+from rich.text import Text
+
+from embedded.stack.state import StackState
+from gateway.cli.api import ApiError
+from gateway.cli.console import err, out, program
+from gateway.cli.exit_code import ExitCode
+from gateway.cli.gateway_address import home
+from gateway.cli.timing import read_time, shown
+from gateway.domain.api_key import ApiKey, Scope
+from gateway.domain.site import OPERATOR
+from gateway.services.key_issue import KeyIssue
+from gateway.settings import Settings
+from gateway.storage.client import connect
+from gateway.storage.keys import KeyStore
+
+app = typer.Typer(help="Keys: who may call the gateway, and as whom.", no_args_is_help=True, add_completion=False)
+
+#: As the API takes it.
+_USER_ID = re.compile(r"[A-Za-z0-9._@+|~=-]{1,128}")
+_SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+@app.command("create")
+def create_key(
+    *,
+    user: Annotated[str, typer.Option(help="As whom it acts.")] = OPERATOR,
+    scope: Annotated[
+        list[Scope], typer.Option(help="read: look at its user's crawls; crawl: make them too; admin: all, for all.")
+    ],
+    expires: Annotated[
+        str | None, typer.Option(metavar="90d|TIME", help="Until when, or for how long.", show_default=False)
+    ] = None,
+    note: Annotated[str | None, typer.Option(help="What it is for.", show_default=False)] = None,
+) -> None:
+    """Make a key, and print it: it cannot be shown again. From the first one on the gateway serves nobody without."""
+    user, expires_at = _user(user), _expiry(expires)
+    with _keys() as keys:
+        first = not keys.any()
+        issued = KeyIssue(keys).issue(user, scope, expires_at=expires_at, note=note)
+    out.print(str(issued.token), soft_wrap=True)
+    err.print(f"Keep it: it is not shown again. `{program()}` sends it if DISCOVERYBOT_KEY is set to it.")
+    if first:
+        err.print("It is the first: within a few seconds the gateway serves nobody without a key.", style="yellow")
+
+
+@app.command("list")
+def list_keys(
+    *, user: Annotated[str | None, typer.Option(help="Only this user's.", show_default=False)] = None
+) -> None:
+    """All keys, the oldest first; what they are cannot be shown."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("KEY", "USER", "SCOPES", "STATE", "CREATED", "EXPIRES", "LAST USED", "NOTE"):
+        table.add_column(name, no_wrap=name != "NOTE")
+    with _keys() as keys:
+        for key in keys.all():
+            if user in {None, key.user_id}:
+                table.add_row(*_cells(key))
+    out.print(table)
+
+
+@app.command("revoke")
+def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="As `keys list` shows it.")]) -> None:
+    """Make a key worthless, within a few seconds. What it has open, a stream, stays open until it is closed."""
+    with _keys() as keys:
+        if keys.revoke(key_id) is None:
+            raise ApiError(f"there is no key {key_id!r}; `{program()} keys list` shows their ids")
+    out.print(f"{key_id}: revoked")
+
+
+@contextmanager
+def _keys() -> Iterator[KeyStore]:
+    """Of the database that `MONGO_URI` names, else of the stack of this data folder. Raises `ApiError`."""
+    stack = None if os.environ.get("MONGO_URI") else StackState.read(home())
+    database = connect(stack.mongo_uri if stack else Settings.load().mongo_uri)
+    try:
+        yield KeyStore(database)
+    except PyMongoError as error:
+        message = f"MongoDB cannot be asked ({type(error).__name__}): name it with MONGO_URI, or start the stack"
+        raise ApiError(message, ExitCode.ERROR) from None
+    finally:
+        database.client.close()
+
+
+def _user(text: str) -> str:
+    if not _USER_ID.fullmatch(text):
+        raise typer.BadParameter("1 to 128 letters, digits and . _ @ + | ~ = -", param_hint="--user")
+    return text
+
+
+def _expiry(text: str | None) -> datetime | None:
+    """Raises `BadParameter`."""
+    now = datetime.now(UTC)
+    if text and (span := _SPAN.fullmatch(text)):
+        return now + int(span[1]) * _UNITS[span[2]]
+    moment = read_time(text, "--expires")
+    if moment is None:
+        return None
+    if (expiry := datetime.fromisoformat(moment).astimezone(UTC)) <= now:
+        raise typer.BadParameter("lies in the past", param_hint="--expires")
+    return expiry
+
+
+def _cells(key: ApiKey) -> list[Text]:
+    state = "revoked" if key.revoked_at else "valid" if key.is_valid(datetime.now(UTC)) else "expired"
+    times = (shown(moment.isoformat() if moment else None) for moment in (key.expires_at, key.last_used_at))
+    cells = (key.id, key.user_id, ",".join(sorted(key.scopes)), state, shown(key.created_at.isoformat()), *times)
+    return [Text(cell) for cell in (*cells, key.note or "")]

@@ -1,0 +1,69 @@
+"""The `keys` collection. Keys are revoked, never removed: a database that had keys once does not open again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from pymongo import ASCENDING
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.crash_points import state_change
+from gateway.domain.api_key import ApiKey, Scope
+from gateway.domain.clock import Clock, utc_now
+from gateway.storage.client import Document
+
+#: A key's last use is noted anew after that: it is for finding keys that nobody needs, not for an audit.
+USE_NOTED_EVERY = timedelta(minutes=10)
+
+
+class KeyStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._keys = database["keys"]
+        self._clock = clock
+
+    @state_change("keys.insert")
+    def insert(self, key: ApiKey) -> bool:
+        """Whether there was none with this id."""
+        document = {name: value for name, value in key._asdict().items() if name != "id" and value is not None}
+        try:
+            self._keys.insert_one({**document, "_id": key.id, "scopes": sorted(key.scopes)})
+        except DuplicateKeyError:
+            return False
+        return True
+
+    def any(self) -> bool:
+        """Also revoked and expired ones."""
+        return self._keys.find_one({}, {"_id": 1}) is not None
+
+    def all(self) -> list[ApiKey]:
+        """The oldest first."""
+        return [_read(document) for document in self._keys.find().sort([("created_at", ASCENDING)])]
+
+    def get(self, key_id: str) -> ApiKey | None:
+        document = self._keys.find_one({"_id": key_id})
+        return None if document is None else _read(document)
+
+    def use(self, key_id: str) -> ApiKey | None:
+        """The key, and its use noted, if it is valid."""
+        key, now = self.get(key_id), self._clock()
+        if key and key.is_valid(now) and (key.last_used_at is None or now - key.last_used_at >= USE_NOTED_EVERY):
+            self._note_use(key_id, now)
+        return key
+
+    @state_change("keys.revoke")
+    def revoke(self, key_id: str) -> ApiKey | None:
+        """The key, from now on good for nothing; `None` if there is none."""
+        unrevoked = {"_id": key_id, "revoked_at": {"$exists": False}}
+        self._keys.update_one(unrevoked, {"$set": {"revoked_at": self._clock()}})
+        return self.get(key_id)
+
+    @state_change("keys.note_use")
+    def _note_use(self, key_id: str, now: datetime) -> None:
+        self._keys.update_one({"_id": key_id}, {"$set": {"last_used_at": now}})
+
+
+def _read(document: Document) -> ApiKey:
+    scopes = frozenset(map(Scope, document["scopes"]))
+    rest = {name: document.get(name) for name in ("note", "expires_at", "revoked_at", "last_used_at")}
+    return ApiKey(document["_id"], document["user_id"], scopes, document["sha256"], document["created_at"], **rest)

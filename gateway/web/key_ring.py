@@ -1,0 +1,99 @@
+"""Keys as the gateway's loop knows them: asked for at most once in `FRESH` seconds each, whatever the load."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gateway.domain.api_key import ApiKey, Caller, read_token
+from gateway.domain.clock import Clock
+from gateway.domain.errors import UnavailableError, WrongKeyError
+from gateway.domain.stream_token import read_stream_token
+from gateway.storage.client import truth_store_errors
+from gateway.storage.keys import KeyStore
+from gateway.web.thread_pool import ThreadPool
+
+#: Seconds for which an answer is good: after that a new key counts, and a revoked one does not.
+FRESH = 2.0
+#: Answers that are kept; whoever tries ids at random must not fill the memory.
+_MOST = 1000
+#: Seconds for which it holds up a request whether there are keys by now, where there were none.
+_PATIENCE = 0.5
+
+
+class _Answer(NamedTuple):
+    at: float
+    task: asyncio.Task[Any]
+
+
+class KeyRing:
+    """For use on one loop."""
+
+    def __init__(self, keys: KeyStore, threads: ThreadPool, clock: Clock) -> None:
+        self._keys = keys
+        self._threads = threads
+        self._clock = clock
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        #: `None`: never been told.
+        self._in_use: bool | None = None
+
+    async def in_use(self) -> bool:
+        """Whether there are keys. Once there are it stays so. Raises `UnavailableError` if that was never known."""
+        if not self._in_use:
+            # not the name of a key: those have no blanks
+            asked = self._ask("any key", self._keys.any)
+            if self._in_use is False and not asked.done():
+                await asyncio.wait({asked}, timeout=_PATIENCE)
+            self._in_use = await self._told(asked)
+        return self._in_use
+
+    async def caller(self, text: str) -> Caller:
+        """Raises `WrongKeyError`, `UnavailableError`."""
+        token = read_token(text)
+        key = await self._key(token.key_id) if token else None
+        if token is None or not token.opens(key) or key is None or not key.is_valid(self._clock()):
+            raise WrongKeyError("this key is not valid; `discoverybot keys list` on the server shows those that are")
+        return Caller.with_key(key)
+
+    async def stream_caller(self, text: str, job_id: str) -> Caller:
+        """Raises `WrongKeyError` for a token that does not open this job's stream (any more); `UnavailableError`."""
+        token, now = read_stream_token(text), self._clock()
+        key = await self._key(token.key_id) if token else None
+        if token is None or key is None or not key.is_valid(now) or not token.opens(job_id, key, now):
+            raise WrongKeyError(f"this token does not open this stream: POST /jobs/{job_id}/stream-token gives one")
+        return Caller.with_key(key)
+
+    async def _key(self, key_id: str) -> ApiKey | None:
+        key: ApiKey | None = await asyncio.shield(self._ask(key_id, self._keys.use, key_id))
+        return key
+
+    async def _told(self, asked: asyncio.Task[Any]) -> bool:
+        if self._in_use is False and not asked.done():
+            return False
+        try:
+            return bool(await asyncio.shield(asked))
+        except UnavailableError:
+            if self._in_use is None:
+                self._answers.pop("any key", None)
+                raise
+            return self._in_use
+
+    def _ask(self, name: str, question: Callable[..., Any], *arguments: str) -> asyncio.Task[Any]:
+        """Those who ask the same at the same time share one answer."""
+        answer = self._answers.get(name)
+        if answer is None or answer.at + FRESH < time.monotonic():
+            task = asyncio.create_task(self._answered(question, *arguments))
+            answer = self._answers[name] = _Answer(time.monotonic(), task)
+            self._answers.move_to_end(name)
+            # whoever asked may be gone by then
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if len(self._answers) > _MOST:
+                self._answers.popitem(last=False)
+        return answer.task
+
+    async def _answered(self, question: Callable[..., Any], *arguments: str) -> Any:
+        with truth_store_errors():
+            return await self._threads.run(question, *arguments)

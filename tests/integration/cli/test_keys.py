@@ -1,0 +1,125 @@
+"""Keys as an operator makes them: at a gateway's first start for others, and by hand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from stores import ROOT, embedded_mongo, free_port
+from typer.testing import CliRunner
+
+from gateway.cli.api import ApiError
+from gateway.cli.keys import app
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    folder = tmp_path_factory.mktemp("keys")
+    with embedded_mongo(folder / "mongo") as uri:
+        known = {"MONGO_URI": str(uri), "DISCOVERYBOT_HOME": str(folder), "REDIS_URL": "redis://127.0.0.1:1/0"}
+        yield {**os.environ, **known}
+
+
+@pytest.fixture(scope="module")
+def run(environment: dict[str, str]) -> Run:
+    def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gateway.cli.main", *arguments]
+        return subprocess.run(
+            command, env={**environment, **more}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return call
+
+
+@contextmanager
+def _open_gateway(environment: dict[str, str], output: Path) -> Iterator[str]:
+    """One that others could reach, as long as the test takes; it is asked on loopback."""
+    port = free_port()
+    listening = {"GATEWAY_HOST": "0.0.0.0", "GATEWAY_PORT": str(port)}
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gateway.web"], env={**environment, **listening}, cwd=ROOT, stdout=file
+        )
+        url = f"http://127.0.0.1:{port}"
+        try:
+            deadline = time.monotonic() + 60
+            while not _lives(url):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _lives(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health/live", trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.timeout(180)
+def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
+    environment: dict[str, str], run: Run, tmp_path: Path
+) -> None:
+    with _open_gateway(environment, tmp_path / "first") as url:
+        (key,) = re.findall(r"db_first_[0-9a-f]{48}", (tmp_path / "first").read_text())
+        admin = {"Authorization": f"Bearer {key}", "Host": "crawls.example.org"}
+        assert httpx.get(f"{url}/nodes", trust_env=False).status_code == 401
+        assert httpx.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200
+        # a page that calls from elsewhere is still refused
+        strange = {**admin, "Origin": "https://elsewhere.example"}
+        assert httpx.post(f"{url}/scheduler/run", headers=strange, trust_env=False).status_code == 403
+
+        made = run("keys", "create", "--user", "anne", "--scope", "crawl", "--expires", "90d", "--note", "laptop")
+        assert made.returncode == 0, made.stderr
+        anne = made.stdout.strip()
+        assert re.fullmatch(r"db_[0-9a-f]{12}_[0-9a-f]{48}", anne)
+        assert "DISCOVERYBOT_KEY" in made.stderr
+        assert "first" not in made.stderr
+        refused = run("jobs", "--url", url)
+        assert (refused.returncode, "send a key" in refused.stderr) == (2, True)
+        assert run("jobs", "--url", url, DISCOVERYBOT_KEY=anne).returncode == 0
+
+        assert run("keys", "revoke", anne.split("_")[1]).returncode == 0
+        listed = run("keys", "list", "--user", "anne").stdout
+        assert "revoked" in listed
+        assert "laptop" in listed
+        assert anne.split("_")[2] not in listed
+
+    with _open_gateway(environment, tmp_path / "second") as url:
+        assert "db_" not in (tmp_path / "second").read_text()
+        assert httpx.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--scope", "everything"),
+        ("--scope", "read", "--user", "two words"),
+        ("--scope", "read", "--expires", "2020-01-01"),
+        ("--scope", "read", "--expires", "soon"),
+        (),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_not_made(wrong: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(app, ["create", *wrong]).exit_code == 2
+
+
+def test_keys_say_where_the_database_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MONGO_URI", "mongodb://127.0.0.1:1/discoverybot?serverSelectionTimeoutMS=100")
+    refused = CliRunner().invoke(app, ["list"]).exception
+    assert isinstance(refused, ApiError)
+    assert "MongoDB cannot be asked" in str(refused)

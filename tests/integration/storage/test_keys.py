@@ -1,0 +1,124 @@
+"""Keys: found, used, revoked; and whoever is killed on the way may do it again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+from stores import ROOT, embedded_mongo
+
+from gateway.domain.api_key import Scope
+from gateway.domain.clock import utc_now
+from gateway.services.key_issue import FIRST, KeyIssue
+from gateway.storage.client import connect
+from gateway.storage.keys import USE_NOTED_EVERY, KeyStore
+
+KILLED = """
+import os, sys
+from gateway.domain.api_key import Scope
+from gateway.services.key_issue import KeyIssue
+from gateway.storage.client import connect
+from gateway.storage.keys import KeyStore
+
+def ask():
+    keys = KeyStore(connect(sys.argv[1]))
+    KeyIssue(keys).issue_first()
+    assert keys.use("first").user_id == "operator"
+    assert keys.revoke("first").revoked_at
+
+killed = 0
+while True:
+    if (pid := os.fork()) == 0:
+        ask()
+        os._exit(0)
+    status = os.waitpid(pid, 0)[1]
+    if not os.WIFSIGNALED(status):
+        break
+    killed += 1
+print(killed, os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
+        yield str(uri)
+
+
+@pytest.fixture
+def database(uri: str, request: pytest.FixtureRequest) -> Iterator[Database[dict[str, Any]]]:
+    database = connect(uri)
+    yield database.client[f"keys-{abs(hash(request.node.name))}"]
+    database.client.close()
+
+
+def test_of_a_key_only_the_hash_of_its_secret_is_kept(database: Database[dict[str, Any]]) -> None:
+    keys = KeyStore(database)
+    expiry = utc_now() + timedelta(days=1)
+    issued = KeyIssue(keys).issue("ann", [Scope.CRAWL], expires_at=expiry, note="laptop")
+    assert issued.token.secret not in str(list(database["keys"].find()))
+    found = keys.get(issued.key.id)
+    assert found is not None
+    assert (found.user_id, found.scopes, found.note) == ("ann", {Scope.CRAWL}, "laptop")
+    assert issued.token.opens(found)
+    assert not issued.token._replace(secret="0" * 48).opens(found)
+    assert not issued.token.opens(None)
+    assert (found.is_valid(utc_now()), found.is_valid(expiry)) == (True, False)
+
+
+def test_of_many_gateways_that_start_at_once_one_makes_the_first_key(database: Database[dict[str, Any]]) -> None:
+    keys = KeyStore(database)
+    first = KeyIssue(keys).issue_first()
+    assert first is not None
+    assert first.key.id == FIRST
+    assert KeyIssue(keys).issue_first() is None
+    assert not keys.insert(first.key._replace(sha256="another's"))
+    keys.revoke(FIRST)
+    assert keys.any()
+    assert KeyIssue(keys).issue_first() is None
+
+
+def test_the_use_of_a_key_is_noted_now_and_then(database: Database[dict[str, Any]]) -> None:
+    now = utc_now()
+    moments: list[datetime] = [now]
+    keys = KeyStore(database, clock=lambda: moments[-1])
+    key_id = KeyIssue(keys).issue("ann", [Scope.READ]).key.id
+
+    def noted() -> datetime | None:
+        keys.use(key_id)
+        found = keys.get(key_id)
+        assert found
+        return found.last_used_at
+
+    first = noted()
+    moments.append(now + USE_NOTED_EVERY / 2)
+    assert noted() == first
+    moments.append(now + USE_NOTED_EVERY * 2)
+    assert (last := noted()) != first
+    keys.revoke(key_id)
+    moments.append(now + USE_NOTED_EVERY * 4)
+    assert noted() == last
+
+
+@pytest.mark.timeout(60)
+def test_whoever_is_killed_may_do_it_again(uri: str, tmp_path: Path) -> None:
+    for point in ("keys.insert", "keys.note_use", "keys.revoke"):
+        for side in ("before", "after"):
+            (tmp_path / f"{point}.{side}").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, uri],
+        cwd=ROOT,
+        env={**os.environ, "DISCOVERYBOT_CRASH_PLAN": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.stdout.split() == ["6", "0"], done.stderr

@@ -1,0 +1,219 @@
+"""A second user, on every route that the API describes: nothing of the first can be reached, changed or seen."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from integration.web.board import Board, Serve, open_board
+from jobs import make_job
+
+from gateway.domain.api_key import Scope
+from gateway.domain.clock import utc_now
+from gateway.domain.job import CrawlSpec, JobStatus
+from gateway.domain.slot import Trigger
+from gateway.services.key_issue import KeyIssue
+from gateway.settings import Settings
+from gateway.storage.keys import KeyStore
+from gateway.web.access_rules import OPEN, RULES
+from gateway.web.app import create_app
+
+DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
+ROUTES = sorted(
+    f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
+)  # fmt: skip
+OWNED = ("job_id", "schedule_id", "run_id", "letter_id")
+#: In everything that is the first user's.
+MARK = "annes-secret"
+#: Bodies of the routes that take one; the others ignore theirs.
+BODIES: dict[str, dict[str, Any]] = {
+    "POST /crawl": {"user_id": "anne", "spider": "jobs", "start_urls": ["https://example.com/"]},
+    "POST /schedules": {
+        "user_id": "anne",
+        "spider": "jobs",
+        "start_urls": ["https://example.com/"],
+        "interval": "@daily",
+    },
+    "POST /jobs/scrape": {"user_id": "anne", "site_name": "board", "search_term": "bees"},
+    "PATCH /schedules/{schedule_id}": {"name": "mine now"},
+}
+
+
+class Door(NamedTuple):
+    client: httpx.Client
+    keys: dict[str, str]
+    #: By the name of the part of an address: the first user's.
+    ids: dict[str, str]
+    board: Board
+
+    def call(self, route: str, who: str | None, ids: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+        """The answer; of a stream what comes at first."""
+        method, path = route.split()
+        headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
+        address = path.format(
+            **{**dict.fromkeys(("name", "project"), "board"), "target_id": "1", **(ids or self.ids)}
+        )
+        body = {"json": BODIES[route]} if route in BODIES else {}
+        with self.client.stream(method, address, headers=headers, **{**body, **more}) as answer:
+            if answer.headers.get("content-type", "").startswith("text/event-stream") and answer.is_success:
+                answer._content = next(answer.iter_raw())
+            else:
+                answer.read()
+            return answer
+
+
+@pytest.fixture(scope="module")
+def door(serve: Serve, settings: Settings) -> Iterator[Door]:
+    with open_board(serve, settings, "isolation") as board:
+        issue = KeyIssue(KeyStore(board.jobs._jobs.database))
+        keys = {
+            "anne": issue.issue("anne", [Scope.CRAWL]),
+            "bert": issue.issue("bert", [Scope.CRAWL]),
+            "reader": issue.issue("anne", [Scope.READ]),
+            "admin": issue.issue("root", [Scope.ADMIN]),
+        }
+        texts = {name: str(issued.token) for name, issued in keys.items()}
+        yield Door(board.http, texts, _belongings(board, texts["anne"]), board)
+
+
+def _belongings(board: Board, key: str) -> dict[str, str]:
+    spec = CrawlSpec(spider="jobs", start_urls=(f"https://{MARK}.example/",), site="board")
+    ended = {"status": JobStatus.ERROR, "settled": True, "live_key": None, "dead": True, "message": MARK}
+    job = make_job(user_id="anne", spec=spec, trigger=Trigger.MANUAL, tags=[MARK], **ended)
+    board.jobs.insert(job)
+    body = {**BODIES["POST /schedules"], "name": MARK, "start_urls": ["https://example.com/" + MARK]}
+    answer = board.http.post("/schedules", json=body, headers={"Authorization": f"Bearer {key}"})
+    assert answer.status_code == 201, answer.text
+    ids = {"job_id": job.id, "letter_id": job.id, "run_id": f"manual_{job.id}"}
+    return {**ids, "schedule_id": answer.json()["schedule_id"]}
+
+
+def test_each_route_has_a_rule() -> None:
+    assert set(ROUTES) - set(RULES) - OPEN == set()
+    assert set(RULES) - set(ROUTES) == set()
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if any(f"{{{name}}}" in route for name in OWNED)])
+def test_what_is_anothers_is_not_there(door: Door, route: str) -> None:
+    for as_job in ({}, {"job_id": door.ids["schedule_id"]}):
+        ids = {**door.ids, **as_job}
+        answer = door.call(route, "bert", ids)
+        nobodys = uuid.uuid4().hex
+        missing = door.call(route, "bert", {**dict.fromkeys(ids, nobodys), "run_id": f"manual_{nobodys}"})
+        assert (answer.status_code, missing.status_code) == (404, 404), answer.text
+        told, expected = answer.json()["error"], missing.json()["error"]
+        assert told["code"] == expected["code"]
+        # but for the id, word for word the same
+        assert told["message"].split("'")[0] == expected["message"].split("'")[0]
+        assert told["detail"] == expected["detail"]
+        assert door.call("GET " + route.split()[1], None, ids).status_code in {401, 405}
+    _everything_is_as_it_was(door)
+
+
+def _everything_is_as_it_was(door: Door) -> None:
+    assert door.board.jobs.get(door.ids["job_id"]).dead
+    schedule = door.call("GET /schedules/{schedule_id}", "anne").json()
+    assert (schedule["name"], schedule["state"], schedule["rev"]) == (MARK, "active", 1)
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if not any(name in route for name in OWNED)])
+def test_what_names_nobodys_thing_tells_of_ones_own_alone(door: Door, route: str) -> None:
+    answer = door.call(route, "bert")
+    if route in BODIES:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_your_user")
+    elif route in OPEN or RULES[route] != Scope.ADMIN:
+        assert answer.is_success or answer.status_code == 404, answer.text
+    else:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "scope_missing")
+    assert MARK not in answer.text
+    assert not [identity for identity in door.ids.values() if identity in answer.text]
+
+
+@pytest.mark.parametrize("route", ["GET /jobs", "GET /dead-letters", "GET /schedules", "GET /events"])
+def test_a_list_cannot_be_asked_for_another_user(door: Door, route: str) -> None:
+    answer = door.call(route, "bert", params={"user_id": "anne"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_your_user")
+    assert door.call(route, "anne", params={"user_id": "anne"}).is_success
+    for who in ("anne", "reader", "admin"):
+        text = door.call(route, who).text
+        assert MARK in text or route == "GET /events"
+
+
+def test_ids_in_a_query_or_a_header_open_nothing(door: Door) -> None:
+    job, schedule = door.ids["job_id"], door.ids["schedule_id"]
+    assert door.call("GET /events", "bert", params={"job_id": job}).status_code == 404
+    assert door.call("GET /events", "anne", params={"job_id": job}).is_success
+    assert door.call("GET /jobs", "bert", params={"schedule_id": schedule}).json()["jobs"] == []
+    own = door.client.post(
+        "/schedules",
+        json={**BODIES["POST /schedules"], "user_id": "bert"},
+        headers={"Authorization": f"Bearer {door.keys['bert']}"},
+    ).json()["schedule_id"]
+    mine = {**door.ids, "schedule_id": own}
+    assert door.call("GET /schedules/{schedule_id}/items", "bert", mine, params={"run": job}).status_code == 404
+    after = {"after": f"{job}.1-1", "limit": 5}
+    assert MARK not in door.call("GET /schedules/{schedule_id}/items", "bert", mine, params=after).text
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.startswith("GET ")])
+def test_the_owner_and_admins_reach_all_of_it(door: Door, route: str) -> None:
+    # else the tests above would hold for a door that is shut
+    for who in ("anne", "reader", "admin"):
+        answer = door.call(route, who)
+        scope = RULES.get(route, Scope.READ)
+        allowed = {"anne": scope != Scope.ADMIN, "reader": scope == Scope.READ, "admin": True}[who]
+        if allowed:
+            assert answer.is_success or (answer.status_code, "{target_id}" in route) == (404, True), answer.text
+        else:
+            assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_nobody_gets_in_without_a_key_but_where_it_is_open(door: Door, route: str) -> None:
+    answer = door.call(route, None)
+    if route in OPEN:
+        assert answer.is_success
+        return
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "key_required")
+    assert answer.headers["www-authenticate"] == 'Bearer realm="discoverybot"'
+
+
+def test_a_run_of_a_site_is_its_callers(door: Door) -> None:
+    body = {"json": {"site_name": "board", "search_term": "bees"}}
+    run = door.call("POST /jobs/scrape", "bert", **body).json()["data"]
+    assert door.board.jobs.get(run["task_id"]).user_id == "bert"
+    named = {**door.ids, "run_id": run["run_id"]}
+    assert door.call("GET /jobs/scrape/{run_id}", "bert", named).is_success
+    assert door.call("GET /jobs/scrape/{run_id}", "anne", named).status_code == 404
+    # nobody's user in particular: an admin's are the operator's, as they were before there were keys
+    run = door.call("POST /jobs/scrape", "admin", **body).json()["data"]
+    assert door.board.jobs.get(run["task_id"]).user_id == "operator"
+
+
+def test_a_key_that_only_reads_changes_nothing(door: Door) -> None:
+    changing = [route for route, scope in RULES.items() if scope == Scope.CRAWL and not route.startswith("GET ")]
+    for route in changing:
+        answer = door.call(route, "reader")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "scope_missing")
+    _everything_is_as_it_was(door)
+
+
+def test_a_route_without_a_rule_is_for_admins(serve: Serve, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(RULES, "GET /spiders")
+    assert door.call("GET /spiders", "bert").status_code == 403
+    assert door.call("GET /spiders", "admin").is_success
+
+
+def test_a_crawl_of_ones_own_is_taken(door: Door) -> None:
+    body = {"user_id": "bert", "spider": "jobs", "start_urls": ["https://example.com/"]}
+    later = {"schedule_at": (utc_now() + timedelta(days=1)).isoformat()}
+    for more in ({}, later):
+        answer = door.call("POST /crawl", "bert", json={**body, **more})
+        assert answer.is_success, answer.text
+        theirs = {**door.ids, "job_id": answer.json()["job_id"]}
+        assert door.call("GET /jobs/{job_id}/status", "bert", theirs).is_success
+        assert door.call("GET /jobs/{job_id}/status", "anne", theirs).status_code == 404
