@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from typing import Any, TextIO
 
@@ -25,11 +26,15 @@ _QUIET = (
 )
 
 
+#: What stands between a URL's scheme and its host; libraries put URLs into their errors.
+_URL_SECRET = re.compile(r"""(://[^\s/:@"']*):[^\s/@"']+@""")
+
+
 def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
     """Send structlog's and the standard library's events to `stream` (stderr) as JSON lines.
 
-    Fields: `ts`, `level`, `logger`, `event`, and those bound in `structlog.contextvars` (`request_id`, `job_id`,
-    `run_id`, `site_name`, `task_id`, `status`). Called once, where a process begins.
+    Fields: `ts`, `level`, `logger`, `event`, and those bound in `structlog.contextvars` (`request_id`,
+    `correlation_id`, `job_id`, `run_id`, `site_name`, `task_id`). Called once, where a process begins.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -76,7 +81,11 @@ def _without_colour(_: Any, __: str, event: EventDict) -> EventDict:
 def _to_json(event: EventDict, **_: Any) -> str:
     # an id of a user's making may hold half a surrogate pair, which is no UTF-8: better a "?" than a lost line
     try:
-        return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return _without_secrets(orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
     except TypeError:
         plain = {str(key): str(value).encode("utf-8", "replace").decode() for key, value in event.items()}
-        return orjson.dumps(plain).decode()
+        return _without_secrets(orjson.dumps(plain).decode())
+
+
+def _without_secrets(line: str) -> str:
+    return _URL_SECRET.sub(r"\1:***@", line) if "@" in line else line

@@ -55,6 +55,7 @@ def crawl(spec: NodeSpec, folder: str) -> int:
     settings = _settings(spec, folder)
     theirs = choices(settings)
     process = _Process(settings)
+    logger.info("Attempt %s of job %s, correlation id %s", spec.attempt, spec.job_id, spec.correlation_id)
     spider = process.spider_loader.load(spec.spider)
     _tell_overruled({**theirs, **(spider.custom_settings or {})}, settings)
     crawl = process.crawl(_crawler(spec, spider, settings), **_arguments(spec, spider).given)

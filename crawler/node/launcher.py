@@ -155,6 +155,7 @@ class NodeLauncher(Launcher):
         start = Start(process.args, env, folder, folder / LOG, mark)
         if not (project == OWN_PROJECT and self._forks is not None and self._forks.fork(process, start)):
             spawn(process, process.args, env, folder / LOG, mark.fd)
+        log.info("{attempt} is started, correlation id {id}", attempt=str(attempt), id=spec.correlation_id)
         return True
 
     def _command(self, *args: str) -> list[str]:

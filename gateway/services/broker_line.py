@@ -13,6 +13,7 @@ from celery import Celery
 from kombu import Connection, Queue
 from kombu.exceptions import KombuError
 
+from gateway.correlation import HEADER, current_correlation
 from gateway.services.broker import CONFIRM_TIMEOUT, FAREWELL
 
 log = structlog.get_logger()
@@ -75,10 +76,11 @@ class BrokerLine:
     def _send(
         self, task: str, args: tuple[Any, ...], fields: dict[str, Any], *, declare: Sequence[Queue] = ()
     ) -> None:
+        correlation_id = current_correlation()
         try:
             self._app.send_task(
                 task, args=args, kwargs=fields, connection=self._connected(), declare=list(declare),
-                retry=False, ignore_result=True,
+                retry=False, ignore_result=True, headers={HEADER: correlation_id} if correlation_id else None,
             )  # fmt: skip
         except self.errors:
             self.close()

@@ -10,6 +10,7 @@ from datetime import datetime
 import structlog
 from redis import RedisError
 
+from gateway.correlation import about
 from gateway.domain import redis_keys
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import JobNotFoundError
@@ -54,6 +55,8 @@ class Completion:
             started = self._jobs.record_started(job_id, attempt, started_at)
         if started is not None:
             self._announcer.status(started)
+            with about(started):
+                log.info("attempt_started", attempt=attempt, status=started.status.value)
 
     def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> bool:
         """Write the facts, then ask for a decision; whether the job has the attempt. One that nobody waits for any
@@ -65,7 +68,9 @@ class Completion:
         if recorded is None and known:
             recorded = self._jobs.record_exit(job_id, attempt, facts, log_end)
         if recorded is not None:
-            self._waker.wake(FINISH_CRAWL, job_id)
+            with about(recorded):
+                log.info("attempt_ended", attempt=attempt, status=recorded.status.value, exit_code=facts.exit_code)
+                self._waker.wake(FINISH_CRAWL, job_id)
         return known
 
     def conclude(self, job_id: str) -> None:
@@ -74,6 +79,10 @@ class Completion:
             job = self._jobs.get(job_id)
         except JobNotFoundError:
             return
+        with about(job):
+            self._conclude(job)
+
+    def _conclude(self, job: Job) -> None:
         if job.is_final:
             self.settle(job)
             return
@@ -87,7 +96,8 @@ class Completion:
         """End a job that no node has; `None` if one has it by now."""
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:
-            self._settle_soon(finished)
+            with about(finished):
+                self._settle_soon(finished)
         return finished
 
     def settle(self, job: Job) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import structlog
 
+from gateway.correlation import about, correlation_of
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import JobNotFoundError, NodeRefusedError, NodeUnreachableError
 from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
@@ -78,11 +79,11 @@ class Dispatch:
         choice = self._choice()
         for job_id in self._sweeps.placed(self._clock(), BATCH):
             if (job := self._queue.claim_placed(job_id, claim := self._new_claim())) is not None:
-                started |= self._dispatch(job, claim, choice)
+                started |= self._dispatch_told(job, claim, choice)
         while (room := choice.room()) is not None:
             if (job := self._queue.claim(claim := self._new_claim(), room)) is None:
                 break
-            started |= self._dispatch(job, claim, choice)
+            started |= self._dispatch_told(job, claim, choice)
             choice = self._choice()
         if hint is not None and hint not in started:
             self._explain(hint, choice)
@@ -100,6 +101,10 @@ class Dispatch:
             reason = choice.reason(self._jobs.get(job_id))
             if reason is not None and (waiting := self._queue.note_waiting(job_id, reason)):
                 self._announcer.status(waiting)
+
+    def _dispatch_told(self, job: Job, claim: Claim, choice: NodeChoice) -> set[str]:
+        with about(job):
+            return self._dispatch(job, claim, choice)
 
     def _dispatch(self, job: Job, claim: Claim, choice: NodeChoice) -> set[str]:
         """The job's id, if it was started."""
@@ -163,7 +168,7 @@ class Dispatch:
             # the tailer was quicker to see it run
             return True
         self._announcer.status(running)
-        log.info("dispatched", job_id=job.id, attempt=placement.attempt, node=node.id, event_status="running")
+        log.info("dispatched", job_id=job.id, attempt=placement.attempt, node=node.id, status="running")
         if running.cancel_requested_at is not None:
             self.cancel(running)
         return True
@@ -245,5 +250,5 @@ def node_spec(job: Job, placement: Placement) -> NodeSpec:
         site=spec.site,
         site_rate_limit=spec.site_rate_limit,
         user_id=job.user_id,
-        correlation_id=job.correlation_id,
+        correlation_id=correlation_of(job),
     )

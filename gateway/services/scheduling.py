@@ -10,6 +10,7 @@ from typing import NamedTuple
 import structlog
 from pymongo.errors import PyMongoError
 
+from gateway.correlation import about
 from gateway.domain.catch_up import plan
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import Job
@@ -102,6 +103,8 @@ class Scheduling:
         if jobs and self._slots.promote_scheduled([job.id for job in jobs]):
             for job in jobs:
                 self._waker.wake_job(job)
+                with about(job):
+                    log.info("crawl_due", status="pending")
         return [job.id for job in jobs]
 
     def _fire_due(self, now: datetime, settled: Settled) -> list[str]:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from gateway.correlation import about
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import Job
 from gateway.domain.schedule import LedgerEntry, LedgerKind, Schedule
@@ -194,6 +195,8 @@ class Settling:
             return False
         for job in jobs:
             self._waker.wake_job(job)
+            with about(job):
+                log.info("slot_fired", schedule_id=job.schedule_id, status="pending")
         settled.fired.extend(job.id for job in jobs)
         return True
 

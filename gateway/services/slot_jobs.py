@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from gateway.correlation import current_correlation
 from gateway.domain.fingerprint import fingerprint
 from gateway.domain.job import Job, JobStatus, new_job_id
 from gateway.domain.schedule import Overlap, Schedule
@@ -23,6 +24,7 @@ def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: Slot
         held=fate,
         noted=False,
         slot=slot,
+        correlation_id=slot_id(schedule.id, slot.at),
         **content(schedule, order or NOTHING),
         **_new(schedule, now),
     )
@@ -39,6 +41,7 @@ def job_by_hand(schedule: Schedule, order: SlotOrder, now: datetime) -> Job:
         status=JobStatus.SCHEDULED,
         held=SlotFate.RUN,
         slot=Slot(rev=schedule.rev, at=at, due=at, fired_at=now),
+        correlation_id=current_correlation(),
         live_key=f"run:{schedule.id}" if schedule.overlap is Overlap.SKIP else None,
         **{**content(schedule, order), "trigger": order.trigger and Trigger.MANUAL},
         **_new(schedule, now),

@@ -216,6 +216,7 @@ class Submission:
         except IdempotencyConflictError:
             return self._find_idempotent(order, identity)
         self._waker.wake(ENQUEUE_CRAWL, entry.job_id)
+        log.info("crawl_accepted", job_id=entry.job_id, task_id=entry.job_id, status="pending")
         return Receipt(entry.job_id, cached=False)
 
     def _join(self, twin: Job, order: Order) -> Receipt:

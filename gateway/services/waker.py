@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 from celery import Celery
 
+from gateway.correlation import about_message, correlation_of, current_correlation
 from gateway.domain.job import Job
 from gateway.services.broker import broker_settings
 from gateway.services.broker_line import BrokerLine
@@ -34,6 +35,13 @@ class Waker(Protocol):
         """Ask for a look at this job. The message of a target's run also says what is searched for, where."""
 
 
+class _Message(NamedTuple):
+    task: str
+    args: tuple[Any, ...]
+    fields: dict[str, Any]
+    correlation_id: str | None
+
+
 class CeleryWaker:
     """Publishes from a few threads of its own: a broker that is away stalls neither a request nor a tick."""
 
@@ -55,32 +63,33 @@ class CeleryWaker:
         self._failed_at = float("-inf")
 
     def wake(self, task: str, *args: Any) -> None:
-        self._submit(task, args, {})
+        self._submit(_Message(task, args, {}, current_correlation()))
 
     def wake_job(self, job: Job) -> None:
         about = job.target.to_message(job.attempt) if job.target else {}
-        self._submit(ENQUEUE_CRAWL, (), {"job_id": job.id, **about})
+        self._submit(_Message(ENQUEUE_CRAWL, (), {"job_id": job.id, **about}, correlation_of(job)))
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
         for line in self._lines:
             line.close()
 
-    def _submit(self, task: str, args: tuple[Any, ...], fields: dict[str, Any]) -> None:
+    def _submit(self, message: _Message) -> None:
         with self._lock:
             if self.unsent >= self.MAX_WAITING:
                 return
             self.unsent += 1
-        self._threads.submit(self._publish, task, args, fields, time.monotonic())
+        self._threads.submit(self._publish, message, time.monotonic())
 
-    def _publish(self, task: str, args: tuple[Any, ...], fields: dict[str, Any], asked_at: float) -> None:
+    def _publish(self, message: _Message, asked_at: float) -> None:
         line = self._line()
         try:
             if self._failed_at - asked_at < self.PATIENCE:
-                line.send(task, args, fields)
+                with about_message(None, message.correlation_id):
+                    line.send(message.task, message.args, message.fields)
         except line.errors as error:
             self._failed_at = time.monotonic()
-            log.warning("wake_failed", task=task, error=str(error), kind=type(error).__name__)
+            log.warning("wake_failed", task=message.task, error=str(error), kind=type(error).__name__)
         finally:
             with self._lock:
                 self.unsent -= 1

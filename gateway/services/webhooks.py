@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import orjson
 import structlog
 
+from gateway.correlation import about
 from gateway.domain.clock import Clock, to_iso, utc_now
 from gateway.domain.job import Job
 from gateway.domain.outcome import backoff
@@ -38,6 +39,10 @@ class Webhooks:
         job = self._jobs.claim_webhooks(job_id, self._clock() + CALL_TIME)
         if job is None:
             return
+        with about(job):
+            self._call(job)
+
+    def _call(self, job: Job) -> None:
         missing = [url for url in job.webhooks if url not in job.webhooks_delivered]
         body = message(job)
         failures = {url: reason for url in missing if (reason := self._caller.post(url, body)) is not None}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import structlog
 
-from gateway.domain.node_files import EXIT, LOG, AttemptId, attempt_dir
+from gateway.correlation import about_message
+from gateway.domain.node_files import EXIT, LOG, SPEC, AttemptId, NodeSpec, attempt_dir, read_record
 from gateway.tailer.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from gateway.tailer.progress_watch import ProgressWatch
 
@@ -37,6 +39,13 @@ class Attempt:
         self._saved = b""
         self._saved_at = 0.0
         self._end_lock = threading.Lock()
+        self._correlation_id: str | None = None
+
+    def in_log(self) -> AbstractContextManager[object]:
+        """Every line that is logged within says which job it is about."""
+        if self._correlation_id is None and (spec := read_record(self.folder / SPEC, NodeSpec)):
+            self._correlation_id = spec.correlation_id or self.id.job_id
+        return about_message(self.id.job_id, self._correlation_id)
 
     @property
     def log_path(self) -> Path:

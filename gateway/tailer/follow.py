@@ -148,7 +148,9 @@ class Follower:
         """A broken folder is in nobody's way."""
         try:
             if attempt_id not in self._kept:
-                self._look_at(self._open.get(attempt_id) or self._admit(attempt_id))
+                attempt = self._open.get(attempt_id) or self._admit(attempt_id)
+                with attempt.in_log():
+                    self._look_at(attempt)
             elif self._kept[attempt_id].until < self._clock().timestamp():
                 self._remove(attempt_id)
         except OSError as error:

@@ -71,13 +71,17 @@ class SinkThread(threading.Thread):
         while (attempt := self._next()) is not None:
             if self._is_troubled(attempt):
                 continue
-            try:
-                if self._sink.ship(attempt):
-                    self.look_at(attempt)
-            except Exception as error:  # noqa: BLE001 - nothing that one attempt or one call does may end shipping
-                away = self._failed(attempt, error, away)
-            else:
-                away = self._succeeded(attempt, away)
+            with attempt.in_log():
+                away = self._ship(attempt, away)
+
+    def _ship(self, attempt: Attempt, away: int) -> int:
+        """How often in a row the store was away, this time included."""
+        try:
+            if self._sink.ship(attempt):
+                self.look_at(attempt)
+        except Exception as error:  # noqa: BLE001 - nothing that one attempt or one call does may end shipping
+            return self._failed(attempt, error, away)
+        return self._succeeded(attempt, away)
 
     def _next(self) -> Attempt | None:
         """The attempt that has waited longest; `None` when it is time to go."""

@@ -32,7 +32,7 @@ class RequestContext:
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         structlog.contextvars.clear_contextvars()
-        structlog.contextvars.bind_contextvars(request_id=request_id)
+        structlog.contextvars.bind_contextvars(request_id=request_id, correlation_id=request_id)
         answer = _Answer(send, request_id)
         began = time.perf_counter()
         try:

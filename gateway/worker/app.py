@@ -12,12 +12,13 @@ from gateway.services.broker import broker_settings
 from gateway.settings import Settings
 from gateway.worker.sign_of_life import SignOfLife
 from gateway.worker.tasks import register_tasks
+from gateway.worker.traced_task import TracedTask
 from gateway.worker.wiring import Wiring
 
 
 def create_celery(settings: Settings) -> Celery:
     """The app for workers and beats. Nothing is connected before the first task or tick."""
-    app = Celery("discoverybot", broker=settings.broker_location)
+    app = Celery("discoverybot", broker=settings.broker_location, task_cls=TracedTask)
     app.conf.update(
         **broker_settings(settings.broker_location, settings.queue_name),
         # a message is a hint: results are in MongoDB, and a repeated task finds nothing left to do

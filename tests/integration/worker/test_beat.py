@@ -106,7 +106,7 @@ def test_a_step_that_fails_is_logged_and_keeps_no_other(celery: Celery) -> None:
     again = MongoScheduler(celery)
     with capture_logs() as logs:
         assert again.tick() == TICK
-    assert [entry["event"] for entry in logs] == ["tick_failed"]
+    assert [entry["event"] for entry in logs] == ["tick_failed", "crawl_due"]
     assert celery.wiring.jobs.get(job.id).status is JobStatus.PENDING
 
 

@@ -41,3 +41,15 @@ def test_half_a_surrogate_pair_does_not_cost_the_line(stream: io.StringIO) -> No
 def test_what_is_below_the_level_is_left_out(stream: io.StringIO) -> None:
     structlog.get_logger().debug("quiet")
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("user", ["", "ada"])
+def test_the_password_in_a_url_is_in_no_line(stream: io.StringIO, user: str) -> None:
+    structlog.get_logger().warning("away", error=f"no answer from redis://{user}:s3cret@stores.example:6379/0")
+    assert json.loads(stream.getvalue())["error"] == f"no answer from redis://{user}:***@stores.example:6379/0"
+
+
+def test_what_only_looks_a_little_like_a_password_is_left_alone(stream: io.StringIO) -> None:
+    plain = "http://site.example:80/a, then mail ada@site.example"
+    structlog.get_logger().info("seen", text=plain)
+    assert json.loads(stream.getvalue())["text"] == plain

@@ -40,14 +40,14 @@ async def get(path: str, request_id: str = "r1") -> httpx.Response:
 async def test_a_sane_id_is_taken_bound_and_echoed() -> None:
     response = await get("/", "mine-1.2_3")
     assert response.headers["X-Request-ID"] == "mine-1.2_3"
-    assert response.json() == {"request_id": "mine-1.2_3"}
+    assert response.json() == {"request_id": "mine-1.2_3", "correlation_id": "mine-1.2_3"}
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 129, "<script>", "é"])
 async def test_any_other_is_replaced(given: str) -> None:
     response = await get("/", given)
     assert len(response.headers["X-Request-ID"]) == 32
-    assert response.json() == {"request_id": response.headers["X-Request-ID"]}
+    assert set(response.json().values()) == {response.headers["X-Request-ID"]}
 
 
 async def test_what_nobody_foresaw_is_answered_with_the_id_to_look_for() -> None:
