@@ -14,8 +14,9 @@ from gateway.services.broker import FAREWELL
 
 log = structlog.get_logger()
 
-#: Workers do not talk with each other: none of these needs a queue at the broker for each worker.
-_UNUSED = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
+#: Workers do not talk with each other: neither needs a queue at the broker for each worker. (Without heartbeats, too,
+#: an idle worker would see late that it is to stop.)
+_UNUSED = {"without_gossip": True, "without_mingle": True}
 
 
 class Consumer(consumer.Consumer):
