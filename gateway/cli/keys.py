@@ -64,8 +64,11 @@ def list_keys(
 ) -> None:
     """All keys, the oldest first; what they are cannot be shown."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("KEY", "USER", "SCOPES", "STATE", "CREATED", "EXPIRES", "LAST USED", "NOTE"):
-        table.add_column(name, no_wrap=name != "NOTE")
+    for name in ("KEY", "USER", "SCOPES", "STATE"):
+        table.add_column(name, no_wrap=True)
+    # what a narrow terminal breaks into lines, so that it need not cut the others
+    for name in ("CREATED", "EXPIRES", "LAST USED", "NOTE"):
+        table.add_column(name)
     with _keys() as keys:
         for key in keys.all():
             if user in {None, key.user_id}:
