@@ -116,6 +116,8 @@ class NodeSettings(_Base):
     crawl_max_page_seconds: float = Field(default=180, gt=0)
     #: Bytes of log that one attempt may write; 0 is no limit.
     crawl_max_log_bytes: int = Field(default=256 << 20, ge=0)
+    #: Seconds without a log line, a request or an item after which a spider is stopped; 0 is no limit.
+    crawl_stall_seconds: float = Field(default=900, ge=0)
 
     @field_validator("crawl_allow_networks", mode="before")
     @classmethod
@@ -160,6 +162,18 @@ class Settings(NodeSettings):
     gateway_host: str = "127.0.0.1"
     gateway_port: Port = 8001
     gateway_workers: int = Field(default=1, ge=1, le=64)
+    #: Origins (comma-separated) whose pages may call the gateway from a browser.
+    gateway_cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    #: Seconds for which a browser that has shown a key stays signed in.
+    gateway_session_seconds: int = Field(default=12 * 3600, ge=60)
+    #: Requests that one caller may make, as `1200/minute;50/second`; `none` is no limit. Default: none while there
+    #: are no keys, 1200 a minute once there are.
+    gateway_rate_limit: str | None = None
+    #: Crawls of one user that may run at once, and that may wait to; 0 is no limit.
+    crawl_user_running_max: int = Field(default=0, ge=0)
+    crawl_user_waiting_max: int = Field(default=0, ge=0)
+    #: Crawls of all users that may wait; 0 is no limit.
+    crawl_queue_max: int = Field(default=0, ge=0)
     #: Seconds for which a repeated request is answered with the job that exists.
     crawl_cache_ttl: int = Field(default=3600, ge=1)
     #: Seconds a live log stays in Redis after its last line.
@@ -172,16 +186,27 @@ class Settings(NodeSettings):
     job_retention_days: float = Field(default=90, ge=0, le=36_500)
     item_retention_days: float = Field(default=90, ge=0, le=36_500)
     log_retention_days: float = Field(default=30, ge=0, le=36_500)
+    #: Days for which it is kept who did what.
+    audit_retention_days: float = Field(default=365, ge=0, le=36_500)
     #: Seconds that `POST /jobs/scrape?mode=sync` waits for the run to end.
     scrape_sync_timeout: float = Field(default=30, gt=0, le=600)
     #: Seconds between two looks at what nobody looked at.
     tick_seconds: float = Field(default=0.5, gt=0, le=60)
+    #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
+    scrapyd_url: Annotated[tuple[str, ...], NoDecode] = ()
     #: Seconds without a sign of life after which a node counts as dead.
     node_dead_after: float = Field(default=30, ge=3)
     #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
     scrapyd_username: str = "discoverybot"
     scrapyd_password: SecretStr = SecretStr("")
+
+    @field_validator("gateway_cors_origins", "scrapyd_url", mode="before")
+    @classmethod
+    def _split_urls(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return tuple(part.strip().rstrip("/") for part in value.split(",") if part.strip())
 
     @model_validator(mode="after")
     def _mongo_names_a_database(self) -> Self:
