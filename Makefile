@@ -21,8 +21,11 @@ test: $(STAMP) ## Run all tests
 	@tests/install-system-packages
 	@exec $(BIN)/pytest -n 2 --dist loadgroup
 
-faults: $(STAMP) ## Run the fault tests in full
-	@exec env FAULT_SECONDS=120 $(BIN)/pytest tests/faults
+faults: $(STAMP) ## Run the fault tests in full, and print their table
+	@tests/install-system-packages
+	@table=$$(mktemp) && trap 'rm -f "$$table"' EXIT && \
+	FAULT_SECONDS=40 FAULT_TABLE=$$table $(BIN)/pytest tests/faults; passed=$$?; \
+	$(BIN)/python tests/fault_table.py "$$table" && exit $$passed
 
 check: $(STAMP) ## Lint, formatting, types, import rules
 	$(BIN)/ruff check

@@ -1,0 +1,74 @@
+"""What the fault tests found, a row each: what was injected, what came of it, and how soon all went on.
+
+`make faults` names a file in FAULT_TABLE, to which each scenario adds its row, and prints them:
+
+    python tests/fault_table.py <file>
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple, Self
+
+#: The scenarios in full, as `make faults` runs them; else each in its short form.
+FULL = "FAULT_SECONDS" in os.environ
+
+
+class Row(NamedTuple):
+    scenario: str
+    #: What was done, how often or how long, and to how many crawls.
+    injected: str
+    #: Crawls that were accepted and have no complete, truthfully told run.
+    lost: int
+    #: Crawls that have more than one.
+    doubled: int
+    #: Seconds from the end of the fault until work goes on; absent where nothing is away at any time.
+    recovered: float | None
+
+    @classmethod
+    def read(cls, line: str) -> Self:
+        return cls(**json.loads(line))
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.lost or self.doubled)
+
+    def __str__(self) -> str:
+        took = "–" if self.recovered is None else f"{self.recovered:.1f}"
+        return f"| {self.scenario} | {self.injected} | {self.lost} | {self.doubled} | {took} |"
+
+
+def full_or_short(full: int, short: int) -> int:
+    """A number of crawls, kills or seconds: the one of `make faults`, or that of `make test`."""
+    return full if FULL else short
+
+
+def record(scenario: str, injected: str, *, lost: int, doubled: int, recovered: float | None) -> None:
+    """Adds the row, where there is a table, and then fails if anything was lost or doubled.
+
+    `recovered` in seconds; see `Row`.
+    """
+    row = Row(scenario, injected, lost, doubled, recovered)
+    if path := os.environ.get("FAULT_TABLE"):
+        with Path(path).open("a", encoding="utf-8") as table:
+            table.write(json.dumps(row._asdict()) + "\n")
+    assert row.is_good, f"{scenario}: {lost} lost, {doubled} doubled"
+
+
+def markdown(rows: list[Row]) -> str:
+    head = ("| Scenario | Injected | Lost | Doubled | Seconds to recover |", "|---|---|--:|--:|--:|")
+    return "\n".join((*head, *map(str, rows)))
+
+
+def main(path: Path) -> int:
+    """Prints the table; not zero if a row of it is a bad one."""
+    rows = [Row.read(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    sys.stdout.write(f"\n{markdown(rows)}\n")
+    return int(not all(row.is_good for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
