@@ -1,0 +1,136 @@
+"""Crawl nodes beside a running stack: each a Scrapyd and a tailer, with a name, a port and a folder of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+from stack import ROOT, START_TIMEOUT, Stack, wait_until
+from stores import free_port
+
+#: Seconds that a process is given to end by itself; Scrapyd ends its spiders first.
+STOP_TIMEOUT = 30.0
+
+
+class ExtraNode:
+    """One node. Nobody starts its processes again: what a test kills stays dead until the test starts it."""
+
+    def __init__(self, stack: Stack, name: str, **variables: str) -> None:
+        self.name, self.home = name, stack.home / "nodes" / name
+        self.port = free_port()
+        self.home.mkdir(parents=True)
+        self._stack = stack
+        own = {"NODE_NAME": name, "SCRAPYD_PORT": str(self.port), "DISCOVERYBOT_HOME": str(self.home)}
+        self._environment = {**stack.environment(), **own, **variables}
+        # every process would compile all of ours anew
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self.scrapyd: subprocess.Popen[bytes] | None = None
+        self.tailer: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def outbox(self) -> Path:
+        return self.home / "node" / "outbox"
+
+    def start(self) -> None:
+        """Returns at once, see `wait_until_ready`."""
+        self.start_scrapyd()
+        self.start_tailer()
+
+    def start_scrapyd(self) -> None:
+        self.scrapyd = self._started("scrapyd", "--pidfile=")
+
+    def start_tailer(self) -> None:
+        self.tailer = self._started("gateway.tailer")
+
+    def _started(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.home / f"{module}.log").open("ab") as log:
+            return subprocess.Popen(
+                (sys.executable, "-m", module, *arguments), cwd=ROOT, env=self._environment,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def wait_until_ready(self) -> None:
+        """Scrapyd answers, and the gateway knows the node."""
+        wait_until(lambda: self.answers() and self.is_known(), timeout=START_TIMEOUT, what=f"node {self.name}")
+
+    def answers(self) -> bool:
+        for process in (self.scrapyd, self.tailer):
+            assert process is None or process.poll() is None, self.log()
+        ready = self._stack.ready
+        key = (ready["scrapyd_username"], ready["scrapyd_password"])
+        return httpx.get(f"{self.url}/daemonstatus.json", auth=key, trust_env=False).status_code == httpx.codes.OK
+
+    def is_known(self) -> bool:
+        """Its tailer has told of it."""
+        nodes = self._stack.http.get(f"{self._stack.url}/nodes").raise_for_status().json()["nodes"]
+        return self.name in {node["name"] for node in nodes}
+
+    def log(self) -> str:
+        """What its processes have said last."""
+        return "\n".join(f"{path.name}:\n{path.read_text()[-4000:]}" for path in sorted(self.home.glob("*.log")))
+
+    def processes(self) -> list[psutil.Process]:
+        """All that live: Scrapyd and tailer, and what they started or forked."""
+        found = []
+        for process in psutil.process_iter(["environ", "status"]):
+            ours = (process.info["environ"] or {}).get("DISCOVERYBOT_HOME") == str(self.home)
+            if ours and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        return found
+
+    def kill(self) -> None:
+        """SIGKILL for everything, as when the machine loses its power. Returns once all are gone."""
+        # the processes that Scrapyd started are found by their environment, its own may be closed to us
+        for process in (self.scrapyd, self.tailer):
+            if process is not None:
+                process.kill()
+        while left := self.processes():
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self._reap()
+
+    def stop(self) -> None:
+        """As whoever is on call does; at the end nothing is left."""
+        for process in (self.scrapyd, self.tailer):
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._reap()
+        self.kill()
+
+    def _reap(self) -> None:
+        for process in (self.scrapyd, self.tailer):
+            if process is not None:
+                process.wait(STOP_TIMEOUT)
+
+
+@contextmanager
+def nodes_beside(stack: Stack, *names: str, **variables: str) -> Iterator[list[ExtraNode]]:
+    """Ready, beside the stack's own one. `variables` go into the environment of each."""
+    with ExitStack() as ends:
+        nodes = [ExtraNode(stack, name, **variables) for name in names]
+        for node in nodes:
+            ends.callback(node.stop)
+            node.start()
+        for node in nodes:
+            node.wait_until_ready()
+        yield nodes
+
+
+def own_node(stack: Stack) -> dict[str, Any]:
+    """The node that the stack brings, as the gateway shows it."""
+    nodes = stack.http.get(f"{stack.url}/nodes").raise_for_status().json()["nodes"]
+    return next(node for node in nodes if node["url"] == stack.ready["scrapyd_url"])
