@@ -146,8 +146,8 @@ class Dispatch:
                 self._exclusion.step_back(waiting, claim)
         elif self._clock() > placement.not_after + CLOCK_MARGIN:
             # the node is dead and can no longer start it: the next attempt may go anywhere
-            self._nodes.free_slot(placement.node, str(AttemptId(job.id, placement.attempt)))
-            waiting = self._queue.abandon_placement(job.id, placement)
+            if waiting := self._queue.abandon_placement(job.id, claim, placement):
+                self._nodes.free_slot(placement.node, str(AttemptId(job.id, placement.attempt)))
         else:
             message = f"node {placement.node} is away; it may have taken the attempt"
             later = self._clock() + timedelta(seconds=REST_SECONDS)
@@ -213,21 +213,20 @@ class Dispatch:
     ) -> None:
         if isinstance(error, NodeUnreachableError):
             self._nodes.rest(node.id, self._clock() + timedelta(seconds=REST_SECONDS))
+        delay = min(backoff(job.dispatch_failures + 1), MAX_UNSURE_DELAY if not certain else MAX_DELAY)
+        again = self._clock() + delay
+        failed = self._queue.dispatch_failed(job.id, claim, error.message, again, keep=not certain)
+        # without its claim a worker that was slow has nothing to say: another one may have posted the attempt since
+        if failed is None:
+            return
         if certain:
             self._nodes.free_slot(node.id, str(AttemptId(job.id, job.attempt)))
-            if isinstance(error, NodeRefusedError) and job.dispatch_failures + 1 >= MAX_DISPATCH_FAILURES:
-                message = f"no node took it after {job.dispatch_failures + 1} tries: {error.message}"
-                self._completion.end_waiting(job, Outcome(JobStatus.ERROR, message))
+            if isinstance(error, NodeRefusedError) and failed.dispatch_failures >= MAX_DISPATCH_FAILURES:
+                message = f"no node took it after {failed.dispatch_failures} tries: {error.message}"
+                self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, message))
                 return
-        delay = min(backoff(job.dispatch_failures + 1), MAX_UNSURE_DELAY if not certain else MAX_DELAY)
-        self._failed(
-            self._queue.dispatch_failed(job.id, claim, error.message, self._clock() + delay, keep=not certain)
-        )
-
-    def _failed(self, job: Job | None) -> None:
-        if job is not None:
-            log.warning("dispatch_failed", job_id=job.id, error=job.message, failures=job.dispatch_failures)
-            self._announcer.status(job)
+        log.warning("dispatch_failed", job_id=job.id, error=failed.message, failures=failed.dispatch_failures)
+        self._announcer.status(failed)
 
 
 def node_spec(job: Job, placement: Placement) -> NodeSpec:

@@ -11,7 +11,7 @@ import structlog
 from pydantic import ValidationError
 from redis import RedisError
 
-from gateway.domain.clock import Clock, utc_now
+from gateway.domain.clock import Clock, to_iso, utc_now
 from gateway.domain.errors import DiscoveryBotError, JobNotFoundError, NodeUnreachableError
 from gateway.domain.job import DEFAULT_PROJECT, Attempt, Job, JobStatus
 from gateway.domain.node_files import AttemptId, ExitReport
@@ -58,23 +58,28 @@ class Reconciliation:
         #: One look at a node at a time: a node that does not answer must not take every thread.
         self._looking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def node(self, name: str, *, dead: bool = False) -> None:
-        """Settle every difference between the node and the jobs that are said to run there."""
+    def node(self, name: str, last_heartbeat: str | None = None) -> None:
+        """Settle every difference between the node and the jobs that are said to run there.
+
+        `last_heartbeat` names the one after which somebody watched the node for long enough to call it dead. By the
+        time that this is heard there may have been another.
+        """
         lock = self._looking[name]
         if not lock.acquire(blocking=False):
             return
         try:
-            self._look(name, dead=dead)
+            self._look(name, last_heartbeat)
         except NodeUnreachableError as error:
             # asked once is enough for this time
             log.warning("node_unreachable", node=name, error=error.message)
         finally:
             lock.release()
 
-    def _look(self, name: str, *, dead: bool) -> None:
+    def _look(self, name: str, last_heartbeat: str | None) -> None:
         node = self._nodes.get(name)
         if node is None:
             return
+        dead = last_heartbeat == to_iso(node.heartbeat_at)
         # what needs no answer of the node comes first
         self._free_leaked_slots(node)
         for job_id in self._sweeps.running_on(name):

@@ -11,7 +11,7 @@ import structlog
 from pydantic import ValidationError
 from pymongo.errors import PyMongoError
 
-from gateway.domain.clock import Clock, utc_now
+from gateway.domain.clock import Clock, to_iso, utc_now
 from gateway.domain.errors import JobNotFoundError
 from gateway.services.announcer import Announcer
 from gateway.services.cancellation import CANCELLED
@@ -77,7 +77,7 @@ class Sweeper:
 
     def _wake(self) -> None:
         nodes = self._nodes.all()
-        dead = {node.id for node in nodes if self._watch.is_dead(node)}
+        dead = {node.id: to_iso(node.heartbeat_at) for node in nodes if self._watch.is_dead(node)}
         now = self._clock()
         choice = NodeChoice(nodes, now, self._dead_after)
         room = choice.room()
@@ -93,7 +93,7 @@ class Sweeper:
         for job_id in self._sweeps.webhooks_due(now, BATCH):
             self._waker.wake(CALL_WEBHOOKS, job_id)
         for node in nodes:
-            self._waker.wake(RECONCILE_NODE, node.id, node.id in dead)
+            self._waker.wake(RECONCILE_NODE, node.id, dead.get(node.id))
         if self._monotonic() - self._removed_at >= RETENTION_SECONDS:
             self._removed_at = self._monotonic()
             self._waker.wake(REMOVE_EXPIRED)

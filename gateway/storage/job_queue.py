@@ -105,10 +105,11 @@ class JobQueue:
         )
 
     @state_change("jobs.abandon_placement")
-    def abandon_placement(self, job_id: str, placement: Placement) -> Job | None:
+    def abandon_placement(self, job_id: str, claim: Claim, placement: Placement) -> Job | None:
         """The node is gone and the attempt can no longer be started there: free to place the next one."""
+        mine = {"placement.attempt": placement.attempt, "claim.token": claim.token}
         return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "placement.attempt": placement.attempt},
+            {"_id": job_id, "status": JobStatus.PENDING, **mine},
             {},
             unset=("claim", "placement"),
         )

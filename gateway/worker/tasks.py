@@ -31,8 +31,8 @@ def register_tasks(app: Celery, wiring: Wiring) -> None:
         wiring.webhooks.call(job_id)
 
     @app.task(name=waker.RECONCILE_NODE)
-    def reconcile_node(node: str, dead: bool = False) -> None:  # noqa: FBT001, FBT002 - a message has no keywords
-        wiring.reconciliation.node(node, dead=dead)
+    def reconcile_node(node: str, last_heartbeat: str | None = None) -> None:
+        wiring.reconciliation.node(node, last_heartbeat)
 
     @app.task(name=waker.REMOVE_EXPIRED)
     def remove_expired() -> None:

@@ -80,7 +80,7 @@ class Platform:
         self.sweeper.sweep()
         for task, *arguments in list(self.woken):
             if task == RECONCILE_NODE:
-                self.reconciliation.node(arguments[0], dead=arguments[1])
+                self.reconciliation.node(*arguments)
 
     def clock(self) -> datetime:
         return utc_now() + self.ahead

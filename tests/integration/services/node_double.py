@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
@@ -17,6 +17,8 @@ class NodeDouble:
         #: `ok`, `refuse`, `vanish` (closes without an answer) or `broken` (500, no JSON).
         self.mode = "ok"
         self.url = ""
+        #: What happens between its being asked and its answer.
+        self.meanwhile: Callable[[], object] | None = None
 
     @property
     def posted(self) -> list[str]:
@@ -35,6 +37,9 @@ def node_double() -> Iterator[NodeDouble]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             double.requests.append((self.path, {name: values[0] for name, values in parse_qs(body).items()}))
+            if happening := double.meanwhile:
+                double.meanwhile = None
+                happening()
             if double.mode == "vanish":
                 self.close_connection = True
                 return

@@ -130,6 +130,7 @@ def test_an_abandoned_placement_frees_the_job_for_its_next_attempt(jobs: JobStor
     job = make_job()
     jobs.insert(job)
     placement = placed(queue, job)
-    abandoned = queue.abandon_placement(job.id, placement)
+    assert queue.abandon_placement(job.id, claim().model_copy(update={"token": "late"}), placement) is None
+    abandoned = queue.abandon_placement(job.id, claim(), placement)
     assert abandoned is not None
     assert (abandoned.placement, abandoned.attempt) == (None, 1)
