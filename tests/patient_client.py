@@ -1,0 +1,49 @@
+"""A user who does not give up: repeats what was not answered, or refused for now, and safely so."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import httpx
+from stack import Stack, wait_until
+
+
+class PatientClient:
+    def __init__(self, stack: Stack, *, patience: float = 120.0) -> None:
+        """`patience` in seconds, for one answer."""
+        self.stack = stack
+        self._patience = patience
+        self._lock = threading.Lock()
+        #: How often each status of 500 and above was answered; 0 stands for no answer.
+        self.refused: Counter[int] = Counter()
+
+    def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Fails at a refusal that does not say when to ask again: that is what the client goes by."""
+
+        def answered() -> httpx.Response | None:
+            try:
+                answer = self.stack.http.request(method, f"{self.stack.url}{path}", **options)
+            except httpx.TransportError:
+                self._note(0)
+                raise
+            if answer.status_code < httpx.codes.INTERNAL_SERVER_ERROR:
+                return answer
+            self._note(answer.status_code)
+            assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE, answer.text
+            assert int(answer.headers["Retry-After"]) > 0
+            return None
+
+        return wait_until(answered, timeout=self._patience, what=f"an answer to {method} {path}")
+
+    def crawl(self, url: str, *, key: str, **fields: Any) -> str:
+        """The job of one crawl, however often it had to be asked for."""
+        body = {"user_id": "tester", "spider": "seo", "start_urls": [url], **fields}
+        answer = self.call("POST", "/crawl", json=body, headers={"Idempotency-Key": key})
+        assert answer.status_code == httpx.codes.OK, answer.text
+        return str(answer.json()["job_id"])
+
+    def _note(self, status: int) -> None:
+        with self._lock:
+            self.refused[status] += 1
