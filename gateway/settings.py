@@ -13,6 +13,7 @@ from pydantic import Field, HttpUrl, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway.domain.public_address import Network, is_loopback, parse_networks
+from gateway.domain.web_origin import read_origin
 
 #: Variables that begin like this are ours; one that no setting has is a spelling mistake. (`NODE_` would take in
 #: Node.js's own.)
@@ -207,6 +208,11 @@ class Settings(NodeSettings):
         if not isinstance(value, str):
             return value
         return tuple(part.strip().rstrip("/") for part in value.split(",") if part.strip())
+
+    @field_validator("gateway_cors_origins")
+    @classmethod
+    def _read_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(read_origin, value))
 
     @model_validator(mode="after")
     def _mongo_names_a_database(self) -> Self:

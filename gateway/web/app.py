@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 
 from gateway import logging
 from gateway.domain.public_address import is_loopback
@@ -15,6 +16,7 @@ from gateway.settings import Settings
 from gateway.web import errors
 from gateway.web.access import authorise
 from gateway.web.body_limit import BodyLimit
+from gateway.web.cors import cors_rules
 from gateway.web.key_guard import KeyGuard
 from gateway.web.known_parameters import refuse_unknown_parameters
 from gateway.web.loopback_guard import LoopbackGuard
@@ -43,6 +45,7 @@ from gateway.web.routes import (
     targets,
 )
 from gateway.web.schemas.problem import problems
+from gateway.web.security_headers import SecurityHeaders
 from gateway.web.wiring import wire
 
 _DESCRIPTION = """
@@ -89,13 +92,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         dependencies=[Depends(authorise), Depends(refuse_unknown_parameters)],
         # a slash too many is a wrong address, not a reason to send a body twice
         redirect_slashes=False,
-        middleware=[
-            Middleware(RequestMeter, metrics=measured),
-            Middleware(RequestContext),
-            Middleware(LoopbackGuard, host=settings.gateway_host),
-            Middleware(KeyGuard, required=not is_loopback(settings.gateway_host)),
-            Middleware(BodyLimit),
-        ],
+        middleware=_middleware(settings, measured),
         responses=problems(401, 403, 422, 500),
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -105,6 +102,20 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(module.router)
     reference.mount_assets(app)
     return app
+
+
+def _middleware(settings: Settings, measured: ProcessMetrics) -> list[Middleware]:
+    """The outermost first."""
+    origins = settings.gateway_cors_origins
+    return [
+        Middleware(RequestMeter, metrics=measured),
+        Middleware(SecurityHeaders),
+        *([Middleware(CORSMiddleware, **cors_rules(origins))] if origins else []),
+        Middleware(RequestContext),
+        Middleware(LoopbackGuard, host=settings.gateway_host, origins=origins),
+        Middleware(KeyGuard, required=not is_loopback(settings.gateway_host)),
+        Middleware(BodyLimit),
+    ]
 
 
 def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

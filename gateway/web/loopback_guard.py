@@ -1,11 +1,13 @@
 """On a loopback address: this machine only. On any: no web page that its user happens to visit.
 
-A page cannot read our answers (no CORS), but it could *send* (a form, a simple `fetch`), and by DNS rebinding it
-could call itself by our address. So: who connects must be local, the `Host` must be one of our names, and what
-changes something must not come from another origin.
+A page cannot read our answers (no CORS, but for those that the operator lists), but it could *send* (a form, a
+simple `fetch`), and by DNS rebinding it could call itself by our address. So: who connects must be local, the `Host`
+must be one of our names, and what changes something must not come from an origin that is neither ours nor listed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,10 +20,13 @@ _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class LoopbackGuard:
-    """ASGI middleware. `host` is the address the gateway was told to listen at."""
+    """ASGI middleware. `host` is the address the gateway was told to listen at, `origins` are those of other pages
+    that may call it.
+    """
 
-    def __init__(self, app: ASGIApp, host: str) -> None:
+    def __init__(self, app: ASGIApp, host: str, origins: Iterable[str] = ()) -> None:
         self.app = app
+        self.origins = frozenset(origins)
         # elsewhere whoever calls shows a key, which a page that only rebinds a name does not have
         self.local = is_loopback(host)
         self.names = _OUR_NAMES | {host.lower(), f"[{host.lower()}]"}
@@ -43,7 +48,7 @@ class LoopbackGuard:
         if scope["method"] in _READING:
             return None
         origin = headers.get("origin")
-        if origin is not None and origin.lower().partition("://")[2] != host:
+        if origin is not None and origin not in self.origins and origin.lower().partition("://")[2] != host:
             return f"a page of another origin ({origin}) may not change anything here"
         return None
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser.chromium import new_tab
 from browser.follow import PAGE, node_project
 from browser.requirements import find_program
 from integration.event_stream.stage import Gateway, Play, lines
-from playwright.async_api import async_playwright
 
 MakePlay = Callable[..., Play]
 
@@ -41,14 +40,8 @@ def check(heard: dict[str, Any], job: Play) -> None:
 
 
 async def test_chromiums_event_source_follows_to_the_end_and_stops(streams: Gateway, play: MakePlay) -> None:
-    chromium = find_program("chromium", "chromium-browser", "google-chrome")
     job = play()
-    async with async_playwright() as playwright:
-        # Chromium's sandbox refuses to run as root
-        browser = await playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"] if os.geteuid() == 0 else []
-        )
-        page = await browser.new_page()
+    async with new_tab() as (page, *_):
         statuses: list[int] = []
         page.on("response", lambda answer: statuses.append(answer.status) if "/logs" in answer.url else None)
         await page.route("**/page", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
@@ -58,7 +51,6 @@ async def test_chromiums_event_source_follows_to_the_end_and_stops(streams: Gate
         )
         await perform(job)
         heard = await following
-        await browser.close()
     check(heard, job)
     assert statuses == [200, 204]
 

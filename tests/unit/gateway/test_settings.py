@@ -20,7 +20,8 @@ def test_every_setting_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("GATEWAY_PORT", "eighty"), ("GATEWAY_PORT", "70000"), ("CRAWL_CACHE_TTL", "0"), ("LOG_LEVEL", "loud"),
-     ("CRAWL_ALLOW_NETWORKS", "127.0.0.1/33"), ("NODE_SLOTS", "0"), ("NODE_NAME", "../x"), ("NODE_URL", "ftp://x")],
+     ("CRAWL_ALLOW_NETWORKS", "127.0.0.1/33"), ("NODE_SLOTS", "0"), ("NODE_NAME", "../x"), ("NODE_URL", "ftp://x"),
+     ("GATEWAY_CORS_ORIGINS", "*"), ("GATEWAY_CORS_ORIGINS", "https://app.example, app.example")],
 )  # fmt: skip
 def test_a_malformed_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^{name}: "):

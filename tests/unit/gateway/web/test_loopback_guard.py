@@ -18,9 +18,10 @@ INNER = Starlette(routes=[Route("/", hello, methods=["GET", "POST"])])
 
 
 async def status(
-    method: str, headers: dict[str, str], *, host: str = "127.0.0.1", client: tuple[str, int] = ("127.0.0.1", 5)
-) -> int:
-    transport = httpx.ASGITransport(LoopbackGuard(INNER, host), client=client)
+    method: str, headers: dict[str, str], *, host: str = "127.0.0.1", client: tuple[str, int] = ("127.0.0.1", 5),
+    origins: tuple[str, ...] = (),
+) -> int:  # fmt: skip
+    transport = httpx.ASGITransport(LoopbackGuard(INNER, host, origins), client=client)
     async with httpx.AsyncClient(transport=transport, base_url="http://unset") as http:
         return (await http.request(method, "/", headers=headers)).status_code
 
@@ -46,6 +47,12 @@ async def test_the_address_it_was_told_to_listen_at_is_a_name_too() -> None:
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:3000", "http://127.0.0.1:8002"])
 async def test_a_page_of_another_origin_may_read_nothing_and_change_nothing(origin: str) -> None:
     assert await status("POST", {"Host": "localhost:8001", "Origin": origin}) == 403
+
+
+async def test_a_listed_origin_may_change_things_and_its_neighbours_may_not() -> None:
+    host, listed = "localhost:8001", ("http://localhost:3000",)
+    for origin, expected in (("http://localhost:3000", 200), ("http://localhost:3001", 403), ("null", 403)):
+        assert await status("POST", {"Host": host, "Origin": origin}, origins=listed) == expected
 
 
 async def test_its_own_pages_may_change_things() -> None:

@@ -1,0 +1,60 @@
+"""The API reference in a real browser, under the policy that it is sent with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from browser.chromium import new_tab
+from stack import wait_until
+
+from gateway.settings import Settings
+from gateway.web.app import create_app
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[str]:
+    """The gateway's address. Without its lifespan: no store is asked."""
+    config = uvicorn.Config(create_app(settings), port=0, log_config=None, ws="none", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_until(lambda: server.started, what="the gateway")
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(Settings()) as address:
+        yield address
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc"])
+async def test_the_page_is_drawn_and_breaks_no_policy(url: str, path: str) -> None:
+    async with new_tab() as tab:
+        await tab.page.goto(url + path)
+        # both take it from the description, which they fetch and lay out by script
+        await tab.page.get_by_text("/crawl", exact=True).first.wait_for(timeout=90_000)
+        await tab.page.wait_for_load_state("networkidle")
+        assert tab.complaints == []
+        hosts = {urlsplit(address.removeprefix("blob:")).netloc for address in tab.asked if "data:" not in address}
+        assert hosts == {urlsplit(url).netloc}
+
+
+async def test_a_script_that_got_into_the_page_does_not_run(url: str) -> None:
+    async with new_tab() as tab:
+        await tab.page.goto(f"{url}/docs")
+        await tab.page.evaluate(
+            "() => { const it = document.createElement('script'); it.text = 'window.ran = true';"
+            " document.body.append(it); }"
+        )
+        assert await tab.page.evaluate("window.ran") is None
+        assert "Content Security Policy" in tab.complaints[-1]
