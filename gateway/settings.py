@@ -83,6 +83,8 @@ class NodeSettings(_Base):
     node_name: str = Field(default_factory=socket.gethostname, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     #: Where the gateway's workers reach this node's Scrapyd. Default: loopback at `SCRAPYD_PORT`.
     node_url: HttpUrl | None = None
+    #: A folder that the nodes of this machine share, each with a place of its own in it: `<NODE_NAME>-<n>`.
+    nodes_dir: Path | None = None
     #: How many crawls may run at once on this node.
     node_slots: int = Field(default=8, ge=1, le=1000)
     #: Seconds that an ended attempt's files stay on the node once everything is shipped.

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.text import Text
 
+from gateway.cli.alive import alive
 from gateway.cli.api import ApiError
 from gateway.cli.console import err, out
 from gateway.cli.crawl import crawl
@@ -53,7 +54,7 @@ def options(
     """Take what stands before the command."""
 
 
-for command in (up, crawl, scrape, jobs, logs, items, cancel, dead, requeue, spiders, deploy, doctor, demo):
+for command in (up, crawl, scrape, jobs, logs, items, cancel, dead, requeue, spiders, deploy, doctor, demo, alive):
     app.command()(command)
 app.add_typer(keys, name="keys")
 app.add_typer(schedules, name="schedules")

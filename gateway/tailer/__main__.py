@@ -1,4 +1,4 @@
-"""`python -m gateway.tailer`: one for each node, beside its Scrapyd."""
+"""`python -m gateway.tailer`: one for each node, beside its Scrapyd; with `NODES_DIR` one for all nodes there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import structlog
 
 from gateway.logging import configure
 from gateway.settings import Settings, SettingsError
+from gateway.tailer.places import Places
 from gateway.tailer.wiring import Wiring
 
 log = structlog.get_logger()
@@ -33,6 +34,8 @@ def main() -> int:
     configure(settings.log_level)
     # at "debug" it would tell of every line that a spider writes
     logging.getLogger("watchdog").setLevel(logging.WARNING)
+    if settings.nodes_dir is not None:
+        return _tail_places(settings.nodes_dir)
     settings.outbox.mkdir(parents=True, exist_ok=True)
     lock = _lock(settings.node_dir / "tailer.lock")
     if lock is None:
@@ -41,6 +44,14 @@ def main() -> int:
     with lock:
         sys.setswitchinterval(TURN)
         _run(Wiring(settings))
+    return 0
+
+
+def _tail_places(folder: Path) -> int:
+    places = Places(folder.absolute())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: places.stop())
+    places.run()
     return 0
 
 

@@ -30,8 +30,18 @@ class Dependency(_Part):
     condition: Literal["service_started", "service_healthy", "service_completed_successfully"]
 
 
+class Limits(_Part):
+    memory: Annotated[str, Field(pattern=r"^\d+[mg]$")]
+    pids: int
+
+
+class Resources(_Part):
+    limits: Limits
+
+
 class Deploy(_Part):
-    replicas: int
+    replicas: int = 1
+    resources: Resources
 
 
 class Build(_Part):
@@ -49,12 +59,13 @@ class Service(_Part):
     ports: list[str] = []
     volumes: list[str] = []
     networks: list[str] = []
-    network_mode: Literal["host"] | None = None
-    extra_hosts: list[str] = []
     restart: Literal["no", "always", "on-failure", "unless-stopped"]
     depends_on: dict[str, Dependency] = {}
     healthcheck: HealthCheck | None = None
-    deploy: Deploy | None = None
+    deploy: Deploy
+    cpu_shares: int | None = None
+    read_only: bool = False
+    tmpfs: list[str] = []
     cap_drop: list[str] = []
     security_opt: list[str] = []
     stop_grace_period: Duration | None = None

@@ -16,7 +16,7 @@ PROCESSES = {
     "scheduler": "python -m gateway.web",
     "worker": "celery -A celery_app worker",
     "beat": "celery -A celery_app beat",
-    "scrapyd": "scrapyd --pidfile=",
+    "scrapyd": "python -m crawler.node.place scrapyd --pidfile=",
     "tailer": "python -m gateway.tailer",
 }
 STORES = {"mongodb": "mongo:8", "redis": "redis:8", "redis-cache": "redis:8", "rabbitmq": "rabbitmq:4"}
@@ -30,7 +30,7 @@ IMAGES_OWN = {
 }
 SECRETS = {"MONGO_PASSWORD", "REDIS_PASSWORD", "RABBITMQ_PASSWORD", "SCRAPYD_PASSWORD"}
 #: Settings that the compose file has a default of its own for: it serves a whole machine.
-RAISED = {"GATEWAY_WORKERS"}
+OWN_DEFAULT = {"GATEWAY_WORKERS", "NODE_NAME"}
 SETTINGS = {name.upper() for name in Settings.model_fields}
 NODE_SETTINGS = {name.upper() for name in NodeSettings.model_fields}
 OURS = {name: COMPOSE.services[name] for name in PROCESSES}
@@ -50,6 +50,8 @@ def test_each_of_our_processes_runs_its_plain_command_in_our_image(name: str) ->
     assert OURS[name].build == Build(context=".", target=target)
     assert f" AS {target}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert OURS[name].cap_drop == ["ALL"]
+    assert OURS[name].read_only
+    assert "USER discoverybot" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
 @EVERY
@@ -84,13 +86,13 @@ def test_the_settings_it_hands_over_are_accepted(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_not_set_is_as_it_is_without_the_compose_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in interpolated_names() - SECRETS - RAISED:
+    for name in interpolated_names() - SECRETS - OWN_DEFAULT:
         monkeypatch.delenv(name, raising=False)
     defaults = Settings.load()
     for service in OURS.values():
         handed = {name: str(value) for name, value in service.environment.items()}
         with monkeypatch.context() as environment:
-            for name in (interpolated_names() - SECRETS - RAISED) & set(handed):
+            for name in (interpolated_names() - SECRETS - OWN_DEFAULT) & set(handed):
                 environment.setenv(name, _interpolated(handed[name]))
                 assert getattr(Settings.load(), name.lower()) == getattr(defaults, name.lower())
 
@@ -101,7 +103,11 @@ def test_what_is_not_set_is_as_it_is_without_the_compose_file(monkeypatch: pytes
         ("CRAWL_ALLOW_NETWORKS", {"scheduler", "worker", "beat", "scrapyd", "tailer"}),
         ("CRAWL_MEMORY_LIMIT", {"scrapyd"}),
         ("NODE_KEEP_SECONDS", {"scrapyd", "tailer"}),
-        *((f"{part}_RETENTION_DAYS", {"scheduler", "worker", "beat", "tailer"}) for part in ("JOB", "ITEM", "LOG")),
+        ("CRAWL_USER_RUNNING_MAX", {"scheduler", "worker", "beat", "tailer"}),
+        *(
+            (f"{part}_RETENTION_DAYS", {"scheduler", "worker", "beat", "tailer"})
+            for part in ("JOB", "ITEM", "LOG", "AUDIT")
+        ),
     ],
 )
 def test_who_sets_it_beside_the_compose_file_sets_it_for_all_who_read_it(name: str, readers: set[str]) -> None:
@@ -119,11 +125,18 @@ def test_spiders_know_of_no_redis_but_the_one_that_may_forget() -> None:
     assert told == {"redis://redis-cache:6379/0"}
 
 
-def test_scrapyd_and_its_tailer_are_one_node() -> None:
+def test_each_scrapyd_takes_a_place_on_the_volume_of_which_the_tailer_serves_all() -> None:
     scrapyd, tailer = OURS["scrapyd"], OURS["tailer"]
-    assert scrapyd.volumes == tailer.volumes
-    for name in ("NODE_NAME", "NODE_URL", "NODE_SLOTS", "NODE_RENDER_SLOTS"):
+    assert scrapyd.volumes == tailer.volumes == ["nodes:/data"]
+    for name in ("NODES_DIR", "NODE_NAME", "NODE_SLOTS", "NODE_RENDER_SLOTS"):
         assert scrapyd.environment[name] == tailer.environment[name]
+    assert not {"NODE_URL", "DISCOVERYBOT_HOME"} & {*scrapyd.environment, *tailer.environment}
+
+
+@pytest.mark.parametrize("name", ["scrapyd", "worker"])
+def test_what_may_be_scaled_claims_no_port_and_no_name_for_itself(name: str) -> None:
+    assert OURS[name].hostname is None
+    assert all("-" in port.split(":")[1] for port in OURS[name].ports)
 
 
 @EVERY
@@ -134,22 +147,22 @@ def test_what_it_publishes_it_publishes_on_loopback_only(service: Service) -> No
 @EVERY
 def test_each_service_comes_back_and_is_on_one_network(service: Service) -> None:
     assert service.restart == "unless-stopped"
-    on_the_host = service is OURS["scheduler"]
-    assert service.networks == ([] if on_the_host else ["discoverybot-network"])
-    assert service.network_mode == ("host" if on_the_host else None)
+    assert service.networks == ["discoverybot-network"]
 
 
-def test_the_gateway_finds_on_the_host_what_it_knows_by_name() -> None:
-    for name in (host.partition(":")[0] for host in OURS["scheduler"].extra_hosts):
-        (port,) = COMPOSE.services[name].ports
-        assert port.split(":")[1] == port.split(":")[2]
-    assert {"mongodb", "redis", "rabbitmq", "scrapyd"} == {
-        host.removesuffix(":127.0.0.1") for host in OURS["scheduler"].extra_hosts
-    }
+@EVERY
+def test_each_service_has_a_health_check_and_takes_no_more_than_its_share(service: Service) -> None:
+    assert service.healthcheck
+    assert service.deploy.resources.limits.memory
+    assert service.deploy.resources.limits.pids
 
 
-def test_the_gateway_listens_where_it_is_allowed_to() -> None:
-    assert ip_address(str(OURS["scheduler"].environment["GATEWAY_HOST"])).is_loopback
+def test_nobody_but_the_gateway_and_scrapyd_can_be_reached_from_the_host() -> None:
+    assert {name for name, service in COMPOSE.services.items() if service.ports} == {"scheduler", "scrapyd"}
+
+
+def test_the_gateway_can_be_reached_by_others_and_so_takes_keys() -> None:
+    assert not ip_address(str(OURS["scheduler"].environment["GATEWAY_HOST"])).is_loopback
 
 
 @EVERY

@@ -1,0 +1,91 @@
+"""`python -m crawler.node.place COMMAND…`: become COMMAND at a free place of `NODES_DIR`, as a node of its own.
+
+So any number of equal containers on one volume are different nodes (`docker compose up --scale scrapyd=3`). A place,
+its name and all that was not shipped yet go to the next node that is started once the one before is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.crash_points import state_change
+from gateway.domain.node_files import write_atomically
+from gateway.domain.node_place import PLACE, PLACE_LOCK, NodePlace
+from gateway.settings import NodeSettings, SettingsError
+
+#: As many nodes as one machine may ever have.
+_MOST = 1000
+#: Who looks whether a place is taken has its lock for some microseconds; seconds, for as many looks.
+_LOOK, _LOOKS = 0.01, 5
+
+
+class NoPlaceError(RuntimeError):
+    """`NODES_DIR` cannot be used, or is full."""
+
+
+def take_place(settings: NodeSettings) -> Mapping[str, str]:
+    """The environment of a node at the first free place, which is its own until this process, and what it becomes,
+    has ended. Raises `NoPlaceError`.
+    """
+    if settings.nodes_dir is None:
+        raise NoPlaceError("NODES_DIR is not set: it names the folder that the nodes of this machine share")
+    # as whoever else is on the network knows a container
+    url = f"http://{socket.gethostname()}:{settings.scrapyd_port}"
+    for number in range(1, _MOST + 1):
+        name = f"{settings.node_name}-{number}"
+        home = settings.nodes_dir.absolute() / name
+        if _lock(home):
+            slots, render_slots = settings.node_slots, settings.node_render_slots
+            _say(home, NodePlace(name=name, url=url, slots=slots, render_slots=render_slots))
+            return {"DISCOVERYBOT_HOME": str(home), "NODE_NAME": name, "NODE_URL": url}
+    raise NoPlaceError(f"NODES_DIR: all {_MOST} places in {settings.nodes_dir} are taken")
+
+
+@state_change("node.take_place")
+def _lock(home: Path) -> bool:
+    """Whether the place is ours now. The descriptor stays open, across `exec` too: it is what holds the place."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = os.open(home / PLACE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise NoPlaceError(f"NODES_DIR: {home} cannot be used: {error.strerror}") from error
+    for _ in range(_LOOKS):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK)
+        else:
+            os.set_inheritable(lock, True)  # noqa: FBT003 - takes no keyword
+            return True
+    os.close(lock)
+    return False
+
+
+@state_change("node.note_place")
+def _say(home: Path, place: NodePlace) -> None:
+    write_atomically(home / PLACE, place.model_dump_json().encode())
+
+
+def main(command: list[str]) -> int:
+    """Never returns when all is well."""
+    try:
+        settings = NodeSettings.load()
+        environment = take_place(settings)
+        os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606 - who starts us says what it is
+    except (SettingsError, NoPlaceError) as error:
+        sys.stderr.write(f"node: {error}\n")
+    except IndexError:
+        sys.stderr.write("node: no command; say which, as in `python -m crawler.node.place scrapyd --pidfile=`\n")
+    except OSError as error:
+        sys.stderr.write(f"node: cannot start {' '.join(command)}: {error.strerror}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""Places for nodes in a folder that several share: replicas of one container, say, on one volume.
+
+`<NODES_DIR>/<NODE_NAME>-<n>/` is the `DISCOVERYBOT_HOME` of one node. Beside what a node keeps there:
+
+============  =================================================================================================
+`place.lock`  `flock`ed by the node's Scrapyd for as long as it lives; who finds it free may take the place
+`place.json`  who has it, or had it last; written once the lock is held, read by whoever starts the place's tailer
+============  =================================================================================================
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+PLACE = "place.json"
+PLACE_LOCK = "place.lock"
+
+
+class NodePlace(BaseModel):
+    """What the node's tailer has to say of it, and cannot know by itself."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    url: str
+    slots: int
+    render_slots: int
+
+
+def read_place(home: Path) -> NodePlace | None:
+    """`None` where nobody has written it yet."""
+    with suppress(OSError, ValueError):
+        return NodePlace.model_validate_json((home / PLACE).read_bytes())
+    return None
+
+
+def is_taken(home: Path) -> bool:
+    """Whether a Scrapyd lives there."""
+    try:
+        lock = os.open(home / PLACE_LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
