@@ -1,0 +1,88 @@
+"""Scrapyd is killed in mid-crawl, and a whole node for good, in a stack of three: its work goes on elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_table import full_or_short, record
+from nodes import ExtraNode, nodes_beside, own_node
+from sites.gated import GatedSite
+from stack import Stack, running_stack, wait_until
+from witness import Crawl, Witness
+
+#: Of each node.
+SLOTS = 3
+#: Each time: more than three nodes can take at once.
+CRAWLS = 12
+ROUNDS = full_or_short(3, 1)
+#: Seconds; several heartbeats, and more than a busy machine stands still.
+DEAD_AFTER = 8
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    variables = {
+        "DISCOVERYBOT_RESTART_BACKOFF_MAX": "0.2",
+        "NODE_DEAD_AFTER": str(DEAD_AFTER),
+        "NODE_SLOTS": str(SLOTS),
+    }
+    with running_stack(tmp_path / "home", **variables) as stack:
+        yield stack
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(600)
+def test_the_work_of_a_node_that_died_is_done_by_the_others(stack: Stack) -> None:
+    with (
+        nodes_beside(stack, "north", "south", NODE_SLOTS=str(SLOTS)) as nodes,
+        GatedSite() as site,
+        Witness(stack, site) as witness,
+    ):
+        waited = []
+        for number in range(ROUNDS):
+            if number:
+                replace(nodes[(number - 1) % 2])
+            waited.append(lose(nodes[number % 2], witness, site))
+        record(
+            "A node dies for good, another one's Scrapyd in mid-crawl", f"{ROUNDS} × 2 SIGKILLs, 3 nodes",
+            recovered=max(waited), **witness.verdict(retried=True),
+        )  # fmt: skip
+
+
+def replace(node: ExtraNode) -> None:
+    """By a machine with the same name, and what was on the disk of the first one."""
+    node.start()
+    node.wait_until_ready()
+
+
+def lose(victim: ExtraNode, witness: Witness, site: GatedSite) -> float:
+    """All that ran on the victim runs elsewhere, nothing else is begun anew; seconds until the first one does."""
+    stack = witness.stack
+    site.shut()
+    crawls = witness.begin(CRAWLS)
+    wait_until(lambda: site.under_way == 3 * SLOTS, timeout=PATIENCE, what="crawls in all slots")
+    placed = {crawl: nodes_of(witness, crawl) for crawl in crawls}
+    interrupted = [crawl for crawl, nodes in placed.items() if nodes == [victim.name]]
+    assert Counter(nodes[0] for nodes in placed.values() if nodes)[own_node(stack)["name"]] == SLOTS
+    assert len(interrupted) == SLOTS
+    stack.kill("scrapyd")
+    victim.kill()
+    killed = time.monotonic()
+    site.open()
+    waited = witness.wait_for_visit(interrupted, after=killed)
+    witness.wait()
+    for crawl in crawls:
+        nodes = nodes_of(witness, crawl)
+        assert len(nodes) == (2 if crawl in interrupted else 1)
+        assert nodes[-1] != victim.name
+    return waited
+
+
+def nodes_of(witness: Witness, crawl: Crawl) -> list[str]:
+    """Of each of its attempts."""
+    return [attempt["node"] for attempt in witness.stack.job(witness.jobs[crawl.number])["attempts"]]
