@@ -156,12 +156,15 @@ class Collection:
             elif matches(document := decode(body)):
                 yield Found(doc, body, document)
 
-    def count(self, query: Document, hint: Any = None) -> Iterator[int | None]:
-        """How many match, last; before it `None` where others may work in between. Raises for what is no filter."""
+    def count(self, query: Document, hint: Any = None, limit: int = 0) -> Iterator[int | None]:
+        """How many match, up to `limit` (0 is none), last; before it `None` where others may work in between. Raises
+        for what is no filter.
+        """
         matches, plan = self._prepare(Search(query, hint=hint))
         if plan.is_exact:
-            return iter((self._count_keys(plan),))
-        return _count(self._matching(matches, plan))
+            total = self._count_keys(plan)
+            return iter((min(total, limit) if limit else total,))
+        return _count(self._matching(matches, plan), limit)
 
     def _count_keys(self, plan: Plan) -> int:
         if plan.index is None:
@@ -187,9 +190,9 @@ def _encoded(document: Document) -> bytes:
     return body
 
 
-def _count(found: Iterator[Found | None]) -> Iterator[int | None]:
+def _count(found: Iterator[Found | None], limit: int) -> Iterator[int | None]:
     total = 0
-    for one in found:
+    for one in _window(found, 0, limit):
         if one is None:
             yield None
         else:

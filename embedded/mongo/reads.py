@@ -71,12 +71,12 @@ class Reads:
         return {"n": min(left, limit) if limit else left}
 
     @staticmethod
-    def _total(collection: Collection | None, query: Document, hint: Any = None) -> Steps:
+    def _total(collection: Collection | None, query: Document, hint: Any = None, limit: int = 0) -> Steps:
         total = 0
         if collection is None:
             compile_filter(query)
             return total
-        for counted in collection.count(query, hint):
+        for counted in collection.count(query, hint, limit):
             if counted is None:
                 yield
             else:
@@ -117,12 +117,13 @@ class Reads:
         if stages and stages[0][0] == "$match":
             query, stages = stages[0][1], stages[1:]
         hint = command.any("hint")
-        if stages and _only_counts(stages[0]):
-            total = yield from self._total(self._collection(command, "aggregate"), query, hint)
+        if counting := _counting(stages):
+            most, stages = counting
+            total = yield from self._total(self._collection(command, "aggregate"), query, hint, most)
             return _run(_counted(stages[0], total), stages[1:])
         if stages and stages[0][0] == "$sort":
             sort, stages = stages[0][1], stages[1:]
-        limit = int(stages[0][1]) if stages and stages[0][0] == "$limit" else 0
+        limit = _limit(stages)
         search = Search(query, checked_sort(sort), 0, limit, hint)
         found = self._found(command, "aggregate", search)
         return _run((None if one is None else one.document for one in found), stages)
@@ -153,6 +154,17 @@ def _run(flow: Flow, stages: list[Any]) -> Flow:
 
 #: What drivers make of `count_documents`.
 _COUNT_GROUP = {"_id": 1, "n": {"$sum": 1}}
+
+
+def _limit(stages: list[Any]) -> int:
+    return int(stages[0][1]) if stages and stages[0][0] == "$limit" else 0
+
+
+def _counting(stages: list[Any]) -> tuple[int, list[Any]] | None:
+    """How far to count, and the stages from the count on; `None` if something else comes first."""
+    limit = _limit(stages)
+    rest = stages[1:] if limit else stages
+    return (limit, rest) if rest and _only_counts(rest[0]) else None
 
 
 def _only_counts(stage: tuple[str, Any, Any]) -> bool:

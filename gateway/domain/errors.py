@@ -205,6 +205,42 @@ class UnavailableError(DiscoveryBotError):
     code = "unavailable"
 
 
+class TooManyError(DiscoveryBotError):
+    """Not now: nothing was accepted, ask again after `retry_after` seconds."""
+
+    code = "too_many_requests"
+
+    def __init__(self, message: str, retry_after: int, *, detail: Any = None) -> None:
+        super().__init__(message, detail=detail)
+        self.retry_after = retry_after
+
+
+class QueueFullError(TooManyError):
+    """As many crawls wait as may."""
+
+    code = "queue_full"
+
+    def __init__(self, waiting: int, limit: int, retry_after: int) -> None:
+        message = (
+            f"the queue is full: {waiting} crawls wait, and {limit} may (CRAWL_QUEUE_MAX); "
+            f"this one was not accepted: ask again in {retry_after} seconds"
+        )
+        super().__init__(message, retry_after, detail={"limit": limit, "waiting": waiting})
+
+
+class UserQuotaError(TooManyError):
+    """As many crawls of this user wait as may."""
+
+    code = "user_quota"
+
+    def __init__(self, user_id: str, waiting: int, limit: int, retry_after: int) -> None:
+        message = (
+            f"{waiting} crawls of {user_id!r} wait, and {limit} may (CRAWL_USER_WAITING_MAX); "
+            f"this one was not accepted: cancel some, or ask again in {retry_after} seconds"
+        )
+        super().__init__(message, retry_after, detail={"limit": limit, "waiting": waiting})
+
+
 class NodeError(DiscoveryBotError):
     """A crawl node did not do as asked."""
 

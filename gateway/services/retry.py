@@ -13,6 +13,7 @@ from gateway.domain.errors import ConflictError, InvalidRequestError, LiveTwinEr
 from gateway.domain.job import Job, new_job_id
 from gateway.domain.slot import Trigger
 from gateway.redis.dedupe import DedupeRelease
+from gateway.services.admission import Admission
 from gateway.services.rendering import Rendering
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.waker import Waker
@@ -33,6 +34,7 @@ class Resubmission:
         catalog: SpiderCatalog,
         rendering: Rendering,
         waker: Waker,
+        admission: Admission,
         clock: Clock = utc_now,
     ) -> None:
         self._jobs = jobs
@@ -41,12 +43,13 @@ class Resubmission:
         self._rendering = rendering
         self._dedupe = dedupe
         self._waker = waker
+        self._admission = admission
         self._clock = clock
 
     def run_again(self, job_id: str, correlation_id: str | None = None) -> Job:
         """The new job: the same spider of the same version. Raises `JobNotFoundError`, and `ConflictError` while the
         old one or a twin is alive, or when that version or a browser that it needs is no longer there;
-        `SiteDisabledError` for a run of a site that is not to be visited.
+        `SiteDisabledError` for a run of a site that is not to be visited; `TooManyError`.
         """
         with truth_store_errors():
             old = self._jobs.get(job_id)
@@ -55,7 +58,8 @@ class Resubmission:
             self._require_means(old)
             new = _anew(old, self._clock(), correlation_id)
             try:
-                self._jobs.insert(new)
+                with self._admission.room(new.user_id):
+                    self._jobs.insert(new)
             except LiveTwinError:
                 raise ConflictError("the same crawl is already under way") from None
             self._forget(old)

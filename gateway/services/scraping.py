@@ -14,12 +14,14 @@ from gateway.domain.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
     SiteNotFoundError,
+    TooManyError,
 )
 from gateway.domain.fingerprint import fingerprint
 from gateway.domain.job import Job, new_job_id
 from gateway.domain.public_address import Network, check_url
 from gateway.domain.run import run_id_of
 from gateway.domain.site import OPERATOR, Site
+from gateway.services.admission import Admission
 from gateway.services.rendering import Rendering, renders
 from gateway.services.site_check import SiteCheck
 from gateway.services.site_orders import SiteOrders
@@ -62,6 +64,7 @@ class Scraping:
         catalog: SpiderCatalog,
         rendering: Rendering,
         waker: Waker,
+        admission: Admission,
         allowed_networks: Iterable[Network] = (),
         clock: Clock = utc_now,
     ) -> None:
@@ -73,18 +76,25 @@ class Scraping:
         self._check = SiteCheck(catalog, allowed_networks)
         self._allowed = tuple(allowed_networks)
         self._waker = waker
+        self._admission = admission
         self._clock = clock
 
     def start(self, order: RunOrder) -> Job:
         """The new run's job; with an idempotency key the one that it named before.
 
         Raises `SiteNotFoundError`, `SiteDisabledError`, `InvalidRequestError`, `ForbiddenAddressError`,
-        `ConflictError` where the site cannot be crawled at present, `IdempotencyConflictError`, `UnavailableError`.
+        `ConflictError` where the site cannot be crawled at present, `IdempotencyConflictError`, `UnavailableError`,
+        `TooManyError`.
         """
         with truth_store_errors():
             job = self._job(order, self._site(order))
             try:
-                self._jobs.insert(job)
+                with self._admission.room(job.user_id):
+                    self._jobs.insert(job)
+            except TooManyError:
+                if self._find(job) is None:
+                    raise
+                return self._known(job)
             except IdempotencyConflictError:
                 return self._known(job)
             self._waker.wake_job(job)
@@ -148,7 +158,10 @@ class Scraping:
 
     def _known(self, job: Job) -> Job:
         """The run that the same request has started before."""
-        known = self._jobs.find_idempotent(job.idempotency_key or "")
+        known = self._find(job)
         if known is None or known.fingerprint != job.fingerprint:
             raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
         return known
+
+    def _find(self, job: Job) -> Job | None:
+        return self._jobs.find_idempotent(job.idempotency_key) if job.idempotency_key else None

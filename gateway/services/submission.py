@@ -8,6 +8,7 @@ import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,12 +25,14 @@ from gateway.domain.errors import (
     JobExistsError,
     JobNotFoundError,
     LiveTwinError,
+    TooManyError,
 )
 from gateway.domain.fingerprint import fingerprint
 from gateway.domain.job import DEFAULT_PROJECT, GOOD_STATUSES, CrawlSpec, Job, new_job_id
 from gateway.domain.public_address import Network
 from gateway.redis.dedupe import Dedupe, Entry
 from gateway.services.address_check import check_addresses
+from gateway.services.admission import Admission
 from gateway.services.rendering import Rendering, renders
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.waker import ENQUEUE_CRAWL, Waker
@@ -110,6 +113,7 @@ class Submission:
         catalog: SpiderCatalog,
         rendering: Rendering,
         waker: Waker,
+        admission: Admission,
         executor: Executor,
         allowed_networks: Iterable[Network] = (),
         clock: Clock = utc_now,
@@ -120,13 +124,16 @@ class Submission:
         self._catalog = catalog
         self._rendering = rendering
         self._waker = waker
+        self._admission = admission
         self._executor = executor
         self._allowed = tuple(allowed_networks)
         self._clock = clock
         self._redis_rests_until = 0.0
 
     async def submit(self, order: Order) -> Receipt:
-        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`."""
+        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
+        `TooManyError`, but never where there is a job that answers.
+        """
         compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else self._run
         await compute(self._check_addresses, order)
         order = await self._pin(order)
@@ -143,7 +150,7 @@ class Submission:
                 await self._run(self._jobs.add_webhook, present.job_id, order.webhook_url)
             return _cached(present)
         claimed = present or mine
-        receipt = await self._materialise_claimed(order, identity, key, claimed)
+        receipt = await self._materialise_claimed(order, identity, key, claimed, helping=present is not None)
         await self._confirm(key, claimed, receipt.job_id)
         return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
 
@@ -163,13 +170,16 @@ class Submission:
             await self._try_redis(lambda: self._dedupe.overwrite(key, mine._replace(confirmed=True)))
         return receipt
 
-    async def _materialise_claimed(self, order: Order, identity: str, key: str, claimed: Entry) -> Receipt:
+    async def _materialise_claimed(
+        self, order: Order, identity: str, key: str, claimed: Entry, *, helping: bool
+    ) -> Receipt:
         """Help the key's owner, who may be dead: insert the document it named."""
         try:
             return await self._run(self._materialise, order, identity, claimed)
-        except DiscoveryBotError:
-            # refused: nothing stays behind that would answer the next, corrected request
-            await self._try_redis(lambda: self._dedupe.withdraw(key, claimed))
+        except DiscoveryBotError as error:
+            # nothing stays behind that would answer the next, corrected request; but the owner may have found room
+            if not (helping and isinstance(error, TooManyError)):
+                await self._try_redis(lambda: self._dedupe.withdraw(key, claimed))
             raise
 
     async def _confirm(self, key: str, claimed: Entry, job_id: str) -> None:
@@ -197,8 +207,6 @@ class Submission:
             for _ in range(_MAX_ROUNDS):
                 if known := self._find_idempotent(order, identity):
                     return known
-                if order.spec.ignore_cache:
-                    self._jobs.overtake(identity)
                 receipt = self._insert(order, identity, entry)
                 if receipt is not None:
                     return receipt
@@ -206,23 +214,36 @@ class Submission:
 
     def _insert(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
         try:
-            self._jobs.insert(order.to_job(entry.job_id, identity, self._clock()))
+            with self._admission.room(order.user_id):
+                if order.spec.ignore_cache:
+                    self._jobs.overtake(identity)
+                self._jobs.insert(order.to_job(entry.job_id, identity, self._clock()))
+        except TooManyError:
+            if (known := self._find_present(order, identity, entry)) is None:
+                raise
+            return known
         except JobExistsError:
             return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))
         except LiveTwinError:
             # None: it has ended in this moment, or must first be overtaken
-            twin = None if order.spec.ignore_cache else self._jobs.find_live(identity)
-            return self._join(twin, order) if twin else None
+            return self._join(order, identity)
         except IdempotencyConflictError:
             return self._find_idempotent(order, identity)
         self._waker.wake(ENQUEUE_CRAWL, entry.job_id)
         log.info("crawl_accepted", job_id=entry.job_id, task_id=entry.job_id, status="pending")
         return Receipt(entry.job_id, cached=False)
 
-    def _join(self, twin: Job, order: Order) -> Receipt:
-        if order.webhook_url:
+    def _find_present(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
+        """What answers though there is no room for another job."""
+        with suppress(JobNotFoundError):
+            return Receipt(self._jobs.get(entry.job_id).id, cached=True, cached_at=_moment(entry))
+        return self._join(order, identity)
+
+    def _join(self, order: Order, identity: str) -> Receipt | None:
+        twin = None if order.spec.ignore_cache else self._jobs.find_live(identity)
+        if twin and order.webhook_url:
             self._jobs.add_webhook(twin.id, order.webhook_url)
-        return Receipt(twin.id, cached=True, cached_at=twin.created_at)
+        return Receipt(twin.id, cached=True, cached_at=twin.created_at) if twin else None
 
     def _find_idempotent(self, order: Order, identity: str) -> Receipt | None:
         key = order.unique_idempotency_key

@@ -22,6 +22,12 @@ INDEXES: dict[str, list[IndexModel]] = {
             [("status", ASCENDING), ("blocked", ASCENDING), ("render", ASCENDING), *_BEST],
             name="status_blocked_render_priority_age",
         ),
+        # how many of one user wait
+        IndexModel(
+            [("status", ASCENDING), ("user_id", ASCENDING)],
+            name="waiting_user",
+            partialFilterExpression={"status": "pending"},
+        ),
         # who waits and was asked to end; few of many
         IndexModel([("status", ASCENDING), ("cancel_requested_at", ASCENDING)], name="status_cancel_requested"),
         IndexModel(

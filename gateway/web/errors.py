@@ -22,6 +22,7 @@ from gateway.domain.errors import (
     NodeError,
     NotFoundError,
     RunGoesOnError,
+    TooManyError,
     UnauthenticatedError,
     UnavailableError,
 )
@@ -37,6 +38,7 @@ _STATUSES: dict[type[DiscoveryBotError], int] = {
     ForbiddenError: 403,
     NotFoundError: 404,
     ConflictError: 409,
+    TooManyError: 429,
     UnavailableError: 503,
     NodeError: 502,
     RunGoesOnError: 504,
@@ -76,8 +78,13 @@ def install(app: FastAPI) -> None:
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, DiscoveryBotError)  # noqa: S101 - registered for nothing else
     status = next(_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
-    headers = {"Retry-After": str(RETRY_AFTER)} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-    return problem(request.scope, status, error.code, error.message, detail=error.detail, headers=headers)
+    return problem(request.scope, status, error.code, error.message, detail=error.detail, headers=_ask_again(error))
+
+
+def _ask_again(error: DiscoveryBotError) -> dict[str, str] | None:
+    if isinstance(error, TooManyError):
+        return {"Retry-After": str(error.retry_after)}
+    return {"Retry-After": str(RETRY_AFTER)} if isinstance(error, UnavailableError) else None
 
 
 async def _database(request: Request, error: Exception) -> Response:

@@ -42,14 +42,13 @@ from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.owners import OwnerStore
-from gateway.storage.schedules import ScheduleStore
-from gateway.storage.sites import SiteStore
 from gateway.storage.spiders import SpiderStore
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.key_ring import KeyRing
 from gateway.web.run_wiring import Runs, wire_runs
 from gateway.web.schedule_wiring import Schedules, wire_schedules
 from gateway.web.site_wiring import Searches, wire_sites
+from gateway.web.submission_wiring import wire_submissions
 from gateway.web.thread_pool import ThreadPool
 from gateway.web.truth_store import TruthStore
 
@@ -144,31 +143,6 @@ def _threads(count: int, name: str, stack: AsyncExitStack) -> ThreadPool:
     return pool
 
 
-def _submission(
-    *,
-    settings: Settings,
-    jobs: JobStore,
-    schedules: ScheduleStore,
-    dedupe: Dedupe,
-    catalog: SpiderCatalog,
-    rendering: Rendering,
-    waker: Waker,
-    submits: ThreadPool,
-    clock: Clock,
-) -> Submission:
-    return Submission(
-        jobs=jobs,
-        schedules=schedules,
-        dedupe=dedupe,
-        catalog=catalog,
-        rendering=rendering,
-        waker=waker,
-        executor=submits.executor,
-        allowed_networks=settings.allowed_networks,
-        clock=clock,
-    )
-
-
 def _assemble(
     *,
     settings: Settings,
@@ -187,21 +161,17 @@ def _assemble(
     rendering = Rendering(nodes, timedelta(seconds=settings.node_dead_after), clock)
     schedules = wire_schedules(truth, settings, waker, jobs=jobs, catalog=catalog, rendering=rendering)
     submits = _threads(_SUBMIT_THREADS, "submit", stack)
-    submission = _submission(
-        settings=settings, jobs=jobs, schedules=schedules.store,
-        dedupe=Dedupe(async_client, settings.crawl_cache_ttl), catalog=catalog, rendering=rendering, waker=waker,
-        submits=submits, clock=clock,
+    submissions = wire_submissions(
+        truth, settings, waker, jobs=jobs, dedupe=Dedupe(async_client, settings.crawl_cache_ttl), release=release,
+        catalog=catalog, rendering=rendering, threads=submits,
     )  # fmt: skip
-    resubmit = Resubmission(
-        jobs=jobs, sites=SiteStore(database), dedupe=release, catalog=catalog, rendering=rendering, waker=waker,
-        clock=clock,
-    )  # fmt: skip
+    runs = wire_runs(truth, settings, waker, submissions, jobs=jobs, catalog=catalog, rendering=rendering)
     return Wiring(
         settings=settings, truth=truth, keys=_keys(truth, stack), owners=OwnerStore(database), jobs=jobs,
-        queries=queries, items=items, nodes=nodes, catalog=catalog, submission=submission, resubmission=resubmit,
+        queries=queries, items=items, nodes=nodes, catalog=catalog,
+        submission=submissions.new, resubmission=submissions.again, runs=runs,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         searches=wire_sites(truth, settings, catalog, schedules.store, schedules.edits),
-        runs=wire_runs(truth, settings, waker, jobs=jobs, catalog=catalog, rendering=rendering, resubmit=resubmit),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         deployment=_deployment(settings, nodes, stack, clock), health=_health(settings, truth, client, stack),
         facts=_facts(settings, truth), submits=submits, reads=_threads(_READ_THREADS, "read", stack),

@@ -45,7 +45,7 @@ IdempotencyKey = Annotated[
             "description": "With `schedule_at` or `interval`: the job that will be run then, or the schedule.",
             "model": CrawlReceipt,
         },
-        **problems(409, 413, 503),
+        **problems(409, 413, 429, 503),
     },
 )
 async def crawl(

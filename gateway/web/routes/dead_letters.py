@@ -34,7 +34,7 @@ async def list_dead_letters(
     summary="Run a dead letter again",
     response_model=CrawlReceipt,
     response_model_exclude_none=True,
-    responses=problems(404, 409, 503),
+    responses=problems(404, 409, 429, 503),
 )
 def requeue(letter_id: LetterId, wiring: Wired, request_id: RequestId) -> CrawlReceipt:
     """As a new job, linked to the old by `retry_of`; the old one stays as it ended, and leaves this list."""

@@ -91,7 +91,7 @@ def cancel_job(job_id: JobId, wiring: Wired) -> JobStatusView | ScheduleStatusVi
     summary="Run an ended job again",
     response_model=CrawlReceipt,
     response_model_exclude_none=True,
-    responses=problems(404, 409, 503),
+    responses=problems(404, 409, 429, 503),
 )
 def retry_job(job_id: JobId, wiring: Wired, request_id: RequestId) -> CrawlReceipt:
     """As a new job, linked to the old by `retry_of`: the same spider, in the same version of its project."""

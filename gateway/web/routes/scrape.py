@@ -40,7 +40,7 @@ RunId = Annotated[
     "",
     summary="Scrape a site now",
     response_model=ScrapeReceipt | ScrapeResult,
-    responses=problems(404, 409, 413, 503, 504),
+    responses=problems(404, 409, 413, 429, 503, 504),
 )
 async def scrape(
     *,

@@ -27,6 +27,7 @@ _MEANINGS = {
     409: "Its state does not allow this",
     413: "The body is larger than this call takes: 256 KiB, or 64 MiB for an egg",
     422: "Invalid; `detail.field` names the field",
+    429: "Not now: too many crawls wait; nothing was accepted, ask again after `Retry-After` seconds",
     500: "A fault of ours; the log has more under the request id",
     502: "A crawl node did not do as asked; `detail` has what each of them said",
     503: "The database is away; nothing was accepted, ask again after `Retry-After` seconds",
@@ -39,6 +40,7 @@ _CODES = {
     409: "conflict",
     413: "body_too_large",
     422: "invalid_request",
+    429: "queue_full",
     500: "internal_error",
     502: "node_error",
     503: "unavailable",
@@ -60,7 +62,7 @@ def _response(status: int) -> dict[str, Any]:
         "description": _MEANINGS[status],
         "content": {"application/json": {"example": example}},
     }
-    if status == 503:  # noqa: PLR2004 - the one status of ours that says when to come back
+    if status in {429, 503}:
         response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
     if status == 401:  # noqa: PLR2004 - the one status of ours that asks for a key
         response["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}, "description": "`Bearer …`"}}

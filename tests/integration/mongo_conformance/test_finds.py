@@ -185,6 +185,10 @@ def test_counts_and_distinct_values(collection: Collection[Document]) -> None:
     assert collection.count_documents({}) == collection.estimated_document_count() == 30
     assert collection.count_documents({"n": {"$gte": 10}}, skip=5, limit=20) == 15
     assert collection.count_documents({"n": {"$gte": 10}}, limit=7) == 7
+    # the same where an index alone can tell
+    collection.create_index([("n", 1)], name="by_n")
+    assert collection.count_documents({"n": {"$gte": 10}}, skip=5, limit=20) == 15
+    assert [collection.count_documents({"n": {"$gte": 10}}, limit=most) for most in (7, 20, 99)] == [7, 20, 20]
     assert sorted(collection.distinct("t")) == ["a", "b", "c"]
     assert collection.distinct("t", {"n": 0}) == ["c"]
     assert collection.distinct("nothing") == []

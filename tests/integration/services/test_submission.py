@@ -16,6 +16,7 @@ from gateway.domain.node_files import SpiderInfo
 from gateway.domain.outcome import Outcome
 from gateway.redis.client import connect_async
 from gateway.redis.dedupe import Dedupe, DedupeRelease, Entry
+from gateway.services.admission import Admission
 from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
 from gateway.services.spider_catalog import SpiderCatalog
@@ -23,6 +24,7 @@ from gateway.services.submission import Order, Submission
 from gateway.storage.schedules import ScheduleStore
 from gateway.storage.sites import SiteStore
 from gateway.storage.spiders import SpiderStore
+from gateway.storage.waiting import WaitingStore
 
 SCHEMA = {
     "type": "object",
@@ -53,6 +55,7 @@ async def submission(platform: Platform, redis_url: str) -> AsyncIterator[Submis
             catalog=SpiderCatalog(spiders),
             rendering=Rendering(platform.nodes, DEAD_AFTER, platform.clock),
             waker=platform,
+            admission=Admission(WaitingStore(platform.database)),
             executor=executor,
             clock=platform.clock,
         )
@@ -67,6 +70,7 @@ def resubmission(platform: Platform) -> Resubmission:
         catalog=SpiderCatalog(SpiderStore(platform.database)),
         rendering=Rendering(platform.nodes, DEAD_AFTER, platform.clock),
         waker=platform,
+        admission=Admission(WaitingStore(platform.database)),
     )
 
 
