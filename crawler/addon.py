@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
 
+from crawler.activity import Activity
 from crawler.closing import Closing
 from crawler.downloader import CountingDownloader
 from crawler.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
@@ -87,7 +88,7 @@ class DiscoveryBot:
         _limit(settings, node)
         apply_fetch_options(settings)
         use_robots(settings)
-        for extension in (Closing, LogLimit, Report, Turns):
+        for extension in (Activity, Closing, LogLimit, Report, Turns):
             settings.set_in_component_priority_dict("EXTENSIONS", extension, 900)
         for middleware, order in _DOWNLOADER_MIDDLEWARES.items():
             settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)

@@ -10,6 +10,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Request, Response
 from twisted.python.failure import Failure
 
+from crawler.activity import Activity
 from crawler.egress import EgressBlockedError
 from crawler.failure_reason import exception_reason, status_reason
 from crawler.page_request import is_page
@@ -37,12 +38,20 @@ class CountingDownloader(Downloader):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._report = crawler.get_extension(Report)
+        self._activity = crawler.get_extension(Activity)
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy passes none any more
         outcome = super().fetch(request)
+        if self._activity:
+            self._activity.note()
+            outcome.addBoth(self._note, self._activity)
         if self._report and is_page(request):
             outcome.addBoth(self._count, request, self._report)
         return outcome
+
+    def _note(self, result: ResultT, activity: Activity) -> ResultT:
+        activity.note()
+        return result
 
     def _count(self, result: ResultT, request: Request, report: Report) -> ResultT:
         if isinstance(result, Response):

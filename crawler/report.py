@@ -87,6 +87,10 @@ class Report:
         self._timer = create_looping_call(self._tell)
         self._timer.start(PROGRESS_SECONDS)
 
+    @property
+    def items_count(self) -> int:
+        return self._progress.items_count
+
     def has_all_items(self) -> bool:
         """Whether there are as many items as there may be."""
         return 0 < self._max_items <= self._progress.items_count

@@ -73,6 +73,7 @@ class Turns:
         self._place = asyncio.Semaphore(places) if places else nullcontext()
         self._gates = gates
         self._hosts: defaultdict[str, _Host] = defaultdict(_Host)
+        self._sleepers = 0
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -106,6 +107,11 @@ class Turns:
         finally:
             await self._place.__aexit__(None, None, None)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request waits for its time to come, and not for an answer."""
+        return self._sleepers > 0
+
     async def close(self) -> None:
         for gate in self._gates:
             await gate.close()
@@ -113,9 +119,13 @@ class Turns:
     async def _sleep(self, seconds: float) -> None:
         until = monotonic() + seconds
         self._go_on()
-        while (left := until - monotonic()) > 0:
-            await asyncio.sleep(min(left, LOOK_SECONDS))
-            self._go_on()
+        self._sleepers += 1
+        try:
+            while (left := until - monotonic()) > 0:
+                await asyncio.sleep(min(left, LOOK_SECONDS))
+                self._go_on()
+        finally:
+            self._sleepers -= 1
 
     def _go_on(self) -> None:
         if (self._pauses or self._gates) and is_closing(self._crawler):

@@ -37,6 +37,7 @@ class AttemptProcess(CrawlProcess):
         self._attempt = attempt
         self._folder = folder
         self._mark = mark
+        self._stall_seconds = limits.stall
         self._limits = LimitWatch(limits, self.stop, self.kill)
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
@@ -89,6 +90,8 @@ class AttemptProcess(CrawlProcess):
             stopped_by=self.stopped_by,
             lost=isinstance(reason, ProcessLostError),
         )
+        if self.stopped_by == "stall":
+            report = report.model_copy(update={"stall_seconds": self._stall_seconds})
         if usage := self.transport.usage:
             report = report.model_copy(update=usage._asdict())
         return with_account(self._folder, report)

@@ -22,7 +22,7 @@ from crawler.node.environment import NodeEnvironment
 from crawler.node.exit_report import refuse
 from crawler.node.fork_server import ForkServer
 from crawler.node.forked_process import Start
-from crawler.node.limits import Limits
+from crawler.node.limits import limits_of
 from crawler.node.orphans import Orphan, find_orphans
 from crawler.node.project_names import OWN_PROJECT
 from crawler.node.spawn import spawn
@@ -143,7 +143,7 @@ class NodeLauncher(Launcher):
             grace=self.settings.crawl_stop_grace,
             folder=folder,
             mark=mark,
-            limits=Limits(spec.timeout, self.settings.crawl_memory_limit, self.settings.crawl_max_log_bytes),
+            limits=limits_of(self.settings, spec.timeout),
         )
         env = {
             **self.environment.get_environment(message, slot),

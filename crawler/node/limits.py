@@ -1,4 +1,4 @@
-"""Time, memory and log that one attempt may take, as seen from outside of its process."""
+"""Time, memory and log that one attempt may take, and how long it may stand still, as seen from outside of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from twisted.internet.base import DelayedCall
 
 from crawler.node.family import uses_more_than
 from crawler.node.loop import reactor
+from crawler.node.quiet import Quiet
 from gateway.domain.node_files import LOG
+from gateway.settings import NodeSettings
 
 #: Seconds between two looks at the memory.
 MEMORY_INTERVAL = 1.0
@@ -30,10 +32,17 @@ class Limits(NamedTuple):
     memory: int = 0
     #: Bytes of `crawl.log`; 0 is no limit. What logs through Python keeps within it by itself (`crawler.log_limit`).
     log: int = 0
+    #: Seconds in which nothing happens; 0 is no limit.
+    stall: float = 0
+
+
+def limits_of(settings: NodeSettings, timeout: float) -> Limits:
+    """The node's, and the `timeout` of the attempt."""
+    return Limits(timeout, settings.crawl_memory_limit, settings.crawl_max_log_bytes, settings.crawl_stall_seconds)
 
 
 class LimitWatch:
-    """Calls `exceeded("timeout" | "memory" | "log")`, once at most, unless it is stopped before.
+    """Calls `exceeded("timeout" | "memory" | "log" | "stall")`, once at most, unless it is stopped before.
 
     `flooding` is called if the log goes on growing after that.
     """
@@ -54,11 +63,14 @@ class LimitWatch:
         self._later("timeout", max(0.0, self._limits.timeout), self._report, "timeout")
         if self._limits.memory:
             self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
-        if self._limits.log:
-            with suppress(OSError):
-                # held open: one that is deleted goes on growing
-                self._log = os.open(folder / LOG, os.O_RDONLY | os.O_CLOEXEC)
-                self._later("log", LOG_INTERVAL, self._look_at_log, self._log, 0)
+        with suppress(OSError):
+            # held open: one that is deleted goes on growing
+            self._log = os.open(folder / LOG, os.O_RDONLY | os.O_CLOEXEC)
+        if self._limits.log and self._log is not None:
+            self._later("log", LOG_INTERVAL, self._look_at_log, self._log, 0)
+        if self._limits.stall:
+            quiet = Quiet(folder, self._log, self._limits.stall)
+            self._later("stall", quiet.interval, self._look_for_life, quiet)
 
     def stop(self) -> None:
         for call in self._calls.values():
@@ -85,6 +97,11 @@ class LimitWatch:
         if size > limit * (1 + LOG_SLACK) and self._flooding is not None:
             flooding, self._flooding = self._flooding, None
             flooding()
+
+    def _look_for_life(self, quiet: Quiet) -> None:
+        self._later("stall", quiet.interval, self._look_for_life, quiet)
+        if quiet.seconds() >= self._limits.stall:
+            self._report("stall")
 
     def _report(self, limit: str) -> None:
         if not self._reported:

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 
 from crawler.node.family import kill_rest
-from crawler.node.limits import Limits, LimitWatch
+from crawler.node.limits import Limits, LimitWatch, limits_of
 from crawler.node.loop import reactor
 from crawler.node.started_mark import read_mark
 from crawler.node.stopping import note_stopping
@@ -98,8 +98,7 @@ def find_orphans(settings: NodeSettings) -> Iterator[Orphan]:
         spec = read_record(folder / SPEC, NodeSpec)
         elapsed = (utc_now() - started_at).total_seconds() if started_at else 0.0
         timeout = (spec.timeout if spec else NodeSpec.model_fields["timeout"].default) - elapsed
-        limits = Limits(timeout, settings.crawl_memory_limit, settings.crawl_max_log_bytes)
-        yield Orphan(folder, pid, started_at, limits, settings.crawl_stop_grace)
+        yield Orphan(folder, pid, started_at, limits_of(settings, timeout), settings.crawl_stop_grace)
 
 
 def _search(folder: Path) -> int | None:

@@ -9,6 +9,7 @@ tell from them alone what happened:
 `crawl.log`        stdout, stderr and the log of the spider process
 `items.jsonl`      one item a line, flushed per item
 `progress.json`    rewritten about once a second
+`active`           touched about once a second while something happens in the crawl, or it waits for its turn
 `report.json`      Scrapy's own account of how it ended, written by the add-on
 `stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively before it is told
 `exit.json`        how the process ended; written exclusively, by the launcher or, were it killed, the tailer
@@ -36,6 +37,7 @@ STARTED = "started"
 LOG = "crawl.log"
 ITEMS = "items.jsonl"
 PROGRESS = "progress.json"
+ACTIVE = "active"
 REPORT = "report.json"
 STOPPING = "stopping"
 EXIT = "exit.json"
@@ -46,7 +48,7 @@ CATALOG = "catalog.json"
 BROWSER = "browser.json"
 
 #: What `stopping` and `stopped_by` may say.
-STOP_REASONS = frozenset({"timeout", "memory", "log", "cancel", "shutdown"})
+STOP_REASONS = frozenset({"timeout", "memory", "log", "stall", "cancel", "shutdown"})
 
 _INT64 = 1 << 63
 
@@ -147,8 +149,10 @@ class ExitReport(_Record):
     exit_code: Int64 | None = None
     #: Signal number that ended the process.
     signal: Int64 | None = None
-    #: What made the launcher end it: `timeout`, `memory`, `log`, `cancel`, `shutdown`.
+    #: What made the launcher end it: `timeout`, `memory`, `log`, `stall`, `cancel`, `shutdown`.
     stopped_by: str | None = None
+    #: Seconds in which nothing had happened when it was stopped for that (`stall`).
+    stall_seconds: float | None = None
     #: Why it was never started (`stale`, `spawn_failed: …`).
     refused: str | None = None
     #: Nobody saw it end: its lock was free and there was no exit report.

@@ -70,11 +70,21 @@ def _was_stopped(exit_report: ExitReport) -> Outcome | None:
         return Outcome(JobStatus.PARTIAL, "stopped at its time limit")
     if exit_report.stopped_by == "log":
         return Outcome(JobStatus.PARTIAL, "stopped at its log limit")
+    if exit_report.stopped_by == "stall":
+        return Outcome(JobStatus.ERROR, _stalled(exit_report.stall_seconds), retryable=True)
     if exit_report.stopped_by == "memory" or reason == "memusage_exceeded":
         return Outcome(JobStatus.ERROR, "stopped at its memory limit")
     if exit_report.stopped_by == "shutdown" or reason == "shutdown":
         return Outcome(JobStatus.ERROR, "the node was shut down while it ran", retryable=True)
     return None
+
+
+def _stalled(seconds: float | None) -> str:
+    told = "no log line, request or item"
+    if not seconds:
+        return f"{told} for too long"
+    amount, unit = (seconds / 60, "minute") if seconds % 60 == 0 else (seconds, "second")
+    return f"{told} for {amount:g} {unit}{'' if amount == 1 else 's'}"
 
 
 def _crashed(exit_report: ExitReport) -> Outcome | None:

@@ -98,7 +98,7 @@ class ExitView(BaseModel):
 
     exit_code: int | None
     signal: int | None
-    stopped_by: str | None = Field(description="`timeout`, `memory`, `log`, `cancel` or `shutdown`.")
+    stopped_by: str | None = Field(description="`timeout`, `memory`, `log`, `stall`, `cancel` or `shutdown`.")
     refused: str | None = Field(description="Why the node did not start it.")
     lost: bool = Field(description="Nobody saw it end.")
     finish_reason: str | None = Field(description="Scrapy's own word.")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 SPIDERS = (
     *("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone"),
-    *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints"),
+    *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints", "murmurs"),
 )
 _OPEN = Path("/proc/self/fd")
 
@@ -102,6 +102,14 @@ def prints(_: Path) -> None:
     while True:
         os.write(1, b"all work and no play makes a dull log\n" * 1000)
         time.sleep(0.001)
+
+
+def murmurs(_: Path) -> None:
+    """For three seconds, now and then."""
+    for _ in range(10):
+        _say("hm")
+        sys.stdout.flush()
+        time.sleep(0.3)
 
 
 def environ(folder: Path) -> None:

@@ -39,6 +39,8 @@ def ended(spider: SpiderReport | None = None, **facts: object) -> ExitReport:
         (ended(report(reason="shutdown")), JobStatus.ERROR, True),
         (ended(report(reason="shutdown"), stopped_by="shutdown"), JobStatus.ERROR, True),
         (ended(None, exit_code=None, signal=9, stopped_by="memory"), JobStatus.ERROR, False),
+        (ended(report(reason="shutdown"), stopped_by="stall", stall_seconds=900), JobStatus.ERROR, True),
+        (ended(None, exit_code=None, signal=9, stopped_by="stall"), JobStatus.ERROR, True),
         (ended(None, exit_code=None, signal=11), JobStatus.ERROR, True),
         (ended(None, exit_code=1, log_tail="Traceback…\nImportError: no module\n"), JobStatus.ERROR, True),
         (ended(report(), exit_code=1), JobStatus.ERROR, True),
@@ -89,6 +91,22 @@ def test_a_start_page_that_robots_txt_forbids_is_told_with_the_way_out() -> None
     outcome = decide(ended(spider))
     told = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
     assert outcome == (JobStatus.ERROR, told, False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (900, "for 15 minutes"),
+        (60, "for 1 minute"),
+        (90, "for 90 seconds"),
+        (1, "for 1 second"),
+        (0.5, "for 0.5 seconds"),
+        (None, "for too long"),
+    ],
+)
+def test_how_long_one_stood_still_is_told_in_words(seconds: float | None, words: str) -> None:
+    facts = ended(None, exit_code=None, signal=9, stopped_by="stall", stall_seconds=seconds)
+    assert decide(facts).message == f"no log line, request or item {words}"
 
 
 def test_one_page_is_not_many() -> None:

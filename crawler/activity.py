@@ -1,0 +1,86 @@
+"""Signs of life for whoever watches the crawl from outside: a log may be silent while it does very much."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from scrapy import signals
+from scrapy.exceptions import NotConfigured
+from scrapy.utils.asyncio import create_looping_call
+
+from crawler.report import Report
+from crawler.setting_names import ATTEMPT_DIR
+from crawler.turns import Turns
+from gateway.crash_points import state_change
+from gateway.domain.node_files import ACTIVE
+from gateway.settings import NodeSettings
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two signs at most, and how many there are at least in the time without any that is allowed.
+EVERY = 1.0
+SIGNS = 10
+
+
+class Activity:
+    """Extension that touches the attempt's `active` while requests go out, are answered or wait for their turn, and
+    while there are items. One that is blocked touches nothing.
+    """
+
+    def __init__(self, crawler: Crawler, folder: Path, every: float) -> None:
+        self._crawler = crawler
+        self._path = folder / ACTIVE
+        self._every = every
+        self._happened = False
+        self._items = 0
+        self._timer: Any = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        folder, limit = crawler.settings.get(ATTEMPT_DIR), NodeSettings.load().crawl_stall_seconds
+        if not (folder and limit):
+            raise NotConfigured
+        self = cls(crawler, Path(folder), min(EVERY, limit / SIGNS))
+        crawler.signals.connect(self.spider_opened, signals.spider_opened)
+        crawler.signals.connect(self.note, signals.item_dropped)
+        crawler.signals.connect(self.spider_closed, signals.spider_closed)
+        return self
+
+    def note(self) -> None:
+        """Something has happened. Called for each request, so it does nothing but remember."""
+        self._happened = True
+
+    def spider_opened(self) -> None:
+        self._timer = create_looping_call(self._look)
+        self._timer.start(self._every, now=False)
+
+    def spider_closed(self) -> None:
+        if self._timer and self._timer.running:
+            self._timer.stop()
+
+    def _look(self) -> None:
+        report = self._crawler.get_extension(Report)
+        items, self._items = self._items, report.items_count if report else 0
+        if self._happened or items != self._items or self._waits_on_purpose():
+            self._happened = False
+            self._touch()
+
+    def _waits_on_purpose(self) -> bool:
+        turns = self._crawler.get_extension(Turns)
+        if turns and turns.is_waiting:
+            return True
+        downloader = self._crawler.engine.downloader if self._crawler.engine else None
+        # Scrapy's own delay between two requests
+        return downloader is not None and any(slot.queue and slot.latercall for slot in downloader.slots.values())
+
+    @state_change("spider.active")
+    def _touch(self) -> None:
+        try:
+            self._path.touch()
+        except OSError as error:
+            logger.error("%s could not be touched: %s", ACTIVE, error)  # noqa: TRY400 - a full disk needs no traceback
