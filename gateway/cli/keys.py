@@ -78,7 +78,7 @@ def list_keys(
 
 @app.command("revoke")
 def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="As `keys list` shows it.")]) -> None:
-    """Make a key worthless, within a few seconds. What it has open, a stream, stays open until it is closed."""
+    """Make a key worthless, within seconds, and with it its sessions, stream tokens and open streams."""
     with _keys() as keys:
         if keys.revoke(key_id) is None:
             raise ApiError(f"there is no key {key_id!r}; `{program()} keys list` shows their ids")

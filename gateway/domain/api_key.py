@@ -40,6 +40,8 @@ class ApiKey(NamedTuple):
     revoked_at: datetime | None = None
     #: To within some minutes.
     last_used_at: datetime | None = None
+    #: Ids of sessions that would still last, but were ended.
+    ended_sessions: frozenset[str] = frozenset()
 
     def is_valid(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

@@ -53,13 +53,19 @@ class ForbiddenError(DiscoveryBotError):
     code = "forbidden"
 
 
+class ForgedRequestError(ForbiddenError):
+    """A browser that is signed in sent this, but not by a page of ours, as far as can be seen."""
+
+    code = "csrf_token_wrong"
+
+
 class ScopeMissingError(ForbiddenError):
     """The caller's key is not for this."""
 
     code = "scope_missing"
 
     def __init__(self, scope: str) -> None:
-        super().__init__(f"this takes a key with the scope {scope!r}", detail={"scope": scope})
+        super().__init__(f"this takes a key with the scope '{scope}'", detail={"scope": scope})
 
 
 class NotYourUserError(ForbiddenError):

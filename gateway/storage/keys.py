@@ -15,6 +15,9 @@ from gateway.storage.client import Document
 
 #: A key's last use is noted anew after that: it is for finding keys that nobody needs, not for an audit.
 USE_NOTED_EVERY = timedelta(minutes=10)
+#: Sessions noted as ended of one key. Beyond that those that would end soonest are forgotten, and last until then.
+MOST_ENDED = 1000
+_APART = frozenset({"id", "ended_sessions"})
 
 
 class KeyStore:
@@ -25,7 +28,7 @@ class KeyStore:
     @state_change("keys.insert")
     def insert(self, key: ApiKey) -> bool:
         """Whether there was none with this id."""
-        document = {name: value for name, value in key._asdict().items() if name != "id" and value is not None}
+        document = {name: value for name, value in key._asdict().items() if name not in _APART and value is not None}
         try:
             self._keys.insert_one({**document, "_id": key.id, "scopes": sorted(key.scopes)})
         except DuplicateKeyError:
@@ -58,6 +61,18 @@ class KeyStore:
         self._keys.update_one(unrevoked, {"$set": {"revoked_at": self._clock()}})
         return self.get(key_id)
 
+    @state_change("keys.end_session")
+    def end_session(self, key_id: str, session_id: str, until: datetime) -> None:
+        """Note until when it would have lasted; those that have run out by now are left out."""
+        document = self._keys.find_one({"_id": key_id}, {"ended_sessions": 1}) or {}
+        noted: dict[str, datetime] = document.get("ended_sessions", {})
+        lasting = sorted((end, name) for name, end in noted.items() if end > self._clock())
+        kept = {name for _, name in lasting[-(MOST_ENDED - 1) :]}
+        change: Document = {"$set": {f"ended_sessions.{session_id}": until}}
+        if gone := {f"ended_sessions.{name}": "" for name in noted if name not in kept | {session_id}}:
+            change["$unset"] = gone
+        self._keys.update_one({"_id": key_id}, change)
+
     @state_change("keys.note_use")
     def _note_use(self, key_id: str, now: datetime) -> None:
         self._keys.update_one({"_id": key_id}, {"$set": {"last_used_at": now}})
@@ -66,4 +81,7 @@ class KeyStore:
 def _read(document: Document) -> ApiKey:
     scopes = frozenset(map(Scope, document["scopes"]))
     rest = {name: document.get(name) for name in ("note", "expires_at", "revoked_at", "last_used_at")}
-    return ApiKey(document["_id"], document["user_id"], scopes, document["sha256"], document["created_at"], **rest)
+    ended = frozenset(document.get("ended_sessions", ()))
+    names = ("_id", "user_id", "sha256", "created_at")
+    key_id, user_id, sha256, created_at = (document[name] for name in names)
+    return ApiKey(key_id, user_id, scopes, sha256, created_at, **rest, ended_sessions=ended)

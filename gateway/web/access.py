@@ -18,7 +18,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.run import job_id_of
 from gateway.storage.client import truth_store_errors
-from gateway.web.access_rules import RULES
+from gateway.web.access_rules import OPEN, RULES
 from gateway.web.wiring import Wiring
 
 #: Parts of an address that name what belongs to a user; and how it is said that there is no such thing.
@@ -43,9 +43,10 @@ async def authorise(request: Request) -> None:
     Raises `ScopeMissingError`; and for what is another user's the same error as for what is not there.
     """
     caller = caller_of(request)
-    if caller is ANYBODY:
+    route = f"{request.method} {request.scope['route'].path_format}"
+    if caller is ANYBODY or route in OPEN:
         return
-    scope = RULES.get(f"{request.method} {request.scope['route'].path}", Scope.ADMIN)
+    scope = RULES.get(route, Scope.ADMIN)
     if scope not in caller.scopes:
         raise ScopeMissingError(scope)
     if caller.user_id is not None and (named := list(_named(request))):

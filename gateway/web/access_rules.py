@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.domain.api_key import Scope
 
 #: For everybody, with and without a key.
-OPEN = frozenset({"GET /health", "GET /health/live", "GET /", "GET /docs", "GET /redoc"})
+OPEN = frozenset({"GET /health", "GET /health/live", "GET /", "GET /docs", "GET /redoc", "POST /session"})
 _SCOPES: dict[Scope, tuple[str, ...]] = {
     Scope.READ: (
         "GET /jobs",
@@ -24,6 +24,8 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /jobs/scrape/{run_id}",
         "GET /jobs/sites",
         "GET /spiders",
+        "GET /session",
+        "DELETE /session",
     ),
     Scope.CRAWL: (
         "POST /crawl",

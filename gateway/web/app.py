@@ -39,6 +39,7 @@ from gateway.web.routes import (
     scheduler,
     schedules,
     scrape,
+    session,
     sites,
     spiders,
     stream_token,
@@ -68,7 +69,7 @@ _ROUTES = (
     *(reference, crawl),
     *(sites, scrape, queue, jobs, logs, stream_token, items, dead_letters, events),
     *(scheduler, schedules, targets),
-    *(spiders, projects, nodes, health, metrics),
+    *(spiders, projects, nodes, health, metrics, session),
 )
 
 

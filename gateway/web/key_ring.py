@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from gateway.domain.api_key import ApiKey, Caller, read_token
 from gateway.domain.clock import Clock
+from gateway.domain.console_session import ConsoleSession
 from gateway.domain.errors import UnavailableError, WrongKeyError
 from gateway.domain.stream_token import read_stream_token
 from gateway.storage.client import truth_store_errors
@@ -22,6 +24,8 @@ FRESH = 2.0
 _MOST = 1000
 #: Seconds for which it holds up a request whether there are keys by now, where there were none.
 _PATIENCE = 0.5
+#: Seconds between two looks whether what opened a stream is still good.
+_LOOK = 3.0
 
 
 class _Answer(NamedTuple):
@@ -66,6 +70,28 @@ class KeyRing:
             raise WrongKeyError(f"this token does not open this stream: POST /jobs/{job_id}/stream-token gives one")
         return Caller.with_key(key)
 
+    async def session_caller(self, session: ConsoleSession) -> Caller:
+        """Raises `WrongKeyError` for one that has ended; `UnavailableError`."""
+        key, now = await self._key(session.key_id), self._clock()
+        if key is None or not key.is_valid(now) or not session.opens(key, now):
+            raise WrongKeyError("this session has ended: POST /session with a key begins another")
+        return Caller.with_key(key)
+
+    async def end_session(self, session: ConsoleSession) -> None:
+        """For this process from now on, for others within seconds. Raises `UnavailableError`."""
+        ending = self._answered(self._keys.end_session, session.key_id, session.id, session.expires_at)
+        await asyncio.shield(asyncio.create_task(ending))
+        self._answers.pop(session.key_id, None)
+
+    async def until_over(self, key: ApiKey, session: ConsoleSession | None = None) -> None:
+        """Returns some seconds after the key, or the session, came to its end, at the latest. While the database is
+        away what was known last counts.
+        """
+        while key.is_valid(now := self._clock()) and (session is None or session.opens(key, now)):
+            await asyncio.sleep(_LOOK)
+            with suppress(UnavailableError):
+                key = await self._key(key.id) or key._replace(revoked_at=now)
+
     async def _key(self, key_id: str) -> ApiKey | None:
         key: ApiKey | None = await asyncio.shield(self._ask(key_id, self._keys.use, key_id))
         return key
@@ -81,7 +107,7 @@ class KeyRing:
                 raise
             return self._in_use
 
-    def _ask(self, name: str, question: Callable[..., Any], *arguments: str) -> asyncio.Task[Any]:
+    def _ask(self, name: str, question: Callable[..., Any], *arguments: Any) -> asyncio.Task[Any]:
         """Those who ask the same at the same time share one answer."""
         answer = self._answers.get(name)
         if answer is None or answer.at + FRESH < time.monotonic():
@@ -94,6 +120,6 @@ class KeyRing:
                 self._answers.popitem(last=False)
         return answer.task
 
-    async def _answered(self, question: Callable[..., Any], *arguments: str) -> Any:
+    async def _answered(self, question: Callable[..., Any], *arguments: Any) -> Any:
         with truth_store_errors():
             return await self._threads.run(question, *arguments)

@@ -13,7 +13,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
     if not request.query_params:
         return
     app: DescribedAPI = request.app
-    known = app.query_parameters(request.scope["route"].path, request.method)
+    known = app.query_parameters(request.scope["route"].path_format, request.method)
     unknown = dict.fromkeys(name for name in request.query_params if name not in known)
     if unknown:
         raise RequestValidationError(

@@ -9,9 +9,17 @@ from fastapi import FastAPI
 
 from gateway.domain.api_key import Scope
 from gateway.web.access_rules import OPEN, RULES
+from gateway.web.session_guard import COOKIE, CSRF_HEADER, SECURE_COOKIE
 
 _SCHEME = "key"
 _KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
+_SESSION = "session"
+_COOKIE = {
+    "type": "apiKey",
+    "in": "cookie",
+    "name": COOKIE,
+    "description": f"Of `POST /session` (over https `{SECURE_COOKIE}`); to change things also send `{CSRF_HEADER}`.",
+}
 
 
 class DescribedAPI(FastAPI):
@@ -19,7 +27,7 @@ class DescribedAPI(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
-        document["components"]["securitySchemes"] = {_SCHEME: _KEY}
+        document["components"]["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
                 operation["security"] = _security(f"{method.upper()} {path}")
@@ -44,7 +52,7 @@ class DescribedAPI(FastAPI):
 
 def _security(route: str) -> list[dict[str, list[str]]]:
     """With the scope that it takes; and nothing, which is enough while there are no keys."""
-    return [] if route in OPEN else [{_SCHEME: [RULES.get(route, Scope.ADMIN)]}, {}]
+    return [] if route in OPEN else [{_SCHEME: [RULES.get(route, Scope.ADMIN)]}, {_SESSION: []}, {}]
 
 
 def _forbid_null(schema: dict[str, Any]) -> None:

@@ -48,6 +48,7 @@ ELSEWHERE = {
     "node.withdraw": "cancels what is queued: crawler_node/test_rare_crash_points.py",
     "keys.insert": "one write that nothing follows: storage/test_keys.py",
     "keys.revoke": "one write that nothing follows: storage/test_keys.py",
+    "keys.end_session": "one write that nothing follows: storage/test_keys.py",
     "keys.note_use": "one write that nothing follows: storage/test_keys.py",
     "expiry.advance": "needs jobs that ended weeks ago: services/test_retention_kills.py",
     "expiry.mark_removed": "needs jobs that ended weeks ago: services/test_retention_kills.py",

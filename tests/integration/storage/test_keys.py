@@ -22,7 +22,7 @@ from gateway.storage.keys import USE_NOTED_EVERY, KeyStore
 
 KILLED = """
 import os, sys
-from gateway.domain.api_key import Scope
+from gateway.domain.clock import utc_now
 from gateway.services.key_issue import KeyIssue
 from gateway.storage.client import connect
 from gateway.storage.keys import KeyStore
@@ -31,6 +31,7 @@ def ask():
     keys = KeyStore(connect(sys.argv[1]))
     KeyIssue(keys).issue_first()
     assert keys.use("first").user_id == "operator"
+    keys.end_session("first", "abc", utc_now())
     assert keys.revoke("first").revoked_at
 
 killed = 0
@@ -107,9 +108,41 @@ def test_the_use_of_a_key_is_noted_now_and_then(database: Database[dict[str, Any
     assert noted() == last
 
 
+def test_ended_sessions_are_noted_for_as_long_as_they_would_have_lasted(database: Database[dict[str, Any]]) -> None:
+    moments: list[datetime] = [utc_now()]
+    keys = KeyStore(database, clock=lambda: moments[-1])
+    key_id = KeyIssue(keys).issue("ann", [Scope.READ]).key.id
+
+    def noted() -> frozenset[str]:
+        found = keys.get(key_id)
+        assert found
+        return found.ended_sessions
+
+    assert not noted()
+    for name, minutes in (("short", 1), ("long", 10), ("short", 1)):
+        keys.end_session(key_id, name, moments[0] + timedelta(minutes=minutes))
+    assert noted() == {"short", "long"}
+    moments.append(moments[0] + timedelta(minutes=2))
+    keys.end_session(key_id, "last", moments[0] + timedelta(minutes=9))
+    assert noted() == {"long", "last"}
+
+
+def test_no_more_ended_sessions_are_noted_than_a_key_can_hold(
+    database: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.storage.keys.MOST_ENDED", 3)
+    keys, now = KeyStore(database), utc_now()
+    key_id = KeyIssue(keys).issue("ann", [Scope.READ]).key.id
+    for number in range(5):
+        keys.end_session(key_id, f"s{number}", now + timedelta(minutes=5 + number))
+    found = keys.get(key_id)
+    assert found
+    assert found.ended_sessions == {"s2", "s3", "s4"}
+
+
 @pytest.mark.timeout(60)
 def test_whoever_is_killed_may_do_it_again(uri: str, tmp_path: Path) -> None:
-    for point in ("keys.insert", "keys.note_use", "keys.revoke"):
+    for point in ("keys.insert", "keys.note_use", "keys.end_session", "keys.revoke"):
         for side in ("before", "after"):
             (tmp_path / f"{point}.{side}").touch()
     done = subprocess.run(
@@ -121,4 +154,4 @@ def test_whoever_is_killed_may_do_it_again(uri: str, tmp_path: Path) -> None:
         timeout=50,
         check=False,
     )
-    assert done.stdout.split() == ["6", "0"], done.stderr
+    assert done.stdout.split() == ["8", "0"], done.stderr

@@ -71,11 +71,10 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/schedules/{schedule_id}/pause",
         "/schedules/{schedule_id}/resume",
         "/schedules/{schedule_id}/run",
-        "/sites",
-        "/sites/{name}",
+        "/session",
+        *("/sites", "/sites/{name}"),
         "/spiders",
-        "/targets",
-        "/targets/{target_id}",
+        *("/targets", "/targets/{target_id}"),
     }
 
 

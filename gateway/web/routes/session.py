@@ -1,0 +1,77 @@
+"""`/session`: a browser shows a key once, and holds a cookie from then on."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from gateway.domain.api_key import Caller
+from gateway.domain.console_session import ConsoleSession, open_session
+from gateway.domain.errors import ConflictError, UnauthenticatedError, WrongKeyError
+from gateway.web.access import Called
+from gateway.web.dependencies import Wired
+from gateway.web.schemas.problem import problems
+from gateway.web.schemas.session import SessionView, SignIn
+from gateway.web.session_guard import forget, keep, refuse_others
+from gateway.web.wiring import Wiring
+
+#: Seconds before a wrong key is answered. That nobody guesses one is seen to by its 192 random bits.
+_SLOW = 0.5
+
+router = APIRouter(tags=["platform"])
+
+
+def _session(request: Request) -> ConsoleSession | None:
+    return cast("ConsoleSession | None", getattr(request.state, "session", None))
+
+
+Session = Annotated[ConsoleSession | None, Depends(_session)]
+
+
+@router.post("/session", summary="Sign a browser in", responses=problems(401, 409, 503))
+async def sign_in(
+    request: Request, response: Response, wiring: Wired, caller: Called, body: SignIn | None = None
+) -> SessionView:
+    """With a key in the body, or in `Authorization`: the cookie that it is answered with stands for the key, for
+    `GATEWAY_SESSION_SECONDS` or until the key ends. 409 while there are no keys, when nobody needs one.
+    """
+    refuse_others(request.scope)
+    shown = caller if caller.key else await _shown(wiring, body)
+    if shown.key is None:
+        raise ConflictError("there are no keys, so nobody needs a session")
+    now = wiring.truth.clock()
+    session = open_session(shown.key, now, timedelta(seconds=wiring.settings.gateway_session_seconds))
+    keep(response, session, request.scope, (session.expires_at - now).total_seconds())
+    return SessionView.of(shown, session)
+
+
+@router.get("/session", summary="Who is signed in", responses=problems(401, 503))
+async def show_session(caller: Called, session: Session) -> SessionView:
+    """Whose key it is, what it may, and the CSRF token of the session, if it is one."""
+    return SessionView.of(caller, session)
+
+
+@router.delete("/session", status_code=204, summary="Sign a browser out", responses=problems(401, 503))
+async def sign_out(wiring: Wired, session: Session) -> Response:
+    """The session is worthless from now on, also to whoever has a copy of it. The key stays as it is."""
+    if session:
+        await wiring.keys.end_session(session)
+    response = Response(status_code=204)
+    forget(response)
+    return response
+
+
+async def _shown(wiring: Wiring, body: SignIn | None) -> Caller:
+    """Raises `UnauthenticatedError`, `UnavailableError`."""
+    if not await wiring.keys.in_use():
+        raise ConflictError("there are no keys, so nobody needs a session")
+    if body is None:
+        raise UnauthenticatedError('send a key: {"key": "db_…"}')
+    try:
+        return await wiring.keys.caller(body.key.get_secret_value().strip())
+    except WrongKeyError:
+        await asyncio.sleep(_SLOW)
+        raise

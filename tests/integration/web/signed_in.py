@@ -1,0 +1,101 @@
+"""A gateway that takes keys, and browsers that are signed in to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from integration.web.board import Serve
+from jobs import make_job
+from pymongo.database import Database
+
+from gateway.domain.api_key import Scope
+from gateway.domain.clock import utc_now
+from gateway.domain.job import Attempt, JobStatus
+from gateway.services.key_issue import Issued, KeyIssue
+from gateway.settings import Settings
+from gateway.storage.client import connect
+from gateway.storage.jobs import JobStore
+from gateway.storage.keys import KeyStore
+
+PATIENCE = 90
+LISTED = "http://localhost:3000"
+
+
+@pytest.fixture(scope="module")
+def own_settings(settings: Settings) -> Settings:
+    uri = settings.mongo_uri.replace("/discoverybot", "/sessions")
+    return settings.model_copy(update={"mongo_uri": uri, "gateway_cors_origins": (LISTED,)})
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are asked for, and streams looked at, sooner: what is tested is that, not when."""
+    monkeypatch.setattr("gateway.web.key_ring.FRESH", 0.2)
+    monkeypatch.setattr("gateway.web.key_ring._LOOK", 0.3)
+
+
+@pytest.fixture(scope="module")
+def own(own_settings: Settings) -> Iterator[Database[dict[str, Any]]]:
+    database = connect(own_settings.mongo_uri)
+    yield database
+    database.client.close()
+
+
+@pytest.fixture(scope="module")
+def keys(own: Database[dict[str, Any]]) -> KeyStore:
+    return KeyStore(own)
+
+
+@pytest.fixture(scope="module")
+def url(serve: Serve, own_settings: Settings, keys: KeyStore) -> Iterator[str]:
+    KeyIssue(keys).issue_first()
+    with serve(own_settings) as client:
+        yield str(client.base_url)
+
+
+class Browser(NamedTuple):
+    """Holds a cookie, and nothing else."""
+
+    http: httpx.Client
+    view: dict[str, Any]
+
+    @property
+    def csrf(self) -> dict[str, str]:
+        return {"X-CSRF-Token": self.view["csrf_token"]}
+
+
+SignIn = Callable[[Issued], Browser]
+
+
+@pytest.fixture
+def anne(keys: KeyStore) -> Issued:
+    return KeyIssue(keys).issue("anne", [Scope.CRAWL])
+
+
+@pytest.fixture
+def sign_in(url: str) -> Iterator[SignIn]:
+    opened: list[httpx.Client] = []
+
+    def with_key(issued: Issued) -> Browser:
+        http = httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False)
+        opened.append(http)
+        answer = http.post("/session", json={"key": str(issued.token)})
+        assert answer.status_code == 200, answer.text
+        return Browser(http, answer.json())
+
+    yield with_key
+    for http in opened:
+        http.close()
+
+
+@pytest.fixture
+def job(own: Database[dict[str, Any]]) -> str:
+    """Of Anne's: one that runs without end."""
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+    running = {"status": JobStatus.RUNNING, "attempt": 1, "attempts": {"1": attempt}}
+    job = make_job(user_id="anne", live_key=None, **running)
+    JobStore(own).insert(job)
+    return job.id

@@ -1,0 +1,157 @@
+"""A browser that is signed in: by what, for how long, and why no other page can use it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from http.cookies import SimpleCookie
+
+import httpx
+import pytest
+from integration.web.board import Serve, problem
+from integration.web.signed_in import (
+    LISTED,
+    PATIENCE,
+    SignIn,
+    anne,
+    impatient,
+    job,
+    keys,
+    own,
+    own_settings,
+    sign_in,
+    url,
+)
+from stack import wait_until
+
+from gateway.domain.api_key import Scope
+from gateway.domain.clock import utc_now
+from gateway.services.key_issue import Issued, KeyIssue
+from gateway.settings import Settings
+from gateway.storage.keys import KeyStore
+
+__all__ = ["anne", "impatient", "job", "keys", "own", "own_settings", "sign_in", "url"]
+
+
+def test_a_key_is_changed_for_a_cookie_that_scripts_cannot_read(url: str, anne: Issued) -> None:
+    in_header = {"Authorization": f"Bearer {anne.token}"}
+    with httpx.Client(base_url=url, trust_env=False) as http:
+        for shown in ({"json": {"key": str(anne.token)}}, {"headers": in_header}):
+            answer = http.post("/session", **shown)  # type: ignore[arg-type]  # either of the two
+            assert answer.status_code == 200, answer.text
+            cookie = answer.headers["set-cookie"]
+            assert cookie.startswith("discoverybot_session=cs_")
+            assert {"HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43199"} <= set(
+                cookie.replace("43200", "43199").split("; ")
+            )
+            assert "Secure" not in cookie
+            assert anne.token.secret not in cookie
+            assert anne.key.sha256 not in answer.text
+            view = answer.json()
+            assert (view["user_id"], view["scopes"], view["key_id"]) == ("anne", ["read", "crawl"], anne.key.id)
+            assert answer.headers["cache-control"] == "no-store"
+            http.cookies.clear()
+
+
+@pytest.mark.parametrize("told", [{"X-Forwarded-Proto": "https"}, {"Origin": "https://{host}"}])
+def test_over_https_the_cookie_is_for_https_alone(url: str, anne: Issued, told: dict[str, str]) -> None:
+    host = url.partition("://")[2].rstrip("/")
+    headers = {name: value.format(host=host) for name, value in told.items()}
+    with httpx.Client(base_url=url, trust_env=False) as http:
+        answer = http.post("/session", json={"key": str(anne.token)}, headers=headers)
+        cookie = SimpleCookie(answer.headers["set-cookie"])["__Host-discoverybot_session"]
+        assert cookie["secure"]
+        assert (cookie["path"], cookie["domain"]) == ("/", "")
+        sent = {"Cookie": f"__Host-discoverybot_session={cookie.value}"}
+        assert http.get("/session", headers=sent).status_code == 200
+
+
+def test_it_is_as_good_as_the_key_and_says_whose_it_is(sign_in: SignIn, anne: Issued, job: str) -> None:
+    browser = sign_in(anne)
+    assert browser.http.get("/session").json() == browser.view
+    assert browser.http.get(f"/jobs/{job}").status_code == 200
+    assert browser.http.get("/jobs").is_success
+    assert browser.http.get(f"/jobs/{job}/items", params={"format": "csv"}).is_success
+    assert problem(browser.http.get("/metrics")) == (403, "scope_missing")
+    stranger = sign_in(anne)
+    assert stranger.view["csrf_token"] != browser.view["csrf_token"]
+
+
+def test_whoever_sends_a_key_means_it(sign_in: SignIn, anne: Issued, keys: KeyStore) -> None:
+    browser = sign_in(anne)
+    bert = {"Authorization": f"Bearer {KeyIssue(keys).issue('bert', [Scope.READ]).token}"}
+    told = browser.http.get("/session", headers=bert).json()
+    assert (told["user_id"], told["csrf_token"]) == ("bert", None)
+    assert browser.http.get("/session", headers={"Authorization": "Bearer db_a_b"}).status_code == 401
+
+
+@pytest.mark.parametrize("wrong", [None, {"key": "db_first_wrong"}, {"key": "no key"}])
+def test_without_a_good_key_nobody_is_signed_in(url: str, wrong: dict[str, str] | None) -> None:
+    answer = httpx.post(f"{url}/session", json=wrong, trust_env=False)
+    assert problem(answer) == (401, "key_invalid" if wrong else "key_required")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert "set-cookie" not in answer.headers
+    assert problem(httpx.get(f"{url}/session", trust_env=False)) == (401, "key_required")
+
+
+def test_while_there_are_no_keys_nobody_needs_a_session(gateway: httpx.Client) -> None:
+    assert problem(gateway.post("/session", json={"key": "db_a_b"})) == (409, "conflict")
+    told = gateway.get("/session").json()
+    assert (told["user_id"], told["scopes"], told["csrf_token"]) == (None, ["read", "crawl", "admin"], None)
+    assert gateway.delete("/session").status_code == 204
+
+
+def test_to_change_something_a_page_must_know_the_csrf_token(sign_in: SignIn, anne: Issued, job: str) -> None:
+    browser, other = sign_in(anne), sign_in(anne)
+    cancel = f"/jobs/{job}/cancel"
+    for wrong in ({}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": "0" * 64}, other.csrf):
+        assert problem(browser.http.post(cancel, headers=wrong)) == (403, "csrf_token_wrong")
+        assert problem(browser.http.delete("/session", headers=wrong)) == (403, "csrf_token_wrong")
+    assert browser.http.post(cancel, headers=browser.csrf).is_success
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "null"},
+        {"Origin": "http://evil.example"},
+        {"Origin": LISTED},
+    ],
+)
+def test_another_origins_page_changes_nothing_and_signs_nobody_in(
+    sign_in: SignIn, anne: Issued, job: str, told: dict[str, str]
+) -> None:
+    browser = sign_in(anne)
+    assert browser.http.post(f"/jobs/{job}/cancel", headers=browser.csrf | told).status_code == 403
+    shown = {"key": str(anne.token)}
+    assert browser.http.post("/session", json=shown, headers=told).status_code == 403
+    assert browser.http.post(
+        f"/jobs/{job}/cancel", headers=browser.csrf | {"Sec-Fetch-Site": "same-origin"}
+    ).is_success
+
+
+def test_a_session_that_was_ended_is_worthless_to_whoever_kept_a_copy(
+    serve: Serve, own_settings: Settings, sign_in: SignIn, anne: Issued
+) -> None:
+    browser = sign_in(anne)
+    copy = {"Cookie": f"discoverybot_session={browser.http.cookies['discoverybot_session']}"}
+    with serve(own_settings) as elsewhere:
+        assert elsewhere.get("/session", headers=copy).is_success
+        answer = browser.http.delete("/session", headers=browser.csrf)
+        assert answer.status_code == 204
+        assert not browser.http.cookies
+        assert problem(browser.http.get("/session", headers=copy)) == (401, "key_invalid")
+        # another process, within seconds
+        wait_until(lambda: elsewhere.get("/session", headers=copy).status_code == 401, timeout=PATIENCE)
+    assert sign_in(anne).http.get("/session").is_success
+
+
+def test_a_session_ends_with_its_key(sign_in: SignIn, anne: Issued, keys: KeyStore) -> None:
+    browser = sign_in(anne)
+    keys.revoke(anne.key.id)
+    wait_until(lambda: browser.http.get("/session").status_code == 401, timeout=PATIENCE)
+    expiry = utc_now() + timedelta(hours=1)
+    brief = sign_in(KeyIssue(keys).issue("anne", [Scope.READ], expires_at=expiry))
+    assert brief.view["expires_at"] <= expiry.isoformat()
+    assert brief.http.get("/session").status_code == 200
