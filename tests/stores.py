@@ -65,6 +65,15 @@ class StoreProcess(str):
         self.stop(signal.SIGKILL)
 
     @contextmanager
+    def away(self) -> Iterator[None]:
+        """Killed, and there again at the end."""
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
+
+    @contextmanager
     def frozen(self) -> Iterator[None]:
         """Connected, and deaf: what clients see of a machine that hangs."""
         assert self._process is not None

@@ -27,7 +27,7 @@ from gateway.storage.nodes import Node, NodeStore
 log = structlog.get_logger()
 
 #: A worker that has not come back by then is taken for dead; longer than every time-out of the node's client.
-CLAIM_SECONDS = 30
+CLAIM_SECONDS = 15
 #: Jobs whose node's answer is missing that are looked at in one go.
 BATCH = 200
 #: A node must have started an attempt by then, or never.

@@ -1,0 +1,63 @@
+"""Gateways and workers are killed where it hurts: between a write and the word about it, and under load."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import httpx
+import pytest
+from breakable import Platform
+from fault_table import full_or_short, record
+from stack import wait_until
+from witness import Witness
+from worker_kills import kill_workers
+
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("platform"), pytest.mark.timeout(420)]
+
+TIMES = full_or_short(10, 2)
+KILLS = full_or_short(20, 3)
+
+
+def test_a_gateway_that_dies_before_it_wakes_anybody_has_accepted_the_crawl(
+    platform: Platform, witness: Witness
+) -> None:
+    """Its client has no answer: the crawl runs all the same, and who asks again is given that very one."""
+    slowest = 0.0
+    for _ in range(TIMES):
+        crawl, start = witness.prepare()
+        point = platform.die_at("jobs.insert.after")
+        body = {"user_id": "tester", "spider": "seo", "start_urls": [start]}
+        with suppress(httpx.TransportError):
+            answer = platform.stack.http.post(f"{platform.stack.url}/crawl", json=body)
+            raise AssertionError(answer.text)
+        died = time.monotonic()
+        assert not point.exists()
+        slowest = max(slowest, witness.wait_for_visit([crawl], after=died))
+        witness.accept(crawl, witness.client.crawl(start, key=start))
+    witness.wait()
+    injected = f"SIGKILL × {TIMES}"
+    record("Gateway dies between insert and wake", injected, recovered=slowest, **witness.verdict())
+
+
+def test_a_worker_that_dies_before_it_records_that_a_node_has_accepted(platform: Platform, witness: Witness) -> None:
+    slowest = 0.0
+    for _ in range(TIMES):
+        point = platform.die_at("jobs.mark_running.before")
+        [crawl] = witness.begin(1)
+        wait_until(lambda point=point: not point.exists(), what="the death of the worker")  # type: ignore[misc]
+        died = time.monotonic()
+        wait_until(lambda crawl=crawl: platform.stack.status(witness.jobs[crawl.number])["status"] == "finished")
+        slowest = max(slowest, time.monotonic() - died)
+    witness.wait()
+    injected = f"SIGKILL × {TIMES}"
+    record("Worker dies between Scrapyd's answer and its record", injected, recovered=slowest, **witness.verdict())
+
+
+def test_workers_that_are_killed_under_load_lose_nothing_and_double_nothing(
+    platform: Platform, witness: Witness
+) -> None:
+    slowest = kill_workers(platform.stack, witness, KILLS)
+    witness.wait(timeout=240)
+    injected = f"SIGKILL × {KILLS}, {len(witness.crawls)} crawls"
+    record("Worker killed under load, Redis as broker", injected, recovered=slowest, **witness.verdict())

@@ -1,0 +1,33 @@
+"""The worker, killed again and again while crawls come in."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+from stack import Stack, wait_until
+from witness import Witness
+
+#: Crawls that are asked for before each kill, and that wait or run when it comes.
+LOAD = 12
+#: Seconds between the last of them and the kill: long enough for some to be in the midst of being dispatched.
+PAUSE = 0.3
+
+
+def kill_workers(stack: Stack, witness: Witness, kills: int) -> float:
+    """The longest time, in seconds, from a kill to the first page of a crawl that was not yet begun by then."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    sys.stdout.write(f"seed of the kills: {seed}\n")  # shown where the test fails
+    chance = random.Random(seed)
+    slowest = 0.0
+    for _ in range(kills):
+        crawls = witness.begin(LOAD, at_once=4)
+        time.sleep(chance.uniform(0, PAUSE))  # at any moment, that is
+        killed = stack.ready["pids"]["worker"]
+        stack.kill("worker")
+        died = time.monotonic()
+        wait_until(lambda killed=killed: stack.ready["pids"]["worker"] != killed, what="another worker")  # type: ignore[misc]
+        if waiting := [crawl for crawl in crawls if witness.first_visit([crawl]) is None]:
+            slowest = max(slowest, witness.wait_for_visit(waiting, after=died))
+    return slowest
