@@ -14,6 +14,9 @@ async def refuse_unknown_parameters(request: Request) -> None:
         return
     app: DescribedAPI = request.app
     known = app.query_parameters(request.scope["route"].path_format, request.method)
+    if known is None:
+        # a method that the path does not take: the route says so
+        return
     unknown = dict.fromkeys(name for name in request.query_params if name not in known)
     if unknown:
         raise RequestValidationError(

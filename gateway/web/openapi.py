@@ -35,9 +35,9 @@ class DescribedAPI(FastAPI):
                     _forbid_null(parameter["schema"])
         return document
 
-    def query_parameters(self, path: str, method: str) -> frozenset[str]:
-        """Names that the operation takes; none for what is not described. HEAD takes what GET does."""
-        return self._query_parameters.get((path, "get" if method == "HEAD" else method.lower()), frozenset())
+    def query_parameters(self, path: str, method: str) -> frozenset[str] | None:
+        """Names that the operation takes; `None` for what is not described. HEAD takes what GET does."""
+        return self._query_parameters.get((path, "get" if method == "HEAD" else method.lower()))
 
     @cached_property
     def _query_parameters(self) -> dict[tuple[str, str], frozenset[str]]:

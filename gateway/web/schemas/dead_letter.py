@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.domain.job import Job
 from gateway.domain.run import run_id_of
 from gateway.storage.job_queries import JobFilter
-from gateway.web.schemas.types import Name, Text, Timestamp, UserId
+from gateway.web.schemas.types import Cursor, Name, Text, Timestamp, UserId
 
 
 class DeadLettersQuery(BaseModel):
@@ -21,9 +21,7 @@ class DeadLettersQuery(BaseModel):
         default=None, description="Text in the id, spider, tags, start URLs or message."
     )
     limit: int = Field(default=50, ge=1, le=200)
-    after: Annotated[Text, Field(max_length=64)] | None = Field(
-        default=None, description="`next` of the page before."
-    )
+    after: Cursor | None = Field(default=None, description="`next` of the page before.")
 
     def to_filter(self) -> JobFilter:
         return JobFilter(user_id=self.user_id, spider=self.spider, q=self.q, dead=True)

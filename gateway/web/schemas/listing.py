@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.domain.job import JobStatus
 from gateway.storage.job_queries import JobFilter
-from gateway.web.schemas.types import Name, QueryTime, Tag, Text, UserId
+from gateway.web.schemas.types import Cursor, Name, QueryTime, Tag, Text, UserId
 
 
 class JobsQuery(BaseModel):
@@ -28,9 +28,7 @@ class JobsQuery(BaseModel):
         default=None, description="Text in the id, spider, tags, start URLs or message."
     )
     limit: int = Field(default=50, ge=1, le=200)
-    after: Annotated[Text, Field(max_length=64)] | None = Field(
-        default=None, description="`next` of the page before."
-    )
+    after: Cursor | None = Field(default=None, description="`next` of the page before.")
 
     def to_filter(self) -> JobFilter:
         return JobFilter(

@@ -12,7 +12,7 @@ from gateway.storage.schedules import ScheduleFilter
 from gateway.web.schemas.crawl import CrawlRequest, StartUrls, WorkFields
 from gateway.web.schemas.listing import ItemsQuery
 from gateway.web.schemas.timing import Interval, TimingFields
-from gateway.web.schemas.types import Name, Text, UrlText, UserId
+from gateway.web.schemas.types import Cursor, Name, Text, UrlText, UserId
 
 #: The run under way, or the one before.
 LAST_RUN = "last"
@@ -69,9 +69,7 @@ class SchedulesQuery(BaseModel):
         default=None, description="Text in the id, name, spider, site, tags or start URLs."
     )
     limit: int = Field(default=50, ge=1, le=200)
-    after: Annotated[Text, Field(max_length=64)] | None = Field(
-        default=None, description="`next` of the page before."
-    )
+    after: Cursor | None = Field(default=None, description="`next` of the page before.")
 
     def to_filter(self) -> ScheduleFilter:
         return ScheduleFilter(user_id=self.user_id, state=self.state, site=self.site, spider=self.spider, q=self.q)
@@ -87,9 +85,7 @@ class HistoryQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     limit: int = Field(default=50, ge=1, le=200)
-    after: Annotated[Text, Field(max_length=64)] | None = Field(
-        default=None, description="`next` of the page before."
-    )
+    after: Cursor | None = Field(default=None, description="`next` of the page before.")
 
 
 class ScheduleItemsQuery(ItemsQuery):

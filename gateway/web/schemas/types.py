@@ -89,11 +89,17 @@ Timestamp = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 #: In a request: a time with an offset; UTC afterwards.
-QueryTime = Annotated[datetime, BeforeValidator(_parse_time, json_schema_input_type=str)]
+QueryTime = Annotated[
+    datetime,
+    BeforeValidator(_parse_time, json_schema_input_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 #: In a query: `true` or `false`, nothing else.
 QueryBoolean = Annotated[bool, BeforeValidator(_parse_boolean), Field(strict=True)]
 #: Visible text in one line.
-Text = Annotated[str, AfterValidator(_printable)]
+Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*$"})]
+#: `next` of the page before, in lists whose newest come first. Who reads it says what is wrong with it.
+Cursor = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": "^[0-9]{1,14}-[0-9a-f]{32}$"})]
 #: No spaces, no colon (it separates the parts of Redis keys), no control characters.
 UserId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._@+|~=-]+$", min_length=1, max_length=128)]
 Name = Annotated[Text, Field(min_length=1, max_length=100)]

@@ -85,10 +85,10 @@ class Board:
 
 
 @contextmanager
-def open_board(serve: Serve, settings: Settings, database: str) -> Iterator[Board]:
-    """On a database of its own; whoever waits there waits for six seconds at most."""
+def open_board(serve: Serve, settings: Settings, database: str, *, patience: float = 6) -> Iterator[Board]:
+    """On a database of its own; whoever waits there waits for so many seconds at most."""
     uri = settings.mongo_uri.replace("/discoverybot", f"/{database}")
-    own = settings.model_copy(update={"mongo_uri": uri, "scrape_sync_timeout": 6})
+    own = settings.model_copy(update={"mongo_uri": uri, "scrape_sync_timeout": patience})
     with serve(own) as http:
         board = Board(own, http)
         SpiderStore(board.database).publish("n1", [SpiderInfo(project="default", name="jobs", params_schema=PARAMS)])
