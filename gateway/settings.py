@@ -222,14 +222,15 @@ class Settings(NodeSettings):
             raise ValueError("MONGO_URI must begin with mongodb:// or mongodb+srv://")
         return self
 
-    def loopback_host(self) -> str:
-        """`GATEWAY_HOST` as one binds it. Raises `SettingsError` for one at which others could reach the gateway."""
-        if not is_loopback(self.gateway_host):
-            raise SettingsError(
-                f"GATEWAY_HOST: {self.gateway_host} is not a loopback address; there are no keys yet that `up` could "
-                "ask for: it serves this machine only, while `python -m gateway.web` makes a key and serves others"
-            )
+    @property
+    def gateway_address(self) -> str:
+        """`GATEWAY_HOST` as one binds it: IPv6 without its brackets."""
         return self.gateway_host.strip("[]")
+
+    @property
+    def serves_others(self) -> bool:
+        """Other machines can reach the gateway, so it serves nobody without a key."""
+        return not is_loopback(self.gateway_host)
 
     @property
     def redis_location(self) -> str:

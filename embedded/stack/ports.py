@@ -33,6 +33,15 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
         return True
 
 
+def cannot_bind(host: str) -> str | None:
+    """Why nobody can listen at this address here, whatever the port."""
+    try:
+        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
 def demand(port: int, host: str, wanted_by: str, setting: str) -> int:
     """`port`, if it is free at `host`. Raises `PortTakenError`, which says how to move."""
     if not is_free(port, host):

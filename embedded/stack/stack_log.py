@@ -16,6 +16,8 @@ _NOT_SHOWN = frozenset({"color_message"})
 #: How Twisted, and so Scrapyd, begins a line: its own time, and who speaks, with the level if it is one of its newer
 #: loggers.
 _TWISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\[[^\]#]*(?:#(?P<level>\w+))?\])")
+#: What the gateway says when it makes the first key. It cannot be had again, so that it is shown even when quiet.
+_FIRST_KEY = re.compile(r"The first key, for admins|    db_first_")
 _RESET = "\x1b[0m"
 #: The supervisor's own lines.
 SELF = "up"
@@ -48,7 +50,7 @@ class StackLog:
 
     def line(self, name: str, text: str) -> None:
         """A line that the process `name` wrote."""
-        if self._quiet:
+        if self._quiet and not _FIRST_KEY.match(text):
             return
         twisted = _TWISTED.match(text)
         if twisted and twisted["level"] == "debug" and not self._debug:

@@ -14,6 +14,9 @@ from embedded.stack.state import StackState
 from embedded.stack.stores import Store, other_redis_database
 from gateway.settings import Settings
 
+#: Addresses that stand for all of this machine's, and the one to be found at from here.
+_HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -30,7 +33,9 @@ class Plan:
 
     @property
     def gateway_url(self) -> str:
-        host = self.settings.gateway_host.strip("[]")
+        """Where this machine reaches it."""
+        host = self.settings.gateway_address
+        host = _HERE.get(host, host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.gateway_port}"
 
     @property

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 import embedded
-from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, demand
+from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, cannot_bind, demand
 from embedded.stack.probe import healthy, http_answers
 from embedded.stack.stack_log import StackLog
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, only_stack, write_private
@@ -63,7 +63,9 @@ def up(settings: Settings, options: UpOptions) -> int:
 
 def make_plan(settings: Settings, home: Path, *, free_ports: bool) -> Plan:
     """Raises `SettingsError`, `PortTakenError` or `StoreError` for what cannot be had."""
-    host = settings.loopback_host()
+    host = settings.gateway_address
+    if problem := cannot_bind(host):
+        raise SettingsError(f"GATEWAY_HOST: {host} is not an address of this machine ({problem})")
     last = StackState.read(home)
     ports = PortPicker(last.ports if last else {})
     if free_ports:
@@ -144,6 +146,12 @@ async def _until_healthy(plan: Plan, log: StackLog) -> None:
 
 def _banner(plan: Plan, seconds: float) -> str:
     user, password = plan.settings.scrapyd_username, plan.scrapyd_password
+    keys = ""
+    if plan.settings.serves_others:
+        keys = f"""
+It serves others at {plan.settings.gateway_host}, and nobody without a key. The first one was shown above when it was
+made; `discoverybot keys create` makes more. The command takes it from DISCOVERYBOT_KEY.
+"""
     port = "" if plan.gateway_url.endswith(":8001") else f"DISCOVERYBOT_URL={plan.gateway_url} "
     return f"""
 DiscoveryBot is ready ({seconds:.1f} s)
@@ -152,7 +160,7 @@ DiscoveryBot is ready ({seconds:.1f} s)
   API docs   {plan.gateway_url}/docs
   Scrapyd    {plan.scrapyd_url}   user {user}, password {password}
   Data       {plan.home}
-
+{keys}
 Try, in another terminal:
 
   {port}.venv/bin/discoverybot crawl https://example.com --depth 1

@@ -9,7 +9,6 @@ import uvicorn
 
 from gateway import logging
 from gateway.domain.errors import UnavailableError
-from gateway.domain.public_address import is_loopback
 from gateway.services.key_issue import KeyIssue
 from gateway.settings import Settings, SettingsError
 from gateway.storage.client import connect, truth_store_errors
@@ -24,10 +23,10 @@ def main() -> int:
         settings = Settings.load()
     except SettingsError as error:
         return _fail(str(error))
-    host = settings.gateway_host.strip("[]")
+    host = settings.gateway_address
     if problem := _cannot_bind(host, settings.gateway_port):
         return _fail(f"GATEWAY_PORT: {host}:{settings.gateway_port} cannot be used ({problem}); choose another")
-    if not is_loopback(host) and (problem := _without_key(settings)):
+    if settings.serves_others and (problem := _without_key(settings)):
         return _fail(problem)
     logging.configure(settings.log_level)
     uvicorn.run(

@@ -11,7 +11,6 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from gateway import logging
-from gateway.domain.public_address import is_loopback
 from gateway.settings import Settings
 from gateway.web import errors
 from gateway.web.access import authorise
@@ -114,7 +113,7 @@ def _middleware(settings: Settings, measured: ProcessMetrics) -> list[Middleware
         *([Middleware(CORSMiddleware, **cors_rules(origins))] if origins else []),
         Middleware(RequestContext),
         Middleware(LoopbackGuard, host=settings.gateway_host, origins=origins),
-        Middleware(KeyGuard, required=not is_loopback(settings.gateway_host)),
+        Middleware(KeyGuard, required=settings.serves_others),
         Middleware(BodyLimit),
     ]
 

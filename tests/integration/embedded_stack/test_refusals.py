@@ -68,11 +68,11 @@ def test_a_store_that_is_named_but_away_is_not_replaced(up: Up, taken: int) -> N
     assert "secret" not in done.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
-def test_a_gateway_that_others_could_reach_is_refused_before_anything_starts(up: Up, host: str) -> None:
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+def test_an_address_that_is_not_this_machines_is_refused_before_anything_starts(up: Up, host: str) -> None:
     done = up("--free-ports", GATEWAY_HOST=host)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: GATEWAY_HOST: {host} is not a loopback address; there are no keys yet")
+    assert done.stderr.startswith(f"error: GATEWAY_HOST: {host} is not an address of this machine")
     assert not done.stdout
 
 

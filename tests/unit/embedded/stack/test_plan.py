@@ -77,7 +77,12 @@ def test_the_stack_tells_its_processes_where_everything_is(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("host", "url"),
-    [("127.0.0.1", "http://127.0.0.1:"), ("localhost", "http://localhost:"), ("[::1]", "http://[::1]:")],
+    [
+        ("127.0.0.1", "http://127.0.0.1:"),
+        ("localhost", "http://localhost:"),
+        ("[::1]", "http://[::1]:"),
+        ("0.0.0.0", "http://127.0.0.1:"),
+    ],
 )
 def test_the_gateway_is_reached_where_it_listens(tmp_path: Path, host: str, url: str) -> None:
     settings = Settings.model_validate({"gateway_host": host})

@@ -58,3 +58,9 @@ def test_colour_is_for_terminals_and_for_those_who_want_it(monkeypatch: pytest.M
     assert "\x1b[" not in _logged("tick", io.StringIO())
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[" not in _logged("tick", Terminal())
+
+
+def test_the_first_key_is_shown_however_quiet_it_is() -> None:
+    for text in ("The first key, for admins. It is shown this once:", f"    db_first_{'0' * 48}"):
+        assert text in _logged(text, io.StringIO(), quiet=True)
+    assert "db_first" not in _logged("told of db_first_", io.StringIO(), quiet=True)
