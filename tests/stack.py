@@ -71,6 +71,10 @@ class Stack:
     def kill(self, name: str, signum: int = signal.SIGKILL) -> None:
         os.kill(self.ready["pids"][name], signum)
 
+    def wait_for_another(self, name: str, pid: int) -> None:
+        """Until the process of that name is not `pid` any more. Meanwhile there is none."""
+        wait_until(lambda: self.ready["pids"].get(name) not in (None, pid), what=f"another {name}")
+
     def crawl(self, url: str, **fields: Any) -> str:
         body = {"user_id": "tester", "spider": "seo", "start_urls": [url], **fields}
         answer = self.http.post(f"{self.url}/crawl", json=body)

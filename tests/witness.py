@@ -116,6 +116,10 @@ class Witness:
             assert time.monotonic() < deadline, f"not over after {timeout} s: {left[:5]} ({len(left)} in all)"
             time.sleep(0.2)
 
+    def check_each_once(self) -> None:
+        self.wait()
+        assert self.verdict() == Verdict(lost=0, doubled=0)
+
     def verdict(self, *, retried: bool = False) -> Verdict:
         """Of crawls that are over. Unless attempts may have been `retried` a second one is a double as well.
 

@@ -6,7 +6,7 @@ import random
 import sys
 import time
 
-from stack import Stack, wait_until
+from stack import Stack
 from witness import Witness
 
 #: Crawls that are asked for before each kill, and that wait or run when it comes.
@@ -27,7 +27,7 @@ def kill_workers(stack: Stack, witness: Witness, kills: int) -> float:
         killed = stack.ready["pids"]["worker"]
         stack.kill("worker")
         died = time.monotonic()
-        wait_until(lambda killed=killed: stack.ready["pids"]["worker"] != killed, what="another worker")  # type: ignore[misc]
+        stack.wait_for_another("worker", killed)
         if waiting := [crawl for crawl in crawls if witness.first_visit([crawl]) is None]:
             slowest = max(slowest, witness.wait_for_visit(waiting, after=died))
     return slowest

@@ -45,7 +45,7 @@ def test_a_worker_that_dies_before_it_records_that_a_node_has_accepted(platform:
     for _ in range(TIMES):
         point = platform.die_at("jobs.mark_running.before")
         [crawl] = witness.begin(1)
-        wait_until(lambda point=point: not point.exists(), what="the death of the worker")  # type: ignore[misc]
+        wait_until(lambda point=point: not point.exists(), what="the death of the worker")
         died = time.monotonic()
         wait_until(lambda crawl=crawl: platform.stack.status(witness.jobs[crawl.number])["status"] == "finished")
         slowest = max(slowest, time.monotonic() - died)

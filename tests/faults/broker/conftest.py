@@ -6,6 +6,7 @@ import pytest
 from rabbitmq import RabbitMQ, need_rabbitmq
 from sites.server import Site
 from stack import Stack, running_stack
+from witness import Witness
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +25,6 @@ def stack(rabbit: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    with Site() as site:
-        yield site
+def witness(stack: Stack, site: Site) -> Iterator[Witness]:
+    with Witness(stack, site) as witness:
+        yield witness

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from celery import Celery
+from fault_table import full_or_short, record
 from rabbitmq import RabbitMQ
-from sites.server import Site, html
 from stack import ROOT, Stack, wait_until
 from structlog.testing import capture_logs
+from witness import Witness
+from worker_kills import kill_workers
 
 from gateway.services.broker import DELIVERY_LIMIT, dead_letter_name
 from gateway.services.broker_line import BrokerLine
@@ -27,8 +29,9 @@ from gateway.services.waker import CeleryWaker, create_producer
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("rabbitmq"), pytest.mark.timeout(240)]
 
 QUEUE = "scraping"
-#: Kills of the broker; `make faults` asks for the full ten.
-KILLS = 10 if "FAULT_SECONDS" in os.environ else 1
+BROKER_KILLS = full_or_short(10, 1)
+WORKER_KILLS = full_or_short(20, 2)
+DELETIONS = full_or_short(10, 1)
 #: Seconds. RabbitMQ 3.10 killed in the first moments of a queue takes nothing for it afterwards.
 SETTLED = 1.5
 
@@ -51,45 +54,16 @@ def line(producer: Celery) -> Iterator[BrokerLine]:
     line.close()
 
 
-class Crawls:
-    """Crawls of three pages each, told apart by their path."""
-
-    def __init__(self, stack: Stack, site: Site) -> None:
-        self._stack, self._site = stack, site
-        self.jobs: list[str] = []
-
-    def begin(self, count: int) -> None:
-        for _ in range(count):
-            path = f"/{len(self.jobs)}/"
-            self._site.pages[path] = html('<a href="a">.</a><a href="b">.</a>')
-            for name in "ab":
-                self._site.pages[path + name] = html("")
-            self.jobs.append(self._stack.crawl(self._site.url + path))
-
-    def end(self) -> None:
-        """Each one finishes, complete, and its pages were asked for once."""
-        for number, job in enumerate(self.jobs):
-            assert self._stack.wait_final(job)["status"] == "finished"
-            assert len(self._stack.items(job)) == 3
-            paths = sorted(path for path in self._site.paths() if path.startswith(f"/{number}/"))
-            assert paths == [f"/{number}/", f"/{number}/a", f"/{number}/b"]
-
-
-@pytest.fixture
-def crawls(stack: Stack, site: Site) -> Crawls:
-    return Crawls(stack, site)
-
-
-def test_a_crawl_goes_through(crawls: Crawls) -> None:
-    crawls.begin(3)
-    crawls.end()
+def test_a_crawl_goes_through(witness: Witness) -> None:
+    witness.begin(3)
+    witness.check_each_once()
 
 
 def test_queues_are_what_we_say_and_gateway_worker_and_beat_agree(
-    crawls: Crawls, stack: Stack, rabbit: RabbitMQ
+    witness: Witness, stack: Stack, rabbit: RabbitMQ
 ) -> None:
-    crawls.begin(1)
-    crawls.end()
+    witness.begin(1)
+    witness.check_each_once()
     queues = rabbit.described_queues()
     # none for workers to talk with each other, and none for delays
     assert set(queues) == {QUEUE, dead_letter_name(QUEUE)}
@@ -179,7 +153,7 @@ def test_a_queue_that_is_something_else_is_named_and_a_worker_waits_until_it_is_
     ],
 )
 def test_a_message_that_nobody_understands_is_put_aside_and_crawls_go_on(
-    crawls: Crawls, rabbit: RabbitMQ, body: bytes, headers: dict[str, str]
+    witness: Witness, rabbit: RabbitMQ, body: bytes, headers: dict[str, str]
 ) -> None:
     rabbit.take(dead_letter_name(QUEUE))
     content = {"content_type": "application/json", "content_encoding": "utf-8"}
@@ -187,61 +161,76 @@ def test_a_message_that_nobody_understands_is_put_aside_and_crawls_go_on(
     wait_until(lambda: rabbit.depth(dead_letter_name(QUEUE)) == 1, what="the dead letter")
     (dead,) = rabbit.take(dead_letter_name(QUEUE))
     assert bytes(dead.body if isinstance(dead.body, bytes) else dead.body.encode()) == body
-    crawls.begin(1)
-    crawls.end()
+    witness.begin(1)
+    witness.check_each_once()
 
 
 def test_a_queue_that_is_deleted_while_crawls_come_in_is_there_again_and_nothing_is_lost(
-    crawls: Crawls, stack: Stack, rabbit: RabbitMQ
+    witness: Witness, stack: Stack, rabbit: RabbitMQ
 ) -> None:
-    crawls.begin(3)
+    slowest = 0.0
+    for _ in range(DELETIONS):
+        witness.begin(3)
+        _delete_unnoticed(witness, stack, rabbit)
+        with ThreadPoolExecutor(1) as users:
+            asking = users.submit(witness.begin, 8, at_once=4)
+            rabbit.delete(QUEUE)
+            deleted = time.monotonic()
+            asking.result()
+        slowest = max(slowest, witness.wait_for_visit(witness.begin(2), after=deleted))
+    witness.wait()
+    injected = f"deleted × {2 * DELETIONS}, {len(witness.crawls)} crawls"
+    record("Queue deleted while crawls come in", injected, recovered=slowest, **witness.verdict())
+
+
+def _delete_unnoticed(witness: Witness, stack: Stack, rabbit: RabbitMQ) -> None:
+    """So that it is not the worker who makes the queue anew before anybody sends something."""
     told = stack.output.read_text().count("message_unroutable")
-    # so that it is not the worker who makes it anew before anybody sends something
     stack.kill("worker", signal.SIGSTOP)
     try:
         rabbit.delete(QUEUE)
-        crawls.begin(3)
+        witness.begin(3)
         wait_until(lambda: rabbit.has(QUEUE), what="a new queue")
         wait_until(lambda: stack.output.read_text().count("message_unroutable") > told, what="a word about it")
     finally:
         stack.kill("worker", signal.SIGCONT)
-    rabbit.delete(QUEUE)
-    crawls.begin(3)
-    crawls.end()
 
 
-def test_workers_that_are_killed_lose_nothing_and_double_nothing(crawls: Crawls, stack: Stack) -> None:
-    for _ in range(2):
-        crawls.begin(3)
-        killed = stack.ready["pids"]["worker"]
-        stack.kill("worker")
-        _wait_replaced(stack, "worker", killed)
-    crawls.end()
+def test_workers_that_are_killed_lose_nothing_and_double_nothing(witness: Witness, stack: Stack) -> None:
+    slowest = kill_workers(stack, witness, WORKER_KILLS)
+    witness.wait()
+    injected = f"SIGKILL × {WORKER_KILLS}, {len(witness.crawls)} crawls"
+    record("Worker killed under load, RabbitMQ as broker", injected, recovered=slowest, **witness.verdict())
 
 
 def test_a_broker_that_is_killed_in_the_midst_of_it_loses_nothing_and_doubles_nothing(
-    crawls: Crawls, rabbit: RabbitMQ
+    witness: Witness, rabbit: RabbitMQ
 ) -> None:
     time.sleep(SETTLED)
-    for _ in range(KILLS):
-        crawls.begin(3)
+    slowest = 0.0
+    for _ in range(BROKER_KILLS):
+        witness.begin(6, at_once=3)
         rabbit.kill()
-        crawls.begin(2)
+        meanwhile = witness.begin(4)
         rabbit.start()
-    crawls.end()
+        back = time.monotonic()
+        slowest = max(slowest, witness.wait_for_visit(meanwhile, after=back))
+    witness.wait()
+    injected = f"kill -9 × {BROKER_KILLS}, {len(witness.crawls)} crawls"
+    record("RabbitMQ killed in the midst of it", injected, recovered=slowest, **witness.verdict())
 
 
-def test_who_starts_while_the_broker_is_away_waits_for_it(crawls: Crawls, stack: Stack, rabbit: RabbitMQ) -> None:
+def test_who_starts_while_the_broker_is_away_waits_for_it(witness: Witness, stack: Stack, rabbit: RabbitMQ) -> None:
     time.sleep(SETTLED)
     rabbit.stop()
     before = stack.ready["pids"]
     for name in ("worker", "beat"):
         stack.kill(name)
     for name in ("worker", "beat"):
-        _wait_replaced(stack, name, before[name])
-    crawls.begin(3)
+        stack.wait_for_another(name, before[name])
+    witness.begin(3)
     rabbit.start()
-    crawls.end()
+    witness.check_each_once()
 
 
 @contextmanager
@@ -256,7 +245,3 @@ def _worker(environment: dict[str, str], home: Path) -> Iterator[subprocess.Pope
     finally:
         worker.kill()
         worker.wait(10)
-
-
-def _wait_replaced(stack: Stack, name: str, pid: int) -> None:
-    wait_until(lambda: stack.ready["pids"][name] != pid, what=f"another {name}")
