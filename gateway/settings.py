@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
@@ -32,6 +33,9 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_KEY",  # and what it shows there
     }
 )
+_RATE = r"[1-9]\d{0,8}/([1-9]\d{0,3})?(second|minute|hour|day)s?"
+#: A part of what the library that counts can read.
+_RATES = re.compile(rf"none|{_RATE}(\s*[;,]\s*{_RATE})*", re.IGNORECASE)
 LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -215,6 +219,13 @@ class Settings(NodeSettings):
     @classmethod
     def _read_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(read_origin, value))
+
+    @field_validator("gateway_rate_limit")
+    @classmethod
+    def _check_rate_limit(cls, value: str | None) -> str | None:
+        if value is not None and not _RATES.fullmatch(value.strip()):
+            raise ValueError("must be like 1200/minute;50/second (second, minute, hour or day), or none")
+        return value.strip() if value else None
 
     @model_validator(mode="after")
     def _mongo_names_a_database(self) -> Self:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: Status changes of every job, for `/events`.
 ALL_EVENTS = "events"
+#: What the counts of each caller's requests begin with; the rest is made by the library that counts.
+REQUEST_RATES = "rate:requests"
 
 
 def dedupe(user_id: str, spider: str, fingerprint: str) -> str:

@@ -16,12 +16,14 @@ from gateway.web import errors
 from gateway.web.access import authorise
 from gateway.web.body_limit import BodyLimit
 from gateway.web.cors import cors_rules
+from gateway.web.failed_logins import FailedLogins
 from gateway.web.key_guard import KeyGuard
 from gateway.web.known_parameters import refuse_unknown_parameters
 from gateway.web.loopback_guard import LoopbackGuard
 from gateway.web.metrics.requests import ProcessMetrics, RequestMeter
 from gateway.web.openapi import DescribedAPI
 from gateway.web.request_context import RequestContext
+from gateway.web.request_rate import RequestRate
 from gateway.web.routes import (
     crawl,
     dead_letters,
@@ -93,7 +95,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # a slash too many is a wrong address, not a reason to send a body twice
         redirect_slashes=False,
         middleware=_middleware(settings, measured),
-        responses=problems(401, 403, 422, 500),
+        responses=problems(401, 403, 422, 429, 500),
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.process_metrics = measured
@@ -113,7 +115,9 @@ def _middleware(settings: Settings, measured: ProcessMetrics) -> list[Middleware
         *([Middleware(CORSMiddleware, **cors_rules(origins))] if origins else []),
         Middleware(RequestContext),
         Middleware(LoopbackGuard, host=settings.gateway_host, origins=origins),
+        Middleware(FailedLogins),
         Middleware(KeyGuard, required=settings.serves_others),
+        Middleware(RequestRate, setting=settings.gateway_rate_limit),
         Middleware(BodyLimit),
     ]
 

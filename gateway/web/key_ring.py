@@ -62,6 +62,15 @@ class KeyRing:
             raise WrongKeyError("this key is not valid; `discoverybot keys list` on the server shows those that are")
         return Caller.with_key(key)
 
+    def remembers(self, text: str) -> bool:
+        """Whether this is a key that was right when it was last asked for; nobody is asked."""
+        token, now = read_token(text), self._clock()
+        answer = self._answers.get(token.key_id) if token else None
+        if token is None or answer is None or not answer.task.done() or answer.task.cancelled():
+            return False
+        key: ApiKey | None = None if answer.task.exception() else answer.task.result()
+        return token.opens(key) and key is not None and key.is_valid(now)
+
     async def stream_caller(self, text: str, job_id: str) -> Caller:
         """Raises `WrongKeyError` for a token that does not open this job's stream (any more); `UnavailableError`."""
         token, now = read_stream_token(text), self._clock()

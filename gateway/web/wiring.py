@@ -15,6 +15,7 @@ from gateway.domain.clock import Clock
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.client import connect_async
 from gateway.redis.dedupe import Dedupe, DedupeRelease
+from gateway.redis.request_rates import RequestRates
 from gateway.services.announcer import Announcer
 from gateway.services.cancellation import Cancellation
 from gateway.services.completion import Completion
@@ -74,6 +75,7 @@ class Wiring:
     settings: Settings
     truth: TruthStore
     keys: KeyRing
+    rates: RequestRates
     owners: OwnerStore
     jobs: JobStore
     queries: JobQueries
@@ -168,7 +170,7 @@ def _assemble(
     runs = wire_runs(truth, settings, waker, submissions, jobs=jobs, catalog=catalog, rendering=rendering)
     return Wiring(
         settings=settings, truth=truth, keys=_keys(truth, stack), owners=OwnerStore(database), jobs=jobs,
-        queries=queries, items=items, nodes=nodes, catalog=catalog,
+        rates=_rates(settings, stack), queries=queries, items=items, nodes=nodes, catalog=catalog,
         submission=submissions.new, resubmission=submissions.again, runs=runs,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         searches=wire_sites(truth, settings, catalog, schedules.store, schedules.edits),
@@ -182,6 +184,12 @@ def _assemble(
 
 def _keys(truth: TruthStore, stack: AsyncExitStack) -> KeyRing:
     return KeyRing(KeyStore(truth.database, truth.clock), _threads(_KEY_THREADS, "keys", stack), truth.clock)
+
+
+def _rates(settings: Settings, stack: AsyncExitStack) -> RequestRates:
+    rates = RequestRates(settings.redis_location)
+    stack.push_async_callback(rates.close)
+    return rates
 
 
 def _completion(  # noqa: PLR0917 - each of them is another thing that an end has consequences for

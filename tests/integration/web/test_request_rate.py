@@ -1,0 +1,125 @@
+"""How often one caller may ask, and what becomes of one who tries keys."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+from integration.web.board import Serve, problem
+from stack import wait_until
+from stores import valkey_server
+
+from gateway.domain.api_key import Scope
+from gateway.services.key_issue import KeyIssue
+from gateway.settings import Settings
+from gateway.storage.client import connect
+from gateway.storage.keys import KeyStore
+
+TOO_MANY = (429, "too_many_requests")
+
+
+@pytest.fixture
+def own(settings: Settings) -> Settings:
+    """A database and counts of its own."""
+    name = f"rates-{uuid.uuid4().hex[:8]}"
+    return settings.model_copy(
+        update={
+            "mongo_uri": settings.mongo_uri.replace("/discoverybot", f"/{name}"),
+            "redis_url": settings.redis_location.removesuffix("/0") + "/5",
+        }
+    )
+
+
+@contextmanager
+def opened(serve: Serve, own: Settings, *users: str, **fields: Any) -> Iterator[tuple[httpx.Client, list[Any]]]:
+    """A gateway whose counts are at zero, and a key of each of these users."""
+    with redis.Redis.from_url(own.redis_location) as client:
+        client.flushdb()
+    database = connect(own.mongo_uri)
+    issue = KeyIssue(KeyStore(database))
+    keys = [{"Authorization": f"Bearer {issue.issue(user, [Scope.READ]).token}"} for user in users]
+    with serve(own.model_copy(update=fields)) as http:
+        yield http, keys
+    database.client.close()
+
+
+def left(answer: httpx.Response) -> int:
+    match = re.fullmatch(r'"60s";r=(\d+);t=(\d+)', answer.headers["ratelimit"])
+    assert match
+    assert 1 <= int(match[2]) <= 60
+    return int(match[1])
+
+
+def test_nobody_is_limited_on_a_laptop(serve: Serve, own: Settings) -> None:
+    with opened(serve, own) as (http, _):
+        assert "ratelimit" not in http.get("/jobs").raise_for_status().headers
+
+
+def test_an_address_may_ask_so_often_and_is_told_when_it_may_again(serve: Serve, own: Settings) -> None:
+    with opened(serve, own, gateway_rate_limit="3/minute") as (http, _):
+        answers = [http.get("/jobs").raise_for_status() for _ in range(3)]
+        assert [left(answer) for answer in answers] == [2, 1, 0]
+        assert answers[0].headers["ratelimit-policy"] == '"60s";q=3;w=60'
+        for refused in (http.get("/jobs"), http.post("/crawl", json={})):
+            assert problem(refused) == TOO_MANY
+            wait = int(refused.headers["retry-after"])
+            assert 1 <= wait <= 60
+            assert refused.headers["ratelimit"] == f'"60s";r=0;t={wait}'
+            assert "GATEWAY_RATE_LIMIT" in refused.json()["error"]["message"]
+        for open_to_all in ("/health", "/health/live", "/metrics"):
+            assert http.get(open_to_all).status_code == 200
+
+
+def test_the_narrower_of_two_limits_holds_and_is_over_soon(serve: Serve, own: Settings) -> None:
+    with opened(serve, own, gateway_rate_limit="100/minute;2/second") as (http, _):
+        refused = next(answer for answer in (http.get("/jobs") for _ in range(60)) if not answer.is_success)
+        assert refused.headers["retry-after"] == "1"
+        assert refused.headers["ratelimit-policy"] == '"1s";q=2;w=1, "60s";q=100;w=60'
+        assert wait_until(lambda: http.get("/jobs").is_success, what="another second")
+
+
+def test_a_user_has_a_limit_of_his_own_once_there_are_keys(serve: Serve, own: Settings) -> None:
+    with opened(serve, own, "anne", "anne", "bert", gateway_rate_limit="3/minute") as (http, (anne, annes, bert)):
+        assert [http.get("/jobs", headers=key).status_code for key in (anne, annes, anne)] == [200] * 3
+        assert problem(http.get("/jobs", headers=annes)) == TOO_MANY
+        assert left(http.get("/jobs", headers=bert)) == 2
+
+
+@pytest.mark.parametrize(("setting", "policy"), [(None, '"60s";q=1200;w=60'), ("none", None)])
+def test_with_keys_there_is_a_limit_unless_there_shall_be_none(
+    serve: Serve, own: Settings, setting: str | None, policy: str | None
+) -> None:
+    with opened(serve, own, "anne", gateway_rate_limit=setting) as (http, (anne,)):
+        assert http.get("/jobs", headers=anne).raise_for_status().headers.get("ratelimit-policy") == policy
+
+
+def test_without_redis_everybody_is_let_through(serve: Serve, own: Settings, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        store = stack.enter_context(valkey_server(tmp_path))
+        http, _ = stack.enter_context(opened(serve, own, gateway_rate_limit="2/minute", redis_url=str(store)))
+        assert left(http.get("/jobs")) == 1
+        store.kill()
+        assert [http.get("/jobs").status_code for _ in range(9)] == [200] * 9
+        store.start()
+        assert wait_until(lambda: not http.get("/jobs").is_success, what="a limit")
+
+
+def test_who_tries_keys_is_not_listened_to_but_those_beside_him_are(serve: Serve, own: Settings) -> None:
+    with opened(serve, own, "anne", "bert") as (http, (anne, bert)):
+        http.get("/jobs", headers=anne).raise_for_status()
+        wrong = {"Authorization": "Bearer db_0123456789ab_guess"}
+        answers = [problem(http.get("/jobs", headers=wrong)) for _ in range(70)]
+        assert answers[:60] == [(401, "key_invalid")] * 60
+        assert answers[-1] == TOO_MANY
+        assert int(http.get("/jobs", headers=wrong).headers["retry-after"]) <= 60
+        # nobody asks the database whether this one is right
+        assert problem(http.get("/jobs", headers=bert)) == TOO_MANY
+        assert http.get("/jobs", headers=anne).status_code == 200
+        assert http.get("/jobs").status_code == 401
