@@ -1,0 +1,101 @@
+"""Jobs that kill whoever runs them: tried so often and no more, nobody else is harmed, and they can be run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from breakable import Platform
+from eggs import egg, source
+from fault_table import full_or_short, record
+from sites.gated import GatedSite
+from stack import Stack, wait_until
+from witness import Witness
+
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
+
+RETRIES = full_or_short(3, 2)
+NEIGHBOURS = 4
+PATIENCE = 120.0
+
+SPIDERS = """
+import os
+import signal
+
+import scrapy
+
+
+class Drinker(scrapy.Spider):
+    "Does what the page says."
+
+    name = "drinker"
+
+    def parse(self, response):
+        if "scrapyd" in response.text:
+            os.kill(os.getppid(), signal.SIGKILL)
+        if "poison" in response.text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"text": response.text}
+"""
+#: What the page of each says. The second one takes its Scrapyd along.
+POISONS = {"/cup/": "poison", "/barrel/": "poison for scrapyd"}
+
+
+@pytest.fixture(scope="module")
+def stack(platform: Platform) -> Stack:
+    stack = platform.stack
+    ready = stack.ready
+    answer = httpx.post(
+        f"{ready['scrapyd_url']}/addversion.json",
+        data={"project": "tavern", "version": "1.0"},
+        files={"egg": ("project.egg", egg(source("tavern", spiders=SPIDERS)))},
+        auth=(ready["scrapyd_username"], ready["scrapyd_password"]),
+        timeout=60,
+        trust_env=False,
+    ).json()
+    assert answer["status"] == "ok", answer
+    wait_until(lambda: stack.http.get(f"{stack.url}/spiders?project=tavern").json()["spiders"], what="the spider")
+    return stack
+
+
+@pytest.fixture
+def bystanders(stack: Stack) -> Iterator[Witness]:
+    """Crawls in mid-crawl on the same node, which go on when the gate of their site is opened."""
+    with GatedSite() as site, Witness(stack, site) as witness:
+        yield witness
+
+
+def test_a_job_that_kills_is_tried_so_often_and_no_more(stack: Stack, bystanders: Witness) -> None:
+    site = bystanders.site
+    assert isinstance(site, GatedSite)
+    site.pages |= POISONS
+    bystanders.begin(NEIGHBOURS)
+    wait_until(lambda: site.under_way == NEIGHBOURS, timeout=PATIENCE, what="the neighbours' crawls")
+    jobs = {page: drink(stack, site.url + page) for page in POISONS}
+    for page, job in jobs.items():
+        ended = stack.wait_final(job, timeout=PATIENCE)
+        assert (ended["status"], site.hits(page)) == ("error", 1 + RETRIES)
+        assert [attempt["status"] for attempt in stack.job(job)["attempts"]] == ["error"] * (1 + RETRIES)
+    assert dead_letters(stack) >= set(jobs.values())
+    site.open()
+    bystanders.wait()
+    record(
+        "Jobs that kill their process, or Scrapyd and then it", f"2 jobs, {1 + RETRIES} times each",
+        recovered=None, **bystanders.verdict(),
+    )  # fmt: skip
+    site.pages |= dict.fromkeys(POISONS, "water")
+    for page, job in jobs.items():
+        again = stack.http.post(f"{stack.url}/dead-letters/{job}/requeue").raise_for_status().json()["job_id"]
+        assert stack.wait_final(again, timeout=PATIENCE)["status"] == "finished"
+        assert (stack.job(again)["retry_of"], site.hits(page)) == (job, 2 + RETRIES)
+    assert not dead_letters(stack) & set(jobs.values())
+
+
+def drink(stack: Stack, url: str) -> str:
+    return stack.crawl(url, project="tavern", spider="drinker", max_retries=RETRIES, ignore_cache=True)
+
+
+def dead_letters(stack: Stack) -> set[str]:
+    letters = stack.http.get(f"{stack.url}/dead-letters").raise_for_status().json()["dead_letters"]
+    return {letter["id"] for letter in letters}
