@@ -1,8 +1,8 @@
 """Named places at which a test may have the process killed: before and after every write that changes state.
 
-A *plan* is a folder with one empty file per crash point that is to fire. A process that reaches such a point
-removes the file and sends itself SIGKILL, so each fires once. Without `DISCOVERYBOT_CRASH_PLAN` nothing happens
-and nothing is looked up.
+A *plan* is a folder with one file per crash point that is to fire. A process that reaches such a point removes the
+file and sends itself the signal that it names, SIGKILL if it is empty, so each fires once. Without
+`DISCOVERYBOT_CRASH_PLAN` nothing happens and nothing is looked up.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import inspect
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -24,14 +25,17 @@ STATE_CHANGES: set[str] = set()
 
 
 def crash_point(name: str) -> None:
-    """Die here, by SIGKILL, if the plan says so."""
+    """Die here, or stand still, if the plan says so."""
     if _PLAN is None:
         return
+    point = Path(_PLAN) / name
     try:
-        (Path(_PLAN) / name).unlink()
+        told = point.read_text() or "SIGKILL"
+        point.unlink()
     except FileNotFoundError:
         return
-    os.kill(os.getpid(), signal.SIGKILL)
+    # to this very thread: another one would be stopped first, and this one go on for a moment
+    signal.pthread_kill(threading.get_ident(), signal.Signals[told])
 
 
 def _around_coroutine(name: str, function: Callable[Params, Awaitable[Any]]) -> Callable[Params, Awaitable[Any]]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pymongo
 from pymongo.database import Database
 from stores import ROOT, StoreProcess, embedded_mongo, valkey_server
@@ -52,6 +53,9 @@ class Beat:
     def signal(self, signum: int) -> None:
         if self._process is not None:
             self._process.send_signal(signum)
+
+    def stands_still(self) -> bool:
+        return self._process is not None and psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
 
     def has_ended(self) -> bool:
         if self._process is None or self._process.poll() is None:
@@ -131,6 +135,14 @@ class Arena:
         """Whoever comes to one of these crash points first."""
         for point in points:
             (self.plan / point).touch()
+
+    def stand_still_at(self, *points: str) -> None:
+        """As `die_at`, but by SIGSTOP."""
+        for point in points:
+            # in one step: who finds it empty dies
+            fresh = self.plan.with_name(f"{point}.new")
+            fresh.write_text("SIGSTOP")
+            fresh.replace(self.plan / point)
 
     def not_reached(self) -> list[str]:
         return sorted(path.name for path in self.plan.iterdir())

@@ -1,0 +1,124 @@
+"""Schedules for beats to fire, and what is held against them: each slot once, in the jobs as in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from beats import Arena
+from firing import order
+from stack import wait_until
+
+from gateway.domain.clock import utc_now
+from gateway.domain.job import Job, JobStatus, new_job_id
+from gateway.domain.recurrence import Moment, first, preview
+from gateway.domain.schedule import LedgerEntry, LedgerKind, Overlap, Schedule, Timing
+from gateway.domain.slot import slot_id
+from gateway.storage.jobs import JobStore
+from gateway.storage.schedules import ScheduleStore
+
+#: Every write of a firing, the one of a slot that is skipped included.
+FIRING = (
+    *("schedules.insert_slots", "schedules.advance", "schedules.promote", "schedules.note", "schedules.clear"),
+    *("schedule_ledger.record", "schedules.promote_scheduled"),
+)
+CRASH_POINTS = [f"{name}.{side}" for name in FIRING for side in ("before", "after")]
+#: Seconds that beats are given to come to rest.
+PATIENCE = 120.0
+
+
+def schedule(ring: Arena, interval: str, **fields: Any) -> Schedule:
+    """Begins in two seconds: before that no beat is there."""
+    now = utc_now()
+    zone, jitter = fields.pop("timezone", "UTC"), fields.pop("jitter", None)
+    timing = Timing(interval=interval, timezone=zone, starts_at=now + timedelta(seconds=2), jitter=jitter)
+    schedule_id = new_job_id()
+    coming = first(schedule_id, timing, now)
+    assert coming is not None
+    made = Schedule(
+        id=schedule_id, user_id="ada", crawl=order(1), timing=timing, next_at=coming.at, next_run=coming.due,
+        fingerprint="f", created_at=now, updated_at=now, **{"overlap": Overlap.ALLOW, **fields},
+    )  # fmt: skip
+    ScheduleStore(ring.database).insert(made)
+    return made
+
+
+def one_off(ring: Arena, at: datetime) -> Job:
+    now, job_id = utc_now(), new_job_id()
+    job = Job(
+        id=job_id, user_id="ada", spec=order(1).spec, fingerprint=job_id, status=JobStatus.SCHEDULED, not_before=at,
+        created_at=now, updated_at=now,
+    )  # fmt: skip
+    JobStore(ring.database).insert(job)
+    return job
+
+
+def jobs_of(ring: Arena, made: Schedule, until: datetime) -> dict[str, dict[str, Any]]:
+    """Of slots that were due by then: the last thing that a beat was doing may be half done."""
+    found = ring.database["jobs"].find({"schedule_id": made.id, "slot.due": {"$lte": until}})
+    return {job["_id"]: job for job in found}
+
+
+def entries_of(ring: Arena, made: Schedule, until: datetime) -> list[LedgerEntry]:
+    """The oldest slot first."""
+    found = ring.database["schedule_ledger"].find({"schedule_id": made.id, "due": {"$lte": until}}).sort("at", 1)
+    return [LedgerEntry.model_validate(document) for document in found]
+
+
+def slots(made: Schedule, until: datetime) -> list[Moment]:
+    """All that are due by then."""
+    moments = preview(made.id, made.timing, made.timing.starts_at - timedelta(days=1), 1000)
+    return [moment for moment in moments if moment.due <= until]
+
+
+def wait_for(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> None:
+    """Every slot that is due by then is behind its schedule, and nothing is left half done."""
+
+    def at_rest() -> bool:
+        behind = {"_id": {"$in": [made.id for made in schedules]}, "next_run": {"$gt": until}}
+        # by the slot's time, not by when it was found: that of the last one may lie behind `until`
+        left = {"$or": [{"held": {"$ne": None}}, {"noted": False}], "slot.due": {"$lte": until}}
+        return (
+            ring.database["schedules"].count_documents(behind) == len(list(schedules))
+            and not ring.database["jobs"].count_documents(left)
+            and not ring.database["jobs"].count_documents({"status": "scheduled", "not_before": {"$lte": until}})
+        )
+
+    wait_until(lambda: utc_now() > until and at_rest(), timeout=PATIENCE, what="rest")
+
+
+def check_each_once(ring: Arena, made: Schedule, until: datetime) -> None:
+    """Each slot has run, as one job and one entry of the ledger, and there is nothing else."""
+    expected = {slot_id(made.id, moment.at) for moment in slots(made, until)}
+    jobs, entries = jobs_of(ring, made, until), entries_of(ring, made, until)
+    assert (expected - jobs.keys(), jobs.keys() - expected) == (set(), set()), entries
+    assert {job["status"] for job in jobs.values()} <= {"pending"}
+    assert {entry.job_id for entry in entries} == expected
+    assert {(entry.kind, entry.missed) for entry in entries} <= {(LedgerKind.FIRED, 0)}
+
+
+def check_skipped(ring: Arena, made: Schedule, until: datetime) -> None:
+    """The first one ran, and is not over: every other was skipped, for that reason."""
+    expected = [slot_id(made.id, moment.at) for moment in slots(made, until)]
+    entries = entries_of(ring, made, until)
+    assert [entry.job_id for entry in entries] == expected
+    assert [entry.kind for entry in entries] == [LedgerKind.FIRED] + [LedgerKind.SKIPPED] * (len(expected) - 1)
+    assert all(expected[0] in (entry.reason or "") for entry in entries[1:])
+    assert jobs_of(ring, made, until).keys() == {expected[0]}
+
+
+class Tally(TypedDict):
+    lost: int
+    doubled: int
+
+
+def tally(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> Tally:
+    """Slots that did not run, and runs that are of no slot, or of one that had run."""
+    lost = doubled = 0
+    for made in schedules:
+        expected = {slot_id(made.id, moment.at) for moment in slots(made, until)}
+        jobs, entries = jobs_of(ring, made, until), entries_of(ring, made, until)
+        lost += len(expected - jobs.keys())
+        doubled += len(jobs.keys() - expected) + len(entries) - len({entry.job_id for entry in entries})
+    return Tally(lost=lost, doubled=doubled)
