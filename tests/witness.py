@@ -58,6 +58,8 @@ class Witness:
         self.crawls: list[Crawl] = []
         #: The job of each crawl, by its number, once it was accepted.
         self.jobs: dict[int, str] = {}
+        #: Those that were not accepted, and must not run.
+        self.refused: set[Crawl] = set()
         self._mongo = pymongo.MongoClient[dict[str, Any]](
             stack.environment()["MONGO_URI"], serverSelectionTimeoutMS=1000, tz_aware=True
         )
@@ -81,6 +83,9 @@ class Witness:
 
     def accept(self, crawl: Crawl, job_id: str) -> None:
         self.jobs[crawl.number] = job_id
+
+    def refuse(self, crawl: Crawl) -> None:
+        self.refused.add(crawl)
 
     def begin(self, count: int, *, at_once: int = 1, expected: str = "finished", **fields: Any) -> list[Crawl]:
         """Ask for crawls until each is accepted, `at_once` at a time; returns once all are."""
@@ -125,8 +130,9 @@ class Witness:
 
         Fails where documents contradict themselves or each other.
         """
-        assert len(set(self.jobs.values())) == len(self.jobs) == len(self.crawls)
+        assert len(set(self.jobs.values())) == len(self.jobs) == len(self.crawls) - len(self.refused)
         visits = Counter(visit.path for visit in list(self.site.access_log))
+        assert not any(visits[path] for crawl in self.refused for path in crawl.paths)
         items = self._items()
         lost: list[int] = []
         doubled: list[int] = []
