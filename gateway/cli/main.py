@@ -22,6 +22,7 @@ from gateway.cli.items import items
 from gateway.cli.jobs import cancel, jobs
 from gateway.cli.keys import app as keys
 from gateway.cli.logs import logs
+from gateway.cli.nodes import app as nodes
 from gateway.cli.schedules import app as schedules
 from gateway.cli.scrape import scrape
 from gateway.cli.sites import app as sites
@@ -57,6 +58,7 @@ def options(
 for command in (up, crawl, scrape, jobs, logs, items, cancel, dead, requeue, spiders, deploy, doctor, demo, alive):
     app.command()(command)
 app.add_typer(keys, name="keys")
+app.add_typer(nodes, name="nodes")
 app.add_typer(schedules, name="schedules")
 app.add_typer(sites, name="sites")
 app.add_typer(targets, name="targets")

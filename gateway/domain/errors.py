@@ -110,6 +110,15 @@ class DeadLetterNotFoundError(NotFoundError):
         super().__init__(f"there is no dead letter {job_id!r}")
 
 
+class NodeNotFoundError(NotFoundError):
+    """No crawl node has registered itself by this name."""
+
+    code = "node_not_found"
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"there is no node {node!r}")
+
+
 class SiteNotFoundError(NotFoundError):
     """No site has this name."""
 

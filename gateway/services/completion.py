@@ -20,11 +20,15 @@ from gateway.domain.outcome import Outcome, backoff, decide
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
 from gateway.services.exclusion import Exclusion
+from gateway.services.node_health import NodeHealth
 from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, FINISH_CRAWL, Waker
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
 
 log = structlog.get_logger()
+
+#: Attempts that a node took and did not start for which a job is not to blame. One that no node can start has an end.
+MAX_NEVER_STARTED = 8
 
 
 class Completion:
@@ -41,6 +45,7 @@ class Completion:
     ) -> None:
         self._jobs = jobs
         self._nodes = nodes
+        self._health = NodeHealth(nodes, clock)
         self._exclusion = exclusion
         self._dedupe = dedupe
         self._announcer = announcer
@@ -147,16 +152,24 @@ class Completion:
         again = (
             outcome.status is JobStatus.ERROR
             and outcome.retryable
-            and job.failures < job.max_retries
+            and job.failures - never_started(job) < job.max_retries
             and job.cancel_requested_at is None
         )
         if again:
             self._free_slot(job, attempt)
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
             if waiting is not None:
+                self._health.judge(job, attempt)
                 self._announcer.status(waiting)
                 self._waker.wake_job(waiting)
             return
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:
+            self._health.judge(job, attempt)
             self._settle_soon(finished)
+
+
+def never_started(job: Job) -> int:
+    """Attempts that their nodes did not start, up to `MAX_NEVER_STARTED`: they cost the job no retry."""
+    refused = [attempt for attempt in job.attempts.values() if attempt.exit and attempt.exit.refused]
+    return min(MAX_NEVER_STARTED, len(refused))

@@ -10,7 +10,7 @@ import structlog
 
 from gateway.correlation import about, correlation_of
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import JobNotFoundError, NodeRefusedError, NodeUnreachableError
+from gateway.domain.errors import JobNotFoundError, NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError
 from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
 from gateway.domain.node_files import AttemptId, NodeSpec
 from gateway.domain.outcome import Outcome, backoff
@@ -18,6 +18,7 @@ from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
 from gateway.services.exclusion import Exclusion
 from gateway.services.node_choice import NodeChoice
+from gateway.services.node_health import NodeHealth
 from gateway.services.scrapyd import ScrapydClient
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
@@ -36,8 +37,8 @@ START_SECONDS = 120
 CLOCK_MARGIN = timedelta(seconds=30)
 #: Refusals in a row after which a job is given up.
 MAX_DISPATCH_FAILURES = 8
-#: Seconds for which a node that failed us is offered nothing.
-REST_SECONDS = 2
+#: Seconds between two looks at a job whose node cannot be asked.
+LATER_SECONDS = 2
 #: Longest waits between two tries: of a job that holds no slot, and of one that does because an answer is missing.
 MAX_DELAY = timedelta(seconds=60)
 MAX_UNSURE_DELAY = timedelta(seconds=8)
@@ -62,6 +63,7 @@ class Dispatch:
         self._queue = queue
         self._sweeps = sweeps
         self._nodes = nodes
+        self._health = NodeHealth(nodes, clock)
         self._scrapyd = scrapyd
         self._completion = completion
         self._exclusion = exclusion
@@ -131,7 +133,7 @@ class Dispatch:
         attempt = str(AttemptId(job.id, job.placement.attempt if job.placement else job.attempt + 1))
         if job.placement is not None:
             node = self._nodes.get(job.placement.node)
-            if node and node.is_alive(self._clock(), self._dead_after):
+            if node and node.is_alive(self._clock(), self._dead_after) and not node.is_resting:
                 # over its maximum by one at worst: what may run there already needs no free slot
                 self._nodes.take_slot(node, attempt, render=bool(job.render))
                 return node
@@ -144,23 +146,34 @@ class Dispatch:
         if placement is None:
             if waiting := self._queue.wait(job.id, claim, WaitingReason.CAPACITY):
                 self._exclusion.step_back(waiting, claim)
-        elif self._clock() > placement.not_after + CLOCK_MARGIN:
-            # the node is dead and can no longer start it: the next attempt may go anywhere
+        elif self._clock() > placement.not_after + CLOCK_MARGIN and not self._may_have(job, placement):
+            # the node can no longer start it: the next attempt may go anywhere
             if waiting := self._queue.abandon_placement(job.id, claim, placement):
                 self._nodes.free_slot(placement.node, str(AttemptId(job.id, placement.attempt)))
         else:
             message = f"node {placement.node} is away; it may have taken the attempt"
-            later = self._clock() + timedelta(seconds=REST_SECONDS)
+            later = self._clock() + timedelta(seconds=LATER_SECONDS)
             waiting = self._queue.dispatch_failed(job.id, claim, message, later, keep=True)
         if waiting is not None:
             self._announcer.status(waiting)
 
+    def _may_have(self, job: Job, placement: Placement) -> bool:
+        """Whether the node has files of the attempt, as far as it could tell since it was too late to start it."""
+        node = self._nodes.get(placement.node)
+        if node is None or not node.is_alive(self._clock(), self._dead_after):
+            return False
+        told = node.heartbeat_at > placement.not_after + CLOCK_MARGIN
+        return not told or str(AttemptId(job.id, placement.attempt)) in node.present
+
     def _post(self, job: Job, claim: Claim, placement: Placement, node: Node, *, known: bool) -> bool:
+        began_at = self._clock()
         try:
             self._scrapyd.schedule(node.url, node_spec(job, placement))
         except (NodeUnreachableError, NodeRefusedError) as error:
             # a first posting that certainly did not arrive, or was refused, left nothing behind; any other may have
             certain = not known and not (isinstance(error, NodeUnreachableError) and error.may_have_arrived)
+            if _is_nodes_fault(error):
+                self._health.failed(node.id, error.message, began_at)
             self._not_taken(job, claim, node, error, certain=certain)
             return False
         running = self._jobs.mark_running(job.id, placement)
@@ -211,8 +224,6 @@ class Dispatch:
     def _not_taken(
         self, job: Job, claim: Claim, node: Node, error: NodeUnreachableError | NodeRefusedError, *, certain: bool
     ) -> None:
-        if isinstance(error, NodeUnreachableError):
-            self._nodes.rest(node.id, self._clock() + timedelta(seconds=REST_SECONDS))
         delay = min(backoff(job.dispatch_failures + 1), MAX_UNSURE_DELAY if not certain else MAX_DELAY)
         again = self._clock() + delay
         failed = self._queue.dispatch_failed(job.id, claim, error.message, again, keep=not certain)
@@ -221,12 +232,17 @@ class Dispatch:
             return
         if certain:
             self._nodes.free_slot(node.id, str(AttemptId(job.id, job.attempt)))
-            if isinstance(error, NodeRefusedError) and failed.dispatch_failures >= MAX_DISPATCH_FAILURES:
+            if not _is_nodes_fault(error) and failed.dispatch_failures >= MAX_DISPATCH_FAILURES:
                 message = f"no node took it after {failed.dispatch_failures} tries: {error.message}"
                 self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, message))
                 return
         log.warning("dispatch_failed", job_id=job.id, error=failed.message, failures=failed.dispatch_failures)
         self._announcer.status(failed)
+
+
+def _is_nodes_fault(error: NodeError) -> bool:
+    """What the node refuses for a reason of its own any other job would meet with as well."""
+    return isinstance(error, NodeUnreachableError | NodeShutError)
 
 
 def node_spec(job: Job, placement: Placement) -> NodeSpec:

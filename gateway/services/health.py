@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -15,24 +14,19 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
+from gateway.domain.node_list import EVERY_NODE, NodeList
+from gateway.services.check import UNKNOWN, Check
+from gateway.services.node_checks import NodeChecks
+from gateway.services.scheduler_status import MAX_DUE
 from gateway.storage.client import Document
 from gateway.storage.heartbeats import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.storage.nodes import NodeStore
+from gateway.storage.schedules import ScheduleStore
 from gateway.storage.spiders import SpiderStore
 
 _BROKER_TIMEOUT = 2
-
-
-class Check(NamedTuple):
-    #: `ok` or `down`.
-    status: str
-    message: str
-    #: How to mend it.
-    todo: str | None = None
-
-    @property
-    def ok(self) -> bool:
-        return self.status == "ok"
+#: A slot that is due for longer is late: a few ticks, and what a busy machine takes for them.
+LATE_AFTER = timedelta(seconds=5)
 
 
 class Report(NamedTuple):
@@ -60,15 +54,19 @@ class Health:
         client: redis.Redis,
         broker_url: str,
         dead_after: timedelta,
+        node_list: NodeList = EVERY_NODE,
+        late_after: timedelta = LATE_AFTER,
         clock: Clock = utc_now,
     ) -> None:
         self._database = database
         self._redis = client
         self._broker_url = broker_url
-        self._nodes = NodeStore(database, clock)
-        self._spiders = SpiderStore(database)
+        self._nodes = NodeChecks(
+            NodeStore(database, clock, node_list), SpiderStore(database), node_list, dead_after, clock
+        )
+        self._schedules = ScheduleStore(database, clock)
         self._heartbeats = HeartbeatStore(database, clock)
-        self._dead_after = dead_after
+        self._late_after = late_after
         self._clock = clock
         self._threads = ThreadPoolExecutor(10, thread_name_prefix="health")
 
@@ -78,12 +76,15 @@ class Health:
             "mongo": self._check_mongo,
             "redis": self._check_redis,
             "broker": self._check_broker,
-            "nodes": self._check_nodes,
-            "disk": self._check_disk,
+            "nodes": self._nodes.alive,
+            "node_list": self._nodes.listed,
+            "quarantine": self._nodes.quarantine,
+            "disk": self._nodes.disk,
+            "schedules": self._check_schedules,
             "workers": self._check_workers,
             "beat": self._check_beat,
         }
-        running = {name: self._threads.submit(check) for name, check in checks.items()}
+        running = {name: self._threads.submit(_known, check) for name, check in checks.items()}
         return Report({name: future.result() for name, future in running.items()})
 
     def close(self) -> None:
@@ -119,32 +120,15 @@ class Health:
             return Check("down", f"no answer ({type(error).__name__})", todo)
         return Check("ok", "answers")
 
-    def _check_nodes(self) -> Check:
-        todo = "start Scrapyd and its tailer (`python -m gateway.tailer`); jobs wait for a node"
-        with suppress(PyMongoError):
-            now = self._clock()
-            nodes = self._nodes.all()
-            alive = [node for node in nodes if node.is_alive(now, self._dead_after)]
-            if not alive:
-                return Check("down", "none is alive" if nodes else "none was ever seen", todo)
-            if not self._spiders.nodes():
-                return Check("down", "none has published its spiders yet", "wait a moment, or see the tailer's log")
-            free = sum(node.free_slots for node in alive if not node.disk_full)
-            return Check("ok", f"{len(alive)} alive, {free} free slots")
-        return _UNKNOWN
-
-    def _check_disk(self) -> Check:
-        with suppress(PyMongoError):
-            now = self._clock()
-            full = [node for node in self._nodes.all() if node.disk_full and node.is_alive(now, self._dead_after)]
-            if not full:
-                return Check("ok", "every node has room")
-            names = ", ".join(f"{node.id} ({(node.free_bytes or 0) >> 20} MiB free)" for node in full)
-            todo = (
-                "free disk there, or lower NODE_MIN_FREE_BYTES or NODE_KEEP_SECONDS; until then it gets no new work"
-            )
-            return Check("down", f"nearly full on {names}", todo)
-        return _UNKNOWN
+    def _check_schedules(self) -> Check:
+        """Whether slots are fired when they are due."""
+        now = self._clock()
+        next_run = self._schedules.next_run()
+        if next_run is None or now - next_run <= self._late_after:
+            return Check("ok", "every slot was fired in time")
+        due, late = self._schedules.count_due(now, MAX_DUE), (now - next_run).total_seconds()
+        todo = "see `beat`; with one alive look at its log, and at GET /scheduler/status"
+        return Check("down", f"{due} due, the first for {late:.0f} s", todo)
 
     def _check_workers(self) -> Check:
         todo = "start `celery -A celery_app worker`; without one jobs wait, and none is handed to a node"
@@ -156,17 +140,19 @@ class Health:
 
     def _check_processes(self, kind: str, todo: str) -> Check:
         """Whether one at least gave a sign of life lately."""
-        with suppress(PyMongoError):
-            now, seen = self._clock(), [heartbeat.at for heartbeat in self._heartbeats.all(kind)]
-            alive = sum(now - at <= DEAD_AFTER for at in seen)
-            if alive:
-                return Check("ok", f"{alive} alive")
-            age = f"last seen {(now - max(seen)).total_seconds():.0f} s ago" if seen else "none was ever seen"
-            return Check("down", age, todo)
-        return _UNKNOWN
+        now, seen = self._clock(), [heartbeat.at for heartbeat in self._heartbeats.all(kind)]
+        alive = sum(now - at <= DEAD_AFTER for at in seen)
+        if alive:
+            return Check("ok", f"{alive} alive")
+        age = f"last seen {(now - max(seen)).total_seconds():.0f} s ago" if seen else "none was ever seen"
+        return Check("down", age, todo)
 
 
-_UNKNOWN = Check("down", "not known while MongoDB is away", "see `mongo`")
+def _known(check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except PyMongoError:
+        return UNKNOWN
 
 
 def _broker_options(url: str) -> dict[str, Any]:

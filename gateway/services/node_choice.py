@@ -6,21 +6,25 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from gateway.domain.job import DEFAULT_PROJECT, Job, WaitingReason
+from gateway.domain.node_state import NodeState
 from gateway.domain.room import Room
 from gateway.storage.nodes import Node
+
+#: A node in one of these gets work soon, or as soon as its disk is freed; in any other not before somebody acts, or
+#: for minutes.
+_HOPEFUL = frozenset({NodeState.UP, NodeState.RESTING, NodeState.DISK_FULL})
 
 
 class NodeChoice:
     """Of the nodes as they were read at `now`."""
 
     def __init__(self, nodes: Iterable[Node], now: datetime, dead_after: timedelta) -> None:
-        self._alive = [node for node in nodes if node.is_alive(now, dead_after)]
-        able = [
-            node
-            for node in self._alive
-            if node.free_slots and not node.disk_full and (node.rest_until is None or node.rest_until <= now)
-        ]
-        self._able = sorted(able, key=lambda node: (-node.free_slots, node.id))
+        states = [(node, node.state(now, dead_after)) for node in nodes]
+        self._hopeful = [node for node, state in states if state in _HOPEFUL]
+        up = [node for node, state in states if state is NodeState.UP]
+        able = [node for node in up if node.free_slots and not node.is_tried]
+        # one that has failed before comes last: were it the emptiest, it would get all there is
+        self._able = sorted(able, key=lambda node: (node.failures > 0, -node.free_slots, node.id))
 
     def room(self) -> Room | None:
         """What could be started now; `None` if nothing."""
@@ -31,8 +35,9 @@ class NodeChoice:
         return Room(frozenset(egg for node in self._able for egg in node.eggs), rendered)
 
     def nodes_for(self, job: Job) -> list[Node]:
-        """Those that may be offered the job, most room first."""
-        return [node for node in self._able if _has_code(node, job) and _has_slot(node, job)]
+        """Those that may be offered the job, the best first; last of all the one where it has just failed."""
+        suitable = [node for node in self._able if _has_code(node, job) and _has_slot(node, job)]
+        return sorted(suitable, key=lambda node: job.current is not None and job.current.node == node.id)
 
     def reason(self, job: Job) -> WaitingReason | None:
         """Why the job cannot be started now; `None` if it can."""
@@ -43,7 +48,7 @@ class NodeChoice:
             (_has_slot, WaitingReason.CAPACITY),
             (_has_disk, WaitingReason.DISK_FULL),
         )
-        left, reason = self._alive, WaitingReason.NO_NODE
+        left, reason = self._hopeful, WaitingReason.NO_NODE
         for is_suitable, reason_without in steps:
             if not left:
                 return reason

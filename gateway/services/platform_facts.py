@@ -15,6 +15,8 @@ from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import JobStatus, WaitingReason
+from gateway.domain.node_list import EVERY_NODE, NodeList
+from gateway.domain.node_state import NodeState
 from gateway.domain.schedule import ScheduleState
 from gateway.services.recent_ends import RecentEnds
 from gateway.storage.client import Document
@@ -52,6 +54,8 @@ class PlatformFacts(NamedTuple):
     workers: int
     nodes: list[Node]
     alive: frozenset[str]
+    #: Of each of them, by name.
+    node_states: dict[str, NodeState]
     ends: Collection[EndedJob]
 
 
@@ -63,6 +67,7 @@ class FactReader:
         database: Database[Document],
         *,
         node_dead_after: timedelta,
+        node_list: NodeList = EVERY_NODE,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -71,7 +76,7 @@ class FactReader:
         self._letters = DeadLetterStore(database, clock)
         self._schedules = ScheduleStore(database, clock)
         self._heartbeats = HeartbeatStore(database, clock)
-        self._nodes = NodeStore(database, clock)
+        self._nodes = NodeStore(database, clock, node_list)
         self._recent = RecentEnds(EndedJobs(database))
         self._node_dead_after = node_dead_after
         self._clock = clock
@@ -113,6 +118,7 @@ class FactReader:
             workers=self._alive(WORKER, now),
             nodes=nodes,
             alive=frozenset(node.id for node in nodes if node.is_alive(now, self._node_dead_after)),
+            node_states={node.id: node.state(now, self._node_dead_after) for node in nodes},
             ends=list(self._recent.look(now)),
         )
 

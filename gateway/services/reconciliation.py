@@ -16,7 +16,8 @@ from gateway.domain.errors import DiscoveryBotError, JobNotFoundError, NodeUnrea
 from gateway.domain.job import DEFAULT_PROJECT, Attempt, Job, JobStatus
 from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.services.completion import Completion
-from gateway.services.dispatch import Dispatch
+from gateway.services.dispatch import CLOCK_MARGIN, START_SECONDS, Dispatch
+from gateway.services.node_health import NodeHealth, NodeProbe
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogStore
@@ -26,6 +27,10 @@ log = structlog.get_logger()
 
 #: An accepted attempt that shows no sign of life for this long is handed over again.
 SILENCE = timedelta(seconds=5)
+#: What a node has accepted and not started by then it never will.
+NEVER = timedelta(seconds=START_SECONDS) + CLOCK_MARGIN
+#: An attempt that has lived for so long runs.
+RUNS_AFTER = timedelta(seconds=10)
 #: So many heartbeats, all begun after its start, must not know an attempt before it is taken for gone.
 ABSENT_HEARTBEATS = 3
 
@@ -45,6 +50,7 @@ class Reconciliation:
         logs: LogStore,
         dispatch: Dispatch,
         completion: Completion,
+        probe: NodeProbe,
         clock: Clock = utc_now,
     ) -> None:
         self._jobs = jobs
@@ -53,6 +59,8 @@ class Reconciliation:
         self._logs = logs
         self._dispatch = dispatch
         self._completion = completion
+        self._probe = probe
+        self._health = NodeHealth(nodes, clock)
         self._clock = clock
         self._absences: dict[AttemptId, _Absence] = {}
         #: One look at a node at a time: a node that does not answer must not take every thread.
@@ -64,7 +72,7 @@ class Reconciliation:
         `last_heartbeat` names the one after which somebody watched the node for long enough to call it dead. By the
         time that this is heard there may have been another.
         """
-        lock = self._looking[name]
+        lock, began_at = self._looking[name], self._clock()
         if not lock.acquire(blocking=False):
             return
         try:
@@ -72,6 +80,7 @@ class Reconciliation:
         except NodeUnreachableError as error:
             # asked once is enough for this time
             log.warning("node_unreachable", node=name, error=error.message)
+            self._health.failed(name, error.message, began_at)
         finally:
             lock.release()
 
@@ -82,14 +91,15 @@ class Reconciliation:
         dead = last_heartbeat == to_iso(node.heartbeat_at)
         # what needs no answer of the node comes first
         self._free_leaked_slots(node)
+        answers = not dead and self._probe.may_be_asked(node)
         for job_id in self._sweeps.running_on(name):
             if (job := self._read(job_id)) is None:
                 continue
             if dead:
                 self._declare_lost(job, f"node {name} has not been heard of since {node.heartbeat_at:%H:%M:%S} UTC")
             else:
-                self._check(job, node)
-        if not dead:
+                self._check(job, node, answers=answers)
+        if answers:
             self._end_superseded(node)
 
     def _read(self, job_id: str) -> Job | None:
@@ -115,22 +125,36 @@ class Reconciliation:
         except (RedisError, DiscoveryBotError) as error:
             log.warning("conclude_failed", job_id=job.id, error=str(error))
 
-    def _check(self, job: Job, node: Node) -> None:
+    def _check(self, job: Job, node: Node, *, answers: bool) -> None:
         attempt = job.current
         if attempt is None or attempt.exit is not None:
             return
         now = self._clock()
-        if attempt.started_at is None:
-            if now - attempt.dispatched_at > SILENCE:
-                self._dispatch.post_again(job)
-        elif self._is_gone(job, attempt, node):
-            self._declare_lost(job, f"its files are gone from node {node.id}")
+        if node.failures and self._runs(job, attempt, node):
+            self._health.succeeded(node.id, attempt.dispatched_at)
+        overdue = attempt.started_at is not None or now - attempt.dispatched_at > NEVER
+        if overdue and self._is_gone(job, attempt, node):
+            what = "its files are gone from" if attempt.started_at else "it was accepted, and never came to,"
+            self._declare_lost(job, f"{what} node {node.id}")
             return
+        if not answers:
+            return
+        if attempt.started_at is None and now - attempt.dispatched_at > SILENCE:
+            self._dispatch.post_again(job)
         if job.cancel_requested_at is not None and now - job.cancel_requested_at > SILENCE:
             self._dispatch.cancel_attempt(node, job.spec.project, AttemptId(job.id, attempt.attempt))
 
+    def _runs(self, job: Job, attempt: Attempt, node: Node) -> bool:
+        """Whether there is no doubt that the node can run crawls: what it cannot run dies at once."""
+        if job.progress is not None and job.progress.completed_pages > 0:
+            return True
+        alive = str(AttemptId(job.id, attempt.attempt)) in node.alive
+        return alive and node.heartbeat_at - attempt.dispatched_at > RUNS_AFTER
+
     def _is_gone(self, job: Job, attempt: Attempt, node: Node) -> bool:
-        """Started, not ended, and unknown to the tailer: only a folder that was taken away leaves that."""
+        """Unknown to the tailer, though it should have been started by now and has no end: its folder was taken away,
+        or there was never one.
+        """
         attempt_id = AttemptId(job.id, attempt.attempt)
         began = max(node.beating_since, attempt.started_at or attempt.dispatched_at)
         if str(attempt_id) in {*node.present, *node.alive} or node.heartbeat_at <= began:

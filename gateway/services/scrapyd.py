@@ -11,6 +11,8 @@ from gateway.domain.errors import NodeRefusedError, NodeShutError, NodeUnreachab
 from gateway.domain.node_files import AttemptId, NodeSpec
 
 _TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+#: Of a question that a node which is well answers at once.
+_PROBE_TIMEOUT = httpx.Timeout(5.0, connect=3.0)
 #: Of an upload: each spider of an egg is imported before it is answered.
 _DEPLOY_TIMEOUT = httpx.Timeout(120.0, connect=3.0)
 
@@ -50,12 +52,19 @@ class ScrapydClient:
             answer = self._post(f"{url}/addversion.json", form, files={"egg": file}, timeout=_DEPLOY_TIMEOUT)
         return int(answer.get("spiders", 0))
 
+    def probe(self, url: str) -> None:
+        """Ask whether it is well. Raises as `schedule` does."""
+        self._ask("GET", f"{url}/daemonstatus.json", timeout=_PROBE_TIMEOUT)
+
     def close(self) -> None:
         self._http.close()
 
     def _post(self, url: str, form: dict[str, str], **options: Any) -> dict[str, Any]:
+        return self._ask("POST", url, data=form, **options)
+
+    def _ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
         try:
-            response = self._http.post(url, data=form, **options)
+            response = self._http.request(method, url, **options)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise NodeUnreachableError(f"nobody answers at {url}", may_have_arrived=False) from error
         except httpx.HTTPError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 from pymongo import ASCENDING, ReturnDocument
@@ -11,8 +12,23 @@ from pymongo.database import Database
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
+from gateway.domain.node_list import EVERY_NODE, NodeList
+from gateway.domain.node_state import QUARANTINE_AFTER, NodeState, rest
 from gateway.domain.room import Egg
 from gateway.storage.client import Document
+
+#: Jobs that are remembered to have failed on a node; more than it takes to put it into quarantine.
+_JOBS_KEPT = 20
+_REMEMBERED = dict.fromkeys(("failures", "failed_at", "failure", "failing_since", "failed_jobs", "trial"), "")
+_FAILURES = {**_REMEMBERED, "rest_until": ""}
+
+
+class Failure(NamedTuple):
+    why: str
+    #: What failed was begun then: of all that was begun before another failure was known, one counts.
+    began_at: datetime
+    #: Which job it was, if it may have been the job's fault.
+    job_id: str | None = None
 
 
 class Node(BaseModel):
@@ -37,8 +53,22 @@ class Node(BaseModel):
     heartbeat_at: datetime
     #: When the tailer that beats now was started.
     beating_since: datetime
-    #: Not offered new work before this.
+    #: It has failed us and is offered no new work: after this it is probed, and that takes the time away.
     rest_until: datetime | None = None
+    #: Failures in a row; up to the first success.
+    failures: int = 0
+    #: The last of them, what it was, and the first.
+    failed_at: datetime | None = None
+    failure: str | None = None
+    failing_since: datetime | None = None
+    #: The last few jobs that failed there: no job counts twice.
+    failed_jobs: list[str] = Field(default_factory=list)
+    #: While there are failures: the last attempt that was put there. The next has to wait for its end.
+    trial: str | None = None
+    #: Since when it is offered no new work because somebody said so.
+    draining_since: datetime | None = None
+    #: Not stored: whether it is one of those that get work.
+    listed: bool = True
     version: str = ""
     free_bytes: int | None = None
     #: Too little is free for new work.
@@ -48,6 +78,26 @@ class Node(BaseModel):
 
     def is_alive(self, now: datetime, dead_after: timedelta) -> bool:
         return now - self.heartbeat_at < dead_after
+
+    def state(self, now: datetime, dead_after: timedelta) -> NodeState:
+        steps = (
+            (not self.is_alive(now, dead_after), NodeState.DEAD),
+            (not self.listed, NodeState.NOT_LISTED),
+            (self.draining_since is not None, NodeState.DRAINING),
+            (self.is_resting and self.failures >= QUARANTINE_AFTER, NodeState.QUARANTINED),
+            (self.is_resting, NodeState.RESTING),
+            (self.disk_full, NodeState.DISK_FULL),
+        )
+        return next((state for applies, state in steps if applies), NodeState.UP)
+
+    @property
+    def is_resting(self) -> bool:
+        return self.rest_until is not None
+
+    @property
+    def is_tried(self) -> bool:
+        """It has failed before, and the one attempt that it may have until another succeeds is there."""
+        return self.failures > 0 and self.trial in self.slots
 
     @property
     def free_slots(self) -> int:
@@ -59,9 +109,12 @@ class Node(BaseModel):
 
 
 class NodeStore:
-    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+    def __init__(
+        self, database: Database[Document], clock: Clock = utc_now, node_list: NodeList = EVERY_NODE
+    ) -> None:
         self._nodes = database["nodes"]
         self._clock = clock
+        self._list = node_list
 
     @state_change("nodes.heartbeat")
     def heartbeat(
@@ -99,23 +152,31 @@ class NodeStore:
         return self._nodes.update_one({"_id": node}, {"$set": said, **empty}, upsert=True).upserted_id is not None
 
     def all(self) -> list[Node]:
-        return [Node.model_validate(document) for document in self._nodes.find().sort("_id", ASCENDING)]
+        return [self._read(document) for document in self._nodes.find().sort("_id", ASCENDING)]
 
     def get(self, node: str) -> Node | None:
         document = self._nodes.find_one({"_id": node})
-        return None if document is None else Node.model_validate(document)
+        return None if document is None else self._read(document)
+
+    def _read(self, document: Document) -> Node:
+        return Node.model_validate({**document, "listed": self._list.has(document["url"])})
 
     @state_change("nodes.take_slot")
     def take_slot(self, node: Node, attempt: str, *, render: bool = False) -> bool:
-        """Hold a slot for the attempt, with `render` a render slot too; whether it has them now. It is one update."""
+        """Hold a slot for the attempt, with `render` a render slot too; whether it has them now. It is one update,
+        and none if the node has been drained or has failed since it was read.
+        """
         most = {"slots": node.max_slots, **({"render_slots": node.max_render_slots} if render else {})}
         if min(most.values()) < 1:
             return False
         unchanged = {f"max_{kind}": number for kind, number in most.items()}
         room = [_holds_or_room(kind, attempt, number) for kind, number in most.items()]
+        update: Document = {"$addToSet": dict.fromkeys(most, attempt)}
+        if node.failures:
+            update["$set"] = {"trial": attempt}
         taken = self._nodes.find_one_and_update(
-            {"_id": node.id, **unchanged, "$and": room},
-            {"$addToSet": dict.fromkeys(most, attempt)},
+            {"_id": node.id, **unchanged, "$and": [*room, {"$or": [{"slots": attempt}, _as_open_as(node)]}]},
+            update,
             return_document=ReturnDocument.AFTER,
         )
         return taken is not None
@@ -130,10 +191,62 @@ class NodeStore:
         """Unless it has given a sign of life since it was read, or has an attempt."""
         self._nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at, "slots": []})
 
-    @state_change("nodes.rest")
-    def rest(self, node: str, until: datetime) -> None:
-        """Offer the node nothing before `until`: it has just failed us."""
-        self._nodes.update_one({"_id": node}, {"$set": {"rest_until": until}})
+    @state_change("nodes.failed")
+    def failed(self, node: Node, failure: Failure) -> bool:
+        """Count it, and let the node rest; whether nobody else has done so since the node was read."""
+        now = self._clock()
+        known = failure.job_id is not None and failure.job_id in node.failed_jobs
+        failures = max(1, node.failures if known else node.failures + 1)
+        jobs = node.failed_jobs if known or failure.job_id is None else [*node.failed_jobs, failure.job_id]
+        changes = {
+            "failures": failures,
+            "failure": failure.why,
+            "failed_at": now,
+            "failing_since": node.failing_since or now,
+            "failed_jobs": jobs[-_JOBS_KEPT:],
+            "rest_until": now + rest(failures),
+        }
+        query = {"_id": node.id, "failed_at": _same(node.failed_at)}
+        return self._nodes.update_one(query, {"$set": changes}).matched_count == 1
+
+    @state_change("nodes.succeeded")
+    def succeeded(self, node: str, began_at: datetime) -> bool:
+        """Forget its failures if the last of them was before `began_at`; whether there were any."""
+        query = {"_id": node, "failed_at": {"$lt": began_at}}
+        return self._nodes.update_one(query, {"$unset": _FAILURES}).matched_count == 1
+
+    @state_change("nodes.returned")
+    def returned(self, node: Node) -> bool:
+        """It has answered a probe, and its rest is over; whether it was. What it has failed in is remembered."""
+        query = {"_id": node.id, "rest_until": _same(node.rest_until)}
+        return self._nodes.update_one(query, {"$unset": {"rest_until": "", "trial": ""}}).matched_count == 1
+
+    @state_change("nodes.drain")
+    def drain(self, node: str) -> Node | None:
+        """Offer it no new work from now on; `None` if there is no such node."""
+        self._nodes.update_one(
+            {"_id": node, "draining_since": {"$exists": False}}, {"$set": {"draining_since": self._clock()}}
+        )
+        return self.get(node)
+
+    @state_change("nodes.resume")
+    def resume(self, node: str) -> Node | None:
+        """Undo `drain`, and forget its failures: one that rests is probed next. `None` if there is no such node."""
+        self._nodes.update_one({"_id": node}, {"$unset": {"draining_since": "", **_REMEMBERED}})
+        self._nodes.update_one(
+            {"_id": node, "rest_until": {"$exists": True}}, {"$set": {"rest_until": self._clock()}}
+        )
+        return self.get(node)
+
+
+def _as_open_as(node: Node) -> Document:
+    """Neither drained nor put to rest since it was read, and nothing else tried on it."""
+    closed = {name: {"$exists": False} for name in ("draining_since", "rest_until")}
+    return {**closed, "failed_at": _same(node.failed_at), "trial": _same(node.trial)}
+
+
+def _same(value: object) -> object:
+    return {"$exists": False} if value is None else value
 
 
 def _holds_or_room(slots: str, attempt: str, most: int) -> Document:

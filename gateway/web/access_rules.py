@@ -59,6 +59,8 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /jobs/queue/status",
         "GET /jobs/health",
         "GET /nodes",
+        "POST /nodes/{node}/drain",
+        "POST /nodes/{node}/resume",
         "GET /metrics",
     ),
 }

@@ -12,6 +12,7 @@ import redis
 import redis.asyncio
 
 from gateway.domain.clock import Clock
+from gateway.domain.node_list import NodeList
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.client import connect_async
 from gateway.redis.dedupe import Dedupe, DedupeRelease
@@ -81,6 +82,7 @@ class Wiring:
     queries: JobQueries
     items: ItemStore
     nodes: NodeStore
+    node_list: NodeList
     catalog: SpiderCatalog
     submission: Submission
     cancellation: Cancellation
@@ -155,7 +157,8 @@ def _assemble(
     stack: AsyncExitStack,
 ) -> Wiring:
     database, clock = truth.database, truth.clock
-    jobs, nodes = JobStore(database, clock), NodeStore(database, clock)
+    node_list = NodeList(settings.scrapyd_url)
+    jobs, nodes = JobStore(database, clock), NodeStore(database, clock, node_list)
     items, logs, queries = ItemStore(database), LogStore(database), JobQueries(database)
     catalog = SpiderCatalog(SpiderStore(database), settings.allowed_networks)
     release, announcer = DedupeRelease(client), Announcer(client)
@@ -170,7 +173,8 @@ def _assemble(
     runs = wire_runs(truth, settings, waker, submissions, jobs=jobs, catalog=catalog, rendering=rendering)
     return Wiring(
         settings=settings, truth=truth, keys=_keys(truth, stack), owners=OwnerStore(database), jobs=jobs,
-        rates=_rates(settings, stack), queries=queries, items=items, nodes=nodes, catalog=catalog,
+        rates=_rates(settings, stack), queries=queries, items=items, nodes=nodes, node_list=node_list,
+        catalog=catalog,
         submission=submissions.new, resubmission=submissions.again, runs=runs,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         searches=wire_sites(truth, settings, catalog, schedules.store, schedules.edits),
@@ -220,6 +224,8 @@ def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: A
         client=client,
         broker_url=settings.broker_location,
         dead_after=timedelta(seconds=settings.node_dead_after),
+        node_list=NodeList(settings.scrapyd_url),
+        late_after=timedelta(seconds=max(5.0, 10 * settings.tick_seconds)),
         clock=truth.clock,
     )
     stack.callback(health.close)
@@ -227,4 +233,9 @@ def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: A
 
 
 def _facts(settings: Settings, truth: TruthStore) -> FactReader:
-    return FactReader(truth.database, node_dead_after=timedelta(seconds=settings.node_dead_after), clock=truth.clock)
+    return FactReader(
+        truth.database,
+        node_dead_after=timedelta(seconds=settings.node_dead_after),
+        node_list=NodeList(settings.scrapyd_url),
+        clock=truth.clock,
+    )

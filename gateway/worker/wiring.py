@@ -8,6 +8,7 @@ from celery import Celery
 from pymongo.database import Database
 from redis import Redis
 
+from gateway.domain.node_list import NodeList
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
@@ -16,6 +17,7 @@ from gateway.services.deletion import Deletion
 from gateway.services.dispatch import Dispatch
 from gateway.services.exclusion import Exclusion
 from gateway.services.latest_version import LatestVersions
+from gateway.services.node_health import NodeProbe
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.retention import Keep, Retention
 from gateway.services.schedule_edits import ScheduleEdits
@@ -82,7 +84,7 @@ class Wiring:
 
     @built_once
     def _nodes(self) -> NodeStore:
-        return NodeStore(self._database, self.clock)
+        return NodeStore(self._database, self.clock, NodeList(self._settings.scrapyd_url))
 
     @built_once
     def _redis(self) -> Redis:
@@ -118,6 +120,11 @@ class Wiring:
         )
 
     @built_once
+    def _scrapyd(self) -> ScrapydClient:
+        settings = self._settings
+        return ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value())
+
+    @built_once
     def dispatch(self) -> Dispatch:
         settings = self._settings
         return Dispatch(
@@ -125,7 +132,7 @@ class Wiring:
             queue=self._queue,
             sweeps=JobSweeps(self._database),
             nodes=self._nodes,
-            scrapyd=ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value()),
+            scrapyd=self._scrapyd,
             completion=self.completion,
             exclusion=self._exclusion,
             announcer=self._announcer,
@@ -146,6 +153,7 @@ class Wiring:
             logs=LogStore(self._database),
             dispatch=self.dispatch,
             completion=self.completion,
+            probe=NodeProbe(self._nodes, self._scrapyd, self.clock),
             clock=self.clock,
         )
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from prometheus_client.metrics_core import Metric
 
 from gateway.domain.job import JobStatus, WaitingReason
+from gateway.domain.node_state import NodeState
 from gateway.domain.schedule import ScheduleState
 from gateway.services.platform_facts import PlatformFacts
 from gateway.storage.nodes import Node
-from gateway.web.metrics.families import gauge, labelled
+from gateway.web.metrics.families import gauge, labelled, many
 from gateway.web.metrics.recent import recent_families
 
 #: Pending jobs that nobody has looked at yet.
@@ -53,6 +54,9 @@ def _nodes(facts: PlatformFacts) -> Iterator[Metric]:
     for name, text, value in _OF_NODES:
         yield labelled(name, text, "node", {node.id: value(node) for node in facts.nodes})
     alive = {node.id: node.id in facts.alive for node in facts.nodes}
+    states = {(name, state): state is one for name, one in facts.node_states.items() for state in NodeState}
+    yield many("node_state", "1 for the state that the node is in; only one that is up gets work.",
+               ("node", "state"), states)  # fmt: skip
     yield labelled("node_up", "Whether the node gave a sign of life lately.", "node", alive)
 
 
@@ -61,6 +65,7 @@ _OF_NODES: tuple[tuple[str, str, Callable[[Node], float]], ...] = (
     ("node_slots_used", "Of these, those that run.", lambda node: len(node.slots)),
     ("node_render_slots", "Of the node's slots, those that may drive a browser.", lambda node: node.max_render_slots),
     ("node_render_slots_used", "Of these, those that do.", lambda node: len(node.render_slots)),
+    ("node_failures", "Failures of the node in a row.", lambda node: node.failures),
     ("node_disk_full", "Whether the node takes no new work for want of disk.", lambda node: node.disk_full),
     ("node_free_bytes", "Bytes that are free on the node's disk.", lambda node: node.free_bytes or 0),
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.exceptions import HTTPException
 
 from gateway.domain.errors import ConflictError
+from gateway.domain.node_state import NodeState
 from gateway.services.job_or_schedule import RunOf
 from gateway.storage.client import truth_store_errors
 from gateway.web.access import Called
@@ -37,13 +39,15 @@ def jobs_health(wiring: Wired) -> JobsHealth:
     with truth_store_errors():
         now = wiring.truth.clock()
         oldest = wiring.queries.oldest_waiting()
-        alive = [node for node in wiring.nodes.all() if node.is_alive(now, wiring.dead_after)]
+        states = [(node, node.state(now, wiring.dead_after)) for node in wiring.nodes.all()]
+        up = [node for node, state in states if state is NodeState.UP]
         return JobsHealth(
-            status="degraded" if oldest and not alive else "ok",
+            status="degraded" if oldest and not up else "ok",
             jobs=wiring.queries.counts(),
             oldest_waiting_seconds=max(0.0, (now - oldest).total_seconds()) if oldest else None,
-            nodes_alive=len(alive),
-            free_slots=sum(node.free_slots for node in alive if not node.disk_full),
+            nodes=Counter(state for _, state in states),
+            nodes_alive=sum(state is not NodeState.DEAD for _, state in states),
+            free_slots=sum(node.free_slots for node in up),
         )
 
 

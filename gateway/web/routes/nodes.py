@@ -1,17 +1,54 @@
-"""`GET /nodes`."""
+"""`/nodes`: what each crawl node does, and whether it gets work."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
+from gateway.domain.errors import NodeNotFoundError
+from gateway.services.node_health import MISSING_TODO
+from gateway.storage.client import truth_store_errors
+from gateway.storage.nodes import Node
 from gateway.web.dependencies import Wired
-from gateway.web.schemas.platform import NodeList, NodeView
+from gateway.web.schemas.node import MissingView, NodeList, NodeName, NodeView
 from gateway.web.schemas.problem import problems
+from gateway.web.wiring import Wiring
 
-router = APIRouter(tags=["platform"])
+router = APIRouter(prefix="/nodes", tags=["platform"])
 
 
-@router.get("/nodes", summary="Crawl nodes", responses=problems(503))
+@router.get("", summary="Crawl nodes", responses=problems(503))
 def list_nodes(wiring: Wired) -> NodeList:
-    now = wiring.truth.clock()
-    return NodeList(nodes=[NodeView.of(node, now, wiring.dead_after) for node in wiring.nodes.all()])
+    """Each with its state, the reason for it, and what to do about it."""
+    with truth_store_errors():
+        nodes = wiring.nodes.all()
+    missing = wiring.node_list.missing(node.url for node in nodes)
+    return NodeList(
+        nodes=[_view(node, wiring) for node in nodes],
+        missing=[MissingView(url=url, todo=MISSING_TODO) for url in missing],
+    )
+
+
+@router.post("/{node}/drain", summary="Give a node no new work", responses=problems(404, 503))
+def drain_node(node: NodeName, wiring: Wired) -> NodeView:
+    """What runs there ends by itself. It stays drained until it is resumed, however often it is started anew."""
+    wiring.truth.require()
+    with truth_store_errors():
+        return _view(_known(wiring.nodes.drain(node), node), wiring)
+
+
+@router.post("/{node}/resume", summary="Give a node work again", responses=problems(404, 503))
+def resume_node(node: NodeName, wiring: Wired) -> NodeView:
+    """Undoes a draining. One that rests because it has failed is probed at once, and its failures are forgotten."""
+    wiring.truth.require()
+    with truth_store_errors():
+        return _view(_known(wiring.nodes.resume(node), node), wiring)
+
+
+def _known(found: Node | None, name: str) -> Node:
+    if found is None:
+        raise NodeNotFoundError(name)
+    return found
+
+
+def _view(node: Node, wiring: Wiring) -> NodeView:
+    return NodeView.of(node, wiring.truth.clock(), wiring.dead_after)

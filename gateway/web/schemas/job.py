@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from gateway.domain.job import Attempt, CrawlSpec, Job, JobStatus, WaitingReason
 from gateway.domain.node_files import AttemptId, ExitReport, Progress
+from gateway.domain.node_state import NodeState
 from gateway.domain.slot import Slot, TargetRun, Trigger
 from gateway.web.schemas.types import Timestamp
 
@@ -194,11 +195,12 @@ class JobDetail(JobStatusView):
 class JobsHealth(BaseModel):
     """How the queue fares."""
 
-    status: Literal["ok", "degraded"] = Field(description="Degraded: jobs wait and no living node can take one.")
+    status: Literal["ok", "degraded"] = Field(description="Degraded: jobs wait and no node takes new work.")
     jobs: dict[JobStatus, int]
     oldest_waiting_seconds: float | None
+    nodes: dict[NodeState, int] = Field(description="By state; only one that is `up` is offered new work.")
     nodes_alive: int
-    free_slots: int
+    free_slots: int = Field(description="Of nodes that are up.")
 
 
 def _standing(job: Job) -> dict[str, Any]:

@@ -1,16 +1,14 @@
-"""What is told of the platform: spiders, nodes, health."""
+"""What is told of the platform: spiders, deployments, health."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from gateway.domain.node_files import SpiderInfo
-from gateway.storage.nodes import Node
-from gateway.web.schemas.types import Name, Timestamp
+from gateway.web.schemas.types import Name
 
 _EGG_SPIDER: JsonDict = {
     "project": "shop",
@@ -108,44 +106,6 @@ class DeployQuery(BaseModel):
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")] = Field(
         description="The newest one is what crawls get that name none.", examples=["1.4"]
     )
-
-
-class NodeView(BaseModel):
-    name: str
-    url: str
-    version: str
-    healthy: bool = Field(description="It gave a sign of life lately.")
-    max_slots: int
-    used_slots: int
-    free_slots: int
-    max_render_slots: int = Field(description="Of its slots, how many may drive a browser; 0 without one.")
-    used_render_slots: int
-    running: int = Field(description="Spider processes alive at its last sign of life.")
-    free_bytes: int | None = Field(description="Of its disk.")
-    disk_full: bool = Field(description="Less than `NODE_MIN_FREE_BYTES` is free: it is offered no new work.")
-    heartbeat_at: Timestamp
-    rest_until: Timestamp | None = Field(description="Offered no new work before then.")
-
-    @classmethod
-    def of(cls, node: Node, now: datetime, dead_after: timedelta) -> NodeView:
-        return cls(
-            name=node.id,
-            healthy=node.is_alive(now, dead_after),
-            used_slots=len(node.slots),
-            used_render_slots=len(node.render_slots),
-            running=len(node.alive),
-            **node.model_dump(
-                include={
-                    "url", "version", "max_slots", "max_render_slots", "free_bytes", "disk_full", "heartbeat_at",
-                    "rest_until",
-                }
-            ),
-            free_slots=node.free_slots,
-        )  # fmt: skip
-
-
-class NodeList(BaseModel):
-    nodes: list[NodeView]
 
 
 class CheckView(BaseModel):

@@ -19,6 +19,7 @@ from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
 from gateway.services.dispatch import Dispatch
 from gateway.services.exclusion import Exclusion
+from gateway.services.node_health import NodeProbe
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
@@ -66,7 +67,8 @@ class Platform:
         )  # fmt: skip
         self.reconciliation = Reconciliation(
             jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, logs=LogStore(self.database),
-            dispatch=self.dispatch, completion=self.completion, clock=self.clock,
+            dispatch=self.dispatch, completion=self.completion,
+            probe=NodeProbe(self.nodes, self.scrapyd, self.clock), clock=self.clock,
         )  # fmt: skip
         self.sweeper = Sweeper(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,

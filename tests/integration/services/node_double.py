@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,9 @@ class NodeDouble:
     def __init__(self) -> None:
         #: `(path, form)` of every request.
         self.requests: list[tuple[str, dict[str, str]]] = []
-        #: `ok`, `refuse`, `vanish` (closes without an answer) or `broken` (500, no JSON).
+        #: Paths of what was asked without a job.
+        self.probes: list[str] = []
+        #: `ok`, `refuse`, `vanish` (closes without an answer), `broken` (500, no JSON) or `shut` (401).
         self.mode = "ok"
         self.url = ""
         #: What happens between its being asked and its answer.
@@ -29,23 +30,33 @@ class NodeDouble:
         return [form["job"] for path, form in self.requests if path == "/cancel.json"]
 
 
+_ANSWERS = {"refuse": b'{"status": "error", "message": "no such spider"}', "broken": b"oops"}
+
+
 @contextmanager
 def node_double() -> Iterator[NodeDouble]:
     double = NodeDouble()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            double.probes.append(self.path)
+            # a refusal is about a job
+            self.answer("ok" if double.mode == "refuse" else double.mode)
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             double.requests.append((self.path, {name: values[0] for name, values in parse_qs(body).items()}))
             if happening := double.meanwhile:
                 double.meanwhile = None
                 happening()
-            if double.mode == "vanish":
+            self.answer(double.mode)
+
+        def answer(self, mode: str) -> None:
+            if mode == "vanish":
                 self.close_connection = True
                 return
-            answer = {"status": "ok"} if double.mode == "ok" else {"status": "error", "message": "no such spider"}
-            content = b"oops" if double.mode == "broken" else json.dumps(answer).encode()
-            self.send_response(500 if double.mode == "broken" else 200)
+            content = _ANSWERS.get(mode, b'{"status": "ok"}')
+            self.send_response({"broken": 500, "shut": 401}.get(mode, 200))
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

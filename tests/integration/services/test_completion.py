@@ -56,6 +56,7 @@ def test_a_crashed_attempt_is_tried_again_until_the_job_is_dead(platform: Platfo
         platform.completion.conclude(job.id)
         platform.ahead += timedelta(minutes=10)
         platform.heartbeat()
+        platform.reconcile()
         platform.dispatch.fill()
     ended = platform.jobs.get(job.id)
     assert (ended.status, ended.dead, ended.attempt, ended.failures) == (JobStatus.ERROR, True, 3, 2)

@@ -63,6 +63,7 @@ def test_a_lost_answer_is_followed_by_the_same_attempt_at_the_same_node(platform
     platform.ahead += timedelta(seconds=10)
     platform.heartbeat("n0", slots=50)
     platform.heartbeat("n1")
+    platform.reconcile()
     assert platform.dispatch.fill() == 1
     assert set(platform.double.posted) == {f"{job.id}-1"}
     assert platform.jobs.get(job.id).attempts["1"].node == "n1"
@@ -76,6 +77,8 @@ def test_jobs_whose_answers_are_missing_do_not_lock_each_other_out_of_a_full_nod
         platform.dispatch.fill()
         platform.ahead += timedelta(seconds=3)
         platform.heartbeat(slots=2)
+        # as when two workers hand over at the same time
+        platform.nodes.succeeded("n1", platform.clock())
     platform.double.mode = "ok"
     platform.ahead += timedelta(minutes=10)
     platform.heartbeat(slots=2)
@@ -128,6 +131,7 @@ def test_a_job_cancelled_while_it_was_handed_over_is_cancelled_at_the_node(platf
     platform.double.mode = "ok"
     platform.ahead += timedelta(seconds=10)
     platform.heartbeat()
+    platform.reconcile()
     platform.dispatch.fill()
     assert platform.double.cancelled == [f"{job.id}-1"]
 
@@ -148,9 +152,8 @@ def test_a_node_where_nobody_answers_keeps_no_job(platform: Platform) -> None:
     waiting = platform.jobs.get(job.id)
     assert (waiting.placement, platform.slots("dead")) == (None, [])
     platform.double.url = answering
-    platform.heartbeat("n1")
     platform.ahead += timedelta(seconds=2)
-    platform.nodes.rest("dead", platform.clock() + timedelta(hours=1))
+    platform.heartbeat("n1")
     assert platform.dispatch.fill() == 1
 
 
@@ -162,7 +165,9 @@ def test_a_refusal_after_a_lost_answer_does_not_send_the_job_elsewhere(platform:
     platform.double.mode = "refuse"
     platform.ahead += timedelta(seconds=10)
     platform.heartbeat()
+    platform.reconcile()
     platform.dispatch.fill()
+    assert len(platform.double.posted) == 2
     unsure = platform.jobs.get(job.id)
     assert unsure.placement is not None
     assert unsure.attempt == 1

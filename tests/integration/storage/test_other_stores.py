@@ -196,14 +196,8 @@ def test_a_node_without_slots_gives_none(database: Documents) -> None:
     assert not nodes.take_slot(heartbeat(nodes, slots=0), JOB)
 
 
-def test_a_node_rests_and_dies_by_the_clock(database: Documents) -> None:
-    nodes = NodeStore(database)
-    heartbeat(nodes)
-    until = utc_now() + timedelta(seconds=5)
-    nodes.rest("n1", until)
-    node = nodes.get("n1")
-    assert node is not None
-    assert node.rest_until == until
+def test_a_node_dies_by_the_clock(database: Documents) -> None:
+    node = heartbeat(NodeStore(database))
     assert node.is_alive(utc_now(), timedelta(seconds=10))
     assert not node.is_alive(utc_now() + timedelta(seconds=11), timedelta(seconds=10))
 

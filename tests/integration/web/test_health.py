@@ -30,7 +30,9 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     health = gateway.get("/health")
     assert health.status_code == 200
     assert health.json()["status"] == "ok"
-    assert set(health.json()["checks"]) == {"mongo", "redis", "broker", "nodes", "disk", "workers", "beat"}
+    assert set(health.json()["checks"]) == {
+        "mongo", "redis", "broker", "nodes", "node_list", "quarantine", "disk", "schedules", "workers", "beat",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/jobs/{job_id}/status",
         "/jobs/{job_id}/stream-token",
         "/metrics",
-        "/nodes",
+        *("/nodes", "/nodes/{node}/drain", "/nodes/{node}/resume"),
         "/projects/{project}/versions",
         "/scheduler/run",
         "/scheduler/status",

@@ -1,0 +1,38 @@
+"""Which nodes get work: those that `SCRAPYD_URL` names, or all that register themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def _door(url: str) -> tuple[str, str, int | None, str]:
+    """Scheme, host, port and path: `http://Node` and `http://node:80/` are one."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        # what a node says of itself need not be one
+        return "", url, None, ""
+    return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/")
+
+
+class NodeList:
+    """The URLs as they were written, and compared as they are meant. Without any, every node is on it."""
+
+    def __init__(self, urls: Iterable[str] = ()) -> None:
+        self.urls = tuple(urls)
+        self._doors = frozenset(map(_door, self.urls))
+
+    def has(self, url: str) -> bool:
+        return not self._doors or _door(url) in self._doors
+
+    def missing(self, registered: Iterable[str]) -> list[str]:
+        """Those of the list that none of these is."""
+        doors = frozenset(map(_door, registered))
+        return [url for url in self.urls if _door(url) not in doors]
+
+
+EVERY_NODE = NodeList()

@@ -1,0 +1,20 @@
+"""One answer to "is it well?"."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Check(NamedTuple):
+    #: `ok` or `down`.
+    status: str
+    message: str
+    #: How to mend it.
+    todo: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+UNKNOWN = Check("down", "not known while MongoDB is away", "see `mongo`")

@@ -1,0 +1,133 @@
+"""Keeps account of what speaks for and against each node: who fails us rests, and returns when it answers a probe."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import NodeRefusedError, NodeUnreachableError
+from gateway.domain.job import Attempt, Job
+from gateway.domain.node_state import NodeState, fault_of_node
+from gateway.services.scrapyd import ScrapydClient
+from gateway.storage.nodes import Failure, Node, NodeStore
+
+log = structlog.get_logger()
+
+#: A node that has not failed for so long has not failed "in a row", though nothing was there to succeed.
+FORGET_AFTER = timedelta(minutes=10)
+
+
+class NodeHealth:
+    """Nothing here is needed for the truth of a job: what is lost with a process was a hint."""
+
+    def __init__(self, nodes: NodeStore, clock: Clock = utc_now) -> None:
+        self._nodes = nodes
+        self._clock = clock
+
+    def failed(self, node_id: str, why: str, began_at: datetime, job_id: str | None = None) -> None:
+        """What was begun there at `began_at` failed for a reason of the node's. Of all that failed together one
+        counts, and of all the attempts of one job.
+        """
+        node = self._nodes.get(node_id)
+        if node is None or (node.failed_at is not None and began_at <= node.failed_at):
+            return
+        if self._nodes.failed(node, Failure(why, began_at, job_id)):
+            log.warning("node_failed", node=node_id, reason=why, failures=node.failures + 1)
+
+    def succeeded(self, node_id: str, began_at: datetime) -> None:
+        """An attempt that was put there at `began_at` has run."""
+        if self._nodes.succeeded(node_id, began_at):
+            log.info("node_recovered", node=node_id)
+
+    def judge(self, job: Job, attempt: Attempt) -> None:
+        """By how the attempt ended."""
+        if attempt.exit is None:
+            return
+        ran = job.progress is not None and job.progress.requested_pages > 0
+        fault = fault_of_node(attempt.exit, job.spec.project, ran=ran)
+        if fault is not None:
+            self.failed(attempt.node, fault, attempt.dispatched_at, job.id)
+        elif attempt.exit.report is not None:
+            self.succeeded(attempt.node, attempt.dispatched_at)
+
+
+class NodeProbe:
+    """Asks a node that has rested whether it is well."""
+
+    def __init__(self, nodes: NodeStore, scrapyd: ScrapydClient, clock: Clock = utc_now) -> None:
+        self._nodes = nodes
+        self._scrapyd = scrapyd
+        self._health = NodeHealth(nodes, clock)
+        self._clock = clock
+
+    def may_be_asked(self, node: Node) -> bool:
+        """Whether the node can be expected to answer: it does not rest, or has just answered."""
+        now = self._clock()
+        if not node.is_resting:
+            if node.failed_at is not None and now - node.failed_at > FORGET_AFTER:
+                self._health.succeeded(node.id, now)
+            return True
+        return self._has_rested(node, now) and self._answers(node, now)
+
+    @staticmethod
+    def _has_rested(node: Node, now: datetime) -> bool:
+        """Its time is over, or it was started anew."""
+        restarted = node.failed_at is not None and node.beating_since > node.failed_at
+        return restarted or node.rest_until is None or node.rest_until <= now
+
+    def _answers(self, node: Node, now: datetime) -> bool:
+        try:
+            self._scrapyd.probe(node.url)
+        except (NodeUnreachableError, NodeRefusedError) as error:
+            self._health.failed(node.id, error.message, now)
+            return False
+        if self._nodes.returned(node):
+            log.info("node_returned", node=node.id, failures=node.failures)
+        return True
+
+
+#: About a URL of `SCRAPYD_URL` that no node has.
+MISSING_TODO = (
+    "start Scrapyd and its tailer there; if they run, let NODE_URL there and SCRAPYD_URL here say the same URL"
+)
+
+
+class NodeReport(NamedTuple):
+    """What a person should know of a node."""
+
+    state: NodeState
+    why: str | None = None
+    since: datetime | None = None
+    todo: str | None = None
+
+
+def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
+    """Why the node is in its state, since when, and what to do about it."""
+    state = node.state(now, dead_after)
+    failed = f"{node.failures} failure{'s' if node.failures > 1 else ''} in a row, the last: {node.failure}"
+    match state:
+        case NodeState.DEAD:
+            todo = f"start Scrapyd and its tailer (`python -m gateway.tailer`) there; it was at {node.url}"
+            return NodeReport(state, "no sign of life", node.heartbeat_at, todo)
+        case NodeState.NOT_LISTED:
+            todo = "add its URL to SCRAPYD_URL as it is shown here, or stop its tailer"
+            return NodeReport(state, f"SCRAPYD_URL does not name {node.url}", None, todo)
+        case NodeState.DRAINING:
+            todo = f"`discoverybot nodes resume {node.id}` gives it work again"
+            return NodeReport(state, f"drained by hand; {len(node.slots)} of its slots are in use",
+                              node.draining_since, todo)  # fmt: skip
+        case NodeState.RESTING | NodeState.QUARANTINED:
+            todo = (
+                "look at Scrapyd's log there; it is probed when its rest is over, and "
+                f"`discoverybot nodes resume {node.id}` does so at once"
+            )
+            return NodeReport(state, failed if node.failures else "about to be probed", node.failing_since, todo)
+        case NodeState.DISK_FULL:
+            todo = "free disk there, or lower NODE_MIN_FREE_BYTES or NODE_KEEP_SECONDS"
+            return NodeReport(state, f"{(node.free_bytes or 0) >> 20} MiB free", None, todo)
+        case NodeState.UP:
+            why = f"one crawl at a time until one has run: {failed}" if node.failures else None
+            return NodeReport(state, why, node.failing_since)

@@ -1,0 +1,171 @@
+"""`/nodes`: what is said of each node, and who takes work away from it and gives it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from pymongo.database import Database
+
+from gateway.domain.clock import utc_now
+from gateway.domain.node_files import SpiderInfo
+from gateway.domain.room import Egg
+from gateway.settings import Settings
+from gateway.storage.client import connect
+from gateway.storage.nodes import Failure, Node, NodeStore
+from gateway.storage.spiders import SpiderStore
+
+Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
+URL = "http://127.0.0.1:6800"
+
+
+@pytest.fixture(scope="module")
+def own_settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"mongo_uri": settings.mongo_uri.replace("/discoverybot", "/nodes")})
+
+
+@pytest.fixture
+def own(own_settings: Settings) -> Iterator[Database[dict[str, Any]]]:
+    database = connect(own_settings.mongo_uri)
+    for collection in ("nodes", "schedules"):
+        database[collection].delete_many({})
+    SpiderStore(database).publish("n1", [SpiderInfo(project="default", name="seo")])
+    yield database
+    database.client.close()
+
+
+@pytest.fixture
+def store(own: Database[dict[str, Any]]) -> NodeStore:
+    return NodeStore(own)
+
+
+@pytest.fixture
+def door(serve: Serve, own_settings: Settings, own: object) -> Iterator[httpx.Client]:
+    with serve(own_settings) as client:
+        yield client
+
+
+def beat(nodes: NodeStore, name: str = "n1", **changes: Any) -> Node:
+    facts = {"url": URL, "max_slots": 4, "alive": (), "present": (), "beating_since": utc_now(), **changes}
+    nodes.heartbeat(name, **facts)
+    node = nodes.get(name)
+    assert node is not None
+    return node
+
+
+def fail(nodes: NodeStore, times: int, name: str = "n1") -> None:
+    for _ in range(times):
+        node = nodes.get(name)
+        assert node is not None
+        assert nodes.failed(node, Failure("nobody answers", utc_now()))
+
+
+def told(door: httpx.Client, name: str = "n1") -> dict[str, Any]:
+    nodes = {node["name"]: node for node in door.get("/nodes").raise_for_status().json()["nodes"]}
+    node: dict[str, Any] = nodes[name]
+    return node
+
+
+def check(door: httpx.Client, name: str) -> dict[str, Any]:
+    answer: dict[str, Any] = door.get("/health").json()["checks"][name]
+    return answer
+
+
+def test_a_node_that_is_well_says_how_much_it_does(door: httpx.Client, store: NodeStore) -> None:
+    assert store.take_slot(beat(store, eggs=[Egg("shop", "1.4")], version="1.0"), "a-1")
+    node = told(door)
+    assert (node["state"], node["why"], node["todo"], node["failures"]) == ("up", None, None, 0)
+    assert (node["load"], node["used_slots"], node["free_slots"]) == (0.25, 1, 3)
+    assert node["eggs"] == [{"project": "shop", "version": "1.4"}]
+
+
+@pytest.mark.parametrize(("failures", "state"), [(1, "resting"), (2, "resting"), (3, "quarantined")])
+def test_a_node_that_failed_says_how_often_and_why_and_since_when(
+    door: httpx.Client, store: NodeStore, failures: int, state: str
+) -> None:
+    beat(store)
+    fail(store, failures)
+    node = told(door)
+    assert (node["state"], node["failures"]) == (state, failures)
+    assert "nobody answers" in node["why"]
+    assert node["since"] <= node["rest_until"]
+    assert "nodes resume n1" in node["todo"]
+    health = check(door, "quarantine")
+    assert health["status"] == ("down" if state == "quarantined" else "ok")
+    assert "nobody answers" not in str(health)
+    assert check(door, "nodes")["message"] == f"none takes new work, 1 {state}"
+    assert door.get("/jobs/health").json()["nodes"] == {state: 1}
+
+
+def test_a_drained_node_stays_drained_until_it_is_resumed(door: httpx.Client, store: NodeStore) -> None:
+    beat(store)
+    beat(store, "n2")
+    answer = door.post("/nodes/n1/drain")
+    assert (answer.status_code, answer.json()["state"], answer.json()["draining"]) == (200, "draining", True)
+    since = answer.json()["since"]
+    assert door.post("/nodes/n1/drain").json()["since"] == since
+    beat(store, beating_since=utc_now())
+    assert told(door)["state"] == "draining"
+    assert check(door, "nodes") == {"status": "ok", "message": "2 alive, 1 draining, 4 free slots", "todo": None}
+    assert door.get("/jobs/health").json()["free_slots"] == 4
+    assert door.post("/nodes/n1/resume").json()["state"] == "up"
+    assert told(door)["state"] == "up"
+
+
+def test_whoever_resumes_a_node_has_its_failures_forgotten_and_it_is_probed_next(
+    door: httpx.Client, store: NodeStore
+) -> None:
+    beat(store)
+    fail(store, 9)
+    before = told(door)["rest_until"]
+    after = door.post("/nodes/n1/resume").json()
+    assert (after["state"], after["failures"], after["why"]) == ("resting", 0, "about to be probed")
+    assert after["rest_until"] < before
+
+
+@pytest.mark.parametrize("what", ["drain", "resume"])
+def test_there_is_nothing_to_be_done_with_a_node_that_nobody_knows(door: httpx.Client, what: str) -> None:
+    answer = door.post(f"/nodes/nobody/{what}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "node_not_found")
+    # and none is made by asking
+    assert door.get("/nodes").json()["nodes"] == []
+
+
+def test_a_node_that_died_says_when_it_was_heard_of_last(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+    beat(NodeStore(own, lambda: utc_now() - timedelta(hours=1)))
+    node = told(door)
+    assert (node["state"], node["healthy"], node["since"]) == ("dead", False, node["heartbeat_at"])
+
+
+def test_a_list_of_nodes_is_held_against_those_that_are_there(
+    serve: Serve, own_settings: Settings, store: NodeStore
+) -> None:
+    beat(store, "listed")
+    beat(store, "other", url="http://10.0.0.9:6800")
+    scrapyds = (f"{URL}/", "http://10.0.0.7:6800")
+    with serve(own_settings.model_copy(update={"scrapyd_url": scrapyds})) as door:
+        assert (told(door, "listed")["state"], told(door, "other")["state"]) == ("up", "not_listed")
+        assert "http://10.0.0.9:6800" in told(door, "other")["why"]
+        assert [one["url"] for one in door.get("/nodes").json()["missing"]] == ["http://10.0.0.7:6800"]
+        health = check(door, "node_list")
+        assert (health["status"], "2 that SCRAPYD_URL names, 1" in health["message"]) == ("down", True)
+        assert "NODE_URL" in health["todo"]
+        # anybody may ask
+        assert "10.0.0" not in str(health)
+        beat(store, "late", url="http://10.0.0.7:6800")
+        health = check(door, "node_list")
+        assert (health["status"], health["message"].endswith("without work: other")) == ("ok", True)
+        assert "10.0.0" not in str(health)
+
+
+def test_a_slot_that_nobody_fires_is_late(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+    assert check(door, "schedules")["status"] == "ok"
+    late = utc_now() - timedelta(seconds=30)
+    own["schedules"].insert_one({"_id": "s", "next_run": late, "state": "active"})
+    answer = check(door, "schedules")
+    assert (answer["status"], answer["message"]) == ("down", "1 due, the first for 30 s")
+    assert "beat" in answer["todo"]
