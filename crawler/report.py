@@ -19,7 +19,16 @@ from crawler.items import ItemSpool
 from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS
 from gateway.crash_points import state_change
 from gateway.domain.clock import to_iso, utc_now
-from gateway.domain.node_files import ITEMS, PROGRESS, REPORT, Progress, SpiderReport, whole_text, write_atomically
+from gateway.domain.node_files import (
+    ITEMS,
+    ITEMS_LOST,
+    PROGRESS,
+    REPORT,
+    Progress,
+    SpiderReport,
+    whole_text,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -31,8 +40,6 @@ logger = logging.getLogger(__name__)
 #: Errors told in the report; the log has them all.
 ERRORS_KEPT = 10
 PROGRESS_SECONDS = 1.0
-#: Finish reason of a crawl that could not keep what it found.
-ITEMS_LOST = "items_not_writable"
 #: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
 ITEM_LIMIT = "closespider_itemcount"
 
@@ -52,6 +59,8 @@ class Report:
         self._completed: WeakSet[Request] = WeakSet()
         self._errors: list[dict[str, str]] = []
         self._finish_reason = "finished"
+        #: The disk was in the way; it may have been the last ones, when the spider was closed already.
+        self._items_lost = False
         self._told = Progress()
         self._told_at = monotonic()
         self._timer: Any = None
@@ -119,7 +128,7 @@ class Report:
         self.failed(_url(response), f"in the spider: {exception_reason(failure.value)}")
 
     def spider_closed(self, reason: str) -> None:
-        self._finish_reason = reason
+        self._finish_reason = ITEMS_LOST if self._items_lost else reason
         if self._timer and self._timer.running:
             self._timer.stop()
         self._write_report()
@@ -134,6 +143,7 @@ class Report:
         logger.error("The item of %s could not be written: %s", url or "start()", error)
         if isinstance(error, OSError):
             # whatever else it found would be lost as well
+            self._items_lost = True
             self._close(ITEMS_LOST)
 
     def _close(self, reason: str) -> None:

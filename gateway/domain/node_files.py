@@ -50,6 +50,9 @@ BROWSER = "browser.json"
 #: What `stopping` and `stopped_by` may say.
 STOP_REASONS = frozenset({"timeout", "memory", "log", "stall", "cancel", "shutdown"})
 
+#: Finish reason of a crawl that could not keep what it found: the node's disk is full, or broken.
+ITEMS_LOST = "items_not_writable"
+
 _INT64 = 1 << 63
 
 _ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")

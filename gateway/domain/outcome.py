@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gateway.domain.job import JobStatus
-from gateway.domain.node_files import ExitReport, SpiderReport
+from gateway.domain.node_files import ITEMS_LOST, ExitReport, SpiderReport
 
 #: Share of given-up requests and exceptions among all that was tried, up to which a crawl is `partial`.
 PARTIAL_ERROR_RATE = 0.30
@@ -34,7 +34,7 @@ def decide(exit_report: ExitReport, *, cancel_requested_at: datetime | None = No
         exit_report.stopped_by == "cancel" or cancel_requested_at <= exit_report.ended_at
     ):
         return Outcome(JobStatus.CANCELLED, "cancelled on request")
-    for rule in (_never_ran, _was_stopped, _crashed):
+    for rule in (_never_ran, _was_stopped, _crashed, _could_not_be_kept):
         if outcome := rule(exit_report):
             return outcome
     report = exit_report.report
@@ -95,6 +95,14 @@ def _crashed(exit_report: ExitReport) -> Outcome | None:
     if exit_report.exit_code:
         return _failed(f"the spider process ended with exit code {exit_report.exit_code}", exit_report)
     return None
+
+
+def _could_not_be_kept(exit_report: ExitReport) -> Outcome | None:
+    report = exit_report.report
+    if report is None or report.finish_reason != ITEMS_LOST:
+        return None
+    # no fault of the crawl's: where there is room it finds them again
+    return Outcome(JobStatus.ERROR, f"the node could not keep what was found{_example(report)}", retryable=True)
 
 
 def _signal_name(number: int) -> str:

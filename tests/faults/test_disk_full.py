@@ -1,0 +1,80 @@
+"""The disk of a crawl node, a small one of its own, is filled to the last byte in mid-crawl, and emptied again."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from fault_table import full_or_short, record
+from nodes import own_node
+from sites.gated import GatedSite
+from stack import Stack, running_stack, wait_until
+from witness import Witness
+
+SLOTS = 3
+#: Their items take more than what is left of the last block of a file.
+PAGES = 40
+#: Of the disk, and how much must be free for new work, in MiB.
+SIZE, MIN_FREE = 12, 4
+ROUNDS = full_or_short(2, 1)
+#: Seconds for which the disk stays full after it was seen to be.
+FULL_FOR = full_or_short(5, 1)
+PATIENCE = 90.0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """The folder of the stack's node; everything else is where there is room."""
+    node = tmp_path / "home" / "node"
+    node.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}m", "none", str(node)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a file system of its own needs root")
+    try:
+        yield node
+    finally:
+        subprocess.run(["umount", "-l", str(node)], check=True)
+
+
+@pytest.fixture
+def stack(disk: Path) -> Iterator[Stack]:
+    variables = {"NODE_MIN_FREE_BYTES": str(MIN_FREE << 20), "NODE_SLOTS": str(SLOTS), "CRAWL_STOP_GRACE": "3"}
+    with running_stack(disk.parent, **variables) as stack:
+        yield stack
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as filler, suppress(OSError):
+        for piece in (1 << 20, 4096, 1):
+            with suppress(OSError):
+                while True:
+                    filler.write(b"x" * piece)
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(420)
+def test_crawls_outlive_a_disk_that_is_full_for_a_while(stack: Stack, disk: Path) -> None:
+    recovered = 0.0
+    with GatedSite() as site, Witness(stack, site, pages=PAGES) as witness:
+        for _ in range(ROUNDS):
+            site.shut()
+            interrupted = witness.begin(SLOTS)
+            wait_until(lambda: site.under_way == SLOTS, timeout=PATIENCE, what="crawls in all slots")
+            fill(disk / "filler")
+            site.open()
+            waiting = witness.begin(SLOTS)
+            wait_until(lambda: own_node(stack)["disk_full"], timeout=PATIENCE, what="a node that says it is full")
+            time.sleep(FULL_FOR)  # how long it is full is what is tested
+            assert not witness.first_visit(waiting)
+            (disk / "filler").unlink()
+            recovered = max(recovered, witness.wait_for_visit(waiting, after=time.monotonic()))
+            witness.wait()
+            assert any(len(stack.job(witness.jobs[crawl.number])["attempts"]) > 1 for crawl in interrupted)
+        record(
+            "Disk of a node full", f"{ROUNDS} × to the last byte in mid-crawl, {2 * SLOTS} crawls each",
+            recovered=recovered, **witness.verdict(retried=True),
+        )  # fmt: skip
