@@ -54,11 +54,13 @@ class Api:
     def patch(self, path: str, **options: Any) -> Any:
         return self._call("PATCH", path, **options)
 
-    def delete(self, path: str, **query: Any) -> None:
+    def delete(self, path: str, **query: Any) -> Any:
+        """The answer, if there is one."""
         try:
-            self._checked(self.client.delete(path, params=_given(query)))
+            answer = self._checked(self.client.delete(path, params=_given(query)))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
+        return answer.json() if answer.content else None
 
     def submit(self, body: dict[str, Any]) -> dict[str, Any]:
         """`POST /crawl`. Safe to repeat: a lost answer is asked for again and names the same job."""

@@ -28,6 +28,7 @@ from gateway.cli.scrape import scrape
 from gateway.cli.sites import app as sites
 from gateway.cli.spiders import spiders
 from gateway.cli.targets import app as targets
+from gateway.cli.undeploy import undeploy
 from gateway.cli.up import up
 from gateway.settings import SettingsError
 
@@ -55,7 +56,23 @@ def options(
     """Take what stands before the command."""
 
 
-for command in (up, crawl, scrape, jobs, logs, items, cancel, dead, requeue, spiders, deploy, doctor, demo, alive):
+for command in (
+    up,
+    crawl,
+    scrape,
+    jobs,
+    logs,
+    items,
+    cancel,
+    dead,
+    requeue,
+    spiders,
+    deploy,
+    undeploy,
+    doctor,
+    demo,
+    alive,
+):
     app.command()(command)
 app.add_typer(keys, name="keys")
 app.add_typer(nodes, name="nodes")

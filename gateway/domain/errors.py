@@ -137,6 +137,15 @@ class TargetNotFoundError(NotFoundError):
         super().__init__(f"there is no target {target!r}")
 
 
+class VersionNotFoundError(NotFoundError):
+    """The project has no such version."""
+
+    code = "version_not_found"
+
+    def __init__(self, project: str, version: str) -> None:
+        super().__init__(f"there is no version {version!r} of project {project!r}")
+
+
 class ScheduleNotFoundError(NotFoundError):
     """No schedule has this id."""
 

@@ -1,10 +1,10 @@
-"""Puts a project's egg on every living crawl node, and tells what each of them said."""
+"""Puts a project's egg on every living crawl node, tells what each of them said, and keeps it for those to come."""
 
 from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -12,17 +12,22 @@ from typing import NamedTuple, Self
 import structlog
 
 from gateway.domain.clock import Clock, utc_now
+from gateway.domain.eggs import Content
 from gateway.domain.errors import ConflictError, InvalidRequestError, NodeError, NodeRefusedError, NodeShutError
 from gateway.domain.job import DEFAULT_PROJECT
+from gateway.domain.room import Egg
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.spider_catalog import project_name
 from gateway.storage.client import truth_store_errors
+from gateway.storage.eggs import EggStore
 from gateway.storage.nodes import Node, NodeStore
 
 log = structlog.get_logger()
 
 #: Nodes that are sent the egg at once.
 _AT_ONCE = 4
+#: Times that others may deploy the same version between our looking and our writing.
+_TRIES = 5
 
 
 class NodeAnswer(NamedTuple):
@@ -43,26 +48,35 @@ class NodeAnswer(NamedTuple):
 
 class Deployment:
     def __init__(
-        self, *, nodes: NodeStore, scrapyd: ScrapydClient, dead_after: timedelta, clock: Clock = utc_now
+        self,
+        *,
+        nodes: NodeStore,
+        eggs: EggStore,
+        scrapyd: ScrapydClient,
+        dead_after: timedelta,
+        clock: Clock = utc_now,
     ) -> None:
         self._nodes = nodes
+        self._eggs = eggs
         self._scrapyd = scrapyd
         self._dead_after = dead_after
         self._clock = clock
 
     def deploy(self, project: str, version: str, egg: Path) -> list[NodeAnswer]:
-        """Every node's answer, all of which took it. Doing it again is safe: a version is replaced.
+        """Every living node's answer. The first that takes it makes the version count, and those that could not be
+        asked are brought it later. Doing it again is safe: a version is replaced.
 
         Raises `InvalidRequestError` for what is no egg, or one that all nodes refuse; `NodeError`, whose detail has
-        the answers, if some did not take it; `ConflictError` when there is no node, `UnavailableError`.
+        the answers, if some refuse it or none could be asked; `ConflictError` when there is no node, or another
+        egg was deployed as this version in the same moment; `UnavailableError`.
         """
         check_egg(project, egg)
         nodes = self._living()
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="deploy-to") as threads:
-            answers = list(threads.map(lambda node: self._send(node, project, version, egg), nodes))
+        with truth_store_errors():
+            answers = self._deploy(Egg(project, version), egg, nodes)
         for answer in answers:
             log.info("egg_deployed", project=project, version=version, **answer._asdict())
-        _require_all(answers)
+        _require_taken(answers)
         return answers
 
     def _living(self) -> list[Node]:
@@ -73,9 +87,33 @@ class Deployment:
             raise ConflictError("no crawl node is alive that could take it")
         return nodes
 
-    def _send(self, node: Node, project: str, version: str, egg: Path) -> NodeAnswer:
+    def _deploy(self, egg: Egg, path: Path, nodes: list[Node]) -> list[NodeAnswer]:
+        content = self._eggs.write(path)
+        counts = False
         try:
-            spiders = self._scrapyd.add_version(node.url, project, version, egg)
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="deploy-to") as threads:
+                asked = [threads.submit(self._send, node, egg, path) for node in nodes]
+                counts = any(done.result().accepted for done in as_completed(asked)) and self._keep(egg, content)
+                return [one.result() for one in asked]
+        finally:
+            if not counts:
+                self._eggs.discard(content)
+
+    def _keep(self, egg: Egg, content: Content) -> bool:
+        """Let the version be this content from now on; false if it is the same already."""
+        for _ in range(_TRIES):
+            before = self._eggs.get(egg)
+            if before and before.content and before.content.sha256 == content.sha256:
+                return False
+            if self._eggs.put(egg, content, before):
+                if before and before.content:
+                    self._eggs.discard(before.content)
+                return True
+        raise ConflictError("another egg is being deployed as this version")
+
+    def _send(self, node: Node, egg: Egg, path: Path) -> NodeAnswer:
+        try:
+            spiders = self._scrapyd.add_version(node.url, egg.project, egg.version, path)
         except NodeError as error:
             return NodeAnswer.failed(node.id, error)
         return NodeAnswer(node.id, accepted=True, spiders=spiders)
@@ -89,13 +127,13 @@ def check_egg(project: str, egg: Path) -> None:
         raise InvalidRequestError("egg", "is not an egg: it is no ZIP file")
 
 
-def _require_all(answers: Sequence[NodeAnswer]) -> None:
+def _require_taken(answers: Sequence[NodeAnswer]) -> None:
+    taken = sum(answer.accepted for answer in answers)
     failed = [answer for answer in answers if not answer.accepted]
-    if not failed:
+    if taken and not any(answer.refused for answer in failed):
         return
     detail = {"field": "egg", "nodes": [answer._asdict() for answer in answers]}
     reasons = "; ".join(dict.fromkeys(answer.message or "no reason given" for answer in failed))
     if all(answer.refused for answer in answers):
         raise InvalidRequestError("egg", reasons, detail=detail)
-    taken = len(answers) - len(failed)
     raise NodeError(f"deployed on {taken} of {len(answers)} nodes: {reasons}", detail=detail)

@@ -26,6 +26,11 @@ class NodeChoice:
         # one that has failed before comes last: were it the emptiest, it would get all there is
         self._able = sorted(able, key=lambda node: (node.failures > 0, -node.free_slots, node.id))
 
+    @property
+    def able(self) -> list[Node]:
+        """Those with room, most room first."""
+        return self._able
+
     def room(self) -> Room | None:
         """What could be started now; `None` if nothing."""
         if not self._able:

@@ -56,6 +56,10 @@ class ScrapydClient:
         """Ask whether it is well. Raises as `schedule` does."""
         self._ask("GET", f"{url}/daemonstatus.json", timeout=_PROBE_TIMEOUT)
 
+    def delete_version(self, url: str, project: str, version: str) -> None:
+        """Remove an egg. Raises as `schedule`, `NodeRefusedError` also where there is none."""
+        self._post(f"{url}/delversion.json", {"project": project, "version": version})
+
     def close(self) -> None:
         self._http.close()
 

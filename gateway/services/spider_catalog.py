@@ -146,11 +146,11 @@ class SpiderCatalog:
 
 
 def _with_one_latest(infos: list[SpiderInfo]) -> list[SpiderInfo]:
-    claimed: defaultdict[str, set[str]] = defaultdict(set)
+    versions: defaultdict[str, set[str]] = defaultdict(set)
     for info in infos:
-        if info.latest and info.version:
-            claimed[info.project].add(info.version)
-    latest = {project: _oldest_first(versions)[-1] for project, versions in claimed.items()}
+        if info.version:
+            versions[info.project].add(info.version)
+    latest = {project: _oldest_first(known)[-1] for project, known in versions.items()}
     return [
         info.model_copy(update={"latest": info.version == latest[info.project]}) if info.project in latest else info
         for info in infos

@@ -23,6 +23,7 @@ CANCEL_CRAWL = "cancel_crawl"
 CALL_WEBHOOKS = "call_webhooks"
 RECONCILE_NODE = "reconcile_node"
 REMOVE_EXPIRED = "remove_expired"
+BRING_EGG = "bring_egg"
 
 
 class Waker(Protocol):

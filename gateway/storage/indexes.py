@@ -108,6 +108,15 @@ INDEXES: dict[str, list[IndexModel]] = {
     "nodes": [],
     "keys": [],
     "spiders": [IndexModel([("node", ASCENDING)], name="node")],
+    # one document a version
+    "eggs": [],
+    # keyed by prefixes of `_id`
+    "egg_chunks": [IndexModel([("written_at", ASCENDING)], name="written")],
+    "egg_copies": [
+        IndexModel([("node", ASCENDING)], name="node"),
+        IndexModel([("project", ASCENDING), ("version", ASCENDING)], name="project_version"),
+        IndexModel([("outdated", ASCENDING)], name="outdated", sparse=True),
+    ],
     # one document a kind
     "retention": [],
     # keyed by prefixes of `_id` alone

@@ -1,4 +1,4 @@
-"""What can be run: each node's catalogue of spiders and the schemas of their parameters."""
+"""What can be run: each node's catalogue of spiders and the schemas of their parameters; and what kept eggs have."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.node_files import SpiderInfo
 from gateway.storage.client import Document
+from gateway.storage.eggs import EggStore
 
 
 class SpiderStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._spiders = database["spiders"]
+        self._eggs = EggStore(database)
         self._clock = clock
 
     @state_change("spiders.publish")
@@ -39,11 +41,17 @@ class SpiderStore:
 
     def all(self) -> list[SpiderInfo]:
         """Every spider once, as the node says that published last: a dead one may have an older release of ours.
-        By project and name.
+        Those of an egg that no node has any more are as the last one told them: it can be brought to another. Those
+        of a version that was deleted are none, though a dead node may have it. By project and name.
         """
+        kept = self._eggs.described()
+        deleted = {described.egg for described in kept if described.is_deleted}
         found = self._spiders.find().sort([("project", ASCENDING), ("name", ASCENDING), ("published_at", ASCENDING)])
-        infos = (SpiderInfo.model_validate_json(document["info"]) for document in found)
-        return list({(info.project, info.version, info.name): info for info in infos}.values())
+        infos = [info for described in kept for info in described.spiders]
+        infos += (SpiderInfo.model_validate_json(document["info"]) for document in found)
+        by_name = {(info.project, info.version, info.name): info for info in infos}
+        alive = (info for info in by_name.values() if (info.project, info.version) not in deleted)
+        return sorted(alive, key=lambda info: (info.project, info.name))
 
     def nodes(self) -> set[str]:
         """Who has published something."""

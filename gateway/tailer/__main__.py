@@ -62,7 +62,7 @@ def _run(wiring: Wiring) -> None:
     wiring.outbox.finish_removals()
     # before the first beat: what it does not name as present is taken for gone
     follower.sweep()
-    threads = (wiring.live, wiring.truth, wiring.heartbeat)
+    threads = (wiring.live, wiring.truth, wiring.heartbeat, wiring.eggs)
     for thread in threads:
         thread.start()
     log.info("tailer_started", outbox=str(wiring.outbox.path))

@@ -20,6 +20,8 @@ from gateway.services.exclusion import Exclusion
 from gateway.services.waker import CeleryWaker, create_producer
 from gateway.settings import Settings
 from gateway.storage.client import Document, ServerClock, connect
+from gateway.storage.egg_copies import EggCopies
+from gateway.storage.eggs import EggStore
 from gateway.storage.items import ItemStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
@@ -28,8 +30,9 @@ from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
-from gateway.tailer.catalog import CatalogPublisher
+from gateway.tailer.catalog import Catalog, CatalogPublisher
 from gateway.tailer.disk import Disk
+from gateway.tailer.egg_shipper import EggShipper
 from gateway.tailer.follow import Follower
 from gateway.tailer.heartbeat import Heartbeat, NodeFacts
 from gateway.tailer.live_sink import LiveSink
@@ -109,6 +112,17 @@ class Wiring:
         catalog = CatalogPublisher(SpiderStore(self._database, self._clock), settings.node_name, settings.node_dir)
         nodes = NodeStore(self._database, self._clock)
         return Heartbeat(nodes, catalog, facts, self._disk, lambda: self.follower.present)
+
+    @cached_property
+    def eggs(self) -> EggShipper:
+        settings, database = self._settings, self._database
+        return EggShipper(
+            EggStore(database, self._clock),
+            EggCopies(database, self._clock),
+            node=settings.node_name,
+            folder=settings.node_dir / "eggs",
+            spiders=Catalog(settings.node_dir).spiders,
+        )
 
     @cached_property
     def _disk(self) -> Disk:

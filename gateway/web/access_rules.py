@@ -54,6 +54,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "PATCH /targets/{target_id}",
         "DELETE /targets/{target_id}",
         "POST /projects/{project}/versions",
+        "DELETE /projects/{project}/versions/{version}",
         "POST /scheduler/run",
         "GET /scheduler/status",
         "GET /jobs/queue/status",

@@ -11,7 +11,6 @@ from datetime import timedelta
 import redis
 import redis.asyncio
 
-from gateway.domain.clock import Clock
 from gateway.domain.node_list import NodeList
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.client import connect_async
@@ -21,14 +20,12 @@ from gateway.services.announcer import Announcer
 from gateway.services.cancellation import Cancellation
 from gateway.services.completion import Completion
 from gateway.services.deletion import Deletion
-from gateway.services.deployment import Deployment
 from gateway.services.exclusion import Exclusion
 from gateway.services.health import Health
 from gateway.services.job_or_schedule import JobOrSchedule
 from gateway.services.platform_facts import FactReader
 from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
-from gateway.services.scrapyd import ScrapydClient
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.submission import Submission
 from gateway.services.waker import CeleryWaker, Waker, create_producer
@@ -45,6 +42,7 @@ from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.owners import OwnerStore
 from gateway.storage.spiders import SpiderStore
+from gateway.web.egg_wiring import Eggs, wire_eggs
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.key_ring import KeyRing
 from gateway.web.run_wiring import Runs, wire_runs
@@ -91,7 +89,7 @@ class Wiring:
     searches: Searches
     runs: Runs
     deletion: Deletion
-    deployment: Deployment
+    eggs: Eggs
     health: Health
     facts: FactReader
     submits: ThreadPool
@@ -179,7 +177,7 @@ def _assemble(
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         searches=wire_sites(truth, settings, catalog, schedules.store, schedules.edits),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
-        deployment=_deployment(settings, nodes, stack, clock), health=_health(settings, truth, client, stack),
+        eggs=_eggs(settings, truth, nodes, announcer, stack), health=_health(settings, truth, client, stack),
         facts=_facts(settings, truth), submits=submits, reads=_threads(_READ_THREADS, "read", stack),
         deploys=_threads(_DEPLOY_THREADS, "deploy", stack), schedules=schedules,
         streams=EventStreams(settings.redis_location, jobs, logs, queries, schedules.store, clock=clock),
@@ -208,11 +206,12 @@ def _completion(  # noqa: PLR0917 - each of them is another thing that an end ha
     )
 
 
-def _deployment(settings: Settings, nodes: NodeStore, stack: AsyncExitStack, clock: Clock) -> Deployment:
-    scrapyd = ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value())
-    stack.callback(scrapyd.close)
-    dead_after = timedelta(seconds=settings.node_dead_after)
-    return Deployment(nodes=nodes, scrapyd=scrapyd, dead_after=dead_after, clock=clock)
+def _eggs(
+    settings: Settings, truth: TruthStore, nodes: NodeStore, announcer: Announcer, stack: AsyncExitStack
+) -> Eggs:
+    eggs = wire_eggs(settings, truth, nodes, announcer)
+    stack.callback(eggs.scrapyd.close)
+    return eggs
 
 
 def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: AsyncExitStack) -> Health:

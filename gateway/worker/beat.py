@@ -85,6 +85,7 @@ class MongoScheduler(Scheduler):
         self._try("heartbeat_failed", lambda wiring: wiring.heartbeats.beat(self._name))
         self._try("tick_failed", lambda wiring: wiring.sweeper.sweep())
         self._try("upkeep_failed", lambda wiring: wiring.site_upkeep.look())
+        self._try("egg_watch_failed", lambda wiring: wiring.egg_watch.look())
         self._try("clock_not_measured", lambda wiring: wiring.clock.keep())
 
     def _fire(self) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from celery import Celery
 
+from gateway.domain.room import Egg
 from gateway.services import waker
 from gateway.worker.wiring import Wiring
 
@@ -37,3 +38,7 @@ def register_tasks(app: Celery, wiring: Wiring) -> None:
     @app.task(name=waker.REMOVE_EXPIRED)
     def remove_expired() -> None:
         wiring.retention.run()
+
+    @app.task(name=waker.BRING_EGG)
+    def bring_egg(node: str, project: str, version: str) -> None:
+        wiring.egg_delivery.bring(node, Egg(project, version))

@@ -15,6 +15,8 @@ from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
 from gateway.services.deletion import Deletion
 from gateway.services.dispatch import Dispatch
+from gateway.services.egg_delivery import EggDelivery
+from gateway.services.egg_watch import EggWatch
 from gateway.services.exclusion import Exclusion
 from gateway.services.latest_version import LatestVersions
 from gateway.services.node_health import NodeProbe
@@ -57,6 +59,7 @@ from gateway.storage.spiders import SpiderStore
 from gateway.storage.static_entries import StaticEntryStore
 from gateway.storage.targets import TargetStore
 from gateway.worker.built_once import built_once
+from gateway.worker.egg_wiring import egg_stores
 
 
 class Wiring:
@@ -123,6 +126,17 @@ class Wiring:
     def _scrapyd(self) -> ScrapydClient:
         settings = self._settings
         return ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value())
+
+    @built_once
+    def egg_delivery(self) -> EggDelivery:
+        stores = egg_stores(self._database, self._nodes, self.clock)
+        return EggDelivery(**stores._asdict(), scrapyd=self._scrapyd, announcer=self._announcer)
+
+    @built_once
+    def egg_watch(self) -> EggWatch:
+        stores = egg_stores(self._database, self._nodes, self.clock)
+        dead_after = timedelta(seconds=self._settings.node_dead_after)
+        return EggWatch(**stores._asdict(), waker=self._waker, dead_after=dead_after)
 
     @built_once
     def dispatch(self) -> Dispatch:

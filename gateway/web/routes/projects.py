@@ -1,4 +1,4 @@
-"""`POST /projects/{project}/versions`."""
+"""`POST /projects/{project}/versions` and `DELETE /projects/{project}/versions/{version}`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi import Path as PathParameter
 
 from gateway.domain.errors import InvalidRequestError
 from gateway.web.dependencies import Wired
-from gateway.web.schemas.platform import DeployedView, DeployQuery, NodeAnswerView
+from gateway.web.schemas.platform import DeletedView, DeployedView, DeployQuery, NodeAnswerView, NodeRemovalView
 from gateway.web.schemas.problem import problems
 
 router = APIRouter(tags=["platform"])
@@ -22,6 +22,12 @@ ProjectName = Annotated[
         pattern=r"^[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?$",
         description="Any but our own project's.",
         examples=["shop"],
+    ),
+]
+VersionName = Annotated[
+    str,
+    PathParameter(
+        pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}$", description="As `GET /spiders` spells it.", examples=["1.4"]
     ),
 ]
 _EGG = {
@@ -39,11 +45,13 @@ _EGG = {
 async def add_version(
     request: Request, project: ProjectName, query: Annotated[DeployQuery, Query()], wiring: Wired
 ) -> DeployedView:
-    """Puts the egg in the body, at most 64 MiB, on every living crawl node. `discoverybot deploy` builds one from a
-    Scrapy project and sends it. Whoever may call this runs code on the nodes.
+    """Puts the egg in the body, at most 64 MiB, on every living crawl node, and keeps it: a node that could not be
+    asked, or comes later, is brought it when a crawl waits for it. `discoverybot deploy` builds an egg from a Scrapy
+    project and sends it. Whoever may call this runs code on the nodes.
 
-    A version that exists is replaced. Where a node does not take it, the answer is an error whose `detail.nodes` has
-    what each of them said; doing it again is safe. The spiders are in `GET /spiders` a moment later.
+    A version that exists is replaced, everywhere. Where a node refuses it, or none could be asked, the answer is an
+    error whose `detail.nodes` has what each of them said; doing it again is safe. The spiders are in `GET /spiders` a
+    moment later.
     """
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
         raise InvalidRequestError("egg", "send the egg itself as the body (curl --data-binary @shop.egg), no form")
@@ -52,10 +60,23 @@ async def add_version(
         with egg.open("wb") as file:  # noqa: ASYNC230 - pieces of 64 KiB, into the page cache
             async for piece in request.stream():
                 file.write(piece)
-        answers = await wiring.deploys.run(wiring.deployment.deploy, project, query.version, egg)
+        answers = await wiring.deploys.run(wiring.eggs.deployment.deploy, project, query.version, egg)
     return DeployedView(
         project=project,
         version=query.version,
         spiders=max(answer.spiders for answer in answers),
         nodes=[NodeAnswerView.model_validate(answer._asdict()) for answer in answers],
     )
+
+
+@router.delete(
+    "/projects/{project}/versions/{version}", summary="Delete a deployed version", responses=problems(404, 503)
+)
+async def delete_version(project: ProjectName, version: VersionName, wiring: Wired) -> DeletedView:
+    """Removes what is kept of it, and the egg from every node; a node that cannot be asked now loses it once it can.
+    Attempts that run go on. Crawls that wait for this version say so, and wait until it is deployed again, or they
+    are cancelled.
+    """
+    removals = await wiring.deploys.run(wiring.eggs.undeployment.delete, project, version)
+    nodes = [NodeRemovalView.model_validate(removal._asdict()) for removal in removals]
+    return DeletedView(project=project, version=version, nodes=nodes)

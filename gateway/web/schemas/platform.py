@@ -38,6 +38,11 @@ _DEPLOYED: JsonDict = {
     "spiders": 1,
     "nodes": [{"node": "n1", "accepted": True, "spiders": 1, "message": None}],
 }
+_DELETED: JsonDict = {
+    "project": "shop",
+    "version": "1.4",
+    "nodes": [{"node": "n1", "removed": True, "message": None}],
+}
 
 
 class SpiderView(BaseModel):
@@ -89,8 +94,24 @@ class NodeAnswerView(BaseModel):
     message: str | None = Field(description="Why it was not taken.")
 
 
+class NodeRemovalView(BaseModel):
+    node: str
+    removed: bool = Field(description="It is not there any more.")
+    message: str | None = Field(description="Why it still is; it is removed once the node can be asked.")
+
+
+class DeletedView(BaseModel):
+    """A version that is kept no longer."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_DELETED]})
+
+    project: str
+    version: str
+    nodes: list[NodeRemovalView] = Field(description="Those that had it.")
+
+
 class DeployedView(BaseModel):
-    """An egg that every living node has taken."""
+    """An egg that at least one node has taken, and none refused."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_DEPLOYED]})
 

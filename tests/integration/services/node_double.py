@@ -44,7 +44,7 @@ def node_double() -> Iterator[NodeDouble]:
             self.answer("ok" if double.mode == "refuse" else double.mode)
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode(errors="replace")
             double.requests.append((self.path, {name: values[0] for name, values in parse_qs(body).items()}))
             if happening := double.meanwhile:
                 double.meanwhile = None

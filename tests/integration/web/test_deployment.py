@@ -16,8 +16,10 @@ from node import PASSWORD, ROOT, Node, wait_for
 from pydantic import SecretStr
 
 from gateway.domain.clock import utc_now
+from gateway.domain.room import Egg
 from gateway.settings import Settings
 from gateway.storage.client import connect
+from gateway.storage.eggs import EggStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
 from gateway.tailer.catalog import CatalogPublisher
@@ -65,6 +67,11 @@ def door(
 ) -> Iterator[httpx.Client]:
     with serve(own_settings) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def eggs(nodes: NodeStore) -> EggStore:
+    return EggStore(nodes._nodes.database)
 
 
 @pytest.fixture
@@ -127,15 +134,69 @@ def test_an_egg_that_every_node_refuses_is_the_callers_fault(
     assert [said["node"] for said in error["detail"]["nodes"]] == ["n1"]
 
 
-def test_what_one_node_did_not_take_is_told_beside_what_others_did(
-    door: httpx.Client, node: Node, living: Callable[..., None]
+def test_a_node_that_cannot_be_asked_is_told_of_and_brought_the_egg_later(
+    door: httpx.Client, node: Node, living: Callable[..., None], eggs: EggStore
 ) -> None:
     living(n1=str(node.client.base_url).rstrip("/"), n2="http://127.0.0.1:1")
-    answer = post(door, egg(), "half")
+    content = egg()
+    answer = post(door, content, "half")
+    assert answer.status_code == 200, answer.text
+    n1, n2 = answer.json()["nodes"]
+    assert (n1["accepted"], n2["accepted"]) == (True, False)
+    assert n2["message"].startswith("nobody answers at http://127.0.0.1:1")
+    kept = eggs.get(Egg("half", "1.4"))
+    assert kept is not None
+    assert kept.content is not None
+    assert b"".join(eggs.read(kept.content)) == content
+
+
+def test_an_egg_that_no_node_has_looked_at_is_not_kept(
+    door: httpx.Client, living: Callable[..., None], eggs: EggStore
+) -> None:
+    living(n1="http://127.0.0.1:1")
+    answer = post(door, egg(), "unseen")
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (502, "node_error")
-    assert error["message"].startswith("deployed on 1 of 2 nodes: nobody answers at http://127.0.0.1:1")
-    assert [(said["node"], said["accepted"]) for said in error["detail"]["nodes"]] == [("n1", True), ("n2", False)]
+    assert error["message"].startswith("deployed on 0 of 1 nodes: nobody answers at http://127.0.0.1:1")
+    assert eggs.get(Egg("unseen", "1.4")) is None
+
+
+def test_a_version_that_exists_is_replaced_and_what_it_was_is_kept_no_longer(
+    door: httpx.Client, node: Node, living: Callable[..., None], eggs: EggStore
+) -> None:
+    living(n1=str(node.client.base_url).rstrip("/"))
+    contents = [egg(), egg(SPIDER.replace("offers", "deals"))]
+    for content in (contents[0], contents[0], contents[1]):
+        assert post(door, content, "again").status_code == 200
+        kept = eggs.get(Egg("again", "1.4"))
+        assert kept is not None
+        assert kept.content is not None
+        assert b"".join(eggs.read(kept.content)) == content
+    others = eggs._eggs.count_documents({"content": {"$ne": None}, "project": {"$ne": "again"}})
+    assert eggs._chunks.count_documents({}) == others + 1
+
+
+def test_a_deleted_version_is_nowhere_any_more(
+    door: httpx.Client, node: Node, living: Callable[..., None], eggs: EggStore
+) -> None:
+    living(n1=str(node.client.base_url).rstrip("/"))
+    assert post(door, egg(), "doomed").status_code == 200
+    answer = door.delete("/projects/doomed/versions/1.4")
+    removed = {"node": "n1", "removed": True, "message": None}
+    assert (answer.status_code, answer.json()) == (200, {"project": "doomed", "version": "1.4", "nodes": [removed]})
+    assert not (node.home / "node/eggs/doomed/1.4.egg").exists()
+    again = door.delete("/projects/doomed/versions/1.4")
+    assert (again.status_code, again.json()["error"]["code"]) == (404, "version_not_found")
+    assert post(door, egg(), "doomed").status_code == 200
+    kept = eggs.get(Egg("doomed", "1.4"))
+    assert kept is not None
+    assert kept.content is not None
+
+
+def test_there_is_nothing_to_delete_of_our_own_project_or_of_what_nobody_has(door: httpx.Client) -> None:
+    assert door.delete("/projects/discoverybot/versions/1").status_code == 422
+    assert door.delete("/projects/nobody/versions/1").status_code == 404
+    assert door.delete("/projects/shop/versions/..").status_code in {404, 422}
 
 
 def test_without_a_living_node_nothing_is_deployed(door: httpx.Client, nodes: NodeStore) -> None:

@@ -55,7 +55,7 @@ class Door(NamedTuple):
         method, path = route.split()
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who else {}
         address = path.format(
-            **{**dict.fromkeys(("name", "project"), "board"), "target_id": "1", **(ids or self.ids)}
+            **{**dict.fromkeys(("name", "project"), "board"), "target_id": "1", "version": "1", **(ids or self.ids)}
         )
         body = {"json": BODIES[route]} if route in BODIES else {}
         # of whoever was signed in by a call before

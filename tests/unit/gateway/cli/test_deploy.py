@@ -48,6 +48,19 @@ def test_a_refusal_tells_what_each_node_said(gateway: StandIn, run: Run, project
     )
 
 
+def test_a_version_is_deleted_and_told_where_it_still_is(gateway: StandIn, run: Run) -> None:
+    nodes = [
+        {"node": "n1", "removed": True, "message": None},
+        {"node": "n2", "removed": False, "message": "it is dead; removed when it is back"},
+    ]
+    answer = {"project": "my shop", "version": "1.4", "nodes": nodes}
+    gateway.says("DELETE /projects/my%20shop/versions/1.4", Answer(200, answer))
+    done = run("undeploy", "my shop", "1.4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "✓ n1: removed\nmy shop 1.4: deleted\n"
+    assert done.stderr == "✗ n2: it is dead; removed when it is back\n"
+
+
 def test_a_folder_that_is_no_project_is_refused_before_anything_is_sent(gateway: StandIn, run: Run) -> None:
     done = run("deploy")
     assert done.returncode == 2

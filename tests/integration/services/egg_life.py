@@ -1,0 +1,100 @@
+"""What can happen to one version: deployed, replaced, brought, refused, damaged, deleted, forgotten."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from gateway.domain.clock import utc_now
+from gateway.domain.eggs import KeptEgg
+from gateway.domain.node_files import SpiderInfo
+from gateway.domain.room import Egg
+from gateway.redis.client import connect as connect_redis
+from gateway.services.announcer import Announcer
+from gateway.services.deployment import Deployment
+from gateway.services.egg_delivery import EggDelivery
+from gateway.services.scrapyd import ScrapydClient
+from gateway.services.undeployment import Undeployment
+from gateway.storage.client import connect
+from gateway.storage.egg_copies import EggCopies
+from gateway.storage.egg_needs import EggNeeds
+from gateway.storage.eggs import EggStore
+from gateway.storage.nodes import NodeStore
+from gateway.tailer.egg_shipper import EggShipper
+
+EGG = Egg("shop", "1.0")
+ALIVE = timedelta(hours=1)
+
+
+class Life:
+    def __init__(self, uri: str, redis_url: str, folder: Path) -> None:
+        self.folder, self.database = folder, connect(uri)
+        self.file = folder / "node/eggs/shop/1.0.egg"
+        self.eggs, self.copies = EggStore(self.database), EggCopies(self.database)
+        nodes, needs = NodeStore(self.database), EggNeeds(self.database)
+        scrapyd = ScrapydClient("discoverybot", "secret")
+        announcer = Announcer(connect_redis(redis_url))
+        self.deployment = Deployment(nodes=nodes, eggs=self.eggs, scrapyd=scrapyd, dead_after=ALIVE)
+        self.undeployment = Undeployment(
+            nodes=nodes, eggs=self.eggs, needs=needs, scrapyd=scrapyd, announcer=announcer, dead_after=ALIVE
+        )
+        self.delivery = EggDelivery(
+            eggs=self.eggs, copies=self.copies, needs=needs, nodes=nodes, scrapyd=scrapyd, announcer=announcer
+        )
+        self.shipper = EggShipper(
+            self.eggs, self.copies, node="n1", folder=folder / "node/eggs",
+            spiders=lambda: [SpiderInfo(project="shop", version="1.0", name="teller")] if self.file.exists() else [],
+        )  # fmt: skip
+
+    def arrives(self, name: str) -> None:
+        """What the node's own Scrapyd does."""
+        self.file.write_bytes((self.folder / name).read_bytes())
+        os.utime(self.file, (1_000_000_000, 1_000_000_000))
+        self.shipper.look()
+
+    def deploy(self, name: str) -> None:
+        """The first node takes it, the second never does."""
+        content = self.eggs.write(self.folder / name)
+        if not self.deployment._keep(EGG, content):
+            self.eggs.discard(content)
+
+    def kept(self) -> KeptEgg:
+        kept = self.eggs.get(EGG)
+        assert kept is not None
+        assert kept.content is not None
+        return kept
+
+
+def live(uri: str, redis_url: str, folder: str) -> None:
+    life = Life(uri, redis_url, Path(folder))
+    # nobody who was killed still has something on its way
+    life.database["egg_copies"].update_many({}, {"$unset": {"leased_until": "", "not_before": ""}})
+    life.deploy("first")
+    life.arrives("first")
+    life.deploy("second")
+    # the node still has the first
+    life.arrives("first")
+    assert life.copies.outdated(1)
+    life.delivery.bring("n1", EGG)
+    life.arrives("second")
+    life.delivery.bring("n2", EGG)
+    assert life.copies.of_egg(EGG)["n2"].failures
+    assert not life.copies.outdated(1)
+    damage(life)
+    life.undeployment.delete(*EGG)
+    life.file.unlink(missing_ok=True)
+    life.shipper.look()
+    life.copies.forget(["n1"])
+    life.eggs.sweep(utc_now() + timedelta(days=1))
+    life.database.client.close()
+
+
+def damage(life: Life) -> None:
+    """Found when it is to be brought; kept anew by the node that has it."""
+    life.database["egg_chunks"].delete_many({})
+    life.database["egg_copies"].update_many({"node": "n2"}, {"$unset": {"not_before": ""}})
+    life.delivery.bring("n2", EGG)
+    assert life.eggs.get(EGG) is None
+    life.shipper.look()
+    assert b"".join(life.eggs.read(life.kept().content or life.eggs.write(life.file)))
