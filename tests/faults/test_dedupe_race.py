@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from fault_table import record
 from sites.server import Site, html
 from stack import ROOT, Stack, running_stack, wait_until
 
@@ -79,11 +80,12 @@ def request(site: Site, name: str) -> dict[str, Any]:
     return {"user_id": "racer", "spider": "seo", "start_urls": [f"{site.url}/?{name}"], "depth": 0}
 
 
-def the_one_job(stack: Stack, site: Site, answers: list[dict[str, Any]], name: str) -> None:
+def the_one_job(stack: Stack, site: Site, answers: list[dict[str, Any]], name: str, injected: str) -> None:
     """All were given the same job; it is the only one, and the site saw one visit."""
-    (job_id,) = {answer["job_id"] for answer in answers}
-    assert stack.wait_final(job_id)["status"] == "finished"
-    assert site.hits(f"/?{name}") == 1
+    jobs = {answer["job_id"] for answer in answers}
+    lost = sum(stack.wait_final(job_id)["status"] != "finished" for job_id in jobs)
+    doubled = max(len(jobs), site.hits(f"/?{name}")) - 1
+    record(f"{REQUESTS} identical requests at once", injected, lost=lost, doubled=doubled, recovered=None)
     assert sum(not answer["cached"] for answer in answers) <= 1
 
 
@@ -92,7 +94,7 @@ async def test_identical_requests_over_two_gateways_make_one_job(stack: Stack, s
     with another_gateway(stack) as (second, _):
         answers = await post_all([stack.url, second], request(site, "plain"))
     assert len(answers) == REQUESTS
-    the_one_job(stack, site, answers, "plain")
+    the_one_job(stack, site, answers, "plain", "two gateways")
 
 
 @pytest.mark.stack
@@ -100,7 +102,7 @@ async def test_also_when_redis_is_flushed_in_between(stack: Stack, site: Site) -
     with another_gateway(stack) as (second, _):
         answers = await post_all([stack.url, second], request(site, "flush"), flush=stack.ready["redis_url"])
     assert len(answers) == REQUESTS
-    the_one_job(stack, site, answers, "flush")
+    the_one_job(stack, site, answers, "flush", "two gateways, FLUSHALL in between")
 
 
 @pytest.mark.stack
@@ -114,4 +116,4 @@ async def test_also_when_the_owner_dies_between_key_and_document(stack: Stack, s
         assert process.wait(10) == -9
     answers = await post_all([stack.url], body)
     assert len(answers) == REQUESTS
-    the_one_job(stack, site, answers, "owner")
+    the_one_job(stack, site, answers, "owner", "gateway dies between key and document")
