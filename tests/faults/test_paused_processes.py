@@ -85,7 +85,7 @@ def test_beats_that_stand_still_at_any_step_of_a_firing_fire_each_slot_once(ring
     record("Beats paused at each step of a firing", injected, recovered=recovered, **tally(ring, each, until))
 
 
-#: Seconds that a claim of the workers here lasts, instead of thirty.
+#: Seconds that a claim of the workers here lasts, instead of fifteen.
 CLAIM_SECONDS = 3
 #: Where a worker stands still with a claimed job: before it has put it anywhere, before it has told the node, before
 #: it has noted that the node took it; in full at every write in between.
