@@ -55,8 +55,8 @@ class EggShipper(threading.Thread):
         self._folder = folder
         self._spiders = spiders
         self._hashed: dict[Egg, tuple[_Stamp, EggOnNode]] = {}
-        #: What the catalogue named at the last look.
-        self._named: set[Egg] = set()
+        #: What the catalogue named at the last look; `None` before the first.
+        self._named: set[Egg] | None = None
         self._too_large: set[str] = set()
         self._stopping = threading.Event()
 
@@ -78,8 +78,8 @@ class EggShipper(threading.Thread):
         """Ship what was deployed here, and note what is outdated. Raises PyMongo's errors and `OSError`."""
         infos = _by_egg(self._spiders() or [])
         here = {egg: found for egg in infos if (found := self._on_node(egg)) is not None}
-        removed = {egg for egg in self._named - set(infos) if not self._path(egg).exists()}
-        if not here and not removed and not self._named:
+        removed = {egg for egg in (self._named or set()) - set(infos) if not self._path(egg).exists()}
+        if not infos and self._named == set():
             return
         copies, kept = self._copies.of_node(self._node), self._eggs.find({*here, *removed})
         for egg in removed:

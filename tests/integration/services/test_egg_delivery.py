@@ -1,0 +1,178 @@
+"""Who is brought which egg, and what follows when it is not taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import DEAD_AFTER, Platform
+from eggs import teller
+from jobs import make_job
+from node_double import NodeDouble
+from stores import embedded_mongo
+
+from gateway.domain.job import CrawlSpec, Job
+from gateway.domain.room import Egg
+from gateway.services.announcer import Announcer
+from gateway.services.egg_delivery import EggDelivery
+from gateway.services.egg_watch import EggWatch
+from gateway.services.waker import BRING_EGG
+from gateway.storage.client import connect
+from gateway.storage.egg_copies import EggCopies
+from gateway.storage.egg_needs import EggNeeds
+from gateway.storage.eggs import EggStore
+
+EGG = Egg("shop", "1.0")
+
+
+class Eggs:
+    """The platform, and what brings eggs."""
+
+    def __init__(self, platform: Platform, folder: Path) -> None:
+        self.platform, self.folder = platform, folder
+        database, clock = platform.database, platform.clock
+        self.eggs, self.copies = EggStore(database, clock), EggCopies(database, clock)
+        stores: dict[str, Any] = {
+            "eggs": self.eggs, "copies": self.copies, "needs": EggNeeds(database, clock), "nodes": platform.nodes,
+            "clock": clock,
+        }  # fmt: skip
+        self.delivery = EggDelivery(**stores, scrapyd=platform.scrapyd, announcer=Announcer(platform.redis))
+        self.watch = EggWatch(**stores, waker=platform, dead_after=DEAD_AFTER, monotonic=platform.monotonic)
+
+    def keep(self, text: str = "one") -> None:
+        file = self.folder / "shop.egg"
+        file.write_bytes(teller(text, "shop"))
+        assert self.eggs.put(EGG, self.eggs.write(file), self.eggs.get(EGG))
+
+    def node(self, name: str, *, slots: int, eggs: tuple[Egg, ...] = ()) -> None:
+        now = self.platform.clock()
+        self.platform.nodes.heartbeat(
+            name, url=self.platform.double.url, max_slots=slots, alive=(), present=(),
+            beating_since=now - timedelta(hours=1), eggs=eggs,
+        )  # fmt: skip
+
+    def job(self, **fields: Any) -> Job:
+        spec = CrawlSpec(project="shop", version="1.0", spider="teller", start_urls=("http://site.example/",))
+        job = make_job(spec=spec, **fields)
+        self.platform.jobs.insert(job)
+        return job
+
+    def wanted(self) -> list[str]:
+        """Nodes that this look has an egg brought to."""
+        self.platform.woken.clear()
+        self.platform.ahead += timedelta(seconds=3)
+        self.watch.look()
+        assert all(call[2:] == EGG for call in self.platform.woken if call[0] == BRING_EGG)
+        return [str(call[1]) for call in self.platform.woken if call[0] == BRING_EGG]
+
+    def sent(self) -> list[str]:
+        return [path for path, _ in self.platform.double.requests]
+
+
+@pytest.fixture(scope="module")
+def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
+        yield uri
+
+
+@pytest.fixture
+def eggs(mongo_uri: str, redis_url: str, double: NodeDouble, tmp_path: Path) -> Iterator[Eggs]:
+    database = connect(mongo_uri)
+    database.client.drop_database(database.name)
+    platform = Platform(redis_url, double, database)
+    platform.redis.flushall()
+    yield Eggs(platform, tmp_path)
+    platform.scrapyd.close()
+    platform.redis.close()
+    database.client.close()
+
+
+def test_the_node_with_most_room_is_brought_what_a_crawl_waits_for(eggs: Eggs) -> None:
+    eggs.keep()
+    eggs.node("small", slots=1)
+    eggs.node("large", slots=3)
+    assert eggs.wanted() == []
+    eggs.job()
+    assert eggs.wanted() == ["large"]
+    eggs.delivery.bring("large", EGG)
+    assert eggs.sent() == ["/addversion.json"]
+    eggs.delivery.bring("large", EGG)
+    assert eggs.sent() == ["/addversion.json"]
+    eggs.node("large", slots=3, eggs=(EGG,))
+    assert eggs.wanted() == []
+
+
+def test_a_node_with_room_is_brought_what_only_a_full_one_has(eggs: Eggs) -> None:
+    eggs.keep()
+    eggs.node("full", slots=0, eggs=(EGG,))
+    eggs.node("idle", slots=1)
+    eggs.job()
+    assert eggs.wanted() == ["idle"]
+
+
+def test_nothing_is_brought_that_was_deleted_or_never_kept(eggs: Eggs) -> None:
+    eggs.node("idle", slots=1)
+    eggs.job()
+    assert eggs.wanted() == []
+    eggs.keep()
+    eggs.eggs.delete(EGG)
+    assert eggs.wanted() == []
+
+
+def test_a_node_that_refuses_is_left_alone_for_longer_each_time_and_another_is_tried(eggs: Eggs) -> None:
+    eggs.keep()
+    eggs.node("small", slots=1)
+    eggs.node("large", slots=3)
+    job = eggs.job()
+    eggs.platform.double.mode = "refuse"
+    eggs.delivery.bring("large", EGG)
+    assert eggs.platform.jobs.get(job.id).message == "node large did not take the egg: no such spider"
+    eggs.platform.ahead += timedelta(seconds=21)
+    eggs.node("large", slots=3)
+    eggs.node("small", slots=1)
+    eggs.delivery.bring("large", EGG)
+    assert len(eggs.sent()) == 1
+    assert eggs.wanted() == ["small"]
+    eggs.platform.ahead += timedelta(seconds=60)
+    eggs.delivery.bring("large", EGG)
+    assert len(eggs.sent()) == 2
+    again = eggs.copies.of_egg(EGG)["large"]
+    assert again.failures == 2
+    assert again.not_before is not None
+    assert again.not_before > eggs.platform.clock() + timedelta(seconds=100)
+
+
+def test_another_egg_under_the_version_is_sent_at_once(eggs: Eggs) -> None:
+    eggs.keep()
+    eggs.node("picky", slots=1)
+    eggs.platform.double.mode = "refuse"
+    eggs.delivery.bring("picky", EGG)
+    eggs.keep("another")
+    eggs.delivery.bring("picky", EGG)
+    assert len(eggs.sent()) == 2
+
+
+def test_what_is_damaged_is_not_sent_and_no_longer_kept(eggs: Eggs) -> None:
+    eggs.keep()
+    eggs.node("n1", slots=1)
+    job = eggs.job()
+    eggs.platform.database["egg_chunks"].update_many({}, {"$set": {"data": b"something else"}})
+    eggs.delivery.bring("n1", EGG)
+    assert eggs.sent() == []
+    assert eggs.eggs.get(EGG) is None
+    assert "damaged" in (eggs.platform.jobs.get(job.id).message or "")
+
+
+def test_what_is_outdated_is_replaced_and_what_was_deleted_removed(eggs: Eggs) -> None:
+    eggs.keep()
+    eggs.node("n1", slots=1, eggs=(EGG,))
+    eggs.copies.mark_outdated("n1", EGG, "former")
+    assert eggs.wanted() == ["n1"]
+    eggs.delivery.bring("n1", EGG)
+    eggs.platform.ahead += timedelta(minutes=2)
+    eggs.eggs.delete(EGG)
+    eggs.delivery.bring("n1", EGG)
+    assert eggs.sent() == ["/addversion.json", "/delversion.json"]

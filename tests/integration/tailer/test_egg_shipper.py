@@ -1,0 +1,162 @@
+"""Eggs that come to a node and go, by whatever hand, and what becomes of what is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stores import StoreProcess
+
+from gateway.domain.eggs import MAX_EGG
+from gateway.domain.node_files import SpiderInfo
+from gateway.domain.room import Egg
+from gateway.services.spider_catalog import SpiderCatalog
+from gateway.storage.client import Document, connect
+from gateway.storage.egg_copies import EggCopies
+from gateway.storage.eggs import EggStore
+from gateway.storage.spiders import SpiderStore
+from gateway.tailer.egg_shipper import EggShipper
+
+EGG = Egg("shop", "1.0")
+
+
+class Shelf:
+    """A node's eggs, put there and taken away as Scrapyd does it."""
+
+    def __init__(self, database: Any, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder / name
+        self.eggs, self.copies = EggStore(database), EggCopies(database)
+        self.shipper = EggShipper(self.eggs, self.copies, node=name, folder=self.folder, spiders=self.catalog)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "shop/1.0.egg"
+
+    def catalog(self) -> list[SpiderInfo]:
+        own = [SpiderInfo(project="default", name="seo")]
+        return [*own, SpiderInfo(project="shop", version="1.0", name="offers")] if self.file.exists() else own
+
+    def put(self, content: bytes, *, hours_ago: float = 0.01) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.file.with_suffix(".new")
+        temporary.write_bytes(content)
+        at = temporary.stat().st_mtime - hours_ago * 3600
+        os.utime(temporary, (at, at))
+        temporary.replace(self.file)
+
+    def look(self) -> bool:
+        """Whether what is on the node is outdated then."""
+        self.shipper.look()
+        return bool(self.copies.of_node(self.name).get(EGG, None) and self.copies.of_node(self.name)[EGG].outdated)
+
+    def kept(self) -> bytes | None:
+        found = self.eggs.get(EGG)
+        return b"".join(self.eggs.read(found.content)) if found and found.content else None
+
+
+@pytest.fixture
+def database(mongo: StoreProcess) -> Iterator[Any]:
+    database = connect(str(mongo).replace("/discoverybot", "/shelves"))
+    database.client.drop_database("shelves")
+    yield database
+    database.client.close()
+
+
+@pytest.fixture
+def one(database: Any, tmp_path: Path) -> Shelf:
+    return Shelf(database, "one", tmp_path)
+
+
+@pytest.fixture
+def two(database: Any, tmp_path: Path) -> Shelf:
+    return Shelf(database, "two", tmp_path)
+
+
+def test_what_is_deployed_on_a_node_is_kept_with_its_spiders(one: Shelf, database: Any) -> None:
+    one.put(b"first")
+    assert not one.look()
+    assert one.kept() == b"first"
+    assert SpiderCatalog(SpiderStore(database)).projects() == [("shop", "1.0", ("1.0",))]
+    written = database["eggs"].find_one()
+    one.look()
+    assert database["eggs"].find_one() == written
+
+
+def test_a_large_egg_is_kept_whole_and_one_that_is_too_large_is_not(one: Shelf, database: Any) -> None:
+    large = os.urandom(9 << 20)
+    one.put(large)
+    one.look()
+    assert one.kept() == large
+    assert database["egg_chunks"].count_documents({}) == 3
+    one.put(b"")
+    os.truncate(one.file, MAX_EGG + 1)
+    one.look()
+    assert one.kept() == large
+
+
+def test_what_was_deployed_last_counts_for_all_nodes(one: Shelf, two: Shelf, database: Any) -> None:
+    for shelf in (one, two):
+        shelf.put(b"first")
+        assert not shelf.look()
+    two.put(b"second")
+    assert not two.look()
+    assert two.kept() == b"second"
+    assert one.look()
+    one.put(b"second")
+    assert not one.look()
+    assert one.kept() == b"second"
+    assert database["egg_chunks"].count_documents({}) == 1
+
+
+def test_two_who_deploy_at_the_same_moment_agree_in_the_end(one: Shelf, two: Shelf) -> None:
+    one.put(b"of one")
+    two.put(b"of two", hours_ago=-0.01)
+    outdated = [shelf.look() for _ in range(2) for shelf in (one, two)]
+    assert outdated == [False, False, True, False]
+    assert one.kept() == b"of two"
+
+
+def test_what_was_deleted_does_not_come_back_from_a_node_but_may_be_deployed_again(one: Shelf) -> None:
+    one.put(b"first")
+    one.look()
+    one.eggs.delete(EGG)
+    assert one.look()
+    assert one.kept() is None
+    one.file.unlink()
+    assert not one.look()
+    one.put(b"first", hours_ago=-0.01)
+    assert not one.look()
+    assert one.kept() == b"first"
+
+
+def test_a_node_of_which_nothing_is_known_brings_nothing_old_back(one: Shelf, two: Shelf) -> None:
+    two.put(b"second")
+    two.look()
+    one.put(b"first", hours_ago=24)
+    assert one.look()
+    assert one.kept() == b"second"
+
+
+def test_what_is_removed_from_the_last_node_by_hand_is_deleted(one: Shelf, two: Shelf) -> None:
+    for shelf in (one, two):
+        shelf.put(b"first")
+        shelf.look()
+    one.file.unlink()
+    one.look()
+    assert one.kept() == b"first"
+    two.file.unlink()
+    two.look()
+    assert one.kept() is None
+
+
+def test_an_empty_disk_deletes_nothing(one: Shelf, database: Document, tmp_path: Path) -> None:
+    one.put(b"first")
+    one.look()
+    one.file.unlink()
+    started_again = Shelf(database, "one", tmp_path)
+    started_again.look()
+    assert started_again.kept() == b"first"
+    assert started_again.copies.of_node("one") == {}
