@@ -16,9 +16,11 @@ from pymongo.errors import PyMongoError
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.node_list import EVERY_NODE, NodeList
 from gateway.services.check import UNKNOWN, Check
+from gateway.services.idle_slots import IdleSlots
 from gateway.services.node_checks import NodeChecks
 from gateway.services.scheduler_status import MAX_DUE
 from gateway.storage.client import Document
+from gateway.storage.due_jobs import DueJobs
 from gateway.storage.heartbeats import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.schedules import ScheduleStore
@@ -64,6 +66,9 @@ class Health:
         self._nodes = NodeChecks(
             NodeStore(database, clock, node_list), SpiderStore(database), node_list, dead_after, clock
         )
+        self._idle = IdleSlots(
+            nodes=NodeStore(database, clock, node_list), jobs=DueJobs(database), dead_after=dead_after, clock=clock
+        )
         self._schedules = ScheduleStore(database, clock)
         self._heartbeats = HeartbeatStore(database, clock)
         self._late_after = late_after
@@ -80,6 +85,7 @@ class Health:
             "node_list": self._nodes.listed,
             "quarantine": self._nodes.quarantine,
             "disk": self._nodes.disk,
+            "waiting": self._idle.check,
             "schedules": self._check_schedules,
             "workers": self._check_workers,
             "beat": self._check_beat,

@@ -14,8 +14,10 @@ from node_story import ends_well, later, node, state, submitted
 from gateway.domain.job import JobStatus, WaitingReason
 from gateway.domain.node_list import NodeList
 from gateway.domain.node_state import NodeState
+from gateway.services.idle_slots import IdleSlots
 from gateway.services.node_health import report_on
 from gateway.services.scrapyd import ScrapydClient
+from gateway.storage.due_jobs import DueJobs
 from gateway.storage.nodes import NodeStore
 
 
@@ -139,6 +141,30 @@ def test_an_attempt_whose_answer_is_missing_leaves_a_node_that_has_not_got_it(pl
             platform.reconcile()
             platform.dispatch.fill()
         assert set(well.posted) == {f"{job.id}-2"}
+
+
+def test_jobs_that_wait_beside_a_free_slot_are_told_unless_something_is_started(platform: Platform) -> None:
+    idle = IdleSlots(
+        nodes=platform.nodes, jobs=DueJobs(platform.database), dead_after=DEAD_AFTER, clock=platform.clock,
+        monotonic=platform.monotonic,
+    )  # fmt: skip
+    submitted(platform, 3)
+    later(platform, 60)
+    assert idle.check().ok
+    later(platform, 6)
+    # nobody dispatches
+    told = idle.check()
+    assert (told.status, told.message.split()[0]) == ("down", "3")
+    assert platform.dispatch.fill() == 2
+    assert idle.check().ok
+    later(platform, 60)
+    # the third one has no slot to wait beside
+    assert idle.check().ok
+    platform.heartbeat(slots=9)
+    assert idle.check().ok
+    platform.nodes.drain("n1")
+    later(platform, 60, slots=9)
+    assert idle.check().ok
 
 
 @pytest.fixture
