@@ -83,7 +83,7 @@ class Health:
             "broker": self._check_broker,
             "nodes": self._nodes.alive,
             "node_list": self._nodes.listed,
-            "quarantine": self._nodes.quarantine,
+            "node_states": self._nodes.states,
             "disk": self._nodes.disk,
             "waiting": self._idle.check,
             "schedules": self._check_schedules,

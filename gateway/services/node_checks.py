@@ -13,8 +13,8 @@ from gateway.services.node_health import MISSING_TODO, NodeReport, report_on
 from gateway.storage.nodes import Node, NodeStore
 from gateway.storage.spiders import SpiderStore
 
-#: States in which a node gets no work until somebody does something, or it recovers.
-_FAILING = frozenset({NodeState.QUARANTINED})
+#: By somebody's will.
+_KEPT_FROM_WORK = frozenset({NodeState.DRAINING, NodeState.NOT_LISTED})
 #: Of living nodes, those that get no new work.
 _OTHERS = tuple(state for state in NodeState if state not in {NodeState.UP, NodeState.DEAD})
 
@@ -44,16 +44,17 @@ class NodeChecks:
         free = sum(node.free_slots for node, report in alive if report.state is NodeState.UP)
         count = Counter(report.state for _, report in alive)
         others = "".join(f", {count[state]} {state.replace('_', ' ')}" for state in _OTHERS if count[state])
-        if not count[NodeState.UP]:
-            return Check("down", f"none takes new work{others}", _WHY)
         return Check("ok", f"{len(alive)} alive{others}, {free} free slots")
 
-    def quarantine(self) -> Check:
-        bad = [(node, report) for node, report in self._told() if report.state in _FAILING]
-        if not bad:
-            return Check("ok", "none is quarantined")
-        told = ", ".join(f"{node.id} ({node.failures} failures)" for node, _ in bad)
-        return Check("down", told, f"{_WHY}; each is probed when its rest is over, and gets no work until it answers")
+    def states(self) -> Check:
+        """Whether one is quarantined, or all that live are kept from work."""
+        told = [(node, report.state) for node, report in self._told() if report.state is not NodeState.DEAD]
+        if bad := [f"{node.id} ({node.failures} failures)" for node, state in told if state is NodeState.QUARANTINED]:
+            todo = f"{_WHY}; each is probed when its rest is over, and gets no work until it answers"
+            return Check("down", f"quarantined: {', '.join(bad)}", todo)
+        if told and all(state in _KEPT_FROM_WORK for _, state in told):
+            return Check("down", "none takes new work", _WHY)
+        return Check("ok", "none is quarantined")
 
     def disk(self) -> Check:
         full = [node for node, report in self._told() if node.disk_full and report.state is not NodeState.DEAD]

@@ -33,7 +33,7 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     assert health.status_code == 200
     assert health.json()["status"] == "ok"
     assert set(health.json()["checks"]) == {
-        "mongo", "redis", "broker", "nodes", "node_list", "quarantine", "disk", "waiting", "schedules", "workers",
+        "mongo", "redis", "broker", "nodes", "node_list", "node_states", "disk", "waiting", "schedules", "workers",
         "beat",
     }  # fmt: skip
 

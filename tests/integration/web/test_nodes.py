@@ -94,10 +94,10 @@ def test_a_node_that_failed_says_how_often_and_why_and_since_when(
     assert "nobody answers" in node["why"]
     assert node["since"] <= node["rest_until"]
     assert "nodes resume n1" in node["todo"]
-    health = check(door, "quarantine")
+    health = check(door, "node_states")
     assert health["status"] == ("down" if state == "quarantined" else "ok")
     assert "nobody answers" not in str(health)
-    assert check(door, "nodes")["message"] == f"none takes new work, 1 {state}"
+    assert check(door, "nodes")["message"] == f"1 alive, 1 {state}, 0 free slots"
     assert door.get("/jobs/health").json()["nodes"] == {state: 1}
 
 
@@ -112,6 +112,9 @@ def test_a_drained_node_stays_drained_until_it_is_resumed(door: httpx.Client, st
     assert told(door)["state"] == "draining"
     assert check(door, "nodes") == {"status": "ok", "message": "2 alive, 1 draining, 4 free slots", "todo": None}
     assert door.get("/jobs/health").json()["free_slots"] == 4
+    assert check(door, "node_states")["status"] == "ok"
+    door.post("/nodes/n2/drain")
+    assert check(door, "node_states")["message"] == "none takes new work"
     assert door.post("/nodes/n1/resume").json()["state"] == "up"
     assert told(door)["state"] == "up"
 
