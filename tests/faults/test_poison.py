@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import httpx
 import pytest
 from breakable import Platform
 from eggs import egg, source
 from fault_table import full_or_short, record
-from sites.gated import GatedSite
+from sites.server import Site, links
 from stack import Stack, wait_until
 from witness import Witness
 
@@ -17,6 +18,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("platform"), pytest.mar
 
 RETRIES = full_or_short(3, 2)
 NEIGHBOURS = 4
+#: Of each, so that it takes as long as the poison.
+PAGES = 20
 PATIENCE = 120.0
 
 SPIDERS = """
@@ -61,24 +64,26 @@ def stack(platform: Platform) -> Stack:
 
 @pytest.fixture
 def bystanders(stack: Stack) -> Iterator[Witness]:
-    """Crawls in mid-crawl on the same node, which go on when the gate of their site is opened."""
-    with GatedSite() as site, Witness(stack, site) as witness:
+    """Crawls on the same node, of one page a second each."""
+    with Site(delay=1) as site, Witness(stack, site, pages=PAGES) as witness:
+        for _ in range(NEIGHBOURS):
+            crawl, start = witness.prepare()
+            site.pages |= {here: links(there) for here, there in pairwise(crawl.paths)}
+            witness.accept(crawl, stack.crawl(start))
         yield witness
 
 
 def test_a_job_that_kills_is_tried_so_often_and_no_more(stack: Stack, bystanders: Witness) -> None:
     site = bystanders.site
-    assert isinstance(site, GatedSite)
     site.pages |= POISONS
-    bystanders.begin(NEIGHBOURS)
-    wait_until(lambda: site.under_way == NEIGHBOURS, timeout=PATIENCE, what="the neighbours' crawls")
+    for neighbour in bystanders.crawls:
+        bystanders.wait_for_visit([neighbour], after=0)
     jobs = {page: drink(stack, site.url + page) for page in POISONS}
     for page, job in jobs.items():
         ended = stack.wait_final(job, timeout=PATIENCE)
         assert (ended["status"], site.hits(page)) == ("error", 1 + RETRIES)
         assert [attempt["status"] for attempt in stack.job(job)["attempts"]] == ["error"] * (1 + RETRIES)
     assert dead_letters(stack) >= set(jobs.values())
-    site.open()
     bystanders.wait()
     record(
         "Jobs that kill their process, or Scrapyd and then it", f"2 jobs, {1 + RETRIES} times each",
