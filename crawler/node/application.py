@@ -12,8 +12,8 @@ from scrapyd.interfaces import IEnvironment
 
 from crawler.node.config import apply, load_settings, require_password
 from crawler.node.environment import NodeEnvironment
-from crawler.node.secrecy import hide_process
 from crawler.node.spider_lists import SpiderLists
+from gateway.secrecy import hide_process
 
 
 def application(config: Config) -> Any:

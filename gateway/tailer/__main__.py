@@ -12,6 +12,7 @@ from typing import IO
 import structlog
 
 from gateway.logging import configure
+from gateway.secrecy import hide_process
 from gateway.settings import Settings, SettingsError
 from gateway.tailer.places import Places
 from gateway.tailer.wiring import Wiring
@@ -32,6 +33,8 @@ def main() -> int:
         print(f"tailer: {error}", file=sys.stderr)  # noqa: T201 - there is no logging without settings
         return 2
     configure(settings.log_level)
+    # spiders run on the same machine, often as the same user, and these are the passwords of the stores
+    hide_process()
     # at "debug" it would tell of every line that a spider writes
     logging.getLogger("watchdog").setLevel(logging.WARNING)
     if settings.nodes_dir is not None:

@@ -1,4 +1,6 @@
-"""Keeping Scrapyd's environment, which holds its password, from the spiders that run as the same user."""
+"""Keeping what a process of a crawl node knows from the spiders beside it that run as the same user: the password of
+Scrapyd, and those of the stores, which the tailer has.
+"""
 
 from __future__ import annotations
 
