@@ -34,7 +34,9 @@ class Rule(NamedTuple):
 RULES = [
     Rule("gateway.domain", (*_DRIVERS, *_FRAMEWORKS, "gateway.settings")),
     Rule("gateway.storage", (*_FRAMEWORKS, *_DOORS, "gateway.services", "gateway.settings", "crawler")),
-    Rule("gateway.redis", (*_CRAWLING, *_DOORS, "fastapi", "celery", "gateway.services", "gateway.settings", "pymongo")),
+    Rule(
+        "gateway.redis", (*_CRAWLING, *_DOORS, "fastapi", "celery", "pymongo", "gateway.services", "gateway.settings")
+    ),
     Rule("gateway.services", (*_CRAWLING, *_DOORS, "fastapi", "gateway.settings")),
     Rule("gateway.web", (*_CRAWLING, *(door for door in _DOORS if door != "gateway.web"))),
     Rule("gateway.worker", (*_CRAWLING, "fastapi", *(door for door in _DOORS if door != "gateway.worker"))),
