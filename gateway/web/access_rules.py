@@ -62,6 +62,8 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /nodes",
         "POST /nodes/{node}/drain",
         "POST /nodes/{node}/resume",
+        "GET /nodes/{node}/scrapyd/{path}",
+        "POST /nodes/{node}/scrapyd/cancel.json",
         "GET /metrics",
     ),
 }

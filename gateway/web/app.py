@@ -33,6 +33,7 @@ from gateway.web.routes import (
     jobs,
     logs,
     metrics,
+    node_console,
     nodes,
     projects,
     queue,
@@ -70,7 +71,7 @@ _ROUTES = (
     *(reference, crawl),
     *(sites, scrape, queue, jobs, logs, stream_token, items, dead_letters, events),
     *(scheduler, schedules, targets),
-    *(spiders, projects, nodes, health, metrics, session),
+    *(spiders, projects, nodes, node_console, health, metrics, session),
 )
 
 

@@ -45,6 +45,7 @@ from gateway.storage.spiders import SpiderStore
 from gateway.web.egg_wiring import Eggs, wire_eggs
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.key_ring import KeyRing
+from gateway.web.node_console import NodeConsole
 from gateway.web.run_wiring import Runs, wire_runs
 from gateway.web.schedule_wiring import Schedules, wire_schedules
 from gateway.web.site_wiring import Searches, wire_sites
@@ -81,6 +82,7 @@ class Wiring:
     items: ItemStore
     nodes: NodeStore
     node_list: NodeList
+    node_console: NodeConsole
     catalog: SpiderCatalog
     submission: Submission
     cancellation: Cancellation
@@ -172,7 +174,7 @@ def _assemble(
     return Wiring(
         settings=settings, truth=truth, keys=_keys(truth, stack), owners=OwnerStore(database), jobs=jobs,
         rates=_rates(settings, stack), queries=queries, items=items, nodes=nodes, node_list=node_list,
-        catalog=catalog,
+        node_console=_node_console(settings, stack), catalog=catalog,
         submission=submissions.new, resubmission=submissions.again, runs=runs,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
         searches=wire_sites(truth, settings, catalog, schedules.store, schedules.edits),
@@ -192,6 +194,12 @@ def _rates(settings: Settings, stack: AsyncExitStack) -> RequestRates:
     rates = RequestRates(settings.redis_location)
     stack.push_async_callback(rates.close)
     return rates
+
+
+def _node_console(settings: Settings, stack: AsyncExitStack) -> NodeConsole:
+    console = NodeConsole(settings.scrapyd_username, settings.scrapyd_password.get_secret_value())
+    stack.push_async_callback(console.close)
+    return console
 
 
 def _completion(  # noqa: PLR0917 - each of them is another thing that an end has consequences for

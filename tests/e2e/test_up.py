@@ -97,4 +97,8 @@ def test_a_stack_that_others_can_reach_makes_a_key_and_serves_nobody_without(tmp
         assert stack.http.get(f"{stack.url}/nodes").status_code == httpx.codes.UNAUTHORIZED
         stack.http.headers["Authorization"] = f"Bearer {key}"
         nodes = stack.http.get(f"{stack.url}/nodes").raise_for_status().json()
-        assert len(nodes["nodes"]) == 1
+        (node,) = nodes["nodes"]
+        console = f"{stack.url}/nodes/{node['name']}/scrapyd"
+        for page in ("/", "/jobs", "/logs/"):
+            assert stack.http.get(console + page).raise_for_status().headers["content-type"].startswith("text/html")
+        assert f"{console.removeprefix(stack.url)}/jobs" in stack.http.get(f"{console}/").text

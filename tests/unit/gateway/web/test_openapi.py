@@ -60,6 +60,7 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/jobs/{job_id}/stream-token",
         "/metrics",
         *("/nodes", "/nodes/{node}/drain", "/nodes/{node}/resume"),
+        *("/nodes/{node}/scrapyd/{path}", "/nodes/{node}/scrapyd/cancel.json"),
         *("/projects/{project}/versions", "/projects/{project}/versions/{version}"),
         "/scheduler/run",
         "/scheduler/status",
