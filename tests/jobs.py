@@ -7,8 +7,11 @@ from typing import Any
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import Claim, CrawlSpec, Job, Placement, new_job_id
-from gateway.domain.room import Room
+from gateway.domain.lane import Lane, Need
 from gateway.storage.job_queue import JobQueue
+
+#: Where `make_job` puts its jobs.
+OURS = Lane(Need("default"), "ada")
 
 
 def make_job(**fields: Any) -> Job:
@@ -25,7 +28,7 @@ def claim(seconds: float = 30) -> Claim:
 
 def placed(queue: JobQueue, job: Job, *, attempt: int = 1) -> Placement:
     mine = claim()
-    assert queue.claim(mine, Room()) is not None
+    assert queue.claim(mine, job.in_lane) is not None
     placement = Placement(attempt=attempt, node="n1", not_after=utc_now())
     assert queue.place(job.id, mine, placement) is not None
     return placement

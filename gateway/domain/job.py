@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.domain.fetch_options import FetchOptions
+from gateway.domain.lane import Lane, Need, rank
 from gateway.domain.node_files import ExitReport, Progress
 from gateway.domain.slot import Slot, SlotFate, TargetRun, Trigger
 
@@ -210,7 +211,15 @@ class Job(BaseModel):
 
     def to_document(self) -> dict[str, Any]:
         """As stored: absent rather than null, so that sparse and partial indexes see what is there."""
-        return self.model_dump(by_alias=True, exclude_none=True)
+        return {**self.model_dump(by_alias=True, exclude_none=True), **self.queue_place()}
+
+    @property
+    def in_lane(self) -> Lane:
+        return Lane(Need(self.spec.project, self.spec.version, bool(self.render)), self.user_id)
+
+    def queue_place(self) -> dict[str, Any]:
+        """What a new document says of the job's place among those that wait. Only the queue reads it again."""
+        return {"lane": str(self.in_lane), "rank": rank(max(self.created_at, self.not_before), self.priority)}
 
 
 def new_job_id() -> str:

@@ -21,6 +21,7 @@ from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
 from gateway.services.exclusion import Exclusion
 from gateway.services.node_health import NodeHealth
+from gateway.services.user_limit import UserLimit
 from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, FINISH_CRAWL, Waker
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
@@ -41,6 +42,7 @@ class Completion:
         dedupe: DedupeRelease,
         announcer: Announcer,
         waker: Waker,
+        limit: UserLimit | None = None,
         clock: Clock = utc_now,
     ) -> None:
         self._jobs = jobs
@@ -50,6 +52,8 @@ class Completion:
         self._dedupe = dedupe
         self._announcer = announcer
         self._waker = waker
+        # without it what users hold is freed by the sweep
+        self._limit = limit
         self._clock = clock
 
     def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None:
@@ -134,7 +138,10 @@ class Completion:
             log.warning("settle_later", job_id=job.id, error=str(error))
 
     def _free_slot(self, job: Job, attempt: Attempt) -> None:
-        self._nodes.free_slot(attempt.node, str(AttemptId(job.id, attempt.attempt)))
+        name = str(AttemptId(job.id, attempt.attempt))
+        self._nodes.free_slot(attempt.node, name)
+        if self._limit is not None:
+            self._limit.free(job, name)
 
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
         """The job, if this attempt is one of its own; a dispatch that nobody lived to record is recorded now."""

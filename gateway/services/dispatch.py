@@ -8,18 +8,21 @@ from datetime import timedelta
 
 import structlog
 
-from gateway.correlation import about, correlation_of
+from gateway.correlation import about
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import JobNotFoundError, NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError
 from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
-from gateway.domain.node_files import AttemptId, NodeSpec
+from gateway.domain.node_files import AttemptId
 from gateway.domain.outcome import Outcome, backoff
 from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
 from gateway.services.exclusion import Exclusion
 from gateway.services.node_choice import NodeChoice
 from gateway.services.node_health import NodeHealth
+from gateway.services.node_order import node_spec
 from gateway.services.scrapyd import ScrapydClient
+from gateway.services.turns import Look, Turns
+from gateway.services.user_limit import UserLimit
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
@@ -55,6 +58,8 @@ class Dispatch:
         scrapyd: ScrapydClient,
         completion: Completion,
         exclusion: Exclusion,
+        turns: Turns,
+        limit: UserLimit,
         announcer: Announcer,
         dead_after: timedelta,
         clock: Clock = utc_now,
@@ -67,6 +72,8 @@ class Dispatch:
         self._scrapyd = scrapyd
         self._completion = completion
         self._exclusion = exclusion
+        self._turns = turns
+        self._limit = limit
         self._announcer = announcer
         self._dead_after = dead_after
         self._clock = clock
@@ -78,14 +85,14 @@ class Dispatch:
         such jobs could hold every slot and wait for ever.
         """
         started: set[str] = set()
-        choice = self._choice()
+        choice, look = self._choice(), self._turns.look()
         for job_id in self._sweeps.placed(self._clock(), BATCH):
             if (job := self._queue.claim_placed(job_id, claim := self._new_claim())) is not None:
-                started |= self._dispatch_told(job, claim, choice)
+                started |= self._dispatch_told(job, claim, choice, look)
         while (room := choice.room()) is not None:
-            if (job := self._queue.claim(claim := self._new_claim(), room)) is None:
+            if (job := look.claim(claim := self._new_claim(), room)) is None:
                 break
-            started |= self._dispatch_told(job, claim, choice)
+            started |= self._dispatch_told(job, claim, choice, look)
             choice = self._choice()
         if hint is not None and hint not in started:
             self._explain(hint, choice)
@@ -100,38 +107,62 @@ class Dispatch:
     def _explain(self, job_id: str, choice: NodeChoice) -> None:
         """Tell whoever waits for the job why it does."""
         with suppress(JobNotFoundError):
-            reason = choice.reason(self._jobs.get(job_id))
+            job = self._jobs.get(job_id)
+            reason = self._limit.reason(job, choice.reason(job), self._limit.full())
             if reason is not None and (waiting := self._queue.note_waiting(job_id, reason)):
                 self._announcer.status(waiting)
 
-    def _dispatch_told(self, job: Job, claim: Claim, choice: NodeChoice) -> set[str]:
+    def _dispatch_told(self, job: Job, claim: Claim, choice: NodeChoice, look: Look) -> set[str]:
         with about(job):
-            return self._dispatch(job, claim, choice)
+            return self._dispatch(job, claim, choice, look)
 
-    def _dispatch(self, job: Job, claim: Claim, choice: NodeChoice) -> set[str]:
+    def _dispatch(self, job: Job, claim: Claim, choice: NodeChoice, look: Look) -> set[str]:
         """The job's id, if it was started."""
         if job.cancel_requested_at is not None and job.placement is None:
             self._completion.end_waiting(job, Outcome(JobStatus.CANCELLED, "cancelled on request"))
             return set()
         # one with a placement has never left
-        if job.placement is None and not self._exclusion.enter(job, claim):
+        if job.placement is None and not self._enters(job, claim, look):
             return set()
         node = self._node_for(job, choice)
         if node is None:
-            self._place_elsewhere_later(job, claim)
+            self._place_elsewhere_later(job, claim, look)
             return set()
-        attempt = job.placement.attempt if job.placement else job.attempt + 1
+        attempt = _next_attempt(job).attempt
         not_after = self._clock() + timedelta(seconds=START_SECONDS)
         placement = Placement(attempt=attempt, node=node.id, not_after=not_after)
         placed = self._queue.place(job.id, claim, placement)
+        if placed is not None and job.placement is None:
+            look.placed(job.user_id)
         if placed is not None and self._post(placed, claim, placement, node, known=job.placement is not None):
             return {job.id}
         return set()
 
+    def _enters(self, job: Job, claim: Claim, look: Look) -> bool:
+        """Whether the job may be started as far as other jobs are concerned."""
+        if not self._exclusion.enter(job, claim):
+            return False
+        if self._limit.take(job, str(_next_attempt(job))):
+            return True
+        look.pass_over_user(job.user_id)
+        self._wait(job, claim, WaitingReason.USER_QUOTA)
+        return False
+
+    def _wait(self, job: Job, claim: Claim, reason: WaitingReason) -> None:
+        """The job goes back to where it was; told only if it waits for something else than before."""
+        waiting = self._queue.wait(job.id, claim, reason)
+        if waiting is None:
+            return
+        self._exclusion.step_back(waiting, claim)
+        self._limit.give_back(job, str(_next_attempt(job)))
+        if job.waiting_reason is not reason:
+            self._announcer.status(waiting)
+
     def _node_for(self, job: Job, choice: NodeChoice) -> Node | None:
         """A node on which the job now holds a slot: the one whose answer is missing, else the emptiest."""
-        attempt = str(AttemptId(job.id, job.placement.attempt if job.placement else job.attempt + 1))
+        attempt = str(_next_attempt(job))
         if job.placement is not None:
+            self._limit.hold(job, attempt)
             node = self._nodes.get(job.placement.node)
             if node and node.is_alive(self._clock(), self._dead_after) and not node.is_resting:
                 # over its maximum by one at worst: what may run there already needs no free slot
@@ -141,15 +172,16 @@ class Dispatch:
         offered = choice.nodes_for(job)
         return next((node for node in offered if self._nodes.take_slot(node, attempt, render=bool(job.render))), None)
 
-    def _place_elsewhere_later(self, job: Job, claim: Claim) -> None:
+    def _place_elsewhere_later(self, job: Job, claim: Claim, look: Look) -> None:
         placement = job.placement
         if placement is None:
-            if waiting := self._queue.wait(job.id, claim, WaitingReason.CAPACITY):
-                self._exclusion.step_back(waiting, claim)
-        elif self._clock() > placement.not_after + CLOCK_MARGIN and not self._may_have(job, placement):
+            look.pass_over(job.in_lane)
+            self._wait(job, claim, WaitingReason.CAPACITY)
+            return
+        if self._clock() > placement.not_after + CLOCK_MARGIN and not self._may_have(job, placement):
             # the node can no longer start it: the next attempt may go anywhere
             if waiting := self._queue.abandon_placement(job.id, claim, placement):
-                self._nodes.free_slot(placement.node, str(AttemptId(job.id, placement.attempt)))
+                self._give_up(placement.node, job, placement.attempt)
         else:
             message = f"node {placement.node} is away; it may have taken the attempt"
             later = self._clock() + timedelta(seconds=LATER_SECONDS)
@@ -164,6 +196,12 @@ class Dispatch:
             return False
         told = node.heartbeat_at > placement.not_after + CLOCK_MARGIN
         return not told or str(AttemptId(job.id, placement.attempt)) in node.present
+
+    def _give_up(self, node: str, job: Job, number: int) -> None:
+        """What was held for an attempt that nobody can start any more."""
+        attempt = str(AttemptId(job.id, number))
+        self._nodes.free_slot(node, attempt)
+        self._limit.free(job, attempt)
 
     def _post(self, job: Job, claim: Claim, placement: Placement, node: Node, *, known: bool) -> bool:
         began_at = self._clock()
@@ -231,7 +269,7 @@ class Dispatch:
         if failed is None:
             return
         if certain:
-            self._nodes.free_slot(node.id, str(AttemptId(job.id, job.attempt)))
+            self._give_up(node.id, job, job.attempt)
             if not _is_nodes_fault(error) and failed.dispatch_failures >= MAX_DISPATCH_FAILURES:
                 message = f"no node took it after {failed.dispatch_failures} tries: {error.message}"
                 self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, message))
@@ -245,25 +283,6 @@ def _is_nodes_fault(error: NodeError) -> bool:
     return isinstance(error, NodeUnreachableError | NodeShutError)
 
 
-def node_spec(job: Job, placement: Placement) -> NodeSpec:
-    spec = job.spec
-    return NodeSpec(
-        job_id=job.id,
-        attempt=placement.attempt,
-        project=spec.project,
-        spider=spec.spider,
-        version=spec.version,
-        start_urls=list(spec.start_urls),
-        depth=spec.depth,
-        params=spec.params,
-        max_pages=spec.max_pages,
-        max_items=spec.max_items,
-        timeout=spec.timeout,
-        ignore_cache=spec.ignore_cache,
-        not_after=placement.not_after,
-        fetch=spec.fetch,
-        site=spec.site,
-        site_rate_limit=spec.site_rate_limit,
-        user_id=job.user_id,
-        correlation_id=correlation_of(job),
-    )
+def _next_attempt(job: Job) -> AttemptId:
+    """The one that is on its way to a node already, else a new one."""
+    return AttemptId(job.id, job.placement.attempt if job.placement else job.attempt + 1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
 
 import redis
 import structlog
@@ -19,6 +19,8 @@ from gateway.services.completion import Completion
 from gateway.services.exclusion import Exclusion
 from gateway.services.node_choice import NodeChoice
 from gateway.services.node_watch import NodeWatch
+from gateway.services.turns import Turns
+from gateway.services.user_limit import UserLimit
 from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, RECONCILE_NODE, REMOVE_EXPIRED, Waker
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
@@ -29,6 +31,8 @@ log = structlog.get_logger()
 
 #: Jobs looked at in one sweep; the next one is a moment away.
 BATCH = 200
+#: Jobs made before there were lanes that are given theirs in one sweep.
+ADOPTED = 1000
 #: Seconds between two looks at a node.
 RECONCILE_SECONDS = 2.0
 #: Seconds between two looks at what has been kept for long enough.
@@ -45,6 +49,8 @@ class Sweeper:
         nodes: NodeStore,
         completion: Completion,
         exclusion: Exclusion,
+        turns: Turns,
+        limit: UserLimit,
         announcer: Announcer,
         waker: Waker,
         dead_after: timedelta,
@@ -57,6 +63,8 @@ class Sweeper:
         self._nodes = nodes
         self._completion = completion
         self._exclusion = exclusion
+        self._turns = turns
+        self._limit = limit
         self._announcer = announcer
         self._waker = waker
         self._dead_after = dead_after
@@ -80,16 +88,14 @@ class Sweeper:
         dead = {node.id: to_iso(node.heartbeat_at) for node in nodes if self._watch.is_dead(node)}
         now = self._clock()
         choice = NodeChoice(nodes, now, self._dead_after)
-        room = choice.room()
-        waiting = self._sweeps.placed(now, 1) or (self._sweeps.waiting(now, 1, room) if room else [])
-        if waiting:
-            self._wake_for(waiting[0])
+        if waiting := self._waiting(now, choice):
+            self._wake_for(waiting)
         if self._monotonic() - self._reconciled_at < RECONCILE_SECONDS:
             return
         self._reconciled_at = self._monotonic()
-        hindered = self._sweeps.hindered(now, BATCH, self._explained)
-        self._explained = hindered[-1] if len(hindered) == BATCH else ""
-        self._each(hindered, lambda job_id: self._explain(job_id, choice))
+        self._limit.sweep()
+        self._queue.adopt(ADOPTED)
+        self._explain_hindered(now, choice)
         for job_id in self._sweeps.webhooks_due(now, BATCH):
             self._waker.wake(CALL_WEBHOOKS, job_id)
         for node in nodes:
@@ -105,9 +111,24 @@ class Sweeper:
             # there may be others, and a worker looks for the best by itself
             self._waker.wake(ENQUEUE_CRAWL)
 
-    def _explain(self, job_id: str, choice: NodeChoice) -> None:
+    def _waiting(self, now: datetime, choice: NodeChoice) -> str | None:
+        """A job that a worker could do something for."""
+        if placed := self._sweeps.placed(now, 1):
+            return placed[0]
+        room = choice.room()
+        head = self._turns.waiting(room) if room is not None else None
+        return head.job_id if head else None
+
+    def _explain_hindered(self, now: datetime, choice: NodeChoice) -> None:
+        full = self._limit.full()
+        hindered = self._sweeps.hindered(now, BATCH, self._explained, full=bool(full))
+        self._explained = hindered[-1] if len(hindered) == BATCH else ""
+        self._each(hindered, lambda job_id: self._explain(job_id, choice, full))
+
+    def _explain(self, job_id: str, choice: NodeChoice, full: Collection[str]) -> None:
         """What a job waits for may have changed though it still has to wait."""
-        reason = choice.reason(self._jobs.get(job_id))
+        job = self._jobs.get(job_id)
+        reason = self._limit.reason(job, choice.reason(job), full)
         if reason is not None and (waiting := self._queue.note_waiting(job_id, reason)):
             self._announcer.status(waiting)
 

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo.collection import Collection
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
 from gateway.crash_points import state_change
 from gateway.storage.client import Document
 
 _NEWEST = [("created_at", DESCENDING), ("_id", DESCENDING)]
-_BEST = [("priority", DESCENDING), ("created_at", ASCENDING)]
 
 INDEXES: dict[str, list[IndexModel]] = {
     "jobs": [
         IndexModel([("live_key", ASCENDING)], name="live_key", unique=True, sparse=True),
         IndexModel([("idempotency_key", ASCENDING)], name="idempotency_key", unique=True, sparse=True),
-        # the best eligible job: priority, then age
-        IndexModel([("status", ASCENDING), ("blocked", ASCENDING), *_BEST], name="status_blocked_priority_age"),
-        # the same where no browser is free
+        # the best eligible job of a lane, and which lanes there are; only who waits is in these two
         IndexModel(
-            [("status", ASCENDING), ("blocked", ASCENDING), ("render", ASCENDING), *_BEST],
-            name="status_blocked_render_priority_age",
+            [("status", ASCENDING), ("blocked", ASCENDING), ("lane", ASCENDING), ("rank", ASCENDING)],
+            name="waiting_lane_rank",
+            partialFilterExpression={"status": "pending"},
+        ),
+        # how many of a user's jobs are before another
+        IndexModel(
+            [("status", ASCENDING), ("blocked", ASCENDING), ("user_id", ASCENDING), ("rank", ASCENDING)],
+            name="waiting_user_rank",
+            partialFilterExpression={"status": "pending"},
         ),
         # how many of one user wait
         IndexModel(
@@ -74,8 +80,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         ),
         # who waits for the same lease
         IndexModel(
-            [("exclusive", ASCENDING), *_BEST],
-            name="blocked_exclusive_priority_age",
+            [("exclusive", ASCENDING), ("rank", ASCENDING)],
+            name="blocked_exclusive_rank",
             partialFilterExpression={"blocked": True},
         ),
     ],
@@ -105,6 +111,8 @@ INDEXES: dict[str, list[IndexModel]] = {
     "counters": [],
     # `_id` is what may run once at a time, `job_id` who has it
     "leases": [],
+    # `_id` is a user, `slots` the attempts that run for it; written only where there is a limit
+    "user_slots": [],
     "nodes": [],
     "keys": [],
     "spiders": [IndexModel([("node", ASCENDING)], name="node")],
@@ -123,6 +131,13 @@ INDEXES: dict[str, list[IndexModel]] = {
     "items": [],
     "logs": [],
 }
+#: Made by versions before, and of no use any more.
+RETIRED: dict[str, frozenset[str]] = {
+    "jobs": frozenset(
+        {"status_blocked_priority_age", "status_blocked_render_priority_age", "blocked_exclusive_priority_age"}
+    )
+}
+_INDEX_NOT_FOUND = 27
 
 
 @state_change("indexes.ensure")
@@ -131,3 +146,15 @@ def ensure_indexes(database: Database[Document]) -> None:
     for collection, models in INDEXES.items():
         if models:
             database[collection].create_indexes(models)
+    for collection, names in RETIRED.items():
+        for name in names & set(database[collection].index_information()):
+            _drop(database[collection], name)
+
+
+def _drop(collection: Collection[Document], name: str) -> None:
+    try:
+        collection.drop_index(name)
+    except OperationFailure as error:
+        # others start at the same time
+        if error.code != _INDEX_NOT_FOUND:
+            raise

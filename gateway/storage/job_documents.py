@@ -1,22 +1,25 @@
-"""Jobs as their documents: read, changed, and told apart by what there is room for."""
+"""Jobs as their documents: read, changed, and told apart by what they wait for."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway.domain.job import DEFAULT_PROJECT, Job, JobStatus
-from gateway.domain.room import Egg, Room
+from gateway.domain.job import Job, JobStatus
 from gateway.storage.client import Document
 
 #: Waits for nothing but a slot. Equalities, so that an index leads past all those that wait for a lease.
 FREE_TO_START: Document = {"status": JobStatus.PENDING, "blocked": None}
 
 
+#: Written for an index alone.
+_NOT_READ = ("node", "lane", "rank")
+
+
 def read_job(document: Document) -> Job:
-    document.pop("node", None)
+    for name in _NOT_READ:
+        document.pop(name, None)
     return Job.model_validate(document)
 
 
@@ -34,22 +37,10 @@ def change(now: datetime, changes: Document, *, unset: Sequence[str] = (), incre
     return update
 
 
-def fits(room: Room) -> Document:
-    """The condition that a job must fulfil to find its place in `room`."""
-    plain = _code(room.eggs)
-    if room.render_eggs is None:
-        # an equality, so that an index leads past all the others
-        return {"render": None, **plain}
-    if room.render_eggs == room.eggs:
-        return plain
-    return {"$or": [{"render": None, **plain}, {"render": True, **_code(room.render_eggs)}]}
+def eligible(now: datetime) -> Document:
+    """Could be started now, if there were a slot for it."""
+    return {**FREE_TO_START, "not_before": {"$lte": now}, "$or": unclaimed(now)}
 
 
-def _code(eggs: Iterable[Egg]) -> Document:
-    versions: defaultdict[str, list[str | None]] = defaultdict(lambda: [None])
-    for egg in sorted(eggs):
-        versions[egg.project].append(egg.version)
-    if not versions:
-        return {"spec.project": DEFAULT_PROJECT}
-    deployed = ({"spec.project": name, "spec.version": {"$in": known}} for name, known in versions.items())
-    return {"$or": [{"spec.project": DEFAULT_PROJECT}, *deployed]}
+def unclaimed(now: datetime) -> list[Document]:
+    return [{"claim": {"$exists": False}}, {"claim.until": {"$lte": now}}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from gateway.storage.newest_first import NEWEST_FIRST, cursor_of, older_than
 _DECIDED: Document = {"held": {"$exists": False}}
 #: A place in the queue beyond this is not worth counting to.
 MAX_QUEUE_POSITION = 10_000
+#: Users of whom it is looked up how many jobs are before another's.
+MAX_USERS = 32
 
 
 class JobFilter(NamedTuple):
@@ -65,17 +68,39 @@ class JobQueries:
         return read_optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
 
     def queue_position(self, job: Job) -> int | None:
-        """1 for the job that is looked at next; `None` for one that does not wait, or waits for another job's end."""
+        """1 for the job that is started next, if users who wait take turns: as many jobs of each other user are
+        before it as of its own, and one more. `None` for one that does not wait, or waits for another job's end.
+
+        A place beyond `MAX_QUEUE_POSITION`, or behind more users than `MAX_USERS`, is counted no further.
+        """
         if job.status is not JobStatus.PENDING or job.blocked:
             return None
-        ahead: Document = {
-            **FREE_TO_START,
-            "$or": [
-                {"priority": {"$gt": job.priority}},
-                {"priority": job.priority, "created_at": {"$lt": job.created_at}},
-            ],
-        }
-        return self._jobs.count_documents(ahead, limit=MAX_QUEUE_POSITION) + 1
+        stored = self._jobs.find_one({"_id": job.id}, {"rank": 1}) or {}
+        rank: datetime = stored.get("rank") or job.queue_place()["rank"]
+        mine = {**FREE_TO_START, "user_id": job.user_id, "rank": {"$lt": rank}}
+        before = self._jobs.count_documents(mine, limit=MAX_QUEUE_POSITION)
+        others = sum(self._first_jobs(user, before, rank) for user in self._waiting_users(job.user_id))
+        return min(before + others, MAX_QUEUE_POSITION) + 1
+
+    def _waiting_users(self, but: str) -> Iterator[str]:
+        """In order; each by one look, however many jobs it has."""
+        query: Document = {**FREE_TO_START, "user_id": {"$gt": ""}}
+        for _ in range(MAX_USERS):
+            found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING)])
+            if found is None:
+                return
+            if found["user_id"] != but:
+                yield found["user_id"]
+            query["user_id"] = {"$gt": found["user_id"]}
+
+    def _first_jobs(self, user_id: str, turns: int, before: datetime) -> int:
+        """Jobs that the user starts in so many turns; and one more if it goes first in the next."""
+        waiting = {**FREE_TO_START, "user_id": user_id}
+        count = self._jobs.count_documents(waiting, limit=turns + 1)
+        if count <= turns:
+            return count
+        next_one = self._jobs.find_one(waiting, {"rank": 1}, sort=[("rank", ASCENDING)], skip=turns)
+        return turns + bool(next_one and next_one.get("rank", before) < before)
 
     def counts(self) -> dict[JobStatus, int]:
         """How many jobs there are in each state."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pymongo import ASCENDING, DESCENDING, ReturnDocument
+from pymongo import ASCENDING, ReturnDocument
 from pymongo.database import Database
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
-from gateway.domain.room import Room
+from gateway.domain.lane import Lane, Need, rank
 from gateway.storage.client import Document
-from gateway.storage.job_documents import FREE_TO_START, change, fits, read_optional
+from gateway.storage.job_documents import FREE_TO_START, change, eligible, read_optional, unclaimed
 
-_BEST_FIRST = [("priority", DESCENDING), ("created_at", ASCENDING)]
+_BEST_FIRST = [("rank", ASCENDING)]
+#: What a job's place follows from.
+_PLACE_FIELDS = ("user_id", "spec.project", "spec.version", "render", "created_at", "not_before", "priority")
 
 
 class JobQueue:
@@ -26,12 +28,11 @@ class JobQueue:
         self._clock = clock
 
     @state_change("jobs.claim")
-    def claim(self, claim: Claim, room: Room) -> Job | None:
-        """The best job that is pending and not blocked, due, unclaimed, and fits into `room`, now claimed."""
+    def claim(self, claim: Claim, lane: Lane) -> Job | None:
+        """The best job of the lane that is pending and not blocked, due and unclaimed, now claimed."""
         now = self._clock()
-        eligible = {**FREE_TO_START, "not_before": {"$lte": now}}
         document = self._jobs.find_one_and_update(
-            {**eligible, "$and": [_unclaimed(now), fits(room)]},
+            {**eligible(now), "lane": str(lane)},
             {"$set": {"claim": claim.model_dump(), "updated_at": now}},
             sort=_BEST_FIRST,
             return_document=ReturnDocument.AFTER,
@@ -44,8 +45,14 @@ class JobQueue:
         now = self._clock()
         due = {"_id": job_id, "status": JobStatus.PENDING, "not_before": {"$lte": now}}
         return self._change(
-            {**due, "placement.attempt": {"$exists": True}, **_unclaimed(now)}, {"claim": claim.model_dump()}
+            {**due, "placement.attempt": {"$exists": True}, "$or": unclaimed(now)}, {"claim": claim.model_dump()}
         )
+
+    @state_change("jobs.drop_claim")
+    def drop_claim(self, job_id: str, claim: Claim) -> None:
+        """Whoever claimed the job so has not come back in time: nothing can be placed by that claim any more."""
+        late = {"claim.token": claim.token, "claim.until": {"$lte": self._clock()}}
+        self._jobs.update_one({"_id": job_id, **late}, {"$unset": {"claim": ""}})
 
     @state_change("jobs.place")
     def place(self, job_id: str, claim: Claim, placement: Placement) -> Job | None:
@@ -114,6 +121,16 @@ class JobQueue:
             unset=("claim", "placement"),
         )
 
+    @state_change("jobs.adopt")
+    def adopt(self, limit: int) -> int:
+        """Give their place to jobs that wait and were made before there were lanes; how many did."""
+        made_before = {**FREE_TO_START, "lane": None}
+        found = list(self._jobs.find(made_before, dict.fromkeys(_PLACE_FIELDS, 1), limit=limit))
+        for document in found:
+            # nobody else would write anything else
+            self._jobs.update_one({"_id": document["_id"]}, {"$set": _place(document)})
+        return len(found)
+
     def _change(
         self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
     ) -> Job | None:
@@ -121,5 +138,9 @@ class JobQueue:
         return read_optional(self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER))
 
 
-def _unclaimed(now: datetime) -> Document:
-    return {"$or": [{"claim": {"$exists": False}}, {"claim.until": {"$lte": now}}]}
+def _place(document: Document) -> Document:
+    """By a job's document, which need not be one that can be read as a whole."""
+    spec = document["spec"]
+    need = Need(spec["project"], spec.get("version"), bool(document.get("render")))
+    due = max(document["created_at"], document["not_before"])
+    return {"lane": str(Lane(need, document["user_id"])), "rank": rank(due, document.get("priority", 0))}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from pymongo import ASCENDING
 from pymongo.database import Database
 
-from gateway.domain.job import JobStatus, WaitingReason
-from gateway.domain.room import Room
+from gateway.domain.job import DEFAULT_PROJECT, JobStatus, WaitingReason
+from gateway.domain.lane import Need
 from gateway.storage.client import Document
-from gateway.storage.job_documents import FREE_TO_START, fits
+from gateway.storage.lanes import LaneStore
 
 
 class JobSweeps:
@@ -18,6 +19,7 @@ class JobSweeps:
 
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
+        self._lanes = LaneStore(database)
 
     def undecided(self, limit: int) -> list[str]:
         """Jobs whose attempt has ended but whose outcome nobody has decided."""
@@ -37,22 +39,26 @@ class JobSweeps:
         }
         return self._ids(query, limit)
 
-    def waiting(self, now: datetime, limit: int, room: Room | None = None) -> list[str]:
-        """Pending jobs that could be started now, if there were a slot; of those only that fit into `room`."""
-        fitting = {} if room is None else fits(room)
-        return self._ids({**FREE_TO_START, "not_before": {"$lte": now}, **fitting}, limit)
+    def waiting_eggs(self, now: datetime) -> Iterator[Need]:
+        """What due jobs of deployed projects wait for; each once, by a look of its own, however many they are."""
+        return (need for need in self._lanes.needs(now) if need.project != DEFAULT_PROJECT)
 
     def placed(self, now: datetime, limit: int) -> list[str]:
-        """Those of them that hold a slot already, because the answer of their node is missing."""
+        """Pending jobs that hold a slot already, because the answer of their node is missing."""
         # a running job has no placement
         return self._ids({"placement.attempt": {"$gte": 1}, "not_before": {"$lte": now}}, limit)
 
-    def hindered(self, now: datetime, limit: int, after: str = "") -> list[str]:
+    def hindered(self, now: datetime, limit: int, after: str = "", *, full: bool = False) -> list[str]:
         """Pending jobs that wait for something that comes or goes by itself: a node, a deployment, disk; or for the
         end of a back-off that has come, so that there must be another reason. By their ids, from above `after` on:
         whoever looks at all of them, a batch at a time, passes each.
+        With `full` also those that wait for a slot: some user has as many as may be.
         """
-        passing = (WaitingReason.NO_NODE, WaitingReason.NO_SUCH_PROJECT, WaitingReason.DISK_FULL)
+        passing = [
+            WaitingReason.NO_NODE, WaitingReason.NO_SUCH_PROJECT, WaitingReason.DISK_FULL, WaitingReason.USER_QUOTA
+        ]  # fmt: skip
+        if full:
+            passing.append(WaitingReason.CAPACITY)
         over: Document = {"waiting_reason": WaitingReason.BACKOFF, "not_before": {"$lte": now}}
         found: list[str] = []
         for query in (over, *({"waiting_reason": reason} for reason in passing)):

@@ -102,7 +102,7 @@ class SlotStore:
     @state_change("schedules.refresh")
     def refresh(self, old: Job, new: Job) -> bool:
         """Give the held job what its schedule's present revision runs; whether it was as `old` still."""
-        content = new.model_dump(include=_CONTENT, exclude_none=True)
+        content = {**new.model_dump(include=_CONTENT, exclude_none=True), **new.queue_place()}
         gone = [name for name in _CONTENT if name not in content]
         update = change(self._clock(), content, unset=gone)
         return self._jobs.update_one(_same(old), update).matched_count == 1

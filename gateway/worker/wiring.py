@@ -35,6 +35,8 @@ from gateway.services.slot_orders import AllOrders, CrawlOrders
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.sweeping import Sweeper
 from gateway.services.targets import TargetService
+from gateway.services.turns import Turns
+from gateway.services.user_limit import UserLimit
 from gateway.services.waker import CeleryWaker
 from gateway.services.webhook_caller import WebhookCaller
 from gateway.services.webhooks import Webhooks
@@ -48,6 +50,7 @@ from gateway.storage.items import ItemStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
+from gateway.storage.lanes import LaneStore
 from gateway.storage.leases import LeaseStore
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogStore
@@ -58,6 +61,7 @@ from gateway.storage.slots import SlotStore
 from gateway.storage.spiders import SpiderStore
 from gateway.storage.static_entries import StaticEntryStore
 from gateway.storage.targets import TargetStore
+from gateway.storage.user_slots import UserSlotStore
 from gateway.worker.built_once import built_once
 from gateway.worker.egg_wiring import egg_stores
 
@@ -111,6 +115,15 @@ class Wiring:
         )
 
     @built_once
+    def _limit(self) -> UserLimit:
+        slots, lanes = UserSlotStore(self._database), LaneStore(self._database)
+        return UserLimit(self._settings.crawl_user_running_max, slots, self.jobs, self._queue, lanes, self.clock)
+
+    @built_once
+    def _turns(self) -> Turns:
+        return Turns(self._queue, LaneStore(self._database), self._limit, self.clock)
+
+    @built_once
     def completion(self) -> Completion:
         return Completion(
             jobs=self.jobs,
@@ -119,6 +132,7 @@ class Wiring:
             dedupe=DedupeRelease(self._redis),
             announcer=self._announcer,
             waker=self._waker,
+            limit=self._limit,
             clock=self.clock,
         )
 
@@ -149,6 +163,8 @@ class Wiring:
             scrapyd=self._scrapyd,
             completion=self.completion,
             exclusion=self._exclusion,
+            turns=self._turns,
+            limit=self._limit,
             announcer=self._announcer,
             dead_after=timedelta(seconds=settings.node_dead_after),
             clock=self.clock,
@@ -203,6 +219,8 @@ class Wiring:
             nodes=self._nodes,
             completion=self.completion,
             exclusion=self._exclusion,
+            turns=self._turns,
+            limit=self._limit,
             announcer=self._announcer,
             waker=self._waker,
             dead_after=timedelta(seconds=self._settings.node_dead_after),

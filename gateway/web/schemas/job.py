@@ -41,7 +41,9 @@ class JobStatusView(BaseModel):
         description="Why it has no slot; pending jobs only. `disk_full`: the nodes that could take it have no room. "
         "`site_busy`, `previous_run`: it waits for the end of another run."
     )
-    queue_position: int | None = Field(description="1 goes next; pending jobs only that wait for no other run.")
+    queue_position: int | None = Field(
+        description="1 goes next, if users who wait take turns; pending jobs only that wait for no other run."
+    )
     not_before: Timestamp | None = Field(description="It waits until then at least; pending jobs only.")
     next_run: Timestamp | None = Field(description="When it will be run; scheduled jobs only.")
     schedule_id: str | None = Field(description="The schedule that it is a run of.")

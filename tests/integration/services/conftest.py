@@ -23,14 +23,18 @@ from gateway.services.node_health import NodeProbe
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
+from gateway.services.turns import Turns
+from gateway.services.user_limit import UserLimit
 from gateway.services.waker import ENQUEUE_CRAWL, RECONCILE_NODE
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
+from gateway.storage.lanes import LaneStore
 from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
+from gateway.storage.user_slots import UserSlotStore
 
 sys.path.insert(0, str(Path(__file__).parent))
 from node_double import NodeDouble, node_double
@@ -41,7 +45,7 @@ DEAD_AFTER = timedelta(seconds=30)
 class Platform:
     """Services on real stores, with a clock that a test can turn and a waker that remembers."""
 
-    def __init__(self, redis_url: str, double: NodeDouble, database: Any = None) -> None:
+    def __init__(self, redis_url: str, double: NodeDouble, database: Any = None, *, running_max: int = 0) -> None:
         self.database: Any = mongomock.MongoClient(tz_aware=True)["services"] if database is None else database
         ensure_indexes(self.database)
         self.double = double
@@ -56,14 +60,17 @@ class Platform:
         announcer = Announcer(self.redis)
         self.leases = LeaseStore(self.database)
         self.exclusion = Exclusion(leases=self.leases, queue=self.queue, sweeps=self.sweeps, announcer=announcer)
+        lanes, self.user_slots = LaneStore(self.database), UserSlotStore(self.database)
+        self.limit = UserLimit(running_max, self.user_slots, self.jobs, self.queue, lanes, self.clock)
+        self.turns = Turns(self.queue, lanes, self.limit, self.clock)
         self.completion = Completion(
             jobs=self.jobs, nodes=self.nodes, exclusion=self.exclusion, dedupe=DedupeRelease(self.redis),
-            announcer=announcer, waker=self, clock=self.clock,
+            announcer=announcer, waker=self, limit=self.limit, clock=self.clock,
         )  # fmt: skip
         self.dispatch = Dispatch(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, scrapyd=self.scrapyd,
-            completion=self.completion, exclusion=self.exclusion, announcer=announcer, dead_after=DEAD_AFTER,
-            clock=self.clock,
+            completion=self.completion, exclusion=self.exclusion, turns=self.turns, limit=self.limit,
+            announcer=announcer, dead_after=DEAD_AFTER, clock=self.clock,
         )  # fmt: skip
         self.reconciliation = Reconciliation(
             jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, logs=LogStore(self.database),
@@ -72,8 +79,8 @@ class Platform:
         )  # fmt: skip
         self.sweeper = Sweeper(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,
-            exclusion=self.exclusion, announcer=announcer, waker=self, dead_after=DEAD_AFTER, clock=self.clock,
-            monotonic=self.monotonic,
+            exclusion=self.exclusion, turns=self.turns, limit=self.limit, announcer=announcer, waker=self,
+            dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
 
     def reconcile(self) -> None:

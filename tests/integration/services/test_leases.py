@@ -11,13 +11,12 @@ from threading import Event, Lock
 
 import pytest
 from conftest import Platform
-from jobs import claim, make_job
+from jobs import OURS, claim, make_job
 from node_double import NodeDouble
 from stores import StoreProcess, embedded_mongo
 
 from gateway.domain.job import Job, JobStatus, WaitingReason
 from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
-from gateway.domain.room import Room
 from gateway.domain.slot import Slot, SlotFate
 from gateway.services.cancellation import Cancellation
 from gateway.storage.client import connect
@@ -196,7 +195,7 @@ def test_a_job_without_room_stands_in_nobodys_way(platform: Platform) -> None:
     platform.heartbeat(slots=1)
     first, second = submitted(platform, 2, priority=1)
     mine = claim()
-    entered = platform.queue.claim(mine, Room())
+    entered = platform.queue.claim(mine, OURS)
     assert entered is not None
     assert platform.exclusion.enter(entered, mine)
     # somebody else looks meanwhile, and is quicker to the slot
@@ -215,7 +214,7 @@ def test_a_worker_that_was_asleep_frees_no_lease_that_another_took_for_the_same_
     platform.heartbeat(slots=9)
     first, second = submitted(platform, 2)
     mine = claim(seconds=-1)
-    asleep = platform.queue.claim(mine, Room())
+    asleep = platform.queue.claim(mine, OURS)
     assert asleep is not None
     assert platform.exclusion.enter(asleep, mine)
     platform.database["jobs"].update_one({"_id": first.id}, {"$set": {"claim.token": "mine"}})

@@ -161,6 +161,7 @@ def test_an_attempt_that_is_at_a_full_node_already_is_handed_over_all_the_same(p
     platform.double.mode = "ok"
     platform.ahead += timedelta(seconds=10)
     node(platform, disk_full=True)
+    platform.reconcile()
     assert wakes_a_worker(platform)
     assert platform.dispatch.fill() == 1
     assert platform.jobs.get(job.id).placement is None

