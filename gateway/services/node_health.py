@@ -10,7 +10,7 @@ import structlog
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import NodeRefusedError, NodeUnreachableError
 from gateway.domain.job import Attempt, Job
-from gateway.domain.node_state import NodeState, fault_of_node
+from gateway.domain.node_state import NodeState, fault_of_node, rest
 from gateway.services.scrapyd import ScrapydClient
 from gateway.storage.nodes import Failure, Node, NodeStore
 
@@ -18,6 +18,8 @@ log = structlog.get_logger()
 
 #: A node that has not failed for so long has not failed "in a row", though nothing was there to succeed.
 FORGET_AFTER = timedelta(minutes=10)
+#: Other nodes that were not heard of for so long do not make up for one that rests.
+ALONE_AFTER = timedelta(seconds=30)
 
 
 class NodeHealth:
@@ -72,11 +74,17 @@ class NodeProbe:
             return True
         return self._has_rested(node, now) and self._answers(node, now)
 
-    @staticmethod
-    def _has_rested(node: Node, now: datetime) -> bool:
-        """Its time is over, or it was started anew."""
-        restarted = node.failed_at is not None and node.beating_since > node.failed_at
-        return restarted or node.rest_until is None or node.rest_until <= now
+    def _has_rested(self, node: Node, now: datetime) -> bool:
+        """Its time is over, or it was started anew, or there is nobody else to give work to: then a probe is all
+        that a longer rest would spare anybody.
+        """
+        if node.rest_until is None or node.rest_until <= now or node.failed_at is None:
+            return True
+        if node.beating_since > node.failed_at:
+            return True
+        return now - node.failed_at >= rest(1) and not any(
+            other.id != node.id and other.state(now, ALONE_AFTER) is NodeState.UP for other in self._nodes.all()
+        )
 
     def _answers(self, node: Node, now: datetime) -> bool:
         try:

@@ -33,6 +33,8 @@ def state(platform: Platform, name: str = "n1") -> NodeState:
 def later(platform: Platform, seconds: float, *names: str, slots: int = 2) -> None:
     """Time passes, the nodes beat, and are looked at."""
     platform.ahead += timedelta(seconds=seconds)
+    # without another one that is up a node that rests is probed at once
+    platform.heartbeat("other", slots=0)
     for name in names or ("n1",):
         platform.heartbeat(name, slots=slots)
         platform.reconciliation.node(name)
