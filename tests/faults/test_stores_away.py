@@ -25,6 +25,8 @@ FOLLOWED = full_or_short(12, 4)
 SECONDS = full_or_short(30, 4)
 #: Crawls that run when MongoDB goes away, and that are asked for meanwhile.
 RUNNING, ASKED = 4, full_or_short(100, 20)
+#: Clients that ask at the same time. Each refusal takes one of the gateway's threads for three seconds.
+CLIENTS = 16
 
 
 class Follower(threading.Thread):
@@ -97,7 +99,7 @@ def test_mongodb_is_away_clients_are_told_and_everything_else_waits(platform: Pl
             gone = time.monotonic()
             # what runs needs nothing of it
             witness.wait_for_visit(running, after=gone)
-            asking = users.submit(witness.begin, ASKED, at_once=ASKED)
+            asking = users.submit(witness.begin, ASKED, at_once=CLIENTS)
             refused = stack.http.get(f"{stack.url}/jobs/{witness.jobs[0]}/status")
             assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
             # how long it is away is what is tested
