@@ -10,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
+from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from rich.table import Table
 from rich.text import Text
 
 from embedded.stack.state import StackState
 from gateway.cli.api import ApiError
+from gateway.cli.audit import note_command
 from gateway.cli.console import err, out, program
 from gateway.cli.exit_code import ExitCode
 from gateway.cli.gateway_address import home
@@ -24,7 +26,7 @@ from gateway.domain.api_key import ApiKey, Scope
 from gateway.domain.site import OPERATOR
 from gateway.services.key_issue import KeyIssue
 from gateway.settings import Settings
-from gateway.storage.client import connect
+from gateway.storage.client import Document, connect
 from gateway.storage.keys import KeyStore
 
 app = typer.Typer(help="Keys: who may call the gateway, and as whom.", no_args_is_help=True, add_completion=False)
@@ -49,9 +51,11 @@ def create_key(
 ) -> None:
     """Make a key, and print it: it cannot be shown again. From the first one on the gateway serves nobody without."""
     user, expires_at = _user(user), _expiry(expires)
-    with _keys() as keys:
+    with _database() as database:
+        keys = KeyStore(database)
         first = not keys.any()
         issued = KeyIssue(keys).issue(user, scope, expires_at=expires_at, note=note)
+        note_command(database, "keys create", key_id=issued.key.id, user_id=user)
     out.print(str(issued.token), soft_wrap=True)
     err.print(f"Keep it: it is not shown again. `{program()}` sends it if DISCOVERYBOT_KEY is set to it.")
     if first:
@@ -69,8 +73,8 @@ def list_keys(
     # what a narrow terminal breaks into lines, so that it need not cut the others
     for name in ("CREATED", "EXPIRES", "LAST USED", "NOTE"):
         table.add_column(name)
-    with _keys() as keys:
-        for key in keys.all():
+    with _database() as database:
+        for key in KeyStore(database).all():
             if user in {None, key.user_id}:
                 table.add_row(*_cells(key))
     out.print(table)
@@ -79,19 +83,20 @@ def list_keys(
 @app.command("revoke")
 def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="As `keys list` shows it.")]) -> None:
     """Make a key worthless, within seconds, and with it its sessions, stream tokens and open streams."""
-    with _keys() as keys:
-        if keys.revoke(key_id) is None:
+    with _database() as database:
+        if KeyStore(database).revoke(key_id) is None:
             raise ApiError(f"there is no key {key_id!r}; `{program()} keys list` shows their ids")
+        note_command(database, "keys revoke", key_id=key_id)
     out.print(f"{key_id}: revoked")
 
 
 @contextmanager
-def _keys() -> Iterator[KeyStore]:
-    """Of the database that `MONGO_URI` names, else of the stack of this data folder. Raises `ApiError`."""
+def _database() -> Iterator[Database[Document]]:
+    """The one that `MONGO_URI` names, else of the stack of this data folder. Raises `ApiError`."""
     stack = None if os.environ.get("MONGO_URI") else StackState.read(home())
     database = connect(stack.mongo_uri if stack else Settings.load().mongo_uri)
     try:
-        yield KeyStore(database)
+        yield database
     except PyMongoError as error:
         message = f"MongoDB cannot be asked ({type(error).__name__}): name it with MONGO_URI, or start the stack"
         raise ApiError(message, ExitCode.ERROR) from None

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gateway.cli.alive import alive
 from gateway.cli.api import ApiError
+from gateway.cli.audit import audit
 from gateway.cli.console import err, out
 from gateway.cli.crawl import crawl
 from gateway.cli.dead_letters import dead, requeue
@@ -70,6 +71,7 @@ for command in (
     deploy,
     undeploy,
     doctor,
+    audit,
     demo,
     alive,
 ):

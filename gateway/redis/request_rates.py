@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import structlog
 from limits import RateLimitItem, parse_many
 from limits.aio.storage import RedisStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
@@ -21,8 +20,6 @@ from redis import RedisError
 
 from gateway.domain import redis_keys
 from gateway.redis.client import connect_async
-
-log = structlog.get_logger()
 
 #: Seconds that a request may be held up by a Redis that does not answer,
 _PATIENCE = 0.5
@@ -67,7 +64,9 @@ def parse_rates(text: str) -> tuple[RateLimitItem, ...]:
 class RequestRates:
     """For use on one loop."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tell: Callable[[Exception | None], None]) -> None:
+        """`tell` is told when Redis goes (why) and when it is back (`None`)."""
+        self._tell = tell
         self._client = connect_async(url, timeout=_PATIENCE)
         # the address is the pool's; this one is only looked at for its scheme
         self._storage = RedisStorage(
@@ -92,7 +91,7 @@ class RequestRates:
             return None
         if self._is_away:
             self._is_away = False
-            log.info("request_rates_are_back")
+            self._tell(None)
         return verdict
 
     async def close(self) -> None:
@@ -147,5 +146,5 @@ class RequestRates:
     def _rest(self, error: Exception) -> None:
         self._rests_until = time.monotonic() + _REST
         if not self._is_away:
-            log.warning("requests_are_not_limited", error=type(error).__name__)
+            self._tell(error)
         self._is_away = True

@@ -18,6 +18,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import ConflictError, JobNotFoundError
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.deletion import Deletion
+from gateway.storage.audit import AuditStore
 from gateway.storage.expiry import Ended, ExpiryStore, Part
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.items import ItemStore
@@ -33,7 +34,7 @@ log = structlog.get_logger()
 RUN_SECONDS = 20.0
 #: Jobs removed between two looks at the clock.
 BATCH = 100
-#: Entries of the ledger that go by one write.
+#: Entries of the ledger, or of the audit trail, that go by one write.
 LEDGER_BATCH = 1000
 #: Without a sign of life for so long, and without a job, a node is none any more.
 NODE_GONE_AFTER = timedelta(days=7)
@@ -47,6 +48,8 @@ class Keep(NamedTuple):
     jobs: timedelta
     items: timedelta
     logs: timedelta
+    #: After it was noted.
+    audit: timedelta = timedelta()
 
 
 class Retention:
@@ -64,6 +67,7 @@ class Retention:
         sweeps: JobSweeps,
         heartbeats: HeartbeatStore,
         ledger: LedgerStore,
+        audit: AuditStore,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -78,6 +82,7 @@ class Retention:
         self._sweeps = sweeps
         self._heartbeats = heartbeats
         self._ledger = ledger
+        self._audit = audit
         self._clock = clock
         self._monotonic = monotonic
         self._running = threading.Lock()
@@ -95,6 +100,7 @@ class Retention:
             self._remove_part("items", now, self._keep.items, deadline)
             self._remove_jobs(now, deadline)
             self._forget_slots(now, deadline)
+            self._forget_audit(now, deadline)
         finally:
             self._running.release()
 
@@ -159,6 +165,11 @@ class Retention:
     def _forget_slots(self, now: datetime, deadline: float) -> None:
         """What became of slots, for as long as their jobs are kept."""
         while self._keep.jobs and self._ledger.forget(now - self._keep.jobs, LEDGER_BATCH) == LEDGER_BATCH:
+            if self._monotonic() > deadline:
+                return
+
+    def _forget_audit(self, now: datetime, deadline: float) -> None:
+        while self._keep.audit and self._audit.forget(now - self._keep.audit, LEDGER_BATCH) == LEDGER_BATCH:
             if self._monotonic() > deadline:
                 return
 

@@ -11,6 +11,7 @@ from gateway.crash_points import state_change
 from gateway.storage.client import Document
 
 _NEWEST = [("created_at", DESCENDING), ("_id", DESCENDING)]
+_AUDITED = [("at", DESCENDING), ("_id", DESCENDING)]
 
 INDEXES: dict[str, list[IndexModel]] = {
     "jobs": [
@@ -115,6 +116,13 @@ INDEXES: dict[str, list[IndexModel]] = {
     "user_slots": [],
     "nodes": [],
     "keys": [],
+    "audit": [
+        IndexModel(_AUDITED, name="newest"),
+        *(
+            IndexModel([(name, ASCENDING), *_AUDITED], name=f"{name}_newest")
+            for name in ("user_id", "key_id", "route")
+        ),
+    ],
     "spiders": [IndexModel([("node", ASCENDING)], name="node")],
     # one document a version
     "eggs": [],

@@ -65,6 +65,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /nodes/{node}/scrapyd/{path}",
         "POST /nodes/{node}/scrapyd/cancel.json",
         "GET /metrics",
+        "GET /audit",
     ),
 }
 RULES: dict[str, Scope] = {route: scope for scope, routes in _SCOPES.items() for route in routes}

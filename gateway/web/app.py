@@ -14,6 +14,7 @@ from gateway import logging
 from gateway.settings import Settings
 from gateway.web import errors
 from gateway.web.access import authorise
+from gateway.web.audit import Audit
 from gateway.web.body_limit import BodyLimit
 from gateway.web.cors import cors_rules
 from gateway.web.failed_logins import FailedLogins
@@ -25,6 +26,7 @@ from gateway.web.openapi import DescribedAPI
 from gateway.web.request_context import RequestContext
 from gateway.web.request_rate import RequestRate
 from gateway.web.routes import (
+    audit,
     crawl,
     dead_letters,
     events,
@@ -71,7 +73,7 @@ _ROUTES = (
     *(reference, crawl),
     *(sites, scrape, queue, jobs, logs, stream_token, items, dead_letters, events),
     *(scheduler, schedules, targets),
-    *(spiders, projects, nodes, node_console, health, metrics, session),
+    *(spiders, projects, nodes, node_console, health, metrics, session, audit),
 )
 
 
@@ -119,6 +121,7 @@ def _middleware(settings: Settings, measured: ProcessMetrics) -> list[Middleware
         Middleware(FailedLogins),
         Middleware(KeyGuard, required=settings.serves_others),
         Middleware(RequestRate, setting=settings.gateway_rate_limit),
+        Middleware(Audit),
         Middleware(BodyLimit),
     ]
 

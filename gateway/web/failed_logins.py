@@ -47,6 +47,7 @@ class FailedLogins:
         watch = _Watch(send)
         await self.app(scope, receive, watch.send)
         if watch.failed:
+            scope["app"].state.wiring.audit.note_failed_login(address)
             await self._count(scope["app"].state.wiring.rates, address)
 
     def _wait(self, address: str) -> int:

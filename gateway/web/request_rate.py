@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import cast
 
+import structlog
 from limits import RateLimitItem
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +18,8 @@ from gateway.domain.api_key import ANYBODY, Caller
 from gateway.domain.errors import TooManyError
 from gateway.redis.request_rates import Left, RequestRates, Verdict, parse_rates
 from gateway.web.errors import problem
+
+log = structlog.get_logger("gateway.web")
 
 #: Of whoever shows a key, where no limit is set.
 DEFAULT = "1200/minute"
@@ -57,6 +60,14 @@ class RequestRate:
 
 def _rates(scope: Scope) -> RequestRates:
     return cast("RequestRates", scope["app"].state.wiring.rates)
+
+
+def tell(error: Exception | None) -> None:
+    """That nobody is limited for the time being, and that it is over."""
+    if error:
+        log.warning("requests_are_not_limited", error=type(error).__name__)
+    else:
+        log.info("requests_are_limited_again")
 
 
 def address_of(scope: Scope) -> str:

@@ -17,6 +17,7 @@ from gateway.redis.client import connect_async
 from gateway.redis.dedupe import Dedupe, DedupeRelease
 from gateway.redis.request_rates import RequestRates
 from gateway.services.announcer import Announcer
+from gateway.services.audit_trail import AuditTrail
 from gateway.services.cancellation import Cancellation
 from gateway.services.completion import Completion
 from gateway.services.deletion import Deletion
@@ -31,6 +32,7 @@ from gateway.services.submission import Submission
 from gateway.services.waker import CeleryWaker, Waker, create_producer
 from gateway.settings import Settings
 from gateway.storage import client as mongo
+from gateway.storage.audit import AuditStore
 from gateway.storage.items import ItemStore
 from gateway.storage.job_queries import JobQueries
 from gateway.storage.job_queue import JobQueue
@@ -46,6 +48,7 @@ from gateway.web.egg_wiring import Eggs, wire_eggs
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.key_ring import KeyRing
 from gateway.web.node_console import NodeConsole
+from gateway.web.request_rate import tell
 from gateway.web.run_wiring import Runs, wire_runs
 from gateway.web.schedule_wiring import Schedules, wire_schedules
 from gateway.web.site_wiring import Searches, wire_sites
@@ -76,6 +79,8 @@ class Wiring:
     truth: TruthStore
     keys: KeyRing
     rates: RequestRates
+    audit: AuditTrail
+    audited: AuditStore
     owners: OwnerStore
     jobs: JobStore
     queries: JobQueries
@@ -173,7 +178,8 @@ def _assemble(
     runs = wire_runs(truth, settings, waker, submissions, jobs=jobs, catalog=catalog, rendering=rendering)
     return Wiring(
         settings=settings, truth=truth, keys=_keys(truth, stack), owners=OwnerStore(database), jobs=jobs,
-        rates=_rates(settings, stack), queries=queries, items=items, nodes=nodes, node_list=node_list,
+        rates=_rates(settings, stack), audit=_audit(truth, stack), audited=AuditStore(database),
+        queries=queries, items=items, nodes=nodes, node_list=node_list,
         node_console=_node_console(settings, stack), catalog=catalog,
         submission=submissions.new, resubmission=submissions.again, runs=runs,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
@@ -191,7 +197,7 @@ def _keys(truth: TruthStore, stack: AsyncExitStack) -> KeyRing:
 
 
 def _rates(settings: Settings, stack: AsyncExitStack) -> RequestRates:
-    rates = RequestRates(settings.redis_location)
+    rates = RequestRates(settings.redis_location, tell)
     stack.push_async_callback(rates.close)
     return rates
 
@@ -200,6 +206,14 @@ def _node_console(settings: Settings, stack: AsyncExitStack) -> NodeConsole:
     console = NodeConsole(settings.scrapyd_username, settings.scrapyd_password.get_secret_value())
     stack.push_async_callback(console.close)
     return console
+
+
+def _audit(truth: TruthStore, stack: AsyncExitStack) -> AuditTrail:
+    trail = AuditTrail(AuditStore(truth.database), truth.clock)
+    trail.start()
+    # before the client is closed that it writes with
+    stack.push_async_callback(asyncio.to_thread, trail.stop)
+    return trail
 
 
 def _completion(  # noqa: PLR0917 - each of them is another thing that an end has consequences for

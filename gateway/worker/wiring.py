@@ -41,6 +41,7 @@ from gateway.services.waker import CeleryWaker
 from gateway.services.webhook_caller import WebhookCaller
 from gateway.services.webhooks import Webhooks
 from gateway.settings import Settings
+from gateway.storage.audit import AuditStore
 from gateway.storage.client import Document, ServerClock, connect
 from gateway.storage.counters import CounterStore
 from gateway.storage.expiry import ExpiryStore
@@ -196,19 +197,14 @@ class Wiring:
                 jobs=timedelta(days=settings.job_retention_days),
                 items=timedelta(days=settings.item_retention_days),
                 logs=timedelta(days=settings.log_retention_days),
+                audit=timedelta(days=settings.audit_retention_days),
             ),
             expiry=ExpiryStore(database),
             deletion=Deletion(jobs=self.jobs, items=items, logs=logs, dedupe=dedupe),
-            dedupe=dedupe,
-            items=items,
-            logs=logs,
-            nodes=self._nodes,
-            spiders=SpiderStore(database),
-            sweeps=JobSweeps(database),
-            heartbeats=self.heartbeats,
-            ledger=LedgerStore(database),
-            clock=self.clock,
-        )
+            dedupe=dedupe, items=items, logs=logs, nodes=self._nodes, spiders=SpiderStore(database),
+            sweeps=JobSweeps(database), heartbeats=self.heartbeats, ledger=LedgerStore(database),
+            audit=AuditStore(database), clock=self.clock,
+        )  # fmt: skip
 
     @built_once
     def sweeper(self) -> Sweeper:

@@ -72,10 +72,10 @@ ELSEWHERE = {
     "node.note_stopping": "stops what runs: crawler_node/test_forks.py",
     "node.queue_job": "takes a plain Scrapyd job: crawler_node/test_rare_crash_points.py",
     "node.withdraw": "cancels what is queued: crawler_node/test_rare_crash_points.py",
-    "keys.insert": "one write that nothing follows: storage/test_keys.py",
-    "keys.revoke": "one write that nothing follows: storage/test_keys.py",
-    "keys.end_session": "one write that nothing follows: storage/test_keys.py",
-    "keys.note_use": "one write that nothing follows: storage/test_keys.py",
+    **dict.fromkeys(
+        ("keys.insert", "keys.revoke", "keys.end_session", "keys.note_use"), "no write follows: storage/test_keys.py"
+    ),
+    **dict.fromkeys(("audit.insert", "audit.note_failures", "audit.forget"), "the same: storage/test_audit.py"),
     "expiry.advance": "needs jobs that ended weeks ago: services/test_retention_kills.py",
     "expiry.mark_removed": "needs jobs that ended weeks ago: services/test_retention_kills.py",
     "heartbeats.forget": "comes once a minute: services/test_retention_kills.py",

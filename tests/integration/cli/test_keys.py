@@ -98,6 +98,10 @@ def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
         assert "revoked" in listed
         assert "laptop" in listed
         assert anne.split("_")[2] not in listed
+        shown = run("audit", "--url", url, "--route", "keys revoke", DISCOVERYBOT_KEY=key, COLUMNS="200")
+        assert shown.returncode == 0, shown.stderr
+        assert f"key_id={anne.split('_')[1]}" in shown.stdout
+        assert run("audit", "--url", url, DISCOVERYBOT_KEY=key, COLUMNS="200").stdout.count("keys create") == 1
 
     with _open_gateway(environment, tmp_path / "second") as url:
         assert "db_" not in (tmp_path / "second").read_text()

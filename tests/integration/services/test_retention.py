@@ -10,6 +10,7 @@ from jobs import make_job
 from structlog.testing import capture_logs
 
 from gateway.domain import redis_keys
+from gateway.domain.audit import AuditEntry
 from gateway.domain.errors import JobNotFoundError
 from gateway.domain.job import Job, JobStatus
 from gateway.domain.node_files import SpiderInfo
@@ -19,6 +20,7 @@ from gateway.redis.dedupe import DedupeRelease
 from gateway.services.deletion import Deletion
 from gateway.services.retention import Keep, Retention
 from gateway.services.waker import REMOVE_EXPIRED
+from gateway.storage.audit import AuditFilter, AuditStore
 from gateway.storage.expiry import ExpiryStore
 from gateway.storage.heartbeats import BEAT, HeartbeatStore
 from gateway.storage.items import Item, ItemStore
@@ -42,7 +44,7 @@ def retain(platform: Platform) -> Retain:
             "deletion": Deletion(jobs=platform.jobs, items=items, logs=logs, dedupe=dedupe), "dedupe": dedupe,
             "items": items, "logs": logs, "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
-            "ledger": LedgerStore(platform.database),
+            "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
         }  # fmt: skip
         return Retention(keep=keep, clock=platform.clock, **{**given, **parts})
 
@@ -241,3 +243,12 @@ def test_the_ledger_goes_when_the_jobs_go(
     assert len(LedgerStore(platform.database).latest(10)) == 6
     retain().run()
     assert [entry.job_id for entry in LedgerStore(platform.database).latest(10)] == [f"{0:032x}"]
+
+
+def test_the_audit_trail_goes_by_its_own_time(platform: Platform, retain: Retain) -> None:
+    audit = AuditStore(platform.database)
+    audit.insert([AuditEntry(at=platform.clock() - timedelta(days=days)) for days in (1, 364, 366)])
+    retain(KEEP).run()
+    assert len(audit.page(AuditFilter(), 10)[0]) == 3
+    retain(KEEP._replace(audit=timedelta(days=365))).run()
+    assert len(audit.page(AuditFilter(), 10)[0]) == 2
