@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import islice
 
 import structlog
 
@@ -74,9 +75,11 @@ class EggWatch:
         room = choice.room()
         if room is None:
             return
-        for need in self._needs.lacking(self._clock(), room, BATCH):
-            if (node := self._receiver(need, choice.able)) is not None:
-                self._waker.wake(BRING_EGG, node.id, *need.egg)
+        lacking = self._needs.lacking(self._clock(), room)
+        # what cannot be brought is passed over, or it would keep all others waiting
+        brought = ((node, need) for need in lacking if (node := self._receiver(need, choice.able)) is not None)
+        for node, need in islice(brought, BATCH):
+            self._waker.wake(BRING_EGG, node.id, *need.egg)
 
     def _receiver(self, need: EggNeed, able: list[Node]) -> Node | None:
         """The node with most room that may be brought the egg; none while another is being brought it."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from pymongo import ASCENDING
 from pymongo.database import Database
 
-from gateway.domain.job import DEFAULT_PROJECT, JobStatus, WaitingReason
-from gateway.domain.lane import Need
+from gateway.domain.job import JobStatus, WaitingReason
 from gateway.storage.client import Document
-from gateway.storage.lanes import LaneStore
 
 
 class JobSweeps:
@@ -19,7 +16,6 @@ class JobSweeps:
 
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
-        self._lanes = LaneStore(database)
 
     def undecided(self, limit: int) -> list[str]:
         """Jobs whose attempt has ended but whose outcome nobody has decided."""
@@ -38,10 +34,6 @@ class JobSweeps:
             "placement": {"$exists": False},
         }
         return self._ids(query, limit)
-
-    def waiting_eggs(self, now: datetime) -> Iterator[Need]:
-        """What due jobs of deployed projects wait for; each once, by a look of its own, however many they are."""
-        return (need for need in self._lanes.needs(now) if need.project != DEFAULT_PROJECT)
 
     def placed(self, now: datetime, limit: int) -> list[str]:
         """Pending jobs that hold a slot already, because the answer of their node is missing."""

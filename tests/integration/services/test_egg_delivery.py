@@ -18,7 +18,7 @@ from gateway.domain.job import CrawlSpec, Job
 from gateway.domain.room import Egg
 from gateway.services.announcer import Announcer
 from gateway.services.egg_delivery import EggDelivery
-from gateway.services.egg_watch import EggWatch
+from gateway.services.egg_watch import BATCH, EggWatch
 from gateway.services.waker import BRING_EGG
 from gateway.storage.client import connect
 from gateway.storage.egg_copies import EggCopies
@@ -120,6 +120,16 @@ def test_nothing_is_brought_that_was_deleted_or_never_kept(eggs: Eggs) -> None:
     eggs.keep()
     eggs.eggs.delete(EGG)
     assert eggs.wanted() == []
+
+
+def test_any_number_of_versions_that_cannot_be_brought_keep_no_other_from_being(eggs: Eggs) -> None:
+    eggs.node("idle", slots=1)
+    for number in range(BATCH + 5):
+        spec = CrawlSpec(project="lost", version=f"{number}", spider="teller", start_urls=("http://site.example/",))
+        eggs.platform.jobs.insert(make_job(spec=spec))
+    eggs.keep()
+    eggs.job()
+    assert eggs.wanted() == ["idle"]
 
 
 def test_a_node_that_refuses_is_left_alone_for_longer_each_time_and_another_is_tried(eggs: Eggs) -> None:

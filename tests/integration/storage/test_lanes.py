@@ -9,12 +9,11 @@ from pymongo.database import Database
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import CrawlSpec, Job, JobStatus
-from gateway.domain.lane import Need
 from gateway.domain.room import Egg, Room
+from gateway.storage.egg_needs import EggNeed, EggNeeds
 from gateway.storage.indexes import RETIRED, ensure_indexes
 from gateway.storage.job_queries import JobQueries
 from gateway.storage.job_queue import JobQueue
-from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.lanes import LaneStore
 
@@ -50,11 +49,28 @@ def test_each_lane_that_fits_shows_its_best_job_that_could_be_started(database: 
     assert lanes.head(utc_now(), make_job(user_id="dora").in_lane) is None
 
 
-def test_what_waiting_jobs_of_deployed_projects_need_is_told_once(database: Documents) -> None:
+def test_eggs_that_no_node_with_room_has_are_named_once_where_there_is_room_for_their_jobs(
+    database: Documents,
+) -> None:
     keep(database, [of("shop", "1", user_id=user) for user in ("ada", "bob", "carl")])
     keep(database, [make_job(), of("shop", "2", render=True), of("shop", None), of("x", "1", blocked=True)])
-    waiting = set(JobSweeps(database).waiting_eggs(utc_now()))
-    assert waiting == {Need("shop", "1"), Need("shop", "2", render=True), Need("shop", None)}
+    keep(database, [of("here", "1")])
+
+    def lacking(room: Room) -> set[EggNeed]:
+        return set(EggNeeds(database).lacking(utc_now(), room))
+
+    here, shops = frozenset({Egg("here", "1")}), EggNeed(Egg("shop", "1"), render=False)
+    assert lacking(Room(here)) == {shops}
+    assert lacking(Room(here, frozenset())) == {shops, EggNeed(Egg("shop", "2"), render=True)}
+
+
+def test_jobs_of_one_version_are_told_why_it_does_not_come(database: Documents) -> None:
+    told = [of("shop", "1"), of("shop", "1", user_id="bob", render=True), of("shop", "1", user_id="carl")]
+    keep(database, [*told, of("shop", "1-1"), of("shop", "11"), of("shop", "1", blocked=True), make_job()])
+    needs, egg = EggNeeds(database), Egg("shop", "1")
+    first, rest = needs.tell(egg, "broken", 2), needs.tell(egg, "broken", 2)
+    assert {job.id for job in (*first, *rest)} == {job.id for job in told}
+    assert (len(first), len(rest), needs.tell(egg, "broken", 2)) == (2, 1, [])
 
 
 def test_users_are_counted_by_what_runs_or_is_on_its_way(database: Documents) -> None:
