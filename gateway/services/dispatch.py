@@ -85,6 +85,8 @@ class Dispatch:
         such jobs could hold every slot and wait for ever.
         """
         started: set[str] = set()
+        if hint is not None:
+            self._turns.told(hint)
         choice, look = self._choice(), self._turns.look()
         for job_id in self._sweeps.placed(self._clock(), BATCH):
             if (job := self._queue.claim_placed(job_id, claim := self._new_claim())) is not None:

@@ -46,6 +46,11 @@ class LaneStore:
     def head(self, now: datetime, lane: Lane) -> Head | None:
         return self._first(now, str(lane))
 
+    def head_with(self, now: datetime, job_id: str) -> Head | None:
+        """The best of the lane in which the job waits; `None` if it does not."""
+        found = self._jobs.find_one({**eligible(now), "_id": job_id, "lane": {"$gt": ""}}, {"lane": 1})
+        return None if found is None else self._first(now, found["lane"])
+
     def needs(self, now: datetime) -> Iterator[Need]:
         """What due jobs need, each once."""
         after = ""

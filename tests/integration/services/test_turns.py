@@ -63,6 +63,20 @@ class Queue:
         return {job["user_id"]: job["rank"] for job in found}
 
 
+@pytest.fixture
+def looks(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every look for the best of a lane."""
+    find_one, seen = platform.database["jobs"].find_one, []
+
+    def counted(query: dict[str, Any], *args: Any, **options: Any) -> Any:
+        if "lane" in query:
+            seen.append(query)
+        return find_one(query, *args, **options)
+
+    monkeypatch.setattr(platform.database["jobs"], "find_one", counted)
+    return seen
+
+
 @settings(max_examples=40, deadline=None)
 @given(jobs_of_users, st.integers(1, 4), st.lists(st.integers(0, 3), min_size=18, max_size=18), st.integers(1, 3))
 def test_no_user_is_passed_over_for_one_that_has_more_nor_longer_than_each_other_has_a_turn(
@@ -99,7 +113,7 @@ def test_one_user_with_a_long_queue_and_one_slot_does_not_keep_the_other_waiting
 
 
 def test_more_lanes_than_are_compared_at_once_come_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.services.turns.LANES", 3)
+    monkeypatch.setattr("gateway.services.known_lanes.LANES", 3)
     queue = Queue([(f"user{n}", 0, n) for n in range(10)] * 2)
     starts = Counter[str]()
     for _ in range(16):
@@ -111,22 +125,50 @@ def test_more_lanes_than_are_compared_at_once_come_round(monkeypatch: pytest.Mon
     assert len(starts) == 10
 
 
-def test_a_backlog_that_fits_nowhere_costs_one_look_for_what_it_needs(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
+def test_slots_that_become_free_one_by_one_do_not_cost_a_look_at_every_lane_each(
+    platform: Platform, looks: list[Any]
 ) -> None:
+    for n in range(60):
+        platform.jobs.insert(make_job(user_id=f"user{n % 20}"))
+    for slots in range(1, 31):
+        platform.heartbeat(slots=slots)
+        assert platform.dispatch.fill() == 1
+    running = Counter(job["user_id"] for job in platform.database["jobs"].find({"status": JobStatus.RUNNING}))
+    assert sorted(running.values()) == [1] * 10 + [2] * 10
+    # one each, and the first 20; again if it took longer than what was found is good for
+    assert len(looks) < 150
+
+
+def test_who_comes_later_goes_next_where_its_message_arrives_and_elsewhere_at_the_latest_a_second_later(
+    platform: Platform,
+) -> None:
+    for user in "aabb":
+        platform.jobs.insert(make_job(user_id=user))
+    platform.heartbeat(slots=1)
+    assert platform.dispatch.fill() == 1
+    for message, later in ((True, 0), (False, 2)):
+        newcomer = make_job(user_id=f"c{later}")
+        platform.jobs.insert(newcomer)
+        platform.turns.count("b")
+        platform.ahead += timedelta(seconds=later)
+        platform.heartbeat(slots=2 + bool(later))
+        assert platform.dispatch.fill(newcomer.id if message else None) == 1
+        assert platform.jobs.get(newcomer.id).status is JobStatus.RUNNING
+
+
+def test_a_free_slot_does_not_wait_for_what_is_known_to_grow_old(platform: Platform) -> None:
+    platform.heartbeat(slots=9)
+    for user in ("a", "b", "c"):
+        platform.jobs.insert(make_job(user_id=user))
+        assert platform.dispatch.fill() == 1
+
+
+def test_a_backlog_that_fits_nowhere_costs_one_look_for_what_it_needs(platform: Platform, looks: list[Any]) -> None:
     shop = make_job().spec.model_copy(update={"project": "shop", "version": "1"})
     for n in range(30):
         platform.jobs.insert(make_job(spec=shop, user_id=f"user{n}", priority=9))
     ours = make_job()
     platform.jobs.insert(ours)
     platform.heartbeat()
-    find_one, looks = platform.database["jobs"].find_one, []
-
-    def counted(query: dict[str, Any], *args: Any, **options: Any) -> Any:
-        if "lane" in query:
-            looks.append(query)
-        return find_one(query, *args, **options)
-
-    monkeypatch.setattr(platform.database["jobs"], "find_one", counted)
     assert platform.dispatch.fill(ours.id) == 1
     assert len(looks) < 6
