@@ -1,7 +1,7 @@
 """Whoever shows one wrong key after the other is not listened to for a while.
 
 Nobody guesses 192 random bits; but each guess at another key's id costs the database a question, and fills the log.
-An address that is being ignored is let in with a key that this process has seen to be right: one client with an old
+An address that is being ignored is let in with what this process has seen to be right: one client with an old
 key does not lock out those beside it.
 """
 
@@ -16,8 +16,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.redis.request_rates import RequestRates
+from gateway.web.key_guard import signs_in, stream_token_of
 from gateway.web.key_ring import KeyRing
 from gateway.web.request_rate import address_of, refuse
+from gateway.web.session_guard import session_of
 
 log = structlog.get_logger("gateway.web")
 
@@ -83,9 +85,11 @@ class _Watch:
 
 
 def _shows_unknown(scope: Scope) -> bool:
-    """A key that this process has not seen to be right, or a form to try one in."""
-    given = Headers(scope=scope).get("authorization")
-    if given is None:
-        return (scope["method"], scope["path"]) == ("POST", "/session")
+    """A key, stream token or session that this process has not seen to be right, or a form to try a key in."""
     keys: KeyRing = scope["app"].state.wiring.keys
-    return not keys.remembers(given.partition(" ")[2].strip())
+    if (given := Headers(scope=scope).get("authorization")) is not None:
+        return not keys.remembers(given.partition(" ")[2].strip())
+    if stream := stream_token_of(scope):
+        return not keys.remembers_stream(*stream)
+    session = session_of(scope)
+    return signs_in(scope) or (session is not None and not keys.remembers_session(session))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import parse_qsl, urlencode
 
 import structlog
@@ -39,9 +39,10 @@ class KeyGuard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        token = _take_stream_token(scope)
+        if stream := stream_token_of(scope):
+            _forget_stream_token(scope)
         try:
-            caller = ANYBODY if is_open(scope["path"]) else await self._caller(scope, token)
+            caller = ANYBODY if is_open(scope["path"]) else await self._caller(scope, stream)
         except ForgedRequestError as error:
             await problem(scope, 403, error.code, error.message)(scope, receive, send)
             return
@@ -61,26 +62,25 @@ class KeyGuard:
             structlog.contextvars.bind_contextvars(key_id=caller.key.id)
         await self.app(scope, receive, send)
 
-    async def _caller(self, scope: Scope, stream_token: str | None) -> Caller:
+    async def _caller(self, scope: Scope, stream: StreamTokenShown | None) -> Caller:
         """Raises `UnauthenticatedError`, `UnavailableError`."""
         ring: KeyRing = scope["app"].state.wiring.keys
         if not self.required and not await ring.in_use():
             return ANYBODY
         given = Headers(scope=scope).getlist("authorization")
         if not given:
-            return await _without_header(scope, ring, stream_token)
+            return await _without_header(scope, ring, stream)
         scheme, _, key = given[0].partition(" ")
         if len(given) > 1 or scheme.lower() != "bearer":
             raise WrongKeyError(_NO_KEY)
         return await ring.caller(key.strip())
 
 
-async def _without_header(scope: Scope, ring: KeyRing, stream_token: str | None) -> Caller:
+async def _without_header(scope: Scope, ring: KeyRing, stream: StreamTokenShown | None) -> Caller:
     """What a browser has: a stream token, a session, or a key that it is about to show."""
-    log = _LOG.fullmatch(scope["path"])
-    if log and stream_token is not None:
-        return await ring.stream_caller(stream_token, log[1])
-    if (scope["method"], scope["path"]) == _SIGN_IN:
+    if stream:
+        return await ring.stream_caller(*stream)
+    if signs_in(scope):
         return ANYBODY
     if session := session_of(scope):
         caller = await ring.session_caller(session)
@@ -95,13 +95,28 @@ def is_open(path: str) -> bool:
     return path in OPEN or path.startswith(_OPEN_FOLDER)
 
 
-def _take_stream_token(scope: Scope) -> str | None:
-    """Out of the address of a log, and so out of whatever writes addresses down: the server's log is one."""
+def signs_in(scope: Scope) -> bool:
+    return (scope["method"], scope["path"]) == _SIGN_IN
+
+
+class StreamTokenShown(NamedTuple):
+    token: str
+    job_id: str
+
+
+def stream_token_of(scope: Scope) -> StreamTokenShown | None:
+    """The one in the address of a log, if any; whether it is good is not asked yet."""
+    log = _LOG.fullmatch(scope["path"])
+    tokens = [value for name, value in _parameters(scope) if name == "token"] if log else ()
+    return StreamTokenShown(tokens[0], log[1]) if log and tokens else None
+
+
+def _forget_stream_token(scope: Scope) -> None:
+    """For whatever writes addresses down: the server's log is one."""
+    kept = [pair for pair in _parameters(scope) if pair[0] != "token"]
+    scope["query_string"] = urlencode(kept, encoding="latin-1").encode("latin-1")
+
+
+def _parameters(scope: Scope) -> list[tuple[str, str]]:
     query = cast("bytes", scope.get("query_string", b""))
-    if b"token=" not in query or not _LOG.fullmatch(scope["path"]):
-        return None
-    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1")
-    scope["query_string"] = urlencode(
-        [pair for pair in pairs if pair[0] != "token"], encoding="latin-1"
-    ).encode("latin-1")  # fmt: skip
-    return next((value for name, value in pairs if name == "token"), None)
+    return parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1")

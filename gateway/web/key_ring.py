@@ -40,15 +40,15 @@ class KeyRing:
         self._keys = keys
         self._threads = threads
         self._clock = clock
-        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        #: By the id of the key; that of `None`: whether there are any.
+        self._answers: OrderedDict[str | None, _Answer] = OrderedDict()
         #: `None`: never been told.
         self._in_use: bool | None = None
 
     async def in_use(self) -> bool:
         """Whether there are keys. Once there are it stays so. Raises `UnavailableError` if that was never known."""
         if not self._in_use:
-            # not the name of a key: those have no blanks
-            asked = self._ask("any key", self._keys.any)
+            asked = self._ask(None, self._keys.any)
             if self._in_use is False and not asked.done():
                 await asyncio.wait({asked}, timeout=_PATIENCE)
             self._in_use = await self._told(asked)
@@ -64,12 +64,19 @@ class KeyRing:
 
     def remembers(self, text: str) -> bool:
         """Whether this is a key that was right when it was last asked for; nobody is asked."""
-        token, now = read_token(text), self._clock()
-        answer = self._answers.get(token.key_id) if token else None
-        if token is None or answer is None or not answer.task.done() or answer.task.cancelled():
-            return False
-        key: ApiKey | None = None if answer.task.exception() else answer.task.result()
-        return token.opens(key) and key is not None and key.is_valid(now)
+        token = read_token(text)
+        return token is not None and token.opens(self._remembered(token.key_id))
+
+    def remembers_stream(self, text: str, job_id: str) -> bool:
+        """The same of a stream token."""
+        token = read_stream_token(text)
+        key = self._remembered(token.key_id) if token else None
+        return token is not None and key is not None and token.opens(job_id, key, self._clock())
+
+    def remembers_session(self, session: ConsoleSession) -> bool:
+        """The same of a session."""
+        key = self._remembered(session.key_id)
+        return key is not None and session.opens(key, self._clock())
 
     async def stream_caller(self, text: str, job_id: str) -> Caller:
         """Raises `WrongKeyError` for a token that does not open this job's stream (any more); `UnavailableError`."""
@@ -105,6 +112,16 @@ class KeyRing:
         key: ApiKey | None = await asyncio.shield(self._ask(key_id, self._keys.use, key_id))
         return key
 
+    def _remembered(self, key_id: str) -> ApiKey | None:
+        """The key, if it was good when it was last asked for, and nothing that is known speaks against it since;
+        nobody is asked.
+        """
+        answer = self._answers.get(key_id)
+        if answer is None or not answer.task.done() or answer.task.cancelled() or answer.task.exception():
+            return None
+        key: ApiKey | None = answer.task.result()
+        return key if key and key.is_valid(self._clock()) else None
+
     async def _told(self, asked: asyncio.Task[Any]) -> bool:
         if self._in_use is False and not asked.done():
             return False
@@ -112,11 +129,11 @@ class KeyRing:
             return bool(await asyncio.shield(asked))
         except UnavailableError:
             if self._in_use is None:
-                self._answers.pop("any key", None)
+                self._answers.pop(None, None)
                 raise
             return self._in_use
 
-    def _ask(self, name: str, question: Callable[..., Any], *arguments: Any) -> asyncio.Task[Any]:
+    def _ask(self, name: str | None, question: Callable[..., Any], *arguments: Any) -> asyncio.Task[Any]:
         """Those who ask the same at the same time share one answer."""
         answer = self._answers.get(name)
         if answer is None or answer.at + FRESH < time.monotonic():

@@ -123,3 +123,28 @@ def test_who_tries_keys_is_not_listened_to_but_those_beside_him_are(serve: Serve
         assert problem(http.get("/jobs", headers=bert)) == TOO_MANY
         assert http.get("/jobs", headers=anne).status_code == 200
         assert http.get("/jobs").status_code == 401
+
+
+@pytest.mark.parametrize("guessed", ["session", "stream token"])
+def test_nor_is_who_tries_what_stands_for_a_key(serve: Serve, own: Settings, guessed: str) -> None:
+    with opened(serve, own, "anne") as (http, (anne,)):
+        http.post("/session", headers=anne).raise_for_status()
+        session = {"Cookie": f"discoverybot_session={http.cookies['discoverybot_session']}"}
+        http.cookies.clear()
+
+        def guess(number: int) -> tuple[int, str]:
+            if guessed == "session":
+                return problem(http.get("/jobs", headers={"Cookie": f"discoverybot_session=cs_{number}_a_9_b"}))
+            return problem(http.get(f"/jobs/{'0' * 32}/logs", params={"token": f"st_{number}_9_b"}))
+
+        answers = [guess(number) for number in range(70)]
+        assert answers[:60] == [(401, "key_invalid")] * 60
+        assert answers[-1] == TOO_MANY
+        assert http.get("/jobs", headers=session).status_code == 200
+
+
+def test_no_key_is_named_as_the_question_whether_there_are_any(serve: Serve, own: Settings) -> None:
+    with opened(serve, own, "anne") as (http, _):
+        assert problem(http.get("/jobs")) == (401, "key_required")
+        for told in ({"Authorization": "Bearer db_any key_a"}, {"Cookie": 'discoverybot_session="cs_any key_a_9_b"'}):
+            assert problem(http.get("/jobs", headers=told)) == (401, "key_invalid")
