@@ -130,9 +130,7 @@ class Dispatch:
         if node is None:
             self._place_elsewhere_later(job, claim, look)
             return set()
-        attempt = _next_attempt(job).attempt
-        not_after = self._clock() + timedelta(seconds=START_SECONDS)
-        placement = Placement(attempt=attempt, node=node.id, not_after=not_after)
+        placement = self._placement(job, node)
         placed = self._queue.place(job.id, claim, placement)
         if placed is not None and job.placement is None:
             look.placed(job.user_id)
@@ -166,7 +164,8 @@ class Dispatch:
         if job.placement is not None:
             self._limit.hold(job, attempt)
             node = self._nodes.get(job.placement.node)
-            if node and node.is_alive(self._clock(), self._dead_after) and not node.is_resting:
+            is_there = node is not None and node.is_alive(self._clock(), self._dead_after) and not node.is_resting
+            if node and is_there and (attempt in node.present or not self._is_late(job.placement)):
                 # over its maximum by one at worst: what may run there already needs no free slot
                 self._nodes.take_slot(node, attempt, render=bool(job.render))
                 return node
@@ -174,21 +173,31 @@ class Dispatch:
         offered = choice.nodes_for(job)
         return next((node for node in offered if self._nodes.take_slot(node, attempt, render=bool(job.render))), None)
 
+    def _placement(self, job: Job, node: Node) -> Placement:
+        """Posted again it must not be started later than was said at first, or where it is refused it had no end."""
+        if job.placement is not None and not self._is_late(job.placement):
+            return job.placement
+        not_after = self._clock() + timedelta(seconds=START_SECONDS)
+        return Placement(attempt=_next_attempt(job).attempt, node=node.id, not_after=not_after)
+
+    def _is_late(self, placement: Placement) -> bool:
+        return self._clock() > placement.not_after + CLOCK_MARGIN
+
     def _place_elsewhere_later(self, job: Job, claim: Claim, look: Look) -> None:
         placement = job.placement
         if placement is None:
             look.pass_over(job.in_lane)
             self._wait(job, claim, WaitingReason.CAPACITY)
             return
-        if self._clock() > placement.not_after + CLOCK_MARGIN and not self._may_have(job, placement):
+        if self._is_late(placement) and not self._may_have(job, placement):
             # the node can no longer start it: the next attempt may go anywhere
             if waiting := self._queue.abandon_placement(job.id, claim, placement):
                 self._give_up(placement.node, job, placement.attempt)
         else:
-            message = f"node {placement.node} is away; it may have taken the attempt"
+            message = f"node {placement.node} cannot be asked now; it may have taken the attempt"
             later = self._clock() + timedelta(seconds=LATER_SECONDS)
             waiting = self._queue.dispatch_failed(job.id, claim, message, later, keep=True)
-        if waiting is not None:
+        if waiting is not None and (waiting.message, waiting.placement) != (job.message, placement):
             self._announcer.status(waiting)
 
     def _may_have(self, job: Job, placement: Placement) -> bool:
@@ -254,7 +263,8 @@ class Dispatch:
         node = self._nodes.get(attempt.node) if attempt else None
         if attempt is None or node is None:
             return
-        not_after = self._clock() + timedelta(seconds=START_SECONDS)
+        # it is given up for lost by the time that was said at first
+        not_after = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
         placement = Placement(attempt=attempt.attempt, node=node.id, not_after=not_after)
         try:
             self._scrapyd.schedule(node.url, node_spec(job, placement))

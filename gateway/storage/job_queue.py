@@ -93,8 +93,10 @@ class JobQueue:
 
     @state_change("jobs.note_waiting")
     def note_waiting(self, job_id: str, reason: WaitingReason) -> Job | None:
-        """Say why the job has no slot yet; `None` if that is known, or it waits for a lease or not at all."""
-        free = {"_id": job_id, **FREE_TO_START, "claim": {"$exists": False}}
+        """Say why the job has no slot yet; `None` if that is known, or it waits for a lease, for a node's answer or
+        not at all.
+        """
+        free = {"_id": job_id, **FREE_TO_START, "claim": {"$exists": False}, "placement": {"$exists": False}}
         over = {"waiting_reason": WaitingReason.BACKOFF, "not_before": {"$lte": self._clock()}}
         other = {"waiting_reason": {"$nin": [reason, WaitingReason.BACKOFF]}}
         return self._change({**free, "$or": [other, over]}, {"waiting_reason": reason})
@@ -117,7 +119,8 @@ class JobQueue:
         mine = {"placement.attempt": placement.attempt, "claim.token": claim.token}
         return self._change(
             {"_id": job_id, "status": JobStatus.PENDING, **mine},
-            {},
+            # they were about that attempt
+            {"dispatch_failures": 0},
             unset=("claim", "placement"),
         )
 

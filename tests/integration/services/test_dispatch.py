@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
+from itertools import takewhile
 
 import pytest
 from conftest import Platform
 from jobs import make_job
 
+from gateway.domain import redis_keys
 from gateway.domain.job import CrawlSpec, Job, JobStatus, WaitingReason
 from gateway.services.dispatch import MAX_DISPATCH_FAILURES
 
@@ -80,7 +83,7 @@ def test_jobs_whose_answers_are_missing_do_not_lock_each_other_out_of_a_full_nod
         # as when two workers hand over at the same time
         platform.nodes.succeeded("n1", platform.clock())
     platform.double.mode = "ok"
-    platform.ahead += timedelta(minutes=10)
+    platform.ahead += timedelta(minutes=1)
     platform.heartbeat(slots=2)
     platform.sweeper.sweep()
     assert any(task == "enqueue_crawl" for task, *_ in platform.woken)
@@ -171,6 +174,62 @@ def test_a_refusal_after_a_lost_answer_does_not_send_the_job_elsewhere(platform:
     unsure = platform.jobs.get(job.id)
     assert unsure.placement is not None
     assert unsure.attempt == 1
+
+
+def test_a_node_that_refuses_for_ever_what_it_may_have_taken_gets_rid_of_the_job_in_the_end(
+    platform: Platform,
+) -> None:
+    platform.heartbeat()
+    platform.double.mode = "vanish"
+    (job,) = submitted(platform)
+    platform.dispatch.fill()
+    platform.double.mode = "refuse"
+    for _ in range(20):
+        platform.ahead += timedelta(seconds=10)
+        platform.heartbeat()
+        platform.reconcile()
+        platform.dispatch.fill()
+    second = platform.jobs.get(job.id)
+    # refused by the time that the first attempt was given up, each at most once in ten seconds
+    assert (second.attempt, second.dispatch_failures) > (1, 0)
+    assert (second.status, second.placement, platform.slots()) == (JobStatus.PENDING, None, [])
+    platform.double.mode = "ok"
+    platform.ahead += timedelta(minutes=1)
+    platform.heartbeat()
+    assert platform.dispatch.fill() == 1
+
+
+def test_what_the_node_has_but_never_queued_is_posted_again_however_late(platform: Platform) -> None:
+    platform.heartbeat()
+    platform.double.mode = "vanish"
+    (job,) = submitted(platform)
+    platform.dispatch.fill()
+    platform.double.mode = "ok"
+    platform.ahead += timedelta(minutes=5)
+    platform.heartbeat(alive=(f"{job.id}-1",))
+    platform.reconcile()
+    assert platform.dispatch.fill() == 1
+    assert set(platform.double.posted) == {f"{job.id}-1"}
+
+
+def test_who_waits_for_a_node_that_is_away_is_told_so_once(platform: Platform) -> None:
+    platform.heartbeat()
+    platform.double.mode = "vanish"
+    (job,) = submitted(platform)
+    platform.dispatch.fill()
+    told = platform.redis.pubsub(ignore_subscribe_messages=True)
+    told.subscribe(redis_keys.job_channel(job.id))
+    told.get_message(timeout=5)
+    for _ in range(5):
+        platform.ahead += timedelta(seconds=10)
+        platform.sweeper.sweep()
+        platform.dispatch.fill()
+    platform.redis.publish(redis_keys.job_channel(job.id), "over")
+    messages = iter(partial(told.get_message, timeout=5), None)
+    events = list(takewhile(lambda message: message["data"] != b"over", messages))
+    told.close()
+    assert len(events) == 1
+    assert platform.jobs.get(job.id).waiting_reason is WaitingReason.BACKOFF
 
 
 def test_a_job_that_cannot_be_read_keeps_no_worker_from_being_woken(platform: Platform) -> None:
