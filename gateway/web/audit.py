@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.domain.api_key import ANYBODY, Caller
 from gateway.domain.api_key import Scope as KeyScope
 from gateway.domain.audit import AuditEntry
+from gateway.web.key_guard import signs_in
 from gateway.web.wiring import Wiring
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -62,10 +63,14 @@ class _Answer:
         await self._send(message)
 
     def note(self, body: bytes = b"") -> None:
-        """Once; but what is at no address of ours, or is not possible there, changes nothing."""
+        """Once; but what is at no address of ours, or is not possible there, changes nothing. Nor does a sign-in that
+        fails, which anybody may try without end: wrong keys are counted by address and hour.
+        """
         if self._is_noted or "route" not in self._scope or self._status == HTTPStatus.METHOD_NOT_ALLOWED:
             return
         self._is_noted = True
+        if signs_in(self._scope) and self._status >= HTTPStatus.MULTIPLE_CHOICES:
+            return
         wiring: Wiring = self._scope["app"].state.wiring
         made = _made(body) if self._is_json and self._status < HTTPStatus.MULTIPLE_CHOICES else {}
         wiring.audit.note(_entry(self._scope, self._status, made, wiring.truth.clock()))

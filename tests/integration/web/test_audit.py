@@ -134,3 +134,12 @@ def test_while_the_store_is_away_nobody_waits_for_it_and_nothing_is_lost(
             return names if "two" in names else None
 
         assert sorted(wait_until(told, what="both entries")) == ["one", "two"]
+
+
+def test_who_shows_no_key_leaves_no_entry_of_his_own(door: Door) -> None:
+    for body in (None, {"key": "no key"}, {"no": "key"}):
+        assert not door.board.http.post("/session", json=body).is_success
+    assert not door.board.http.post("/session", headers={"Origin": "http://evil.example"}).is_success
+    door.board.http.post("/session", json={"key": door.texts["anne"]}).raise_for_status()
+    (entry,) = door.wait_told(1, kind="call")
+    assert (entry["route"], entry["resources"]) == ("/session", {"key_id": door.ids["anne"]})
