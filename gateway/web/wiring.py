@@ -51,6 +51,7 @@ from gateway.web.node_console import NodeConsole
 from gateway.web.request_rate import tell
 from gateway.web.run_wiring import Runs, wire_runs
 from gateway.web.schedule_wiring import Schedules, wire_schedules
+from gateway.web.shared_health import SharedHealth
 from gateway.web.site_wiring import Searches, wire_sites
 from gateway.web.submission_wiring import wire_submissions
 from gateway.web.thread_pool import ThreadPool
@@ -97,7 +98,7 @@ class Wiring:
     runs: Runs
     deletion: Deletion
     eggs: Eggs
-    health: Health
+    health: SharedHealth
     facts: FactReader
     submits: ThreadPool
     reads: ThreadPool
@@ -236,7 +237,7 @@ def _eggs(
     return eggs
 
 
-def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: AsyncExitStack) -> Health:
+def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: AsyncExitStack) -> SharedHealth:
     # its own client: the others' time-outs are too long for whoever asks after our health
     database = mongo.connect(settings.mongo_uri, timeout=_HEALTH_TIMEOUT)
     stack.callback(database.client.close)
@@ -250,7 +251,7 @@ def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: A
         clock=truth.clock,
     )
     stack.callback(health.close)
-    return health
+    return SharedHealth(health.report)
 
 
 def _facts(settings: Settings, truth: TruthStore) -> FactReader:

@@ -18,8 +18,8 @@ router = APIRouter(prefix="/health", tags=["platform"])
     responses={503: {"model": HealthView, "description": "Nothing can be accepted: MongoDB is away."}},
 )
 @router.head("", include_in_schema=False)  # what some balancers ask
-def health(response: Response, wiring: Wired) -> HealthView:
-    report = wiring.health.report()
+async def health(response: Response, wiring: Wired) -> HealthView:
+    report = await wiring.health.report()
     if not report.accepting:
         response.status_code = 503
         response.headers["Retry-After"] = str(RETRY_AFTER)
