@@ -110,7 +110,7 @@ class Dispatch:
         """Tell whoever waits for the job why it does."""
         with suppress(JobNotFoundError):
             job = self._jobs.get(job_id)
-            reason = self._limit.reason(job, choice.reason(job), self._limit.full())
+            reason = self._limit.reason(job.user_id, choice.reason(job.in_lane.need), self._limit.full())
             if reason is not None and (waiting := self._queue.note_waiting(job_id, reason)):
                 self._announcer.status(waiting)
 

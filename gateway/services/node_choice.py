@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from gateway.domain.job import DEFAULT_PROJECT, Job, WaitingReason
+from gateway.domain.lane import Need
 from gateway.domain.node_state import NodeState
 from gateway.domain.room import Room
 from gateway.storage.nodes import Node
@@ -41,14 +42,18 @@ class NodeChoice:
 
     def nodes_for(self, job: Job) -> list[Node]:
         """Those that may be offered the job, the best first; last of all the one where it has just failed."""
-        suitable = [node for node in self._able if _has_code(node, job) and _has_slot(node, job)]
-        return sorted(suitable, key=lambda node: job.current is not None and job.current.node == node.id)
+        return sorted(
+            self._suitable(job.in_lane.need), key=lambda node: job.current is not None and job.current.node == node.id
+        )
 
-    def reason(self, job: Job) -> WaitingReason | None:
-        """Why the job cannot be started now; `None` if it can."""
-        if self.nodes_for(job):
+    def _suitable(self, need: Need) -> list[Node]:
+        return [node for node in self._able if _has_code(node, need) and _has_slot(node, need)]
+
+    def reason(self, need: Need) -> WaitingReason | None:
+        """Why a job that needs this cannot be started now; `None` if it can."""
+        if self._suitable(need):
             return None
-        steps: tuple[tuple[Callable[[Node, Job], bool], WaitingReason], ...] = (
+        steps: tuple[tuple[Callable[[Node, Need], bool], WaitingReason], ...] = (
             (_has_code, WaitingReason.NO_SUCH_PROJECT),
             (_has_slot, WaitingReason.CAPACITY),
             (_has_disk, WaitingReason.DISK_FULL),
@@ -57,21 +62,20 @@ class NodeChoice:
         for is_suitable, reason_without in steps:
             if not left:
                 return reason
-            left, reason = [node for node in left if is_suitable(node, job)], reason_without
+            left, reason = [node for node in left if is_suitable(node, need)], reason_without
         # the node that is left only rests
         return WaitingReason.CAPACITY if left else reason
 
 
-def _has_code(node: Node, job: Job) -> bool:
-    project, version = job.spec.project, job.spec.version
-    return project == DEFAULT_PROJECT or any(
-        egg.project == project and version in (None, egg.version) for egg in node.eggs
+def _has_code(node: Node, need: Need) -> bool:
+    return need.project == DEFAULT_PROJECT or any(
+        egg.project == need.project and need.version in (None, egg.version) for egg in node.eggs
     )
 
 
-def _has_slot(node: Node, job: Job) -> bool:
-    return bool(node.free_render_slots if job.render else node.free_slots)
+def _has_slot(node: Node, need: Need) -> bool:
+    return bool(node.free_render_slots if need.render else node.free_slots)
 
 
-def _has_disk(node: Node, _: Job) -> bool:
+def _has_disk(node: Node, _: Need) -> bool:
     return not node.disk_full

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import cache
 
 import redis
 import structlog
@@ -13,6 +14,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, to_iso, utc_now
 from gateway.domain.errors import JobNotFoundError
+from gateway.domain.job import WaitingReason
 from gateway.services.announcer import Announcer
 from gateway.services.cancellation import CANCELLED
 from gateway.services.completion import Completion
@@ -120,16 +122,19 @@ class Sweeper:
         return head.job_id if head else None
 
     def _explain_hindered(self, now: datetime, choice: NodeChoice) -> None:
-        full = self._limit.full()
-        hindered = self._sweeps.hindered(now, BATCH, self._explained, full=bool(full))
-        self._explained = hindered[-1] if len(hindered) == BATCH else ""
-        self._each(hindered, lambda job_id: self._explain(job_id, choice, full))
+        """What jobs wait for may have changed though they still have to wait."""
+        full, of_nodes = self._limit.full(), cache(choice.reason)
+        hindered = self._sweeps.hindered(now, BATCH, self._explained)
+        self._explained = hindered[-1].job_id if len(hindered) == BATCH else ""
+        changed: dict[str, WaitingReason] = {}
+        for job_id, lane, known in hindered:
+            reason = self._limit.reason(lane.user_id, of_nodes(lane.need), full)
+            if reason is not None and reason is not known:
+                changed[job_id] = reason
+        self._each(list(changed), lambda job_id: self._explain(job_id, changed[job_id]))
 
-    def _explain(self, job_id: str, choice: NodeChoice, full: Collection[str]) -> None:
-        """What a job waits for may have changed though it still has to wait."""
-        job = self._jobs.get(job_id)
-        reason = self._limit.reason(job, choice.reason(job), full)
-        if reason is not None and (waiting := self._queue.note_waiting(job_id, reason)):
+    def _explain(self, job_id: str, reason: WaitingReason) -> None:
+        if waiting := self._queue.note_waiting(job_id, reason):
             self._announcer.status(waiting)
 
     def _end_cancelled(self, job_id: str) -> None:

@@ -69,10 +69,10 @@ class UserLimit:
         return running | self._slots.full(self.most)
 
     @staticmethod
-    def reason(job: Job, of_nodes: WaitingReason | None, full: Collection[str]) -> WaitingReason | None:
-        """Why the job waits, where `of_nodes` is what it waits for as far as nodes are concerned."""
+    def reason(user_id: str, of_nodes: WaitingReason | None, full: Collection[str]) -> WaitingReason | None:
+        """Why a job of the user's waits, where `of_nodes` is what it waits for as far as nodes are concerned."""
         is_next = of_nodes in {None, WaitingReason.CAPACITY}
-        return WaitingReason.USER_QUOTA if is_next and job.user_id in full else of_nodes
+        return WaitingReason.USER_QUOTA if is_next and user_id in full else of_nodes
 
     def sweep(self) -> None:
         """Free what was taken by workers that did not live to use it."""

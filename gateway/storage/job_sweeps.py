@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from pymongo import ASCENDING
 from pymongo.database import Database
 
 from gateway.domain.job import JobStatus, WaitingReason
+from gateway.domain.lane import Lane
 from gateway.storage.client import Document
+
+#: What a job waits for that comes or goes without anybody looking at the job.
+_PASSING = (
+    WaitingReason.CAPACITY,
+    WaitingReason.NO_NODE,
+    WaitingReason.NO_SUCH_PROJECT,
+    WaitingReason.DISK_FULL,
+    WaitingReason.USER_QUOTA,
+)
+
+
+class Waiting(NamedTuple):
+    """A job that waits, in its lane, and why as far as it has been told."""
+
+    job_id: str
+    lane: Lane
+    reason: WaitingReason
 
 
 class JobSweeps:
@@ -40,21 +59,18 @@ class JobSweeps:
         # a running job has no placement
         return self._ids({"placement.attempt": {"$gte": 1}, "not_before": {"$lte": now}}, limit)
 
-    def hindered(self, now: datetime, limit: int, after: str = "", *, full: bool = False) -> list[str]:
-        """Pending jobs that wait for something that comes or goes by itself: a node, a deployment, disk; or for the
-        end of a back-off that has come, so that there must be another reason. By their ids, from above `after` on:
-        whoever looks at all of them, a batch at a time, passes each.
-        With `full` also those that wait for a slot: some user has as many as may be.
+    def hindered(self, now: datetime, limit: int, after: str = "") -> list[Waiting]:
+        """Pending jobs that wait for something that comes or goes by itself: a slot, a node, a deployment, disk; or
+        for the end of a back-off that has come, so that there must be another reason. By their ids, from above
+        `after` on: whoever looks at all of them, a batch at a time, passes each.
         """
-        passing = [
-            WaitingReason.NO_NODE, WaitingReason.NO_SUCH_PROJECT, WaitingReason.DISK_FULL, WaitingReason.USER_QUOTA
-        ]  # fmt: skip
-        if full:
-            passing.append(WaitingReason.CAPACITY)
+        known = {"_id": {"$gt": after}, "lane": {"$exists": True}, "placement": {"$exists": False}}
         over: Document = {"waiting_reason": WaitingReason.BACKOFF, "not_before": {"$lte": now}}
-        found: list[str] = []
-        for query in (over, *({"waiting_reason": reason} for reason in passing)):
-            found += self._ids({**query, "_id": {"$gt": after}}, limit, in_order=True)
+        found: list[Waiting] = []
+        for query in (over, *({"waiting_reason": reason} for reason in _PASSING)):
+            fields, order = {"lane": 1, "waiting_reason": 1}, [("_id", ASCENDING)]
+            documents = self._jobs.find({**query, **known}, fields, sort=order, limit=limit)
+            found += [Waiting(one["_id"], Lane.parse(one["lane"]), query["waiting_reason"]) for one in documents]
         return sorted(found)[:limit]
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
@@ -81,6 +97,5 @@ class JobSweeps:
     def running_on(self, node: str) -> list[str]:
         return self._ids({"status": JobStatus.RUNNING, "node": node}, 0)
 
-    def _ids(self, query: Document, limit: int, *, in_order: bool = False) -> list[str]:
-        order = [("_id", ASCENDING)] if in_order else None
-        return [document["_id"] for document in self._jobs.find(query, {"_id": 1}, sort=order, limit=limit)]
+    def _ids(self, query: Document, limit: int) -> list[str]:
+        return [document["_id"] for document in self._jobs.find(query, {"_id": 1}, limit=limit)]

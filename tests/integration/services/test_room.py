@@ -127,6 +127,21 @@ def test_what_a_job_waits_for_changes_by_itself(platform: Platform) -> None:
         assert reason(platform, job) is expected
 
 
+def test_who_waited_for_a_slot_is_told_when_there_is_no_node_any_more(platform: Platform) -> None:
+    node(platform, max_slots=1)
+    submitted(platform)
+    waiting = submitted(platform)
+    assert platform.dispatch.fill(waiting.id) == 1
+    assert reason(platform, waiting) is WaitingReason.CAPACITY
+    platform.nodes.drain("n1")
+    platform.sweeper.sweep()
+    assert reason(platform, waiting) is WaitingReason.NO_NODE
+    platform.nodes.resume("n1")
+    platform.ahead += timedelta(seconds=3)
+    platform.sweeper.sweep()
+    assert reason(platform, waiting) is WaitingReason.CAPACITY
+
+
 def test_a_rendering_job_of_a_deployed_project_needs_both_on_one_node(platform: Platform) -> None:
     node(platform, "browser", max_render_slots=1)
     node(platform, "shop", eggs=[Egg("shop", "1.0")])

@@ -151,5 +151,6 @@ def test_what_keeps_jobs_from_starting_is_looked_at_for_each_of_them_in_turn(
     for job in (*made, make_job(waiting_reason=WaitingReason.BACKOFF, not_before=ahead), make_job()):
         jobs.insert(job)
     first = sweeps.hindered(utc_now(), 3)
-    second = sweeps.hindered(utc_now(), 3, first[-1])
-    assert [*first, *second, *sweeps.hindered(utc_now(), 3, second[-1])] == sorted(job.id for job in made)
+    second = sweeps.hindered(utc_now(), 3, first[-1].job_id)
+    found = [*first, *second, *sweeps.hindered(utc_now(), 3, second[-1].job_id)]
+    assert [(job.job_id, job.reason) for job in found] == sorted((job.id, job.waiting_reason) for job in made)
