@@ -28,13 +28,13 @@ VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 
 #: Crash points that this load cannot reach, and where they are tried instead.
 ELSEWHERE = {
-    "jobs.adopt": "needs jobs of before there were lanes: storage/test_lanes.py",
-    "jobs.drop_claim": "needs a limit for each user: services/test_user_limit.py",
-    "user_slots.take": "needs a limit for each user: services/test_user_limit.py",
-    "user_slots.hold": "needs a limit for each user: services/test_user_limit.py",
-    "user_slots.free": "needs a limit for each user: services/test_user_limit.py",
-    "user_slots.give_back": "needs a limit for each user: services/test_user_limit.py",
-    "user_slots.forget": "needs a limit for each user: services/test_user_limit.py",
+    "jobs.adopt": "needs jobs of before there were lanes: services/test_lease_kills.py",
+    "jobs.drop_claim": "needs a limit for each user: services/test_lease_kills.py",
+    "user_slots.take": "needs a limit for each user: services/test_lease_kills.py",
+    "user_slots.hold": "needs a limit for each user: services/test_lease_kills.py",
+    "user_slots.free": "needs a limit for each user: services/test_lease_kills.py",
+    "user_slots.give_back": "needs a limit for each user: services/test_lease_kills.py",
+    "user_slots.forget": "needs a limit for each user: services/test_lease_kills.py",
     "jobs.abandon_placement": "needs a node that dies between the posting and its answer: services/test_dispatch.py",
     "jobs.block": "needs jobs that exclude each other: services/test_lease_kills.py",
     "jobs.unblock": "needs jobs that exclude each other: services/test_lease_kills.py",

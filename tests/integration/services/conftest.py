@@ -47,7 +47,7 @@ class Platform:
 
     def __init__(self, redis_url: str, double: NodeDouble, database: Any = None, *, running_max: int = 0) -> None:
         self.database: Any = mongomock.MongoClient(tz_aware=True)["services"] if database is None else database
-        ensure_indexes(self.database)
+        self.prepare()
         self.double = double
         self.ahead = timedelta()
         self.woken: list[tuple[Any, ...]] = []
@@ -56,7 +56,7 @@ class Platform:
         self.queue = JobQueue(self.database, self.clock)
         self.nodes = NodeStore(self.database, self.clock)
         self.sweeps = JobSweeps(self.database)
-        self.scrapyd = ScrapydClient("discoverybot", "secret")
+        self.scrapyd = self.node_client()
         announcer = Announcer(self.redis)
         self.leases = LeaseStore(self.database)
         self.exclusion = Exclusion(leases=self.leases, queue=self.queue, sweeps=self.sweeps, announcer=announcer)
@@ -82,6 +82,13 @@ class Platform:
             exclusion=self.exclusion, turns=self.turns, limit=self.limit, announcer=announcer, waker=self,
             dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
+
+    def prepare(self) -> None:
+        """What a database needs that nobody has used before."""
+        ensure_indexes(self.database)
+
+    def node_client(self) -> ScrapydClient:
+        return ScrapydClient("discoverybot", "secret")
 
     def reconcile(self) -> None:
         """What the beat and a worker do together: sweep, and look at the nodes that the sweep names."""

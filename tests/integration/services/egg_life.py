@@ -25,6 +25,8 @@ from gateway.tailer.egg_shipper import EggShipper
 
 EGG = Egg("shop", "1.0")
 ALIVE = timedelta(hours=1)
+#: Takes long to make, and may be made before the forks as long as it is connected to nobody.
+SCRAPYD = ScrapydClient("discoverybot", "secret")
 
 
 class Life:
@@ -33,14 +35,13 @@ class Life:
         self.file = folder / "node/eggs/shop/1.0.egg"
         self.eggs, self.copies = EggStore(self.database), EggCopies(self.database)
         nodes, needs = NodeStore(self.database), EggNeeds(self.database)
-        scrapyd = ScrapydClient("discoverybot", "secret")
         announcer = Announcer(connect_redis(redis_url))
-        self.deployment = Deployment(nodes=nodes, eggs=self.eggs, scrapyd=scrapyd, dead_after=ALIVE)
+        self.deployment = Deployment(nodes=nodes, eggs=self.eggs, scrapyd=SCRAPYD, dead_after=ALIVE)
         self.undeployment = Undeployment(
-            nodes=nodes, eggs=self.eggs, needs=needs, scrapyd=scrapyd, announcer=announcer, dead_after=ALIVE
+            nodes=nodes, eggs=self.eggs, needs=needs, scrapyd=SCRAPYD, announcer=announcer, dead_after=ALIVE
         )
         self.delivery = EggDelivery(
-            eggs=self.eggs, copies=self.copies, needs=needs, nodes=nodes, scrapyd=scrapyd, announcer=announcer
+            eggs=self.eggs, copies=self.copies, needs=needs, nodes=nodes, scrapyd=SCRAPYD, announcer=announcer
         )
         self.shipper = EggShipper(
             self.eggs, self.copies, node="n1", folder=folder / "node/eggs",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from jobs import make_job
-from stores import ROOT, embedded_mongo
+from killed import killed_everywhere
+from stores import embedded_mongo
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import JobStatus
@@ -30,30 +28,17 @@ POINTS = (
     *("nodes.forget", "spiders.publish", "heartbeats.forget", "expiry.mark_removed", "expiry.advance"),
     *("logs.delete", "items.delete", "dedupe.release", "jobs.delete", "schedule_ledger.forget"),
 )
-#: Runs retention as a worker does, in one fork after another, until one is not killed; prints how many were.
+#: Runs retention as a worker does.
 RUNS = """
-import os
 from celery_app import app
-killed = 0
-while True:
-    if (pid := os.fork()) == 0:
-        app.wiring.retention.run()
-        os._exit(0)
-    status = os.waitpid(pid, 0)[1]
-    if not os.WIFSIGNALED(status):
-        break
-    killed += 1
-print(killed, os.waitstatus_to_exitcode(status))
+
+def tell():
+    app.wiring.retention.run()
 """
 
 
 @pytest.mark.timeout(60)
 def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path: Path, redis_url: str) -> None:
-    plan = tmp_path / "plan"
-    plan.mkdir()
-    for point in POINTS:
-        for side in ("before", "after"):
-            (plan / f"{point}.{side}").touch()
     with embedded_mongo(tmp_path / "mongo") as uri:
         database = connect(uri)
         ensure_indexes(database)
@@ -73,18 +58,7 @@ def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path:
             job_id="1" * 32, schedule_id="2" * 32, kind=LedgerKind.MISSED, late_by_seconds=9, rev=1, **times
         )
         LedgerStore(database).record([entry])
-        environment = {
-            **os.environ,
-            "MONGO_URI": uri,
-            "REDIS_URL": redis_url,
-            "DISCOVERYBOT_CRASH_PLAN": str(plan),
-        }
-        command = [sys.executable, "-c", RUNS]
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50, check=True
-        )
-        assert list(plan.iterdir()) == []
-        assert done.stdout.splitlines()[-1].split() == [str(2 * len(POINTS)), "0"], done.stderr
+        killed_everywhere(tmp_path, POINTS, RUNS, beside=__file__, MONGO_URI=uri, REDIS_URL=redis_url)
         for collection in ("jobs", "items", "logs", "nodes", "spiders", "heartbeats", "schedule_ledger"):
             assert database[collection].count_documents({}) == 0, collection
         database.client.close()

@@ -1,0 +1,81 @@
+"""What workers and a beat do with jobs that exclude each other, of users who may run only so many at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
+
+from conftest import Platform
+from node_double import NodeDouble
+
+from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.services.dispatch import CLAIM_SECONDS
+from gateway.services.scrapyd import ScrapydClient
+from gateway.storage.client import connect
+
+#: Crawls of one user at once.
+MOST = 2
+#: Nobody who goes on needs as many.
+ROUNDS = 60
+#: Takes long to make, and may be made before the forks as long as it is connected to nobody.
+SCRAPYD = ScrapydClient("discoverybot", "secret")
+
+
+class PlatformAtHand(Platform):
+    """Starts in a moment, on a database that is ready."""
+
+    def prepare(self) -> None:
+        """Nothing is left to do."""
+
+    def node_client(self) -> ScrapydClient:
+        return SCRAPYD
+
+
+def tell(mongo_url: str, redis_url: str, node_url: str) -> None:
+    """Until all jobs have ended; the first attempt of each fails. What those before held for themselves is over."""
+    double = cast("NodeDouble", SimpleNamespace(url=node_url))
+    platform = PlatformAtHand(redis_url, double, connect(mongo_url), running_max=MOST)
+    jobs = platform.database["jobs"]
+    check_limits(platform)
+    for _ in range(ROUNDS):
+        # long enough for claims and back-offs to be over, and for the next look of the beat
+        platform.ahead += timedelta(seconds=CLAIM_SECONDS + 1)
+        jobs.update_many(
+            {"claim": {"$exists": True}}, {"$set": {"claim.until": platform.clock() - timedelta(days=1)}}
+        )
+        jobs.update_many({"status": "pending"}, {"$set": {"not_before": platform.clock() - timedelta(days=1)}})
+        platform.heartbeat(slots=9)
+        platform.sweeper.sweep()
+        check_limits(platform)
+        platform.dispatch.fill()
+        check_limits(platform)
+        each_attempt_ends(platform)
+        if is_over(platform):
+            return
+    raise AssertionError(f"stuck: {list(jobs.find({'settled': {'$ne': True}}))}, {platform.user_slots.page(9)}")
+
+
+def check_limits(platform: Platform) -> None:
+    running = list(platform.database["jobs"].find({"status": "running"}))
+    by_lease = Counter(job["exclusive"] for job in running if "exclusive" in job)
+    by_user = Counter(job["user_id"] for job in running)
+    assert max(by_lease.values(), default=0) <= 1, by_lease
+    assert max(by_user.values(), default=0) <= MOST, by_user
+
+
+def each_attempt_ends(platform: Platform) -> None:
+    for job in platform.database["jobs"].find({"status": "running"}):
+        now, failed = platform.clock(), job["attempt"] == 1
+        progress = Progress(completed_pages=1 - failed, errors_count=failed)
+        report = SpiderReport(finish_reason="finished", progress=progress, ended_at=now)
+        facts = ExitReport(attempt=job["attempt"], exit_code=0, ended_at=now, report=report)
+        platform.completion.record_exit(AttemptId(job["_id"], job["attempt"]), facts, 0)
+        platform.completion.conclude(job["_id"])
+
+
+def is_over(platform: Platform) -> bool:
+    """All have ended, and nobody holds anything."""
+    unsettled = platform.database["jobs"].count_documents({"settled": {"$ne": True}})
+    return not (unsettled or platform.user_slots.page(1) or platform.leases.page(1) or platform.slots())
