@@ -69,6 +69,15 @@ class RabbitMQ:
         self.stop(signal.SIGKILL)
 
     @contextmanager
+    def away(self) -> Iterator[None]:
+        """Killed, and there again at the end."""
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
+
+    @contextmanager
     def frozen(self) -> Iterator[None]:
         """Connected, and deaf."""
         assert self._server is not None

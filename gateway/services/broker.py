@@ -58,8 +58,10 @@ def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
         options = {"confirm_publish": True, "write_timeout": CONFIRM_TIMEOUT}
         return common | {"broker_transport_options": options, "task_queues": [_quorum_queue(queue_name)]}
     if scheme in _REDIS:
-        # visibility: seconds until a message whose worker was killed is handed out again
-        options = {"visibility_timeout": 60, "socket_timeout": 10, "socket_connect_timeout": 3}
+        # visibility: seconds until a message whose worker was killed is handed out again; the check: a connection on
+        # which nothing comes, because a firewall forgot it, is made anew within twice as many seconds
+        limits = {"socket_timeout": 10, "socket_connect_timeout": 3, "health_check_interval": 10}
+        options = {"visibility_timeout": 60, **limits}
         return common | {"broker_transport_options": options}
     return common
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import structlog
 from amqp.exceptions import ConsumerCancelled
+from celery.bootsteps import RUN
 from celery.worker import consumer
 from kombu.message import Message
 
@@ -28,6 +30,31 @@ class Consumer(consumer.Consumer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options | _UNUSED)
+        #: The channel of which an acknowledgement failed last.
+        self._lost: Any = None
+
+    def call_soon_ack(self, p: Callable[..., None], *args: Any, **options: Any) -> Any:
+        """Takes an acknowledgement that fails for what it is: the sign that the connection is lost.
+
+        Celery logs it and goes on, and with Redis the message then counts for ever as one that this worker has yet to
+        do. Once it has as many of those as it may have at a time it asks for no more, and who asks for nothing never
+        notices that the connection is lost.
+        """
+        return super().call_soon_ack(self._tell, p, *args, **options)
+
+    def _tell(self, tell: Callable[..., None], logger: Any, errors: Any, *args: Any, **options: Any) -> None:
+        channel = tell.__self__.channel  # type: ignore[attr-defined]  # a method of the message
+        if channel is self._lost:
+            # each would wait for the time-out anew; the message is handed out again
+            return
+        try:
+            tell(logger, (), *args, **options)
+        except errors as error:
+            log.warning("acknowledgement_failed", error=str(error), kind=type(error).__name__)
+            # nothing follows from one of a connection before this one, nor from one at the worker's end
+            if self.task_consumer and channel is self.task_consumer.channel and self.blueprint.state == RUN:
+                self._lost = channel
+                raise
 
     def on_decode_error(self, message: Message, exc: Exception) -> None:
         """Celery acknowledges what cannot be read, which is then nowhere; rejected, it is among the dead letters."""

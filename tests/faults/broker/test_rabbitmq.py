@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from busy_worker import BusyWorker
 from celery import Celery
 from fault_table import full_or_short, record
 from rabbitmq import RabbitMQ
@@ -218,6 +219,18 @@ def test_a_broker_that_is_killed_in_the_midst_of_it_loses_nothing_and_doubles_no
     witness.wait()
     injected = f"kill -9 × {BROKER_KILLS}, {len(witness.crawls)} crawls"
     record("RabbitMQ killed in the midst of it", injected, recovered=slowest, **witness.verdict())
+
+
+def test_a_worker_without_a_free_thread_comes_through_a_broker_that_is_killed_and_one_that_hangs(
+    rabbit: RabbitMQ, producer: Celery, tmp_path: Path
+) -> None:
+    with BusyWorker(rabbit.url, producer.conf.task_default_queue, tmp_path).running() as worker:
+        worker.check_works()
+        time.sleep(SETTLED)
+        worker.finish_during(rabbit.away())
+        worker.check_works()
+        worker.finish_during(rabbit.frozen(), unnoticed=True)
+        worker.check_works()
 
 
 def test_who_starts_while_the_broker_is_away_waits_for_it(witness: Witness, stack: Stack, rabbit: RabbitMQ) -> None:
