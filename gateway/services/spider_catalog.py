@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from packaging.version import InvalidVersion, Version
+from pymongo.errors import ConnectionFailure
 
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import DEFAULT_PROJECT, CrawlSpec
@@ -57,16 +58,29 @@ class SpiderCatalog:
         self._lock = threading.Lock()
         self._read_at = float("-inf")
         self._infos: list[SpiderInfo] = []
+        self._failed_at = float("-inf")
 
     def all(self, *, max_age: float = _REFRESH_SECONDS) -> list[SpiderInfo]:
         """Every known spider of every version, as of at most `max_age` seconds ago; one version is each project's
         latest, whatever nodes that missed a deployment say.
+
+        Whoever waited for another's read that failed is told so too: one after the other, each would wait as long.
         """
+        asked_at = self._monotonic()
         with self._lock:
             if self._monotonic() - self._read_at > max_age:
-                self._infos = _with_one_latest(self._store.all())
+                if self._failed_at > asked_at:
+                    raise ConnectionFailure("the spiders could not be read")
+                self._infos = self._read()
                 self._read_at = self._monotonic()
             return self._infos
+
+    def _read(self) -> list[SpiderInfo]:
+        try:
+            return _with_one_latest(self._store.all())
+        except ConnectionFailure:
+            self._failed_at = self._monotonic()
+            raise
 
     def select(
         self, *, project: str | None = None, version: str | None = None, name: str | None = None

@@ -26,6 +26,7 @@ from gateway.domain.errors import (
     JobNotFoundError,
     LiveTwinError,
     TooManyError,
+    UnavailableError,
 )
 from gateway.domain.fingerprint import fingerprint
 from gateway.domain.job import DEFAULT_PROJECT, GOOD_STATUSES, CrawlSpec, Job, new_job_id
@@ -134,7 +135,7 @@ class Submission:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
         `TooManyError`, but never where there is a job that answers.
         """
-        compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else self._run
+        compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else asyncio.to_thread
         await compute(self._check_addresses, order)
         order = await self._pin(order)
         identity = await compute(fingerprint, order.user_id, order.spec)
@@ -187,15 +188,14 @@ class Submission:
         if job_id == claimed.job_id:
             return
         # another job has won: if it failed before its name stood there, nobody would take it away again
-        if not await self._run(self._may_answer, job_id):
-            confirmed = Entry(job_id, claimed.at_ms, confirmed=True)
-            await self._try_redis(lambda: self._dedupe.withdraw(key, confirmed))
+        if not await self._may_answer(job_id):
+            await self._try_redis(lambda: self._dedupe.withdraw(key, Entry(job_id, claimed.at_ms, confirmed=True)))
 
-    def _may_answer(self, job_id: str) -> bool:
+    async def _may_answer(self, job_id: str) -> bool:
         """Whether a repeated request may be answered with it."""
         try:
-            job = self._jobs.get(job_id)
-        except (JobNotFoundError, PyMongoError):
+            job = await self._run(self._jobs.get, job_id)
+        except (JobNotFoundError, UnavailableError, PyMongoError):
             return False
         return not job.is_final or job.status in GOOD_STATUSES
 

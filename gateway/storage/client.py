@@ -23,8 +23,9 @@ MEASURE_SECONDS = 30.0
 _ASKED = 3
 
 
-def connect(uri: str, *, timeout: float = 5.0) -> Database[Document]:
-    """The database that `uri` names. Does not wait for the server; every call is bounded by `timeout` seconds.
+def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 10.0) -> Database[Document]:
+    """The database that `uri` names. Does not wait for the server; every call is bounded by `timeout` seconds. While
+    nobody calls, whether the server is there is looked at every `heartbeat` seconds.
 
     Journalled majority writes, because an answer to a user is a promise.
     """
@@ -36,6 +37,7 @@ def connect(uri: str, *, timeout: float = 5.0) -> Database[Document]:
         appname="discoverybot",
         serverSelectionTimeoutMS=int(timeout * 1000),
         connectTimeoutMS=int(timeout * 1000),
+        heartbeatFrequencyMS=int(heartbeat * 1000),
         socketTimeoutMS=30_000,
         waitQueueTimeoutMS=int(timeout * 1000),
     )

@@ -34,7 +34,12 @@ def caller_of(request: Request) -> Caller:
     return cast("Caller", getattr(request.state, "caller", ANYBODY))
 
 
-Called = Annotated[Caller, Depends(caller_of)]
+async def _called(request: Request) -> Caller:
+    # not `caller_of` itself, which FastAPI would call in a thread
+    return caller_of(request)
+
+
+Called = Annotated[Caller, Depends(_called)]
 
 
 async def authorise(request: Request) -> None:

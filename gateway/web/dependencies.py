@@ -13,11 +13,11 @@ from gateway.web.wiring import Wiring
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
-def _wiring(request: Request) -> Wiring:
+async def _wiring(request: Request) -> Wiring:
     return cast("Wiring", request.app.state.wiring)
 
 
-def _job_id(
+async def _job_id(
     job_id: Annotated[
         str, Path(description="As `POST /crawl` gave it.", examples=["5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])
     ],
@@ -27,7 +27,7 @@ def _job_id(
     return job_id
 
 
-def _schedule_id(
+async def _schedule_id(
     schedule_id: Annotated[
         str, Path(description="As `POST /crawl` gave it.", examples=["0d4f5c6b7a8e4f1d9c2b3a4e5f607182"])
     ],
@@ -37,7 +37,7 @@ def _schedule_id(
     return schedule_id
 
 
-def _request_id(request: Request) -> str:
+async def _request_id(request: Request) -> str:
     return cast("str", request.state.request_id)
 
 

@@ -32,6 +32,13 @@ class _Answer(NamedTuple):
     at: float
     task: asyncio.Task[Any]
 
+    @property
+    def is_old(self) -> bool:
+        """One that could not be given is so at once."""
+        task = self.task
+        failed = task.done() and (task.cancelled() or task.exception() is not None)
+        return failed or self.at + FRESH < time.monotonic()
+
 
 class KeyRing:
     """For use on one loop."""
@@ -136,7 +143,7 @@ class KeyRing:
     def _ask(self, name: str | None, question: Callable[..., Any], *arguments: Any) -> asyncio.Task[Any]:
         """Those who ask the same at the same time share one answer."""
         answer = self._answers.get(name)
-        if answer is None or answer.at + FRESH < time.monotonic():
+        if answer is None or answer.is_old:
             task = asyncio.create_task(self._answered(question, *arguments))
             answer = self._answers[name] = _Answer(time.monotonic(), task)
             self._answers.move_to_end(name)

@@ -6,16 +6,38 @@ import asyncio
 import contextvars
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
+Check = Callable[[], None]
+
+
+class CheckedExecutor(ThreadPoolExecutor):
+    """Calls `check` when it is given a call, and again before it makes it: that may be a while later. What `check`
+    raises is raised at once, and comes of the call.
+    """
+
+    def __init__(self, threads: int, name: str, check: Check) -> None:
+        super().__init__(threads, thread_name_prefix=name)
+        self._check = check
+
+    def submit(
+        self, function: Callable[Params, Result], /, *args: Params.args, **kwargs: Params.kwargs
+    ) -> Future[Result]:
+        self._check()
+        return super().submit(self._checked, functools.partial(function, *args, **kwargs))
+
+    def _checked(self, call: Callable[[], Result]) -> Result:
+        self._check()
+        return call()
 
 
 class ThreadPool:
-    def __init__(self, threads: int, name: str) -> None:
-        self.executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    def __init__(self, threads: int, name: str, check: Check) -> None:
+        """`check` raises what whoever needs the threads is to be told while they would be of no use."""
+        self.executor = CheckedExecutor(threads, name, check)
 
     async def run(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
         """Call `function` in one of the threads, with the caller's context (the request's id, for the log)."""

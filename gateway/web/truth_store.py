@@ -14,6 +14,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import UnavailableError
 from gateway.storage.client import MEASURE_SECONDS, Document, ServerClock
 from gateway.storage.indexes import ensure_indexes
+from gateway.storage.presence import LOOK_SECONDS, Presence
 
 log = structlog.get_logger("gateway.web")
 
@@ -27,6 +28,7 @@ class TruthStore:
         self.database = database
         self._clock: Clock = utc_now
         self._ready = asyncio.Event()
+        self._presence = Presence(database.client)
 
     def clock(self) -> datetime:
         """MongoDB's time, once it has been measured; this machine's until then."""
@@ -36,6 +38,17 @@ class TruthStore:
         """Raises `UnavailableError` until the database has been prepared."""
         if not self._ready.is_set():
             raise UnavailableError("the database has not been reached since the gateway was started")
+
+    def refuse_if_away(self) -> None:
+        """Raises `UnavailableError` while it is known to be away, when a call would only wait for its time-out."""
+        if self._presence.is_away:
+            raise UnavailableError("the database is away")
+
+    async def watch(self) -> None:
+        """To be run for as long as anybody asks."""
+        while True:
+            self._presence.look()
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def prepare(self) -> None:
         """Try until it works; from then on, see to the clock."""

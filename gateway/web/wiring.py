@@ -43,6 +43,7 @@ from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.owners import OwnerStore
+from gateway.storage.presence import HEARTBEAT_SECONDS
 from gateway.storage.spiders import SpiderStore
 from gateway.web.egg_wiring import Eggs, wire_eggs
 from gateway.web.event_stream.streams import EventStreams
@@ -118,7 +119,7 @@ class Wiring:
 async def wire(settings: Settings) -> AsyncIterator[Wiring]:
     """Everything, connected lazily: a store that is away does not keep the gateway from starting."""
     async with AsyncExitStack() as stack:
-        truth = TruthStore(mongo.connect(settings.mongo_uri, timeout=_STORE_TIMEOUT))
+        truth = TruthStore(mongo.connect(settings.mongo_uri, timeout=_STORE_TIMEOUT, heartbeat=HEARTBEAT_SECONDS))
         stack.callback(truth.database.client.close)
         await _start_preparing(truth, stack)
         client = connect_redis(settings.redis_location)
@@ -142,13 +143,14 @@ async def _stop(streams: EventStreams) -> None:
 
 
 async def _start_preparing(truth: TruthStore, stack: AsyncExitStack) -> None:
-    task = asyncio.create_task(truth.prepare())
-    stack.callback(task.cancel)
+    for work in (truth.watch(), truth.prepare()):
+        stack.callback(asyncio.create_task(work).cancel)
     await truth.wait(_START_PATIENCE)
 
 
-def _threads(count: int, name: str, stack: AsyncExitStack) -> ThreadPool:
-    pool = ThreadPool(count, name)
+def _threads(count: int, name: str, truth: TruthStore, stack: AsyncExitStack) -> ThreadPool:
+    """For calls that need the truth store."""
+    pool = ThreadPool(count, name, truth.refuse_if_away)
     stack.callback(pool.close)
     return pool
 
@@ -171,7 +173,7 @@ def _assemble(
     completion = _completion(truth, jobs, nodes, release, announcer, waker)
     rendering = Rendering(nodes, timedelta(seconds=settings.node_dead_after), clock)
     schedules = wire_schedules(truth, settings, waker, jobs=jobs, catalog=catalog, rendering=rendering)
-    submits = _threads(_SUBMIT_THREADS, "submit", stack)
+    submits = _threads(_SUBMIT_THREADS, "submit", truth, stack)
     submissions = wire_submissions(
         truth, settings, waker, jobs=jobs, dedupe=Dedupe(async_client, settings.crawl_cache_ttl), release=release,
         catalog=catalog, rendering=rendering, threads=submits,
@@ -187,14 +189,16 @@ def _assemble(
         searches=wire_sites(truth, settings, catalog, schedules.store, schedules.edits),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         eggs=_eggs(settings, truth, nodes, announcer, stack), health=_health(settings, truth, client, stack),
-        facts=_facts(settings, truth), submits=submits, reads=_threads(_READ_THREADS, "read", stack),
-        deploys=_threads(_DEPLOY_THREADS, "deploy", stack), schedules=schedules,
-        streams=EventStreams(settings.redis_location, jobs, logs, queries, schedules.store, clock=clock),
+        facts=_facts(settings, truth), submits=submits, reads=_threads(_READ_THREADS, "read", truth, stack),
+        deploys=_threads(_DEPLOY_THREADS, "deploy", truth, stack), schedules=schedules,
+        streams=EventStreams(
+            settings.redis_location, jobs, logs, queries, schedules.store, clock=clock, check=truth.refuse_if_away
+        ),
     )  # fmt: skip
 
 
 def _keys(truth: TruthStore, stack: AsyncExitStack) -> KeyRing:
-    return KeyRing(KeyStore(truth.database, truth.clock), _threads(_KEY_THREADS, "keys", stack), truth.clock)
+    return KeyRing(KeyStore(truth.database, truth.clock), _threads(_KEY_THREADS, "keys", truth, stack), truth.clock)
 
 
 def _rates(settings: Settings, stack: AsyncExitStack) -> RequestRates:

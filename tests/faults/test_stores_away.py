@@ -25,8 +25,8 @@ FOLLOWED = full_or_short(12, 4)
 SECONDS = full_or_short(30, 4)
 #: Crawls that run when MongoDB goes away, and that are asked for meanwhile.
 RUNNING, ASKED = 4, full_or_short(100, 20)
-#: Clients that ask at the same time. Each refusal takes one of the gateway's threads for three seconds.
-CLIENTS = 16
+#: Clients that ask at the same time: many more than the gateway has threads.
+CLIENTS = 100
 
 
 class Follower(threading.Thread):

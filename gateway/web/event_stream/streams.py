@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ from gateway.web.event_stream.response import StreamResponse
 from gateway.web.event_stream.schedule_stream import Waiting, of_run
 from gateway.web.event_stream.sse import event
 from gateway.web.schemas.job import JobStatusView
+from gateway.web.thread_pool import Check, CheckedExecutor
 
 #: `event`, data: sent before anything else.
 FirstEvent = tuple[str, dict[str, Any]]
@@ -43,6 +43,10 @@ _NO_CONTENT = 204
 def describe(job: Job) -> dict[str, Any]:
     """The body of `GET /jobs/{id}/status`."""
     return JobStatusView.of(job).model_dump(mode="json")
+
+
+def _unchecked() -> None:
+    """Whether the stores are there shows when they are called."""
 
 
 class EventStreams:
@@ -62,8 +66,11 @@ class EventStreams:
         limits: StreamLimits | None = None,
         describe: Describe = describe,
         clock: Clock = utc_now,
+        check: Check = _unchecked,
     ) -> None:
+        """`check` is asked before each call of the stores, and raises what is to be told instead."""
         self._limits = limits or StreamLimits()
+        self._check = check
         self._describe = describe
         self._redis_url = redis_url
         self._clock = clock
@@ -74,7 +81,7 @@ class EventStreams:
         """Does not wait for Redis, which may be away."""
         jobs, logs, queries = self._stores
         self._shutdown = anyio.Event()
-        self._executor = ThreadPoolExecutor(self._limits.threads, thread_name_prefix="log-reads")
+        self._executor = CheckedExecutor(self._limits.threads, "log-reads", self._check)
         self._redis = connect_async(self._redis_url)
         self._history = History(self._redis, jobs, logs, self._executor, self._limits.cache_bytes)
         self._hub = Hub(self._redis_url, self._history, self._limits)

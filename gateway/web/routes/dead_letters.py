@@ -11,8 +11,9 @@ from gateway.web.dependencies import RequestId, Wired
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.dead_letter import DeadLetter, DeadLetterPage, DeadLettersQuery
 from gateway.web.schemas.problem import problems
+from gateway.web.store_route import StoreRoute
 
-router = APIRouter(prefix="/dead-letters", tags=["jobs"])
+router = APIRouter(prefix="/dead-letters", tags=["jobs"], route_class=StoreRoute)
 
 LetterId = Annotated[
     str, Path(description="The job's id.", examples=["5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"], max_length=100)

@@ -19,8 +19,9 @@ from gateway.web.schemas.job import JobDetail, JobPage, JobsHealth, JobStatusVie
 from gateway.web.schemas.listing import JobsQuery
 from gateway.web.schemas.problem import problems
 from gateway.web.schemas.schedule_status import ScheduleJobView, ScheduleStatusView
+from gateway.web.store_route import StoreRoute
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=StoreRoute)
 
 _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 

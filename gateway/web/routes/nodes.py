@@ -11,9 +11,10 @@ from gateway.storage.nodes import Node
 from gateway.web.dependencies import Wired
 from gateway.web.schemas.node import MissingView, NodeList, NodeName, NodeView
 from gateway.web.schemas.problem import problems
+from gateway.web.store_route import StoreRoute
 from gateway.web.wiring import Wiring
 
-router = APIRouter(prefix="/nodes", tags=["platform"])
+router = APIRouter(prefix="/nodes", tags=["platform"], route_class=StoreRoute)
 
 
 @router.get("", summary="Crawl nodes", responses=problems(503))

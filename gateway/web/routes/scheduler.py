@@ -10,8 +10,9 @@ from gateway.storage.client import truth_store_errors
 from gateway.web.dependencies import Wired
 from gateway.web.schemas.problem import problems
 from gateway.web.schemas.scheduler import SchedulerQuery, SchedulerStatusView, TickView
+from gateway.web.store_route import StoreRoute
 
-router = APIRouter(prefix="/scheduler", tags=["schedules"])
+router = APIRouter(prefix="/scheduler", tags=["schedules"], route_class=StoreRoute)
 
 
 @router.post("/run", summary="Fire what is due, now", responses=problems(503))

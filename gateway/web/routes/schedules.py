@@ -32,8 +32,9 @@ from gateway.web.schemas.schedule_request import (
     ScheduleRequest,
     SchedulesQuery,
 )
+from gateway.web.store_route import StoreRoute
 
-router = APIRouter(prefix="/schedules", tags=["schedules"])
+router = APIRouter(prefix="/schedules", tags=["schedules"], route_class=StoreRoute)
 
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from starlette.concurrency import run_in_threadpool
 
 from gateway.domain.errors import InvalidRequestError, RunGoesOnError
 from gateway.domain.job import Job
@@ -61,7 +60,7 @@ async def scrape(
     if query.mode == "sync":
         body = _small(body)
     order = body.to_order(idempotency_key=idempotency_key or None, correlation_id=request_id)
-    job = await run_in_threadpool(wiring.runs.scraping.start, order)
+    job = await wiring.submits.run(wiring.runs.scraping.start, order)
     if query.mode == "sync":
         return await _results(wiring, job, body.results_wanted or MAX_SYNC_RESULTS)
     return ScrapeReceipt(data=ScrapeReceiptData(task_id=job.id, run_id=str(run_id_of(job))))

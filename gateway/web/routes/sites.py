@@ -18,8 +18,9 @@ from gateway.web.schemas.site import (
     SitesQuery,
     SiteView,
 )
+from gateway.web.store_route import StoreRoute
 
-router = APIRouter(tags=["sites"])
+router = APIRouter(tags=["sites"], route_class=StoreRoute)
 
 SiteName = Annotated[str, Path(description="As `POST /sites` was given it.", examples=["example-jobs"])]
 

@@ -10,8 +10,9 @@ from gateway.services.spider_catalog import project_name
 from gateway.web.dependencies import Wired
 from gateway.web.schemas.platform import ProjectView, SpiderList, SpidersQuery, SpiderView
 from gateway.web.schemas.problem import problems
+from gateway.web.store_route import StoreRoute
 
-router = APIRouter(tags=["platform"])
+router = APIRouter(tags=["platform"], route_class=StoreRoute)
 
 
 @router.get("/spiders", summary="What can be run", responses=problems(503))

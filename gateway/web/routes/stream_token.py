@@ -10,8 +10,9 @@ from gateway.web.access import Called
 from gateway.web.dependencies import JobId, Wired
 from gateway.web.schemas.problem import problems
 from gateway.web.schemas.stream_token import StreamTokenView
+from gateway.web.store_route import StoreRoute
 
-router = APIRouter(tags=["jobs"])
+router = APIRouter(tags=["jobs"], route_class=StoreRoute)
 
 
 @router.post("/jobs/{job_id}/stream-token", summary="Open a log to a browser", responses=problems(404, 409, 503))

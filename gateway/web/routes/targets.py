@@ -9,8 +9,9 @@ from fastapi import APIRouter, Path, Query, Response
 from gateway.web.dependencies import Wired
 from gateway.web.schemas.problem import problems
 from gateway.web.schemas.target import TargetChanges, TargetPage, TargetRequest, TargetsQuery, TargetView
+from gateway.web.store_route import StoreRoute
 
-router = APIRouter(prefix="/targets", tags=["sites"])
+router = APIRouter(prefix="/targets", tags=["sites"], route_class=StoreRoute)
 
 TargetId = Annotated[str, Path(description="Its id, or its running number.", examples=["7"])]
 

@@ -1,0 +1,91 @@
+"""MongoDB goes away and comes back: whoever needs it is refused at once, however many ask at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from http import HTTPStatus
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+from stack import wait_until
+from stores import StoreProcess, embedded_mongo, valkey_server
+
+from gateway.domain.node_files import SpiderInfo
+from gateway.settings import Settings
+from gateway.storage.client import connect
+from gateway.storage.spiders import SpiderStore
+
+CLIENTS = 100
+
+
+class Board(NamedTuple):
+    http: httpx.Client
+    mongo: StoreProcess
+    #: A crawl that was asked for before.
+    job_id: str
+
+    def ask(self, page: object) -> httpx.Response:
+        body = {"user_id": "tester", "spider": "seo", "start_urls": [f"https://site.example/{page}"]}
+        return self.http.post("/crawl", json=body)
+
+    def known_to_be_away(self) -> bool:
+        return "is away" in self.http.get(f"/jobs/{self.job_id}/status").text
+
+
+@pytest.fixture
+def board(tmp_path: Path, serve: Callable[[Settings], AbstractContextManager[httpx.Client]]) -> Iterator[Board]:
+    with valkey_server(tmp_path / "valkey") as redis, embedded_mongo(tmp_path / "mongo") as mongo:
+        database = connect(mongo)
+        SpiderStore(database).publish("n1", [SpiderInfo(project="default", name="seo", params_schema={})])
+        database.client.close()
+        with serve(Settings(redis_url=redis, mongo_uri=mongo)) as http:
+            board = Board(http, mongo, "")
+            job_id = wait_until(lambda: board.ask("old").json().get("job_id"), what="the first job")
+            yield board._replace(job_id=job_id)
+
+
+def at_once(call: Callable[[int], httpx.Response]) -> list[httpx.Response]:
+    ready = threading.Barrier(CLIENTS)
+
+    def one(number: int) -> httpx.Response:
+        ready.wait(60)
+        return call(number)
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        return list(clients.map(one, range(CLIENTS)))
+
+
+def assert_refused(answers: list[httpx.Response]) -> None:
+    assert {(answer.status_code, answer.headers["Retry-After"]) for answer in answers} == {(503, "2")}
+
+
+def test_a_crowd_is_refused_at_once_and_served_when_mongodb_is_back(board: Board) -> None:
+    with board.mongo.away():
+        # nobody knows yet: some wait for their time-out, and nobody for others' (clients give up after 20 seconds)
+        assert_refused(at_once(board.ask))
+        wait_until(board.known_to_be_away, what="the gateway to know it")
+        answers = at_once(board.ask)
+        assert_refused(answers)
+        # in no thread of theirs
+        assert {answer.json()["error"]["message"] for answer in answers} == {"the database is away"}
+        assert_refused(at_once(lambda _: board.http.get(f"/jobs/{board.job_id}/status")))
+        paths = ("/jobs", "/spiders", "/nodes", "/jobs/queue/status", "/events", f"/jobs/{board.job_id}/logs")
+        assert_refused([board.http.get(path) for path in paths])
+        # what Redis knows is answered, as is what needs neither
+        assert board.ask("old").json()["job_id"] == board.job_id
+        assert board.http.get("/health").json()["status"] == "down"
+        assert board.http.get("/metrics").status_code == HTTPStatus.OK
+    back = wait_until(lambda: board.ask("new").json().get("job_id"), what="a crawl to be accepted")
+    assert board.http.get(f"/jobs/{back}/status").status_code == HTTPStatus.OK
+
+
+def test_a_frozen_mongodb_does_not_hold_up_the_crowd(board: Board) -> None:
+    with board.mongo.frozen():
+        wait_until(board.known_to_be_away, what="the gateway to know it")
+        assert_refused(at_once(board.ask))
+    wait_until(lambda: board.ask("new").json().get("job_id"), what="a crawl to be accepted")
