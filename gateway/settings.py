@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Self, cast
 
@@ -171,6 +172,8 @@ class Settings(NodeSettings):
     gateway_workers: int = Field(default=1, ge=1, le=64)
     #: Origins (comma-separated) whose pages may call the gateway from a browser.
     gateway_cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    #: Proxies before the gateway (addresses or CIDR, comma-separated): of their `X-Forwarded-For` it takes who calls.
+    forwarded_allow_ips: Annotated[tuple[str, ...], NoDecode] = ()
     #: Seconds for which a browser that has shown a key stays signed in.
     gateway_session_seconds: int = Field(default=12 * 3600, ge=60)
     #: Requests that one caller may make, as `1200/minute;50/second`; `none` is no limit. Default: none while there
@@ -214,6 +217,13 @@ class Settings(NodeSettings):
         if not isinstance(value, str):
             return value
         return tuple(part.strip().rstrip("/") for part in value.split(",") if part.strip())
+
+    @field_validator("forwarded_allow_ips", mode="before")
+    @classmethod
+    def _read_proxies(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return tuple(str(ip_network(part.strip())) for part in value.split(",") if part.strip())
 
     @field_validator("gateway_cors_origins")
     @classmethod

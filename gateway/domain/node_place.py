@@ -15,7 +15,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 PLACE = "place.json"
 PLACE_LOCK = "place.lock"
@@ -26,8 +26,9 @@ class NodePlace(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
-    url: str
+    # spiders of other people can write here: what does not look like it would end whoever starts the tailers
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    url: str = Field(pattern=r"^https?://[!-~]+$")
     slots: int
     render_slots: int
 

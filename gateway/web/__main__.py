@@ -40,8 +40,9 @@ def main() -> int:
         ws="none",
         log_config=None,
         access_log=False,
-        # who connects is what the guard asks; nobody may claim to be somebody else
-        proxy_headers=False,
+        # who connects is what the guards ask; nobody but a proxy that we know may say that it is somebody else
+        proxy_headers=bool(settings.forwarded_allow_ips),
+        forwarded_allow_ips=list(settings.forwarded_allow_ips),
         server_header=False,
         timeout_graceful_shutdown=_GRACE,
     )

@@ -54,7 +54,10 @@ class NodeConsole:
         """
         if not _PAGES.fullmatch(path) or {".", ".."} & set(path.split("/")):
             raise NotFoundError(f"a node has no page {path!r}")
-        sent = {name: headers[name] for name in _PASSED_TO_NODE if name in headers}
+        # none of these is ever anything but ASCII, and httpx sends nothing else
+        sent = {
+            name: headers[name] for name in _PASSED_TO_NODE if headers.get(name, "").isascii() and name in headers
+        }
         sent |= {"Accept-Encoding": "identity", "X-Forwarded-Prefix": prefix}
         answer = await self._send("GET", f"{node_url}/{quote(path)}", headers=sent)
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from stack import wait_until
 from stores import ROOT, embedded_mongo, free_port
 from typer.testing import CliRunner
 
@@ -70,6 +71,13 @@ def _lives(url: str) -> bool:
         return False
 
 
+def assert_a_known_proxy_is_believed(url: str, key: str, run: Run) -> None:
+    forwarded = {"Authorization": f"Bearer {key}", "X-Forwarded-For": "192.0.2.1, 192.0.2.7"}
+    assert httpx.post(f"{url}/scheduler/run", headers=forwarded, trust_env=False).is_success
+    asked = ("audit", "--url", url, "--route", "/scheduler/run")
+    wait_until(lambda: "192.0.2.7" in run(*asked, DISCOVERYBOT_KEY=key, COLUMNS="200").stdout, what="its address")
+
+
 @pytest.mark.timeout(180)
 def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
     environment: dict[str, str], run: Run, tmp_path: Path
@@ -103,9 +111,10 @@ def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
         assert f"key_id={anne.split('_')[1]}" in shown.stdout
         assert run("audit", "--url", url, DISCOVERYBOT_KEY=key, COLUMNS="200").stdout.count("keys create") == 1
 
-    with _open_gateway(environment, tmp_path / "second") as url:
+    with _open_gateway({**environment, "FORWARDED_ALLOW_IPS": "127.0.0.0/8"}, tmp_path / "second") as url:
         assert "db_" not in (tmp_path / "second").read_text()
         assert httpx.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200
+        assert_a_known_proxy_is_believed(url, key, run)
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,10 @@ def test_no_folder_and_no_command_are_told(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr.count("no-such-command")) == (2, 1)
     wait_for(lambda: not is_taken(tmp_path / "node-1"))
+
+
+@pytest.mark.parametrize("wrong", [{"name": "a\0b"}, {"name": "../n"}, {"url": "http://a\0b"}, {"url": "file:///x"}])
+def test_what_a_spider_writes_there_instead_is_no_place(tmp_path: Path, wrong: dict[str, str]) -> None:
+    place = {"name": "node-1", "url": "http://host:6800", "slots": 1, "render_slots": 1}
+    (tmp_path / "place.json").write_text(json.dumps(place | wrong))
+    assert read_place(tmp_path) is None

@@ -169,3 +169,8 @@ def test_the_button_works_on_our_own_pages_alone(
 def test_a_form_that_is_not_whole_is_refused(admin: httpx.Client, origin: dict[str, str]) -> None:
     answer = admin.post("/nodes/n1/scrapyd/cancel.json", data={"project": "p"}, headers=origin)
     assert problem(answer) == (422, "invalid_request")
+
+
+def test_a_header_that_is_no_text_stays_here(admin: httpx.Client, node: StandInNode) -> None:
+    assert admin.get("/nodes/n1/scrapyd/logs/a.log", headers={"Range": b"bytes=\xe9"}).status_code == 200
+    assert "Range" not in node.asked[-1][2]

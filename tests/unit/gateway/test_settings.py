@@ -22,7 +22,8 @@ def test_every_setting_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
     [("GATEWAY_PORT", "eighty"), ("GATEWAY_PORT", "70000"), ("CRAWL_CACHE_TTL", "0"), ("LOG_LEVEL", "loud"),
      ("CRAWL_ALLOW_NETWORKS", "127.0.0.1/33"), ("NODE_SLOTS", "0"), ("NODE_NAME", "../x"), ("NODE_URL", "ftp://x"),
      ("GATEWAY_RATE_LIMIT", "lots"), ("GATEWAY_RATE_LIMIT", "0/minute"), ("GATEWAY_RATE_LIMIT", "5/second;none"),
-     ("GATEWAY_CORS_ORIGINS", "*"), ("GATEWAY_CORS_ORIGINS", "https://app.example, app.example")],
+     ("GATEWAY_CORS_ORIGINS", "*"), ("GATEWAY_CORS_ORIGINS", "https://app.example, app.example"),
+     ("FORWARDED_ALLOW_IPS", "*")],
 )  # fmt: skip
 def test_a_malformed_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^{name}: "):
