@@ -56,7 +56,9 @@ def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
     }
     if scheme in _AMQP:
         options = {"confirm_publish": True, "write_timeout": CONFIRM_TIMEOUT}
-        return common | {"broker_transport_options": options, "task_queues": [_quorum_queue(queue_name)]}
+        # of workers, in seconds; a connection on which two are missed is made anew
+        own = {"broker_heartbeat": 20, "task_queues": [_quorum_queue(queue_name)]}
+        return common | own | {"broker_transport_options": options}
     if scheme in _REDIS:
         # visibility: seconds until a message whose worker was killed is handed out again; the check: a connection on
         # which nothing comes, because a firewall forgot it, is made anew within twice as many seconds

@@ -16,9 +16,11 @@ from gateway.services.broker import FAREWELL
 
 log = structlog.get_logger()
 
-#: Workers do not talk with each other: neither needs a queue at the broker for each worker. (Without heartbeats, too,
-#: an idle worker would see late that it is to stop.)
-_UNUSED = {"without_gossip": True, "without_mingle": True}
+#: Workers do not talk with each other: neither needs a queue at the broker for each worker. Events tell nobody
+#: anything, and each would wait for RabbitMQ's confirmation, on a connection that is dead for good.
+_UNUSED = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
+#: Seconds after which an idle worker sees that it is to stop, or that the broker's heartbeats are missing.
+_LOOK_UP = 1.0
 
 
 class Consumer(consumer.Consumer):
@@ -32,6 +34,10 @@ class Consumer(consumer.Consumer):
         super().__init__(*args, **options | _UNUSED)
         #: The channel of which an acknowledgement failed last.
         self._lost: Any = None
+
+    def register_with_event_loop(self, hub: Any) -> None:
+        super().register_with_event_loop(hub)
+        hub.timer.call_repeatedly(_LOOK_UP, lambda: None)
 
     def call_soon_ack(self, p: Callable[..., None], *args: Any, **options: Any) -> Any:
         """Takes an acknowledgement that fails for what it is: the sign that the connection is lost.
