@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from gateway.settings import Settings
 from gateway.storage.client import connect
 from gateway.storage.keys import KeyStore
 
+WRONG = (401, "key_invalid")
 TOO_MANY = (429, "too_many_requests")
 
 
@@ -111,13 +112,20 @@ def test_without_redis_everybody_is_let_through(serve: Serve, own: Settings, tmp
         assert wait_until(lambda: not http.get("/jobs").is_success, what="a limit")
 
 
+def answers_until_ignored(guess: Callable[[int], tuple[int, str]]) -> list[tuple[int, str]]:
+    """Some more than are allowed, where Redis is too slow to count each."""
+    answers = [WRONG]
+    while answers[-1] == WRONG and len(answers) < 300:
+        answers.append(guess(len(answers)))
+    assert answers[-1] == TOO_MANY
+    return answers[1:]
+
+
 def test_who_tries_keys_is_not_listened_to_but_those_beside_him_are(serve: Serve, own: Settings) -> None:
     with opened(serve, own, "anne", "bert") as (http, (anne, bert)):
         http.get("/jobs", headers=anne).raise_for_status()
         wrong = {"Authorization": "Bearer db_0123456789ab_guess"}
-        answers = [problem(http.get("/jobs", headers=wrong)) for _ in range(70)]
-        assert answers[:60] == [(401, "key_invalid")] * 60
-        assert answers[-1] == TOO_MANY
+        assert answers_until_ignored(lambda _: problem(http.get("/jobs", headers=wrong)))[:60] == [WRONG] * 60
         assert int(http.get("/jobs", headers=wrong).headers["retry-after"]) <= 60
         # nobody asks the database whether this one is right
         assert problem(http.get("/jobs", headers=bert)) == TOO_MANY
@@ -137,9 +145,7 @@ def test_nor_is_who_tries_what_stands_for_a_key(serve: Serve, own: Settings, gue
                 return problem(http.get("/jobs", headers={"Cookie": f"discoverybot_session=cs_{number}_a_9_b"}))
             return problem(http.get(f"/jobs/{'0' * 32}/logs", params={"token": f"st_{number}_9_b"}))
 
-        answers = [guess(number) for number in range(70)]
-        assert answers[:60] == [(401, "key_invalid")] * 60
-        assert answers[-1] == TOO_MANY
+        assert answers_until_ignored(guess)[:60] == [WRONG] * 60
         assert http.get("/jobs", headers=session).status_code == 200
 
 
