@@ -6,7 +6,13 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 for _name in ("MONGO_URI", "REDIS_URL", "BROKER_URL", "RABBITMQ_URL", "DISCOVERYBOT_HOME", "DISCOVERYBOT_URL"):
     os.environ.pop(_name, None)
+
+# a machine that others share says nothing about how long an example takes
+hypothesis.settings.register_profile("shared", deadline=None)
+hypothesis.settings.load_profile("shared")

@@ -160,7 +160,7 @@ class Client:
             status = self.status(job_id)
             return status if status["status"] in FINAL else None
 
-        return wait_until(final, timeout=150, what=f"the end of job {job_id}")
+        return wait_until(final, timeout=240, what=f"the end of job {job_id}")
 
 
 class Bystander(threading.Thread):
@@ -235,7 +235,7 @@ def kill_at_random(stack: Stack, seed: int, enough: threading.Event) -> list[str
 
 
 @pytest.mark.stack
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(900)
 def test_fifty_crawls_each_run_once_to_their_end_whoever_is_killed(stack: Stack, plan: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     sys.stdout.write(f"seed of the random kills: {seed}\n")  # shown where the test fails
@@ -257,7 +257,7 @@ def test_fifty_crawls_each_run_once_to_their_end_whoever_is_killed(stack: Stack,
         redis.Redis.from_url(stack.ready["redis_url"]).flushall()
         ends = {number: client.wait_final(job) for number, job in jobs.items()}
         recovered = time.monotonic() - last_kill
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while (left := sorted(path.name for path in plan.iterdir())) and time.monotonic() < deadline:
             time.sleep(0.5)
         bystander.enough.set()
