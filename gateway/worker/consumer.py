@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import structlog
-from amqp.exceptions import ConsumerCancelled
+from amqp.exceptions import ConsumerCancelled, PreconditionFailed
 from celery.bootsteps import RUN
 from celery.worker import consumer
 from kombu.message import Message
@@ -68,8 +68,11 @@ class Consumer(consumer.Consumer):
         message.reject()
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Leaves the other workers the time to hear that the queue is gone before it is declared anew."""
+        """Leaves the other workers the time to hear that the queue is gone before it is declared anew; and whoever is
+        to take away a queue that is none of ours the time to do so: Celery would try a hundred times a second.
+        """
         super().on_connection_error_after_connected(exc)
         if isinstance(exc, ConsumerCancelled):
             log.warning("queue_gone", error=str(exc))
+        if isinstance(exc, ConsumerCancelled | PreconditionFailed):
             time.sleep(FAREWELL)
