@@ -245,8 +245,13 @@ def stopping_reason(folder: Path) -> str | None:
 
 def is_locked(folder: Path) -> bool:
     """Whether a living process holds the attempt's started mark; false where there is none."""
+    return is_held(folder / STARTED)
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a living process holds the `flock` on this file; false where there is none."""
     try:
-        fd = os.open(folder / STARTED, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -10,12 +10,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.domain.node_files import is_held
 
 PLACE = "place.json"
 PLACE_LOCK = "place.lock"
@@ -42,14 +42,4 @@ def read_place(home: Path) -> NodePlace | None:
 
 def is_taken(home: Path) -> bool:
     """Whether a Scrapyd lives there."""
-    try:
-        lock = os.open(home / PLACE_LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return is_held(home / PLACE_LOCK)
