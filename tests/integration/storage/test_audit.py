@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import mongomock
 import pytest
-from stores import ROOT, embedded_mongo
+from killed import killed_everywhere
+from stores import embedded_mongo
 
 from gateway.domain.audit import AuditEntry, AuditKind
 from gateway.domain.errors import InvalidRequestError
 from gateway.storage.audit import AuditFilter, AuditStore
 
 NOW = datetime(2027, 6, 1, 9, 30, tzinfo=UTC)
-KILLED = """
-import os, sys
+STORY = """
 from datetime import UTC, datetime, timedelta
 from gateway.domain.audit import AuditEntry
 from gateway.storage.audit import AuditFilter, AuditStore
 from gateway.storage.client import connect
 
-def write():
-    store, now = AuditStore(connect(sys.argv[1])), datetime(2027, 6, 1, 9, 30, tzinfo=UTC)
+def tell(uri):
+    store, now = AuditStore(connect(uri)), datetime(2027, 6, 1, 9, 30, tzinfo=UTC)
     store.insert([AuditEntry(id=f"{number:032x}", at=now, route="/crawl") for number in range(3)])
     store.note_failures(now, {"192.0.2.7": 1})
     entries, _ = store.page(AuditFilter(), 10)
@@ -33,17 +30,6 @@ def write():
     assert 1 <= sum(entry.count or 0 for entry in entries) <= 7
     store.forget(now + timedelta(days=1), 10)
     assert store.page(AuditFilter(), 10) == ([], None)
-
-killed = 0
-while True:
-    if (pid := os.fork()) == 0:
-        write()
-        os._exit(0)
-    status = os.waitpid(pid, 0)[1]
-    if not os.WIFSIGNALED(status):
-        break
-    killed += 1
-print(killed, os.waitstatus_to_exitcode(status))
 """
 
 
@@ -84,19 +70,6 @@ def test_a_cursor_that_is_none_is_refused(store: AuditStore) -> None:
 
 
 def test_whoever_is_killed_at_any_of_its_writes_may_do_it_again(tmp_path: Path) -> None:
-    plan = tmp_path / "plan"
-    plan.mkdir()
-    for name in ("audit.insert", "audit.note_failures", "audit.forget"):
-        for side in ("before", "after"):
-            (plan / f"{name}.{side}").touch()
     with embedded_mongo(tmp_path / "mongo") as uri:
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(uri)],
-            cwd=ROOT,
-            env={**os.environ, "DISCOVERYBOT_CRASH_PLAN": str(plan)},
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-    assert done.stdout.split() == ["6", "0"], done.stderr
+        points = ("audit.insert", "audit.note_failures", "audit.forget")
+        killed_everywhere(tmp_path, points, STORY, uri, beside=__file__)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killed import killed_everywhere
 from pymongo.database import Database
-from stores import ROOT, embedded_mongo
+from stores import embedded_mongo
 
 from gateway.domain.api_key import Scope
 from gateway.domain.clock import utc_now
@@ -20,30 +18,18 @@ from gateway.services.key_issue import FIRST, KeyIssue
 from gateway.storage.client import connect
 from gateway.storage.keys import USE_NOTED_EVERY, KeyStore
 
-KILLED = """
-import os, sys
+STORY = """
 from gateway.domain.clock import utc_now
 from gateway.services.key_issue import KeyIssue
 from gateway.storage.client import connect
 from gateway.storage.keys import KeyStore
 
-def ask():
-    keys = KeyStore(connect(sys.argv[1]))
+def tell(uri):
+    keys = KeyStore(connect(uri))
     KeyIssue(keys).issue_first()
     assert keys.use("first").user_id == "operator"
     keys.end_session("first", "abc", utc_now())
     assert keys.revoke("first").revoked_at
-
-killed = 0
-while True:
-    if (pid := os.fork()) == 0:
-        ask()
-        os._exit(0)
-    status = os.waitpid(pid, 0)[1]
-    if not os.WIFSIGNALED(status):
-        break
-    killed += 1
-print(killed, os.waitstatus_to_exitcode(status))
 """
 
 
@@ -142,16 +128,5 @@ def test_no_more_ended_sessions_are_noted_than_a_key_can_hold(
 
 @pytest.mark.timeout(60)
 def test_whoever_is_killed_may_do_it_again(uri: str, tmp_path: Path) -> None:
-    for point in ("keys.insert", "keys.note_use", "keys.end_session", "keys.revoke"):
-        for side in ("before", "after"):
-            (tmp_path / f"{point}.{side}").touch()
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, uri],
-        cwd=ROOT,
-        env={**os.environ, "DISCOVERYBOT_CRASH_PLAN": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert done.stdout.split() == ["8", "0"], done.stderr
+    points = ("keys.insert", "keys.note_use", "keys.end_session", "keys.revoke")
+    killed_everywhere(tmp_path, points, STORY, uri, beside=__file__)
