@@ -19,7 +19,7 @@ demo: $(STAMP) ## Crawl a small bundled site on a scratch platform and show what
 
 test: $(STAMP) ## Run all tests
 	@tests/install-system-packages
-	@exec $(BIN)/pytest -n 2 --dist loadgroup
+	@exec $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 faults: $(STAMP) ## Run the fault tests in full, and print their table
 	@tests/install-system-packages

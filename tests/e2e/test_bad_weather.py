@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from sites.server import Site, html
-from stack import Stack, running_stack, wait_until
+from stack import Stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.stack]
 
 
 def test_a_site_that_is_down_is_an_error_that_says_so(stack: Stack) -> None:
@@ -87,54 +83,3 @@ def test_stores_that_are_stopped_for_twenty_seconds_cost_time_and_nothing_else(s
     assert len(stack.items(job_id)) == 301
     assert stack.log(job_id) == stack.log_on_node(job_id)
     wait_until(lambda: stack.http.get(f"{stack.url}/health").json()["status"] == "ok", what="health")
-
-
-@contextmanager
-def tiny_disk(path: Path, size: str) -> Iterator[None]:
-    path.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def fill(hog: Path) -> None:
-    """Take what is left of the disk."""
-    with hog.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(b"x" * 4096):
-            pass
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-def test_a_full_disk_on_the_node_is_told_and_does_not_stop_the_node(tmp_path: Path, site: Site) -> None:
-    home = tmp_path / "home"
-    room = {"NODE_MIN_FREE_BYTES": str(1 << 20)}
-    with tiny_disk(home / "node", "16m"), running_stack(home, CRAWL_STOP_GRACE="2", **room) as stack:
-        hog = home / "node" / "hog"
-        site.delay = 0.1
-        caught = stack.crawl(f"{site.url}/tree/300", max_retries=0)
-        wait_until(lambda: stack.status(caught)["completed_pages"], what="the first page")
-        fill(hog)
-        end = stack.wait_final(caught)
-        assert (end["status"], end["message"] is None) in {("error", False), ("partial", False)}
-        fill(hog)
-        waiting = stack.crawl(f"{site.url}/tree/6")
-        wait_until(lambda: stack.status(waiting)["waiting_reason"] == "disk_full", what="why it waits")
-        hog.unlink()
-        assert stack.wait_final(waiting)["status"] == "finished"
-
-
-def test_a_crawl_that_was_running_when_the_platform_stopped_is_run_again(tmp_path: Path, site: Site) -> None:
-    home = tmp_path / "home"
-    site.delay = 0.1
-    with running_stack(home, CRAWL_STOP_GRACE="2") as stack:
-        job_id = stack.crawl(f"{site.url}/tree/400")
-        wait_until(lambda: stack.status(job_id)["completed_pages"], what="the first page")
-    began = time.monotonic()
-    with running_stack(home, CRAWL_STOP_GRACE="2") as stack:
-        took = time.monotonic() - began
-        assert stack.wait_final(job_id, timeout=90)["status"] == "finished"
-        assert [attempt["attempt"] for attempt in stack.job(job_id)["attempts"]] == [1, 2]
-        assert len(stack.items(job_id)) == 401
-    assert took < 60

@@ -12,7 +12,7 @@ from event_source import log_text, read_events
 from sites.server import Site
 from stack import Stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.stack]
 
 
 def test_a_crawl_is_posted_followed_and_its_results_are_collected(stack: Stack, site: Site) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sites.server import Site
 from stack import ROOT, Stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.stack]
 
 FILES = {
     "scrapy.cfg": "[settings]\ndefault = shop.settings\n\n[deploy]\nproject = Shop\n",

@@ -22,7 +22,7 @@ from gateway.storage.client import Document, connect
 from gateway.storage.egg_copies import EggCopies
 from gateway.storage.eggs import EggStore
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.stack]
 
 WANDERER = """
 import scrapy

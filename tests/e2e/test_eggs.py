@@ -10,7 +10,7 @@ from eggs import egg, source
 from sites.server import Site, links
 from stack import Stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.stack]
 
 SPIDERS = """
 import scrapy

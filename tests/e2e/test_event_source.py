@@ -14,7 +14,7 @@ from playwright.async_api import async_playwright
 from sites.server import Site
 from stack import Stack
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.stack]
 
 
 def check(heard: dict[str, Any], stack: Stack, job_id: str) -> None:

@@ -20,12 +20,12 @@ import pytest
 import redis
 from browser.requirements import find_program
 from sites.job_board import JobAd, JobBoard, Markup, Pagination, job_board
-from stack import Stack, running_stack, wait_until
+from stack import Stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("job board")]
+pytestmark = [pytest.mark.stack]
 
 POSTINGS = 300
-#: Seconds; what is there is scraped in a fraction of it.
+#: Seconds; what the stack is told (conftest.py).
 SYNC_TIMEOUT = 5
 #: In the body of a message as Redis's MONITOR shows it.
 _BODY = re.compile(r'\\*"body\\*": \\*"([A-Za-z0-9+/=]+)\\*"')
@@ -33,12 +33,6 @@ TARGET_FIELDS = {
     *("target_id", "website_id", "website_name", "search_url", "requires_playwright", "pagination_type"),
     *("keywords_used", "location_used", "attempt_count"),
 }
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("board") / "home", SCRAPE_SYNC_TIMEOUT=str(SYNC_TIMEOUT)) as stack:
-        yield stack
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ MANUALS = [
     Path("/usr/share/doc") / name for name in ("sqlite3", "sqlite3-doc", "python3/html", "postgresql-doc-15/html")
 ]
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.stack]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from sites.server import Site
 from stack import Stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.stack]
 
 RUNS = 3
 

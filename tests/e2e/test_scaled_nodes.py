@@ -14,7 +14,7 @@ from sites.server import Site, html
 from stack import ROOT, Stack, running_stack, wait_until
 from stores import free_port
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("scaled_nodes")]
+pytestmark = [pytest.mark.stack]
 
 CRAWLS = 9
 

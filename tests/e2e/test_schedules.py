@@ -10,7 +10,7 @@ from event_source import log_text, read_events
 from sites.server import Site
 from stack import Stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("stack")]
+pytestmark = [pytest.mark.stack]
 
 
 def scheduled(stack: Stack, site: Site, **when: Any) -> str:

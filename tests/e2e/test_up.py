@@ -14,8 +14,10 @@ import pytest
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 NAMES = {"redis", "mongo", "scrapyd", "tailer", "worker", "beat", "gateway"}
+#: Of a crawl that takes longer than it is given when all stops.
+PAGES = 200
 
 
 def _family(stack: Stack) -> list[psutil.Process]:
@@ -46,7 +48,10 @@ class Interrupted(NamedTuple):
     home: Path
     site: Site
     ready: dict[str, Any]
+    #: Of a crawl that never ends by itself.
     job_id: str
+    #: Of one that does.
+    short_job_id: str
     family: list[psutil.Process]
     exit_code: int | None
 
@@ -55,10 +60,14 @@ class Interrupted(NamedTuple):
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupted]:
     home = tmp_path_factory.mktemp("up")
     with Site() as site:
+        site.delay = 0.5
         with running_stack(home, CRAWL_STOP_GRACE="1") as stack:
             ready, job_id = stack.ready, _crawl_without_end(stack, site)
+            short = stack.crawl(f"{site.url}/tree/{PAGES}")
+            wait_until(lambda: stack.status(short)["completed_pages"], what="the first page of the other crawl")
             family = _family(stack)
-        yield Interrupted(home, site, ready, job_id, family, stack.process.returncode)
+        site.delay = 0.1
+        yield Interrupted(home, site, ready, job_id, short, family, stack.process.returncode)
 
 
 def test_ctrl_c_in_mid_crawl_leaves_no_process(interrupted: Interrupted) -> None:
@@ -72,6 +81,7 @@ def test_the_next_start_goes_on_and_a_killed_stack_leaves_nothing(interrupted: I
         kept = ("redis_url", "mongo_uri", "scrapyd_password")
         assert {name: stack.ready[name] for name in kept} == {name: interrupted.ready[name] for name in kept}
         wait_until(lambda: stack.status(interrupted.job_id)["attempt"] == 2, what="a second attempt")
+        _is_run_again(stack, interrupted.short_job_id)
         _scrapyd_asks_for_its_password(stack)
         old = stack.ready["pids"]["gateway"]
         stack.kill("gateway")
@@ -81,6 +91,12 @@ def test_the_next_start_goes_on_and_a_killed_stack_leaves_nothing(interrupted: I
         family = _family(stack)
         stack.process.kill()
         wait_until(lambda: not _alive(family), what="the end of all processes")
+
+
+def _is_run_again(stack: Stack, job_id: str) -> None:
+    assert stack.wait_final(job_id, timeout=90)["status"] == "finished"
+    assert [attempt["attempt"] for attempt in stack.job(job_id)["attempts"]] == [1, 2]
+    assert len(stack.items(job_id)) == PAGES + 1
 
 
 def _scrapyd_asks_for_its_password(stack: Stack) -> None:

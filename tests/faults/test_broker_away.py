@@ -9,7 +9,7 @@ from breakable import Platform
 from fault_table import full_or_short, record
 from witness import Witness
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("platform"), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 SECONDS = full_or_short(60, 5)
 CRAWLS = full_or_short(500, 40)

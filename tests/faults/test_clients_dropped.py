@@ -130,7 +130,6 @@ def plays(platform: Platform) -> Iterator[list[Play]]:
 
 
 @pytest.mark.stack
-@pytest.mark.xdist_group("platform")
 @pytest.mark.timeout(420)
 async def test_a_thousand_clients_that_vanish_leave_nothing_behind(platform: Platform, plays: list[Play]) -> None:
     holdings = Holdings(platform.stack, plays[0].redis, [play.id for play in plays])

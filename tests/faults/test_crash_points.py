@@ -203,14 +203,15 @@ class Bystander(threading.Thread):
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
-    folder = tmp_path / "plan"
-    folder.mkdir()
+    (folder := tmp_path / "plan").mkdir()
     return folder
 
 
 @pytest.fixture
 def stack(tmp_path: Path, plan: Path) -> Iterator[Stack]:
     variables = {
+        # whoever dies at a crash point is there again at once
+        "PYTHONPATH": str(ROOT / "tests" / "rising"),
         "DISCOVERYBOT_CRASH_PLAN": str(plan),
         "DISCOVERYBOT_RESTART_BACKOFF_MAX": "0.2",
         "CRAWL_STOP_GRACE": "2",
@@ -222,8 +223,7 @@ def stack(tmp_path: Path, plan: Path) -> Iterator[Stack]:
 
 def kill_at_random(stack: Stack, seed: int, enough: threading.Event) -> list[str]:
     """Twenty SIGKILLs at moments and of processes that `seed` chooses; who was killed."""
-    chance = random.Random(seed)
-    killed: list[str] = []
+    chance, killed = random.Random(seed), list[str]()
     while len(killed) < RANDOM_KILLS and not enough.wait(chance.uniform(0.2, 2.0)):
         victim = chance.choice(VICTIMS)
         try:

@@ -14,17 +14,26 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from breakable import Platform
 from fault_table import record
 from sites.server import Site, html
-from stack import ROOT, Stack, running_stack, wait_until
+from stack import ROOT, Stack, wait_until
+
+pytestmark = [pytest.mark.stack]
 
 REQUESTS = 200
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("race") / "home") as stack:
-        yield stack
+def stack(platform: Platform) -> Stack:
+    return platform.stack
+
+
+@pytest.fixture(scope="module")
+def second(stack: Stack) -> Iterator[str]:
+    """Where another gateway of the same platform is."""
+    with another_gateway(stack) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -89,23 +98,18 @@ def the_one_job(stack: Stack, site: Site, answers: list[dict[str, Any]], name: s
     assert sum(not answer["cached"] for answer in answers) <= 1
 
 
-@pytest.mark.stack
-async def test_identical_requests_over_two_gateways_make_one_job(stack: Stack, site: Site) -> None:
-    with another_gateway(stack) as (second, _):
-        answers = await post_all([stack.url, second], request(site, "plain"))
+async def test_identical_requests_over_two_gateways_make_one_job(stack: Stack, second: str, site: Site) -> None:
+    answers = await post_all([stack.url, second], request(site, "plain"))
     assert len(answers) == REQUESTS
     the_one_job(stack, site, answers, "plain", "two gateways")
 
 
-@pytest.mark.stack
-async def test_also_when_redis_is_flushed_in_between(stack: Stack, site: Site) -> None:
-    with another_gateway(stack) as (second, _):
-        answers = await post_all([stack.url, second], request(site, "flush"), flush=stack.ready["redis_url"])
+async def test_also_when_redis_is_flushed_in_between(stack: Stack, second: str, site: Site) -> None:
+    answers = await post_all([stack.url, second], request(site, "flush"), flush=stack.ready["redis_url"])
     assert len(answers) == REQUESTS
     the_one_job(stack, site, answers, "flush", "two gateways, FLUSHALL in between")
 
 
-@pytest.mark.stack
 async def test_also_when_the_owner_dies_between_key_and_document(stack: Stack, site: Site, tmp_path: Path) -> None:
     (tmp_path / "jobs.insert.before").touch()
     body = request(site, "owner")

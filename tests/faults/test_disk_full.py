@@ -12,8 +12,11 @@ import pytest
 from fault_table import full_or_short, record
 from nodes import own_node
 from sites.gated import GatedSite
+from sites.server import Site
 from stack import Stack, running_stack, wait_until
 from witness import Witness
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 SLOTS = 3
 #: Their items take more than what is left of the last block of a file.
@@ -26,10 +29,10 @@ FULL_FOR = full_or_short(5, 1)
 PATIENCE = 90.0
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of the stack's node; everything else is where there is room."""
-    node = tmp_path / "home" / "node"
+    node = tmp_path_factory.mktemp("full") / "home" / "node"
     node.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}m", "none", str(node)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
@@ -40,7 +43,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(node)], check=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stack(disk: Path) -> Iterator[Stack]:
     variables = {"NODE_MIN_FREE_BYTES": str(MIN_FREE << 20), "NODE_SLOTS": str(SLOTS), "CRAWL_STOP_GRACE": "3"}
     with running_stack(disk.parent, **variables) as stack:
@@ -55,8 +58,22 @@ def fill(path: Path) -> None:
                     filler.write(b"x" * piece)
 
 
-@pytest.mark.stack
-@pytest.mark.timeout(420)
+def test_a_crawl_that_may_not_be_repeated_tells_of_a_full_disk_and_the_next_one_waits(
+    stack: Stack, disk: Path, site: Site
+) -> None:
+    site.delay = 0.1
+    caught = stack.crawl(f"{site.url}/tree/300", max_retries=0)
+    wait_until(lambda: stack.status(caught)["completed_pages"], what="the first page")
+    fill(disk / "filler")
+    end = stack.wait_final(caught)
+    assert (end["status"], end["message"] is None) in {("error", False), ("partial", False)}
+    fill(disk / "filler")
+    waiting = stack.crawl(f"{site.url}/tree/6")
+    wait_until(lambda: stack.status(waiting)["waiting_reason"] == "disk_full", what="why it waits")
+    (disk / "filler").unlink()
+    assert stack.wait_final(waiting)["status"] == "finished"
+
+
 def test_crawls_outlive_a_disk_that_is_full_for_a_while(stack: Stack, disk: Path) -> None:
     recovered = 0.0
     with GatedSite() as site, Witness(stack, site, pages=PAGES) as witness:

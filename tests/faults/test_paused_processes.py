@@ -130,7 +130,6 @@ class Worker:
 
 
 @pytest.mark.stack
-@pytest.mark.xdist_group("platform")
 @pytest.mark.timeout(420)
 def test_a_worker_that_stands_still_past_its_claim_changes_nothing_any_more(
     platform: Platform, tmp_path: Path

@@ -14,7 +14,7 @@ from sites.server import Site, links
 from stack import Stack, wait_until
 from witness import Witness
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 RETRIES = full_or_short(3, 2)
 NEIGHBOURS = 4

@@ -18,7 +18,7 @@ from sites.server import Site
 from stack import Stack, wait_until
 from witness import Witness
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 FLUSHES = full_or_short(20, 4)
 FOLLOWED = full_or_short(12, 4)

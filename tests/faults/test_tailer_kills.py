@@ -25,7 +25,7 @@ from sites.server import Site, html
 from stack import Stack, wait_until
 from witness import Witness
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("platform"), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 CRAWLS = 3
 KILLS = full_or_short(20, 5)

@@ -8,7 +8,7 @@ from breakable import Platform
 from sites.server import links
 from witness import Witness
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("platform")]
+pytestmark = [pytest.mark.stack]
 
 
 def test_a_page_that_was_fetched_twice_and_one_that_was_not_are_seen(platform: Platform, witness: Witness) -> None:

@@ -13,7 +13,7 @@ from stack import wait_until
 from witness import Witness
 from worker_kills import kill_workers
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("platform"), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 TIMES = full_or_short(10, 2)
 KILLS = full_or_short(20, 3)

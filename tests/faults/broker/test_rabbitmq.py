@@ -27,7 +27,7 @@ from gateway.services.broker import DELIVERY_LIMIT, dead_letter_name
 from gateway.services.broker_line import BrokerLine
 from gateway.services.waker import CeleryWaker, create_producer
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("rabbitmq"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
 
 QUEUE = "scraping"
 BROKER_KILLS = full_or_short(10, 1)
