@@ -14,6 +14,7 @@ from typing import Annotated, Self, cast
 from pydantic import Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gateway.domain.node_list import read_node_url
 from gateway.domain.public_address import Network, is_loopback, parse_networks
 from gateway.domain.web_origin import read_origin
 
@@ -229,6 +230,11 @@ class Settings(NodeSettings):
     @classmethod
     def _read_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(read_origin, value))
+
+    @field_validator("scrapyd_url")
+    @classmethod
+    def _read_nodes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(read_node_url, value))
 
     @field_validator("gateway_rate_limit")
     @classmethod

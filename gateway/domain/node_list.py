@@ -19,6 +19,14 @@ def _door(url: str) -> tuple[str, str, int | None, str]:
     return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/")
 
 
+def read_node_url(text: str) -> str:
+    """The URL as it was written. Raises `ValueError` that quotes what names no Scrapyd."""
+    scheme, host, _, _ = _door(text)
+    if scheme not in _DEFAULT_PORTS or not host:
+        raise ValueError(f"{text!r} is not where a Scrapyd is: that looks like http://node1:6800")
+    return text
+
+
 class NodeList:
     """The URLs as they were written, and compared as they are meant. Without any, every node is on it."""
 

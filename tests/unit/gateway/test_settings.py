@@ -23,7 +23,8 @@ def test_every_setting_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
      ("CRAWL_ALLOW_NETWORKS", "127.0.0.1/33"), ("NODE_SLOTS", "0"), ("NODE_NAME", "../x"), ("NODE_URL", "ftp://x"),
      ("GATEWAY_RATE_LIMIT", "lots"), ("GATEWAY_RATE_LIMIT", "0/minute"), ("GATEWAY_RATE_LIMIT", "5/second;none"),
      ("GATEWAY_CORS_ORIGINS", "*"), ("GATEWAY_CORS_ORIGINS", "https://app.example, app.example"),
-     ("FORWARDED_ALLOW_IPS", "*")],
+     ("FORWARDED_ALLOW_IPS", "*"), ("SCRAPYD_URL", "node1:6800"), ("SCRAPYD_URL", "http://node1:6800,node2"),
+     ("SCRAPYD_URL", "http://"), ("SCRAPYD_URL", "http://node1:port")],
 )  # fmt: skip
 def test_a_malformed_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^{name}: "):
@@ -48,6 +49,11 @@ def test_redis_and_the_broker_are_found_in_their_documented_order(monkeypatch: p
     assert load(monkeypatch, REDIS_URL="redis://r:1/0").broker_location == "redis://r:1/0"
     assert load(monkeypatch, RABBITMQ_URL="amqp://q//").broker_location == "amqp://q//"
     assert load(monkeypatch, BROKER_URL="sqs://").broker_location == "sqs://"
+
+
+def test_nodes_are_kept_as_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = load(monkeypatch, SCRAPYD_URL="http://Node1:6800/, https://crawl.example/scrapyd").scrapyd_url
+    assert urls == ("http://Node1:6800", "https://crawl.example/scrapyd")
 
 
 def test_networks_are_a_comma_separated_list(monkeypatch: pytest.MonkeyPatch) -> None:
