@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from resource import RLIMIT_FSIZE, prlimit
+from subprocess import DEVNULL, Popen
 from typing import Any, NamedTuple
 
 import pytest
+import warm
 from sites.server import Site
+from warm import WarmProcess
 
 ROOT = Path(__file__).parents[3]
 JOB_ID = "0123456789abcdef0123456789abcdef"
@@ -68,14 +70,21 @@ class Attempt:
             "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
             **environ,
         }
-        with (folder / "crawl.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "crawler.node.runner", "crawl", spec["spider"]],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env, cwd=cwd, start_new_session=True,
-            )  # fmt: skip
+        self.process = self._start(spec["spider"], env, cwd, forked=cwd == ROOT and not file_bytes)
         if file_bytes:
             # before it writes anything: importing Scrapy alone takes it half a second
             prlimit(self.process.pid, RLIMIT_FSIZE, (file_bytes, file_bytes))
+
+    def _start(self, spider: str, env: Mapping[str, str], cwd: Path, *, forked: bool) -> Popen[bytes] | WarmProcess:
+        """As a node does: crawls of our own project are forked, all others started."""
+        log, module = self.folder / "crawl.log", "crawler.node.runner"
+        if forked and not warm.COLD & env.keys():
+            return warm.start(module, "crawl", spider, env=env, cwd=cwd, stdout=log)
+        with log.open("ab") as output:
+            return Popen(
+                [sys.executable, "-m", module, "crawl", spider],
+                stdout=output, stderr=output, stdin=DEVNULL, env=env, cwd=cwd, start_new_session=True,
+            )  # fmt: skip
 
     def wait(self) -> Crawl:
         return Crawl(self.process.wait(DEADLINE), self.folder)

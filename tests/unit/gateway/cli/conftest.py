@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
+import warm
 
 JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
 END = {"status": "finished", "completed_pages": 3, "items_count": 2, "errors_count": 0, "message": None}
@@ -111,20 +111,17 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def run(gateway: StandIn, tmp_path: Path) -> Run:
+def run(gateway: StandIn, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run `discoverybot …` against the stand-in, in a folder of its own."""
 
     def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        told = {"DISCOVERYBOT_URL": gateway.url, "COLUMNS": "200", "PYTHONUTF8": "1"}
-        return subprocess.run(
-            [sys.executable, "-m", "gateway.cli.main", *arguments],
-            env={**os.environ, **told, **environment},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        told = {"DISCOVERYBOT_URL": gateway.url, "COLUMNS": "200"}
+        folder = tmp_path_factory.mktemp("output")
+        out, err = folder / "stdout", folder / "stderr"
+        env = {**os.environ, **told, **environment}
+        process = warm.start("gateway.cli.main", *arguments, env=env, cwd=tmp_path, stdout=out, stderr=err)
+        code = process.wait(60)
+        return subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
 
     return run_command
 

@@ -1,0 +1,103 @@
+"""Processes for tests that start many: forked, as crawls are on a node, from one that has imported what they need.
+
+What starts otherwise under `python -m` takes a second of processor time before it does anything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+#: Read when a module is imported, so it takes a process that has not done so yet.
+COLD = frozenset({"DISCOVERYBOT_CRASH_PLAN"})
+
+
+class Told(NamedTuple):
+    """What is to become of a fork."""
+
+    module: str
+    arguments: tuple[str, ...]
+    env: dict[str, str]
+    cwd: Path
+    stdout: Path
+    stderr: Path
+
+
+class WarmProcess:
+    """As `subprocess.Popen`, where that is needed."""
+
+    def __init__(self, process: ForkServerProcess) -> None:
+        self._process = process
+        process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0)
+        return code
+
+    def send_signal(self, signum: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start(
+    module: str, *arguments: str, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path | None = None
+) -> WarmProcess:
+    """`python -m <module> <arguments>`, or as good as that: its `main()` is called. Output is appended to the files,
+    to one of them if there is no other.
+    """
+    assert not COLD & env.keys(), "it would have no effect"
+    told = Told(module, arguments, {name: str(value) for name, value in env.items()}, cwd, stdout, stderr or stdout)
+    return WarmProcess(_fork_server().Process(target=_become, args=(told,), name=module, daemon=True))
+
+
+@cache
+def _fork_server() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["warm_imports"])
+    # before Python 3.12.5 it does not look where we look (CPython issue 117378)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        forkserver.ensure_running()
+    return context
+
+
+def _become(told: Told) -> None:
+    os.setsid()
+    for path, fd in ((told.stdout, 1), (told.stderr, 2)):
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), fd)
+    os.chdir(told.cwd)
+    os.environ.clear()
+    os.environ.update(told.env)
+    time.tzset()
+    sys.argv = [told.module, *told.arguments]
+    importlib.import_module(told.module).main()
