@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import psutil
@@ -19,6 +20,7 @@ from integration.event_stream.stage import Play, lines
 from stack import Stack, wait_until
 
 from gateway.domain import redis_keys
+from gateway.domain.clock import utc_now
 
 CLIENTS = 1000
 #: Each is followed by as many of them.
@@ -121,7 +123,9 @@ def plays(platform: Platform) -> Iterator[list[Play]]:
         pymongo.MongoClient[dict[str, Any]](str(platform.mongo), tz_aware=True) as mongo,
         redis.Redis.from_url(str(platform.redis)) as client,
     ):
-        plays = [Play(mongo.get_default_database(), client) for _ in range(JOBS)]
+        # not due, or the platform would run those that have not yet begun here
+        later = utc_now() + timedelta(hours=1)
+        plays = [Play(mongo.get_default_database(), client, not_before=later) for _ in range(JOBS)]
         for play in plays:
             play.start()
         yield plays
