@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import warm
+from warm import WarmProcess
 
 ROOT = Path(__file__).parent.parent
 #: Seconds; generous, because machines are shared. A stack is up in a fraction of it.
@@ -38,7 +40,7 @@ def wait_until(question: Callable[[], Value | None], *, timeout: float = 60.0, w
 
 
 class Stack:
-    def __init__(self, home: Path, process: subprocess.Popen[bytes], output: Path) -> None:
+    def __init__(self, home: Path, process: WarmProcess | subprocess.Popen[bytes], output: Path) -> None:
         self.home = home
         self.process = process
         self.output = output
@@ -111,8 +113,11 @@ class Stack:
 
 
 @contextmanager
-def running_stack(home: Path, **variables: str) -> Iterator[Stack]:
-    """A healthy platform; at the end Ctrl-C, as a user would, and nothing may be left running."""
+def running_stack(home: Path, *, forked: bool = True, **variables: str) -> Iterator[Stack]:
+    """A healthy platform; at the end Ctrl-C, as a user would, and nothing may be left running.
+
+    It is forked from a warm process unless told otherwise, or it could not be.
+    """
     home.mkdir(parents=True, exist_ok=True)
     ready = home / "ready.json"
     ready.unlink(missing_ok=True)
@@ -120,9 +125,11 @@ def running_stack(home: Path, **variables: str) -> Iterator[Stack]:
     environment = {**os.environ, "DISCOVERYBOT_HOME": str(home), "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8", **variables}
     # every process would compile all of ours anew
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [str(Path(sys.executable).with_name("discoverybot")), "up", "--free-ports", "--ready-file", str(ready)]
-    with output.open("ab") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+    arguments = ("up", "--free-ports", "--ready-file", str(ready))
+    if forked and not warm.COLD & variables.keys():
+        process = warm.start("gateway.cli.main", *arguments, env=environment, cwd=ROOT, stdout=output)
+    else:
+        process = _started(arguments, environment, output)
     stack = Stack(home, process, output)
     try:
         wait_until(lambda: _is_up(stack), timeout=START_TIMEOUT, what="a healthy stack")
@@ -132,13 +139,19 @@ def running_stack(home: Path, **variables: str) -> Iterator[Stack]:
         _stop(process)
 
 
+def _started(arguments: tuple[str, ...], environment: dict[str, str], output: Path) -> subprocess.Popen[bytes]:
+    command = (str(Path(sys.executable).with_name("discoverybot")), *arguments)
+    with output.open("ab") as log:
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+
 def _is_up(stack: Stack) -> bool:
-    if stack.process.poll() is not None:
-        raise AssertionError(f"the stack ended with {stack.process.returncode}:\n{stack.output.read_text()[-4000:]}")
+    if (code := stack.process.poll()) is not None:
+        raise AssertionError(f"the stack ended with {code}:\n{stack.output.read_text()[-4000:]}")
     return (stack.home / "ready.json").exists()
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: WarmProcess | subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
     try:

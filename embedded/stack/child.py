@@ -11,10 +11,12 @@ from collections import deque
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from embedded.stack.parent_death import die_with_parent
 from embedded.stack.process import Process
 from embedded.stack.stack_log import StackLog
+from embedded.stack.zygote import Zygote
 
 #: Lines of its output that are kept to show when it dies.
 TAIL = 15
@@ -25,41 +27,42 @@ NOT_STARTED = 127
 
 
 class Child:
-    """The present incarnation of a `Process`. It leads a session of its own: a Ctrl-C meant for us does
-    not reach it, and what it forked can be killed as a group.
+    """The present incarnation of a `Process`. It leads a group of its own: a Ctrl-C meant for us does
+    not reach it, and what it forked can be killed with it.
     """
 
-    def __init__(self, process: Process, cwd: Path, log: StackLog) -> None:
+    def __init__(self, process: Process, cwd: Path, log: StackLog, zygote: Zygote | None = None) -> None:
         self.process = process
         self.tail: deque[str] = deque(maxlen=TAIL)
         self.ended = asyncio.Event()
         self.exit_code: int | None = None
         self._started = time.monotonic()
         self._log = log
-        self._popen = self._spawn(cwd)
-        if self._popen is None:
+        self._popen: subprocess.Popen[bytes] | None = None
+        reads, writes = os.pipe()
+        with os.fdopen(writes, "wb") as output:
+            forked = zygote.fork(process, cwd, output.fileno()) if zygote else None
+            self.pid = forked or self._spawn(cwd, output)
+        if self.pid is None:
             self.end(NOT_STARTED)
-        self._output = asyncio.create_task(self._copy_output())
+        self._output = asyncio.create_task(self._copy_output(os.fdopen(reads, "rb")))
 
-    def _spawn(self, cwd: Path) -> subprocess.Popen[bytes] | None:
+    def _spawn(self, cwd: Path, output: IO[bytes]) -> int | None:
         try:
-            return subprocess.Popen(  # noqa: S603 - the commands are ours
+            self._popen = subprocess.Popen(  # noqa: S603 - the commands are ours
                 self.process.command,
                 cwd=cwd,
                 env={**os.environ, **self.process.env},
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 preexec_fn=partial(die_with_parent, os.getpid(), self.process.death_signal),  # noqa: PLW1509 - the supervisor has one thread
             )
         except OSError as error:
             self.tail.append(f"{self.process.command[0]}: {error.strerror}")
             return None
-
-    @property
-    def pid(self) -> int | None:
-        return self._popen.pid if self._popen else None
+        return self._popen.pid
 
     @property
     def alive(self) -> bool:
@@ -80,10 +83,9 @@ class Child:
 
     def signal(self, signum: signal.Signals) -> None:
         """To the whole group; nothing, when nobody is left."""
-        pid = self.pid
-        if pid is not None:
+        if self.pid is not None:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signum)
+                os.killpg(self.pid, signum)
 
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL after the grace. Returns when it is gone and its last words are written."""
@@ -102,13 +104,11 @@ class Child:
         with suppress(TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(self._output, _DRAIN)
 
-    async def _copy_output(self) -> None:
+    async def _copy_output(self, output: IO[bytes]) -> None:
         """Line by line into the log, however long the lines are and whatever bytes they hold."""
-        if self._popen is None or self._popen.stdout is None:
-            return
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._popen.stdout)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), output)
         torn = b""
         try:
             while data := await reader.read(1 << 16):

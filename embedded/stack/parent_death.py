@@ -12,6 +12,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 # Loaded before any fork: a child between fork and exec must not import or open anything.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
+#: Whether orphans below us can become our children.
+CAN_ADOPT = _prctl is not None
 
 
 def adopt_orphans() -> None:

@@ -25,3 +25,5 @@ class Process:
     #: What the kernel sends it when the supervisor itself was killed. SIGTERM for those that have
     #: processes of their own to end; the others are built to be killed at any moment.
     death_signal: signal.Signals = signal.SIGKILL
+    #: Its command is `python -m …`, and may be forked from a process that has imported what it needs.
+    forkable: bool = False

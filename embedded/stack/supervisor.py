@@ -21,6 +21,7 @@ from embedded.stack.child import Child
 from embedded.stack.parent_death import adopt_orphans
 from embedded.stack.process import Process
 from embedded.stack.stack_log import StackLog
+from embedded.stack.zygote import Zygote
 
 #: Seconds of the first pause before a restart; it doubles with each death.
 BACKOFF = 0.2
@@ -53,6 +54,7 @@ class Supervisor:
         stray_grace: float = 10,
         patience: float = PATIENCE,
         on_start: Callable[[], None] = lambda: None,
+        zygote: Zygote | None = None,
     ) -> None:
         self._processes = processes
         self._cwd = cwd
@@ -61,6 +63,7 @@ class Supervisor:
         self._stray_grace = stray_grace
         self._patience = patience
         self._on_start = on_start
+        self._zygote = zygote
         self._children: dict[str, Child] = {}
         self._ready = {process.name: asyncio.Event() for process in processes}
         self._waiting: dict[str, str] = {}
@@ -131,6 +134,8 @@ class Supervisor:
 
     async def _keep_alive(self, process: Process) -> None:
         await self._until_all_ready(process.needs)
+        if process.forkable and self._zygote:
+            await self._zygote.warm_up()
         backoff, deaths = BACKOFF, 0
         while True:
             child = self._start(process)
@@ -150,7 +155,7 @@ class Supervisor:
 
     def _start(self, process: Process) -> Child:
         self._log.say(f"starting {process.name}")
-        child = self._children[process.name] = Child(process, self._cwd, self._log)
+        child = self._children[process.name] = Child(process, self._cwd, self._log, self._zygote)
         self._on_start()
         return child
 
@@ -203,6 +208,8 @@ class Supervisor:
                 if child.alive:
                     self._log.say(f"stopping {process.name}")
                 await child.stop()
+        if self._zygote:
+            self._zygote.close()
         await self._stop_strays()
         self._log.say("stopped")
 

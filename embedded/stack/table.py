@@ -14,6 +14,12 @@ from embedded.stack.state import StackState
 from embedded.stack.stores import Store, other_redis_database
 from gateway.settings import Settings
 
+#: What the forkable ones import. None of it leaves a thread, a connection or an application behind.
+IMPORTS = (
+    *("gateway.web.app", "uvloop", "uvicorn.protocols.http.httptools_impl"),
+    *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat"),
+    *("gateway.worker.app", "gateway.worker.beat", "gateway.worker.consumer", "gateway.tailer.wiring"),
+)
 #: Addresses that stand for all of this machine's, and the one to be found at from here.
 _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound
 
@@ -89,9 +95,9 @@ def processes(plan: Plan) -> list[Process]:
         # no pid file: one that a killed Scrapyd left behind would keep the next from starting
         Process("scrapyd", (python, "-m", "scrapyd", "--pidfile="), env, probe=door,
                 grace=grace + 5, death_signal=signal.SIGTERM),
-        Process("tailer", (python, "-m", "gateway.tailer"), env, needs),
-        Process("worker", (*celery, "worker"), env, needs),
-        Process("beat", (*celery, "beat"), env, needs),
+        Process("tailer", (python, "-m", "gateway.tailer"), env, needs, forkable=True),
+        Process("worker", (*celery, "worker"), env, needs, forkable=True),
+        Process("beat", (*celery, "beat"), env, needs, forkable=True),
         Process("gateway", (python, "-m", "gateway.web"), env, needs,
-                probe=http_answers(f"{plan.gateway_url}/health/live"), death_signal=signal.SIGTERM),
+                probe=http_answers(f"{plan.gateway_url}/health/live"), death_signal=signal.SIGTERM, forkable=True),
     ]  # fmt: skip

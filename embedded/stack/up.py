@@ -20,7 +20,8 @@ from embedded.stack.stack_log import StackLog
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, only_stack, write_private
 from embedded.stack.stores import StoreError, choose_mongo, choose_redis, redacted
 from embedded.stack.supervisor import PATIENCE, Supervisor
-from embedded.stack.table import Plan, processes
+from embedded.stack.table import IMPORTS, Plan, processes
+from embedded.stack.zygote import Zygote, warm_zygote
 from gateway.settings import Settings, SettingsError
 
 #: scrapyd.conf, scrapy.cfg and celery_app.py stand here; every process of the stack runs here.
@@ -52,8 +53,10 @@ def up(settings: Settings, options: UpOptions) -> int:
         home.mkdir(parents=True, exist_ok=True)
         with only_stack(home):
             _end_leftovers(home)
-            plan = make_plan(settings, home, free_ports=options.free_ports)
-            return asyncio.run(_run(plan, options, began))
+            # first of all: its imports take longer than all else
+            with warm_zygote(IMPORTS) as zygote:
+                plan = make_plan(settings, home, free_ports=options.free_ports)
+                return asyncio.run(_run(plan, options, zygote, began))
     except (AlreadyRunningError, PortTakenError, SettingsError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the log has not begun
     except OSError as error:
@@ -98,7 +101,7 @@ def scrapyd_password(settings: Settings, home: Path) -> str:
     return made
 
 
-async def _run(plan: Plan, options: UpOptions, began: float) -> int:
+async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: float) -> int:
     table = processes(plan)
     names, debug = [process.name for process in table], plan.settings.log_level == "debug"
     log = StackLog(names, quiet=options.quiet, debug=debug)
@@ -128,6 +131,7 @@ async def _run(plan: Plan, options: UpOptions, began: float) -> int:
         backoff_max=plan.settings.discoverybot_restart_backoff_max,
         stray_grace=plan.settings.crawl_stop_grace,
         on_start=note,
+        zygote=zygote,
     )
     code = await supervisor.run(announce)
     plan.state.write(state_file)

@@ -61,13 +61,14 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupte
     home = tmp_path_factory.mktemp("up")
     with Site() as site:
         site.delay = 0.5
-        with running_stack(home, CRAWL_STOP_GRACE="1") as stack:
+        # as a user starts it
+        with running_stack(home, forked=False, CRAWL_STOP_GRACE="1") as stack:
             ready, job_id = stack.ready, _crawl_without_end(stack, site)
             short = stack.crawl(f"{site.url}/tree/{PAGES}")
             wait_until(lambda: stack.status(short)["completed_pages"], what="the first page of the other crawl")
             family = _family(stack)
         site.delay = 0.1
-        yield Interrupted(home, site, ready, job_id, short, family, stack.process.returncode)
+        yield Interrupted(home, site, ready, job_id, short, family, stack.process.poll())
 
 
 def test_ctrl_c_in_mid_crawl_leaves_no_process(interrupted: Interrupted) -> None:

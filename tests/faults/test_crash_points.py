@@ -210,8 +210,6 @@ def plan(tmp_path: Path) -> Path:
 @pytest.fixture
 def stack(tmp_path: Path, plan: Path) -> Iterator[Stack]:
     variables = {
-        # whoever dies at a crash point is there again at once
-        "PYTHONPATH": str(ROOT / "tests" / "rising"),
         "DISCOVERYBOT_CRASH_PLAN": str(plan),
         "DISCOVERYBOT_RESTART_BACKOFF_MAX": "0.2",
         "CRAWL_STOP_GRACE": "2",

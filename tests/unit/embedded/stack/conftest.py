@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,15 +34,15 @@ class Stack:
 
     until = staticmethod(until)
 
-    def __init__(self, folder: Path, rows: list[dict[str, Any]]) -> None:
+    def __init__(self, folder: Path, rows: list[dict[str, Any]], modules: Sequence[str]) -> None:
         self.ready_file = folder / "ready.json"
         table = folder / "table.json"
         table.write_text(json.dumps(rows))
         self.output = folder / "output"
         self.family: set[psutil.Process] = set()
-        command = [sys.executable, str(SCRIPT), str(table), str(self.ready_file)]
+        command = [sys.executable, str(SCRIPT), str(table), str(self.ready_file), *modules]
         with self.output.open("wb") as output:
-            self.process = psutil.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            self.process = psutil.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
 
     @property
     def log(self) -> str:
@@ -73,11 +73,11 @@ class Stack:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[list[dict[str, Any]]], Stack]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
     stacks: list[Stack] = []
 
-    def start_stack(rows: list[dict[str, Any]]) -> Stack:
-        stacks.append(Stack(tmp_path, rows))
+    def start_stack(rows: list[dict[str, Any]], modules: Sequence[str] = ()) -> Stack:
+        stacks.append(Stack(tmp_path, rows, modules))
         return stacks[-1]
 
     yield start_stack

@@ -1,0 +1,111 @@
+"""The supervisor's end of the warm process that the platform's own processes are forked from.
+
+It has imported what they need, so each is there at once, also after it was killed, and what was imported is in memory
+once for all of them. Its forks are made children of the supervisor, which takes Linux; elsewhere all are started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from embedded.stack.parent_death import CAN_ADOPT, die_with_parent
+from embedded.stack.process import Process
+from embedded.stack.zygote_process import GO, MAX_MESSAGE, WARM, serve
+from gateway.forked import close_all_but, run_and_end
+
+#: Seconds that a fork may take. One that took longer is not told to go, and ends.
+_PATIENCE = 10.0
+
+
+class Zygote:
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self._pid = pid
+        self._connection = connection
+        self._warm = False
+        self._warming = asyncio.Lock()
+        connection.setblocking(False)  # noqa: FBT003 - takes no keyword
+
+    async def warm_up(self) -> None:
+        """Wait for its imports. Returns at once if it has done them, or is gone."""
+        async with self._warming:
+            if self._warm or self._connection.fileno() < 0:
+                return
+            self._warm = await asyncio.get_running_loop().sock_recv(self._connection, len(WARM)) == WARM
+            if not self._warm:
+                self.close()
+
+    def fork(self, process: Process, cwd: Path, output: int) -> int | None:
+        """A child of ours that does what `process.command` would, with its output to that descriptor.
+
+        Answers its process id, or `None` if it is to be started instead.
+        """
+        if not process.forkable or self._connection.fileno() < 0:
+            return None
+        told = {
+            "name": process.name,
+            "argv": process.command[2:],
+            "env": dict(process.env),
+            "cwd": str(cwd),
+            "death_signal": process.death_signal,
+        }
+        waits, go = os.pipe()
+        try:
+            pid = self._ask(json.dumps(told).encode(), (output, waits))
+            os.write(go, GO)
+        except (OSError, ValueError):
+            self.close()
+            return None
+        finally:
+            os.close(waits)
+            os.close(go)
+        return pid
+
+    def _ask(self, message: bytes, fds: tuple[int, ...]) -> int:
+        """Raises `OSError` or `ValueError` if it does not answer, or cannot fork."""
+        self._connection.settimeout(_PATIENCE)
+        socket.send_fds(self._connection, [message], fds)
+        return int(self._connection.recv(MAX_MESSAGE))
+
+    def close(self) -> None:
+        """End it. Those that it has forked run on."""
+        self._connection.close()
+        with suppress(ChildProcessError):  # reaped long ago, and its number may be another's
+            if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+
+
+@contextmanager
+def warm_zygote(modules: Iterable[str]) -> Iterator[Zygote | None]:
+    """One that imports these, until the block ends. This process must have one thread, and no event loop yet.
+
+    `None` where its forks could not be ours.
+    """
+    if not CAN_ADOPT:
+        yield None
+        return
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    supervisor = os.getpid()
+    if (pid := os.fork()) == 0:
+        run_and_end(lambda: _become_zygote(theirs, supervisor, modules))
+    theirs.close()
+    zygote = Zygote(pid, ours)
+    try:
+        yield zygote
+    finally:
+        zygote.close()
+
+
+def _become_zygote(connection: socket.socket, supervisor: int, modules: Iterable[str]) -> None:
+    # a Ctrl-C is not meant for it
+    os.setsid()
+    die_with_parent(supervisor, signal.SIGKILL)
+    close_all_but(connection.fileno())
+    serve(connection, supervisor, modules)

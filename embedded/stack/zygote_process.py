@@ -1,0 +1,99 @@
+"""The warm process itself: imports, then forks whatever its socket asks for."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from setproctitle import setproctitle
+
+from embedded.stack.parent_death import die_with_parent
+from gateway.forked import close_all_but, redirect, restore_signals, run_and_end
+
+#: Said once, when all is imported.
+WARM = b"warm"
+#: Said to a fork that the supervisor knows of.
+GO = b"g"
+#: Bytes.
+MAX_MESSAGE = 1 << 16
+_FDS = 2
+
+
+def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) -> None:
+    """Returns when the supervisor is gone, or wants no more."""
+    setproctitle("discoverybot: zygote")
+    # nothing that is imported is garbage, and looking for some is a fifth of the time
+    gc.disable()
+    for module in modules:
+        importlib.import_module(module)
+    # what is there now is never looked at again, so its pages stay shared
+    gc.freeze()
+    if (threads := threading.active_count()) > 1:
+        raise RuntimeError(f"{threads} threads run, whose locks a fork would never see let go")
+    connection.send(WARM)
+    while True:
+        message, fds, _, _ = socket.recv_fds(connection, MAX_MESSAGE, _FDS)
+        if not message:
+            return
+        output, waits = fds
+        connection.send(str(_fork_adopted(json.loads(message), supervisor, output, waits)).encode())
+        for fd in fds:
+            os.close(fd)
+
+
+def _fork_adopted(told: dict[str, Any], supervisor: int, output: int, waits: int) -> int:
+    """The id of a process whose parent, between it and us, has ended: it is the supervisor's by now.
+
+    Raises `OSError`, which ends this process.
+    """
+    reader, writer = os.pipe()
+    if (between := os.fork()) == 0:
+        try:
+            if (pid := os.fork()) == 0:
+                run_and_end(lambda: _become(told, supervisor, output, waits))
+            # by both, for neither knows who comes first
+            _lead_group(pid)
+            os.write(writer, str(pid).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    pid = int(os.read(reader, MAX_MESSAGE))
+    os.close(reader)
+    os.waitpid(between, 0)
+    return pid
+
+
+def _lead_group(pid: int) -> None:
+    with suppress(OSError):
+        os.setpgid(pid, pid)
+
+
+def _become(told: dict[str, Any], supervisor: int, output: int, waits: int) -> None:
+    _lead_group(0)
+    # the process between has ended by then
+    if os.read(waits, len(GO)) != GO:
+        return
+    die_with_parent(supervisor, signal.Signals(told["death_signal"]))
+    redirect(os.open(os.devnull, os.O_RDONLY), output, output)
+    close_all_but()
+    restore_signals()
+    os.chdir(told["cwd"])
+    os.environ.update(told["env"])
+    for stream in (sys.stdout, sys.stderr):
+        # as PYTHONUNBUFFERED would have it
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # as the interpreter has made them
+    setproctitle(f"discoverybot: {told['name']}")
+    gc.enable()
+    sys.argv = told["argv"]
+    sys.path.insert(0, told["cwd"])
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,0 +1,84 @@
+"""What a forked process does to be as one that was started: its signals, its descriptors, its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+#: As Python has them at its start.
+_HANDLERS: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGCHLD: signal.SIG_DFL,
+}
+
+
+def restore_signals() -> None:
+    """The handlers that Python starts with, and none held back. Nothing of what the parent had asked for."""
+    signal.set_wakeup_fd(-1)
+    for number, handler in _HANDLERS.items():
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def close_all_but(*kept: int) -> None:
+    """Every descriptor that was inherited, but the standard ones and those named."""
+    highest = max(int(name) for name in os.listdir("/dev/fd"))  # noqa: PTH208 - Path.iterdir would open another one
+    first = 3
+    for fd in sorted(kept):
+        os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, highest + 1)
+
+
+def redirect(stdin: int, stdout: int, stderr: int) -> None:
+    """Let the standard descriptors be others."""
+    for target, source in enumerate((stdin, stdout, stderr)):
+        os.dup2(source, target)
+
+
+def run_and_end(main: Callable[[], object]) -> NoReturn:
+    """Run `main` as the interpreter runs a program, and end the process. Nothing goes up into the parent's code."""
+    code = 1
+    try:
+        code = _exit_code(main)
+        _wait_for_threads()
+    except BaseException:  # noqa: BLE001 - see above
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _exit_code(main: Callable[[], object]) -> int:
+    try:
+        main()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    return 0
+
+
+def _wait_for_threads() -> None:
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+
+
+def _flush() -> None:
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # a full disk, or closed
+            continue
