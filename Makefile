@@ -6,7 +6,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 # a file's tests stay together, for what they share is started once; those that take long come first
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 STAMP := .venv/.synced
 
 help: ## List these targets
@@ -21,12 +21,12 @@ demo: $(STAMP) ## Crawl a small bundled site on a scratch platform and show what
 
 test: $(STAMP) ## Run all tests
 	@tests/install-system-packages
-	@exec $(PYTEST)
+	@exec $(PYTEST) -n 3
 
 faults: $(STAMP) ## Run the fault tests in full, and print their table
 	@tests/install-system-packages
 	@table=$$(mktemp) && trap 'rm -f "$$table"' EXIT && \
-	FAULT_SECONDS=40 FAULT_TABLE=$$table $(PYTEST) tests/faults; passed=$$?; \
+	FAULT_SECONDS=40 FAULT_TABLE=$$table $(PYTEST) -n 2 tests/faults; passed=$$?; \
 	$(BIN)/python tests/fault_table.py "$$table" && exit $$passed
 
 check: $(STAMP) ## Lint, formatting, types, import rules

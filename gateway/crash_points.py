@@ -19,16 +19,16 @@ from typing import Any, ParamSpec, TypeVar, cast
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
-_PLAN = os.environ.get("DISCOVERYBOT_CRASH_PLAN")
+_VARIABLE = "DISCOVERYBOT_CRASH_PLAN"
 #: Names of every write that was decorated, as they are imported.
 STATE_CHANGES: set[str] = set()
 
 
 def crash_point(name: str) -> None:
     """Die here, or stand still, if the plan says so."""
-    if _PLAN is None:
+    if not (plan := os.environ.get(_VARIABLE)):
         return
-    point = Path(_PLAN) / name
+    point = Path(plan) / name
     try:
         told = point.read_text() or "SIGKILL"
         point.unlink()
@@ -58,7 +58,7 @@ def state_change(name: str) -> Callable[[Callable[Params, Result]], Callable[Par
     STATE_CHANGES.add(name)
 
     def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
-        if _PLAN is None:
+        if _VARIABLE not in os.environ:
             return function
         if inspect.iscoroutinefunction(function):
             return cast("Callable[Params, Result]", _around_coroutine(name, function))

@@ -50,7 +50,8 @@ def run_and_end(main: Callable[[], object]) -> NoReturn:
     code = 1
     try:
         code = _exit_code(main)
-        _wait_for_threads()
+        # as the processes of multiprocessing do: executors are told first, then threads are waited for
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way to tell executors
     except BaseException:  # noqa: BLE001 - see above
         traceback.print_exc()
     finally:
@@ -67,12 +68,6 @@ def _exit_code(main: Callable[[], object]) -> int:
         sys.stderr.write(f"{end.code}\n")
         return 1
     return 0
-
-
-def _wait_for_threads() -> None:
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
 
 
 def _flush() -> None:

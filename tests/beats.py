@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +12,10 @@ from typing import Any
 
 import psutil
 import pymongo
+import warm
 from pymongo.database import Database
 from stores import ROOT, StoreProcess, embedded_mongo, valkey_server
+from warm import WarmProcess
 
 _SCHEDULER = "gateway.worker.beat:MongoScheduler"
 
@@ -27,14 +27,11 @@ class Beat:
         home.mkdir(parents=True)
         self._log = home / "beat.log"
         self._clock = home / "clock"
-        self._command = (
-            *(sys.executable, "-m", "celery", "--quiet", "-A", "celery_app", "beat", "--scheduler", scheduler),
-            # it would be there still after a kill
-            *("--pidfile", ""),
-        )
+        # a pid file would be there still after a kill
+        self._arguments = ("--quiet", "-A", "celery_app", "beat", "--scheduler", scheduler, "--pidfile", "")
         self._environment = {**environment, "WRONG_CLOCK": str(self._clock)}
         self.turn(0)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WarmProcess | None = None
         #: How often it was ended by a signal, whoever sent it.
         self.killed = 0
 
@@ -45,12 +42,11 @@ class Beat:
         fresh.replace(self._clock)
 
     def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+        self._process = warm.start(
+            "celery.__main__", *self._arguments, env=self._environment, cwd=ROOT, stdout=self._log
+        )
 
-    def signal(self, signum: int) -> None:
+    def signal(self, signum: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(signum)
 

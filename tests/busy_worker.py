@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Self
 
+import warm
 from stack import ROOT, wait_until
 
 from gateway.services.waker import create_producer
@@ -40,11 +39,8 @@ class BusyWorker:
             "MONGO_URI": "mongodb://127.0.0.1:9/none?serverSelectionTimeoutMS=100",  # its tasks need none
             "HELD_TASKS_HOME": str(self._home),
         }
-        command = [sys.executable, "-m", "celery", "--quiet", "-A", "held_tasks", "worker"]
-        with self._log.open("ab") as log:
-            worker = subprocess.Popen(
-                command, cwd=ROOT / "tests", env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+        command = ("--quiet", "-A", "held_tasks", "worker")
+        worker = warm.start("celery.__main__", *command, env=environment, cwd=ROOT / "tests", stdout=self._log)
         try:
             yield self
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 for _name in ("MONGO_URI", "REDIS_URL", "BROKER_URL", "RABBITMQ_URL", "DISCOVERYBOT_HOME", "DISCOVERYBOT_URL"):
     os.environ.pop(_name, None)
+
+# a shell that started us in the background has it ignored, also by all that we start and interrupt
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a machine that others share says nothing about how long an example takes
 hypothesis.settings.register_profile("shared", deadline=None)

@@ -116,7 +116,7 @@ class Stack:
 def running_stack(home: Path, *, forked: bool = True, **variables: str) -> Iterator[Stack]:
     """A healthy platform; at the end Ctrl-C, as a user would, and nothing may be left running.
 
-    It is forked from a warm process unless told otherwise, or it could not be.
+    It is forked from a warm process unless told otherwise.
     """
     home.mkdir(parents=True, exist_ok=True)
     ready = home / "ready.json"
@@ -126,7 +126,7 @@ def running_stack(home: Path, *, forked: bool = True, **variables: str) -> Itera
     # every process would compile all of ours anew
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     arguments = ("up", "--free-ports", "--ready-file", str(ready))
-    if forked and not warm.COLD & variables.keys():
+    if forked:
         process = warm.start("gateway.cli.main", *arguments, env=environment, cwd=ROOT, stdout=output)
     else:
         process = _started(arguments, environment, output)

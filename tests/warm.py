@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -21,8 +22,9 @@ from typing import NamedTuple
 
 import pytest
 
-#: Read when a module is imported, so it takes a process that has not done so yet.
-COLD = frozenset({"DISCOVERYBOT_CRASH_PLAN"})
+ROOT = Path(__file__).parent.parent
+#: Seconds that one may take that is to come to an end.
+_PATIENCE = 60
 
 
 class Told(NamedTuple):
@@ -51,6 +53,10 @@ class WarmProcess:
     def poll(self) -> int | None:
         return self._process.exitcode
 
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
     def wait(self, timeout: float | None = None) -> int:
         self._process.join(timeout)
         if (code := self.poll()) is None:
@@ -71,12 +77,19 @@ class WarmProcess:
 def start(
     module: str, *arguments: str, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path | None = None
 ) -> WarmProcess:
-    """`python -m <module> <arguments>`, or as good as that: its `main()` is called. Output is appended to the files,
-    to one of them if there is no other.
+    """As good as `python -m <module> <arguments>`: its `main()` is called. Output is appended to the files, to one of
+    them if there is no other.
     """
-    assert not COLD & env.keys(), "it would have no effect"
     told = Told(module, arguments, {name: str(value) for name, value in env.items()}, cwd, stdout, stderr or stdout)
     return WarmProcess(_fork_server().Process(target=_become, args=(told,), name=module, daemon=True))
+
+
+def run(module: str, *arguments: str, env: Mapping[str, str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` that captures the output, of what `start` starts."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder) / "stdout", Path(folder) / "stderr"
+        code = start(module, *arguments, env=env, cwd=cwd, stdout=out, stderr=err).wait(_PATIENCE)
+        return subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
 
 
 @cache
@@ -100,4 +113,5 @@ def _become(told: Told) -> None:
     os.environ.update(told.env)
     time.tzset()
     sys.argv = [told.module, *told.arguments]
-    importlib.import_module(told.module).main()
+    sys.path[:0] = [str(told.cwd), *filter(None, told.env.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.exit(importlib.import_module(told.module).main())

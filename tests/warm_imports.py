@@ -8,6 +8,8 @@ import sys
 
 # consoles look at once at what they will write to: a file, as in every fork, in UTF-8 and as wide as they like
 os.environ.pop("COLUMNS", None)
+# each fork may be told where its crash plan is
+os.environ["DISCOVERYBOT_CRASH_PLAN"] = ""
 _null = os.open(os.devnull, os.O_WRONLY)
 for stream in (sys.stdout, sys.stderr):
     os.dup2(_null, stream.fileno())

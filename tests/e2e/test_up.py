@@ -75,6 +75,7 @@ def test_ctrl_c_in_mid_crawl_leaves_no_process(interrupted: Interrupted) -> None
     assert set(interrupted.ready["pids"]) == NAMES
     assert interrupted.exit_code == 0
     assert not _alive(interrupted.family)
+    assert "did not stop" not in (interrupted.home / "up.log").read_text()
 
 
 def test_the_next_start_goes_on_and_a_killed_stack_leaves_nothing(interrupted: Interrupted) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +13,12 @@ from typing import Any
 import httpx
 import pytest
 import redis
+import warm
 from breakable import Platform
 from fault_table import record
 from sites.server import Site, html
 from stack import ROOT, Stack, wait_until
+from warm import WarmProcess
 
 pytestmark = [pytest.mark.stack]
 
@@ -43,19 +44,14 @@ def site() -> Iterator[Site]:
 
 
 @contextmanager
-def another_gateway(stack: Stack, plan: Path | None = None) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def another_gateway(stack: Stack, plan: Path | None = None) -> Iterator[tuple[str, WarmProcess]]:
     """A second gateway process on the same stores; one that has a crash plan is expected to die of it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     variables = {"GATEWAY_PORT": str(port), **({"DISCOVERYBOT_CRASH_PLAN": str(plan)} if plan else {})}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gateway.web"],
-        cwd=ROOT,
-        env={**stack.environment(), **variables},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    env = {**stack.environment(), **variables}
+    process = warm.start("gateway.web.__main__", env=env, cwd=ROOT, stdout=Path(os.devnull))
     url = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: httpx.get(f"{url}/health/live").is_success, what="the second gateway")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import warm
 from beats import Arena, Beat, arena
 from breakable import Platform
 from fault_table import FULL, full_or_short, record
@@ -101,13 +100,10 @@ class Worker:
         self.plan = home / "plan"
         self.plan.mkdir(parents=True)
         own = {"CLAIM_SECONDS": str(CLAIM_SECONDS), "DISCOVERYBOT_CRASH_PLAN": str(self.plan)}
-        command = (sys.executable, "-m", "celery", "--quiet", "-A", "quick_claims", "worker")
+        env = {**stack.environment(), **own}
+        command = ("--quiet", "-A", "quick_claims", "worker")
         self._log = home / "worker.log"
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, cwd=ROOT / "tests", env={**stack.environment(), **own},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+        self._process = warm.start("celery.__main__", *command, env=env, cwd=ROOT / "tests", stdout=self._log)
 
     def stand_still_at(self, point: str) -> None:
         fresh = self.plan.with_name(f"{point}.new")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import warm
 from stack import wait_until
 from stores import ROOT, embedded_mongo, free_port
 from typer.testing import CliRunner
@@ -34,10 +34,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 @pytest.fixture(scope="module")
 def run(environment: dict[str, str]) -> Run:
     def call(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "gateway.cli.main", *arguments]
-        return subprocess.run(
-            command, env={**environment, **more}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-        )
+        return warm.run("gateway.cli.main", *arguments, env={**environment, **more})
 
     return call
 
@@ -47,21 +44,18 @@ def _open_gateway(environment: dict[str, str], output: Path) -> Iterator[str]:
     """One that others could reach, as long as the test takes; it is asked on loopback."""
     port = free_port()
     listening = {"GATEWAY_HOST": "0.0.0.0", "GATEWAY_PORT": str(port)}
-    with output.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.web"], env={**environment, **listening}, cwd=ROOT, stdout=file
-        )
-        url = f"http://127.0.0.1:{port}"
-        try:
-            deadline = time.monotonic() + 60
-            while not _lives(url):
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(20)
+    process = warm.start("gateway.web.__main__", env={**environment, **listening}, cwd=ROOT, stdout=output)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 60
+        while not _lives(url):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 def _lives(url: str) -> bool:

@@ -78,7 +78,7 @@ class Attempt:
     def _start(self, spider: str, env: Mapping[str, str], cwd: Path, *, forked: bool) -> Popen[bytes] | WarmProcess:
         """As a node does: crawls of our own project are forked, all others started."""
         log, module = self.folder / "crawl.log", "crawler.node.runner"
-        if forked and not warm.COLD & env.keys():
+        if forked:
             return warm.start(module, "crawl", spider, env=env, cwd=cwd, stdout=log)
         with log.open("ab") as output:
             return Popen(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import warm
 
 from embedded.stack.state import only_stack
 
@@ -19,14 +19,8 @@ Up = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def up(tmp_path: Path) -> Up:
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "gateway.cli.main", "up", *arguments],
-            env={**os.environ, "DISCOVERYBOT_HOME": str(tmp_path), **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        env = {**os.environ, "DISCOVERYBOT_HOME": str(tmp_path), **environment}
+        return warm.run("gateway.cli.main", "up", *arguments, env=env)
 
     return run
 

@@ -7,14 +7,14 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import warm
 from stores import ROOT, free_port
+from warm import WarmProcess
 
 _TESTS = ROOT / "tests"
 _LOG = b"event: log\nid: "
@@ -30,7 +30,7 @@ class GatewayProcess:
         self._log = log
         self._app = app
         self._environment = {**os.environ, "TEST_MONGO": mongo_url, "TEST_REDIS": redis_url}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WarmProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -39,15 +39,11 @@ class GatewayProcess:
 
     def start(self) -> None:
         """Returns at once."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "uvicorn", self._app, "--app-dir", str(_TESTS)),
-                    *(("--factory",) if self._app == _APP else ()),
-                    *("--port", str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "5"),
-                ],
-                cwd=ROOT, env=self._environment, stdout=log, stderr=log,
-            )  # fmt: skip
+        self._process = warm.start(
+            *("uvicorn.main", self._app, "--app-dir", str(_TESTS), *(("--factory",) if self._app == _APP else ())),
+            *("--port", str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "5"),
+            env=self._environment, cwd=ROOT, stdout=self._log,
+        )  # fmt: skip
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + 30
@@ -57,7 +53,7 @@ class GatewayProcess:
             assert time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.05)
 
-    def stop(self, signum: int = signal.SIGTERM) -> float:
+    def stop(self, signum: signal.Signals = signal.SIGTERM) -> float:
         """Seconds until it was gone."""
         if self._process is None:
             return 0

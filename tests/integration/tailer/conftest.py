@@ -9,7 +9,7 @@ import pytest
 from stores import StoreProcess, embedded_mongo, valkey_server
 
 sys.path.insert(0, str(Path(__file__).parent))
-from tailer_node import Forker, Node
+from tailer_node import Node
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 
@@ -27,19 +27,12 @@ def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
 
 
 @pytest.fixture(scope="session")
-def forker() -> Iterator[Forker]:
-    process = Forker()
-    yield process
-    process.close()
-
-
-@pytest.fixture(scope="session")
-def tailing_node(forker: Forker) -> TailingNode:
+def tailing_node() -> TailingNode:
     """To be called with a home, the URLs of MongoDB and Redis, and further environment variables."""
 
     @contextmanager
     def run(home: Path, mongo_uri: str, redis_url: str, **variables: str) -> Iterator[Node]:
-        node = Node(forker, home, mongo_uri, redis_url, **variables)
+        node = Node(home, mongo_uri, redis_url, **variables)
         try:
             node.start_tailer()
             yield node

@@ -5,18 +5,18 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
 import redis
+import warm
 from jobs import make_job
+from stores import ROOT
+from warm import WarmProcess
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import Job, JobStatus
@@ -43,47 +43,6 @@ from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
 
 Value = TypeVar("Value")
-_FORKER = """
-import json, os, signal, sys
-from gateway.tailer.__main__ import main
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-print("ready", flush=True)
-for line in sys.stdin:
-    order = json.loads(line)
-    if (pid := os.fork()) == 0:
-        os.dup2(os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-        os.environ.clear()
-        os.environ.update(order["environment"])
-        os._exit(main())
-    print(pid, flush=True)
-"""
-
-
-class Forker:
-    """Starts tailers as forks of a process that has imported everything: a test that kills twenty has no time to
-    import it twenty times.
-    """
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _FORKER],
-            text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        assert self._read() == "ready"
-
-    def start(self, environment: dict[str, str], log: Path) -> int:
-        """Its process id."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(orjson.dumps({"environment": environment, "log": str(log)}).decode() + "\n")
-        self._process.stdin.flush()
-        return int(self._read())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=10)
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
 
 
 def eventually(question: Callable[[], Value | None], *, timeout: float = 20.0) -> Value:
@@ -143,7 +102,7 @@ class Crawl:
 
 
 class Node:
-    def __init__(self, forker: Forker, home: Path, mongo_uri: str, redis_url: str, **variables: str) -> None:
+    def __init__(self, home: Path, mongo_uri: str, redis_url: str, **variables: str) -> None:
         self.home = home
         self.node_dir = home / "node"
         self.outbox = self.node_dir / "outbox"
@@ -160,21 +119,25 @@ class Node:
             **os.environ, "DISCOVERYBOT_HOME": str(home), "NODE_NAME": self.name, "MONGO_URI": mongo_uri,
             "REDIS_URL": redis_url, "LOG_LEVEL": "info", **variables,
         }  # fmt: skip
-        self.pid: int | None = None
-        self._forker = forker
+        self._tailer: WarmProcess | None = None
 
     # --- the tailer
 
     def start_tailer(self) -> None:
-        self.pid = self._forker.start(self.environment, self.home / "tailer.log")
+        log = self.home / "tailer.log"
+        self._tailer = warm.start("gateway.tailer.__main__", env=self.environment, cwd=ROOT, stdout=log)
 
-    def kill_tailer(self, signum: int = signal.SIGKILL) -> None:
+    def kill_tailer(self, signum: signal.Signals = signal.SIGKILL) -> None:
         """Returns once it is gone."""
-        if self.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signum)
-            eventually(lambda: not _exists(self.pid or 0))
-            self.pid = None
+        if self._tailer is not None:
+            self._tailer.send_signal(signum)
+            self.wait_for_tailer()
+
+    def wait_for_tailer(self) -> None:
+        """Returns once somebody has killed it."""
+        assert self._tailer is not None
+        self._tailer.wait(20)
+        self._tailer = None
 
     def close(self) -> None:
         self.kill_tailer(signal.SIGTERM)
@@ -239,11 +202,3 @@ def _append(path: Path, data: bytes) -> None:
 
 def _attempt(node: str) -> dict[str, Any]:
     return {"attempt": 1, "node": node, "dispatched_at": utc_now()}
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

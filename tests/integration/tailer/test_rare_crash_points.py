@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from stores import StoreProcess
-from tailer_node import Crawl, Forker, Node, eventually
+from tailer_node import Crawl, Node, eventually
 
 from crawler.node.started_mark import StartedMark
 from gateway.domain.clock import utc_now
@@ -25,20 +24,10 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("plan")
 
 
-@pytest.fixture(scope="module")
-def planned_forker(plan: Path) -> Iterator[Forker]:
-    """Its tailers follow the plan: whether there is one is looked up when the code is imported."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DISCOVERYBOT_CRASH_PLAN", str(plan))
-        forker = Forker()
-    yield forker
-    forker.close()
-
-
 @pytest.fixture
-def node(tmp_path: Path, planned_forker: Forker, mongo: StoreProcess, valkey: StoreProcess) -> Iterator[Node]:
+def node(tmp_path: Path, plan: Path, mongo: StoreProcess, valkey: StoreProcess) -> Iterator[Node]:
     """Keeps nothing that is acknowledged. Its tailer is not started yet."""
-    node = Node(planned_forker, tmp_path, mongo, valkey, NODE_KEEP_SECONDS="0")
+    node = Node(tmp_path, mongo, valkey, NODE_KEEP_SECONDS="0", DISCOVERYBOT_CRASH_PLAN=str(plan))
     yield node
     node.kill_tailer()
     node.close()
@@ -48,10 +37,8 @@ def start_to_be_killed(node: Node, point: Path) -> None:
     """Start a tailer that dies at `point`; returns once it is gone."""
     point.touch()
     node.start_tailer()
-    pid = node.pid or 0
-    eventually(lambda: not psutil.pid_exists(pid))
+    node.wait_for_tailer()
     assert not point.exists()
-    node.pid = None
 
 
 def can_be_launched(crawl: Crawl) -> bool:

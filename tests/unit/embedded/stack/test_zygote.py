@@ -72,11 +72,15 @@ def test_how_it_ended_is_known(start: Start) -> None:
             "import threading, time; threading.Thread(target=lambda: (time.sleep(.3), print('last'))).start()",
             "ended with exit code 0",
         ),
+        "after_its_executors": (
+            "from concurrent.futures import ThreadPoolExecutor; ThreadPoolExecutor().submit(print, 'executed')",
+            "ended with exit code 0",
+        ),
     }
     stack = start([forked(name, code) for name, (code, _) in ends.items()], ["colorsys"])
     for name, (_, how) in ends.items():
         stack.until(lambda name=name, how=how: f"{name} {how}" in stack.log)
-    for word in ("no more", "ValueError: what", "last"):
+    for word in ("no more", "ValueError: what", "last", "executed"):
         assert f"| {word}\n" in stack.log
 
 

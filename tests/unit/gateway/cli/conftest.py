@@ -111,17 +111,12 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def run(gateway: StandIn, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(gateway: StandIn, tmp_path: Path) -> Run:
     """Run `discoverybot …` against the stand-in, in a folder of its own."""
 
     def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         told = {"DISCOVERYBOT_URL": gateway.url, "COLUMNS": "200"}
-        folder = tmp_path_factory.mktemp("output")
-        out, err = folder / "stdout", folder / "stderr"
-        env = {**os.environ, **told, **environment}
-        process = warm.start("gateway.cli.main", *arguments, env=env, cwd=tmp_path, stdout=out, stderr=err)
-        code = process.wait(60)
-        return subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
+        return warm.run("gateway.cli.main", *arguments, env={**os.environ, **told, **environment}, cwd=tmp_path)
 
     return run_command
 

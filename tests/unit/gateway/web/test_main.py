@@ -2,22 +2,14 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
+import warm
 
 
 def refusal(**wrong: str) -> str:
     """What it says, in one line, when it will not serve."""
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway.web"],
-        env={**os.environ, **wrong},
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = warm.run("gateway.web.__main__", env={**os.environ, **wrong})
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     return line
