@@ -21,7 +21,7 @@ demo: $(STAMP) ## Crawl a small bundled site on a scratch platform and show what
 
 test: $(STAMP) ## Run all tests
 	@tests/install-system-packages
-	@exec $(PYTEST) -n 3
+	@exec $(PYTEST) -n 3  # on two cores, for many tests wait
 
 faults: $(STAMP) ## Run the fault tests in full, and print their table
 	@tests/install-system-packages

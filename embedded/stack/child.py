@@ -27,8 +27,8 @@ NOT_STARTED = 127
 
 
 class Child:
-    """The present incarnation of a `Process`. It leads a group of its own: a Ctrl-C meant for us does
-    not reach it, and what it forked can be killed with it.
+    """The present incarnation of a `Process`. It leads a session of its own: a Ctrl-C meant for us does
+    not reach it, and what it forked can be killed as a group.
     """
 
     def __init__(self, process: Process, cwd: Path, log: StackLog, zygote: Zygote | None = None) -> None:

@@ -12,7 +12,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 from setproctitle import setproctitle
@@ -54,16 +53,16 @@ def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) ->
 def _fork_adopted(told: dict[str, Any], supervisor: int, output: int, waits: int) -> int:
     """The id of a process whose parent, between it and us, has ended: it is the supervisor's by now.
 
-    Raises `OSError`, which ends this process.
+    Raises `OSError` or `ValueError`, which end this process.
     """
     reader, writer = os.pipe()
     if (between := os.fork()) == 0:
         try:
-            if (pid := os.fork()) == 0:
+            if os.fork() == 0:
+                # before anybody knows of it: it may be signalled as a group from then on
+                os.setsid()
+                os.write(writer, str(os.getpid()).encode())
                 run_and_end(lambda: _become(told, supervisor, output, waits))
-            # by both, for neither knows who comes first
-            _lead_group(pid)
-            os.write(writer, str(pid).encode())
         finally:
             os._exit(0)
     os.close(writer)
@@ -73,13 +72,7 @@ def _fork_adopted(told: dict[str, Any], supervisor: int, output: int, waits: int
     return pid
 
 
-def _lead_group(pid: int) -> None:
-    with suppress(OSError):
-        os.setpgid(pid, pid)
-
-
 def _become(told: dict[str, Any], supervisor: int, output: int, waits: int) -> None:
-    _lead_group(0)
     # the process between has ended by then
     if os.read(waits, len(GO)) != GO:
         return

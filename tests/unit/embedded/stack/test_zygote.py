@@ -58,7 +58,7 @@ def test_a_fork_is_as_one_that_was_started(start: Start, tmp_path: Path) -> None
     }
     stack.until(lambda: "painter | talks" in stack.log and "painter | mutters" in stack.log)
     assert psutil.Process(pid).ppid() == stack.process.pid
-    assert (os.getpgid(pid), psutil.Process(pid).cmdline()[0]) == (pid, "discoverybot: painter")
+    assert (os.getsid(pid), os.getpgid(pid), psutil.Process(pid).cmdline()[0]) == (pid, pid, "discoverybot: painter")
 
 
 def test_how_it_ended_is_known(start: Start) -> None:
