@@ -96,7 +96,8 @@ def processes(plan: Plan) -> list[Process]:
         Process("scrapyd", (python, "-m", "scrapyd", "--pidfile="), env, probe=door,
                 grace=grace + 5, death_signal=signal.SIGTERM),
         Process("tailer", (python, "-m", "gateway.tailer"), env, needs, forkable=True),
-        Process("worker", (*celery, "worker"), env, needs, forkable=True),
+        # it would send the first crawls to a node that cannot be reached yet, and let it rest for that
+        Process("worker", (*celery, "worker"), env, (*needs, "scrapyd"), forkable=True),
         Process("beat", (*celery, "beat"), env, needs, forkable=True),
         Process("gateway", (python, "-m", "gateway.web"), env, needs,
                 probe=http_answers(f"{plan.gateway_url}/health/live"), death_signal=signal.SIGTERM, forkable=True),

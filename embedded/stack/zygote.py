@@ -37,7 +37,8 @@ class Zygote:
         async with self._warming:
             if self._warm or self._connection.fileno() < 0:
                 return
-            self._warm = await asyncio.get_running_loop().sock_recv(self._connection, len(WARM)) == WARM
+            with suppress(ConnectionError):
+                self._warm = await asyncio.get_running_loop().sock_recv(self._connection, len(WARM)) == WARM
             if not self._warm:
                 self.close()
 
