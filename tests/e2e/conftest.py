@@ -7,7 +7,7 @@ from sites.server import Site
 from stack import Stack, running_stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One platform for all tests that leave it as they found it."""
     # seconds; what `/scrape` is asked for here is there in a fraction of it

@@ -8,7 +8,7 @@ from sites.server import Site
 from witness import Witness
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """For all tests that leave it as they found it."""
     with breakable_platform(tmp_path_factory.mktemp("platform")) as platform:

@@ -9,14 +9,14 @@ from stack import Stack, running_stack
 from witness import Witness
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
     need_rabbitmq()
     with RabbitMQ(tmp_path_factory.mktemp("rabbitmq") / "home") as rabbit:
         yield rabbit
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stack(rabbit: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The whole platform, with RabbitMQ as its broker because the URL says so."""
     variables = {"BROKER_URL": rabbit.url, "DISCOVERYBOT_RESTART_BACKOFF_MAX": "0.2", "CRAWL_STOP_GRACE": "3"}
