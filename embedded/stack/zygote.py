@@ -76,11 +76,11 @@ class Zygote:
 
     def close(self) -> None:
         """End it. Those that it has forked run on."""
-        self._connection.close()
         with suppress(ChildProcessError):  # reaped long ago, and its number may be another's
             if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
                 os.kill(self._pid, signal.SIGKILL)
                 os.waitpid(self._pid, 0)
+        self._connection.close()
 
 
 @contextmanager
@@ -109,4 +109,5 @@ def _become_zygote(connection: socket.socket, supervisor: int, modules: Iterable
     os.setsid()
     die_with_parent(supervisor, signal.SIGKILL)
     close_all_but(connection.fileno())
-    serve(connection, supervisor, modules)
+    with suppress(ConnectionError):  # nobody is there any more
+        serve(connection, supervisor, modules)

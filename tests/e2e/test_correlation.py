@@ -18,7 +18,7 @@ PATH = {
     "gateway": {"crawl_accepted", "request"},
     "scrapyd": {"is started"},
     "tailer": {"attempt_started", "attempt_ended"},
-    "worker": {"dispatched", "job_ended"},
+    "worker": {"dispatched"},
 }
 
 
@@ -36,7 +36,9 @@ def told(stack: Stack, correlation_id: str) -> dict[str, str]:
 
 def is_told(stack: Stack, correlation_id: str, path: dict[str, set[str]]) -> bool:
     lines = told(stack, correlation_id)
-    return all(event in lines.get(process, "") for process, events in path.items() for event in events)
+    # a beat carries out what has ended, too, if it looks before the worker was woken
+    ended = "job_ended" in lines.get("worker", "") + lines.get("beat", "")
+    return ended and all(event in lines.get(process, "") for process, events in path.items() for event in events)
 
 
 def follow(stack: Stack, correlation_id: str, job_id: str, path: dict[str, set[str]]) -> None:
