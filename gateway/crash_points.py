@@ -2,7 +2,7 @@
 
 A *plan* is a folder with one file per crash point that is to fire. A process that reaches such a point removes the
 file and sends itself the signal that it names, SIGKILL if it is empty, so each fires once. Without
-`DISCOVERYBOT_CRASH_PLAN` nothing happens and nothing is looked up.
+`DISCOVERYBOT_CRASH_PLAN` nothing happens.
 """
 
 from __future__ import annotations

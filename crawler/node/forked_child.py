@@ -30,7 +30,7 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
     """A session, descriptors, an environment and signals of its own."""
     os.setsid()
     channel.forget()
-    redirect(os.open(os.devnull, os.O_RDONLY), request.output_fd, request.output_fd)
+    redirect(request.output_fd)
     close_all_but(request.mark_fd)
     os.environ.clear()
     os.environ.update(request.env, DISCOVERYBOT_MARK_FD=str(request.mark_fd))

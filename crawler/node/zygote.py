@@ -8,30 +8,24 @@ does the zygote; its children run on.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import select
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from crawler.node.fork_channel import ForkChannel, ForkRequest
 from crawler.node.forked_child import become
 from gateway.crash_points import state_change
+from gateway.forked import NotForkableError, check_one_thread, importing_for_forks
 
 #: `ru_maxrss` counts KiB on Linux and bytes on macOS.
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 #: What may be sent to a child before it has its own handlers for it.
 _HELD_BACK = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
-
-
-class NotForkableError(RuntimeError):
-    """What was imported has left something that a fork would break."""
 
 
 class Zygote:
@@ -98,21 +92,14 @@ def check_forkable() -> None:
     """Raises `NotForkableError`: a reactor's descriptors would be shared, another thread's locks never let go."""
     if "twisted.internet.reactor" in sys.modules:
         raise NotForkableError("a reactor was imported")
-    tasks = Path("/proc/self/task")
-    threads = len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
-    if threads > 1:
-        raise NotForkableError(f"{threads} threads run")
+    check_one_thread()
 
 
 def main() -> None:
-    # nothing that is imported is garbage, and looking for some is a fifth of the time
-    gc.disable()
-    runner = importlib.import_module(sys.argv[1])
-    getattr(runner, "preload", lambda: None)()
+    with importing_for_forks():
+        runner = importlib.import_module(sys.argv[1])
+        getattr(runner, "preload", lambda: None)()
     check_forkable()
-    # what is there now is never looked at again, so its pages stay shared
-    gc.freeze()
-    gc.enable()
     with suppress(BrokenPipeError, ConnectionResetError):  # Scrapyd is gone
         Zygote(ForkChannel(socket.socket(fileno=0)), runner.main).serve()
     os._exit(0)  # nothing of a child's is to be run here

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -10,14 +9,20 @@ import runpy
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 from setproctitle import setproctitle
 
 from embedded.stack.parent_death import die_with_parent
-from gateway.forked import close_all_but, redirect, restore_signals, run_and_end
+from gateway.forked import (
+    check_one_thread,
+    close_all_but,
+    importing_for_forks,
+    redirect,
+    restore_signals,
+    run_and_end,
+)
 
 #: Said once, when all is imported.
 WARM = b"warm"
@@ -31,14 +36,10 @@ _FDS = 2
 def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) -> None:
     """Returns when the supervisor is gone, or wants no more."""
     setproctitle("discoverybot: zygote")
-    # nothing that is imported is garbage, and looking for some is a fifth of the time
-    gc.disable()
-    for module in modules:
-        importlib.import_module(module)
-    # what is there now is never looked at again, so its pages stay shared
-    gc.freeze()
-    if (threads := threading.active_count()) > 1:
-        raise RuntimeError(f"{threads} threads run, whose locks a fork would never see let go")
+    with importing_for_forks():
+        for module in modules:
+            importlib.import_module(module)
+    check_one_thread()
     connection.send(WARM)
     while True:
         message, fds, _, _ = socket.recv_fds(connection, MAX_MESSAGE, _FDS)
@@ -77,7 +78,7 @@ def _become(told: dict[str, Any], supervisor: int, output: int, waits: int) -> N
     if os.read(waits, len(GO)) != GO:
         return
     die_with_parent(supervisor, signal.Signals(told["death_signal"]))
-    redirect(os.open(os.devnull, os.O_RDONLY), output, output)
+    redirect(output)
     close_all_but()
     restore_signals()
     os.chdir(told["cwd"])
@@ -86,7 +87,6 @@ def _become(told: dict[str, Any], supervisor: int, output: int, waits: int) -> N
         # as PYTHONUNBUFFERED would have it
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # as the interpreter has made them
     setproctitle(f"discoverybot: {told['name']}")
-    gc.enable()
     sys.argv = told["argv"]
     sys.path.insert(0, told["cwd"])
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
