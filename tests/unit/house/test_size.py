@@ -1,25 +1,16 @@
-"""Files and functions stay small enough to be read in one go."""
+"""Functions stay small enough to be read in one go. How long a file is, its subject decides."""
 
 from __future__ import annotations
 
 import statistics
 
-from unit.house.sources import PACKAGES, functions, python_files, relative
+from unit.house.sources import PACKAGES, functions, python_files
 
-MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 40
 MAX_MEDIAN_LINES = 8
 
-#: File → why it may be longer.
-LONG_FILES: dict[str, str] = {}
 #: `file function` → why it may be longer.
 LONG_FUNCTIONS: dict[str, str] = {}
-
-
-def test_no_file_is_longer_than_it_may_be() -> None:
-    lengths = {relative(path): len(path.read_bytes().splitlines()) for path in python_files()}
-    too_long = {file: lines for file, lines in lengths.items() if lines > MAX_FILE_LINES and file not in LONG_FILES}
-    assert not too_long
 
 
 def test_no_function_is_longer_than_it_may_be() -> None:
@@ -38,12 +29,10 @@ def test_most_functions_are_a_few_lines() -> None:
 
 
 def test_no_exception_has_outlived_its_reason() -> None:
-    long_files = {relative(path) for path in python_files() if len(path.read_bytes().splitlines()) > MAX_FILE_LINES}
     long_functions = {
         f"{function.file} {function.name}"
         for path in python_files()
         for function in functions(path)
         if function.lines > MAX_FUNCTION_LINES
     }
-    assert set(LONG_FILES) <= long_files
     assert set(LONG_FUNCTIONS) <= long_functions
