@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 import zstandard
 from pymongo import ASCENDING, DESCENDING
 from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
 from gateway.storage.client import Document
@@ -27,6 +31,8 @@ class LogChunk(NamedTuple):
     #: Level in force at `start`, for lines that have none of their own.
     head_level: str
     data: bytes
+    #: How many lines of each level it holds; nothing where that was not written down.
+    lines: Mapping[str, int] = MappingProxyType({})
 
 
 class LogStore:
@@ -35,14 +41,18 @@ class LogStore:
 
     @state_change("logs.append")
     def append(self, chunk: LogChunk) -> None:
-        """Store the chunk that begins at `chunk.start`; one that was stored before is replaced by the longer one."""
+        """Store the chunk that begins at `chunk.start`, unless what is stored is as long, or longer: a write that was
+        delayed on its way takes nothing back that was acknowledged since.
+        """
         document = {
             "_id": f"{_prefix(chunk.job_id, chunk.attempt)}{chunk.start:015d}",
             "end": chunk.end,
             "head_level": chunk.head_level,
             "data": zstandard.compress(chunk.data, 3),
+            "lines": dict(chunk.lines),
         }
-        self._logs.replace_one({"_id": document["_id"]}, document, upsert=True)
+        with suppress(DuplicateKeyError):  # there is one, and it is not shorter
+            self._logs.replace_one({"_id": document["_id"], "end": {"$lt": chunk.end}}, document, upsert=True)
 
     def read(self, job_id: str, attempt: int, position: int, limit: int = 1 << 20) -> list[LogChunk]:
         """Adjoining chunks from the one that holds byte `position` on, until they make `limit` bytes; at least one if
@@ -97,4 +107,5 @@ def _prefix(job_id: str, attempt: int) -> str:
 def _chunk(document: Document) -> LogChunk:
     job_id, attempt, start = document["_id"].split(":")
     data = zstandard.decompress(document["data"], max_output_size=MAX_CHUNK + (1 << 20))
-    return LogChunk(job_id, int(attempt), int(start), int(document["end"]), document["head_level"], data)
+    end, lines = int(document["end"]), document.get("lines", {})
+    return LogChunk(job_id, int(attempt), int(start), end, document["head_level"], data, lines)

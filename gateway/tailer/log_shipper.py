@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gateway.domain.log_line import MAX_LINE
 from gateway.redis.log_stream import LogStream
 from gateway.storage.logs import LogChunk, LogStore
@@ -65,8 +67,8 @@ class LogShipper:
         return log_end is not None and attempt.log_stored >= log_end
 
     def _append(self, attempt: Attempt, piece: LogPiece) -> None:
-        start = piece.start
-        self._store.append(LogChunk(*attempt.id, start.offset, piece.end.offset, start.level, piece.data))
+        start, lines = piece.start, Counter(entry.level for entry in piece.entries)
+        self._store.append(LogChunk(*attempt.id, start.offset, piece.end.offset, start.level, piece.data, lines))
         attempt.log_stored = piece.end.offset
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -55,8 +55,10 @@ def test_items_are_paged_by_attempt_and_job(database: Documents) -> None:
     assert (items.count(JOB), items.count(OTHER)) == (0, 1)
 
 
-def chunk(start: int, data: bytes, *, job: str = JOB, attempt: int = 1) -> LogChunk:
-    return LogChunk(job, attempt, start, start + len(data), "INFO", data)
+def chunk(
+    start: int, data: bytes, *, job: str = JOB, attempt: int = 1, lines: Mapping[str, int] | None = None
+) -> LogChunk:
+    return LogChunk(job, attempt, start, start + len(data), "INFO", data, lines or {})
 
 
 def test_a_log_is_read_from_any_byte_on(database: Documents) -> None:
@@ -79,6 +81,21 @@ def test_a_chunk_that_is_shipped_again_may_have_grown(database: Documents) -> No
     assert [found.data for found in logs.read(JOB, 1, 0)] == [b"one\ntwo\n"]
     logs.delete(JOB)
     assert logs.end(JOB, 1) == 0
+
+
+def test_a_write_that_was_delayed_makes_no_chunk_shorter(database: Documents) -> None:
+    logs = LogStore(database)
+    late, acknowledged = chunk(0, b"one\n"), chunk(0, b"one\ntwo\n")
+    for write in (acknowledged, late, acknowledged):
+        logs.append(write)
+        assert (logs.end(JOB, 1), logs.read(JOB, 1, 0)[0].data) == (8, b"one\ntwo\n")
+
+
+def test_a_chunk_says_how_many_lines_of_each_level_it_holds(database: Documents) -> None:
+    logs = LogStore(database)
+    logs.append(chunk(0, b"one\n", lines={"INFO": 1}))
+    logs.append(chunk(0, b"one\ntwo\n", lines={"INFO": 1, "ERROR": 1}))
+    assert [found.lines for found in logs.read(JOB, 1, 0)] == [{"INFO": 1, "ERROR": 1}]
 
 
 class Meanwhile(CommandListener):

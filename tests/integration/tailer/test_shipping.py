@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import orjson
 from tailer_node import Node, eventually
@@ -59,6 +60,8 @@ def test_lines_of_any_kind_survive(node: Node) -> None:
     assert entries[1][2] == {"level": "ERROR", "msg": "a traceback\0 that belongs to it", "cont": True}
     assert max(end - start for start, end, _ in entries) == 1 << 20
     assert entries[-1][2] == {"level": "INFO", "msg": "torn: no newline at the end", "cont": True}
+    counted = sum((Counter(chunk.lines) for chunk in node.logs.read(*crawl.id, 0, 1 << 24)), Counter[str]())
+    assert counted == Counter(entry["level"] for _, _, entry in entries)
 
 
 def test_a_line_is_shipped_when_it_is_whole(node: Node) -> None:
