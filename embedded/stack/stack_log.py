@@ -19,6 +19,8 @@ _TWISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\[[^\]#]*(?:#(?
 #: What the gateway says when it makes the first key. It cannot be had again, so that it is shown even when quiet.
 _FIRST_KEY = re.compile(r"The first key, for admins|    db_first_")
 _RESET = "\x1b[0m"
+#: What a terminal obeys: it is shown, for the lines of a log repeat what others have sent.
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 #: The supervisor's own lines.
 SELF = "up"
 
@@ -69,7 +71,7 @@ class StackLog:
         if self._closed:
             return
         try:
-            self._stream.write(f"{head} {text}\n")
+            self._stream.write(f"{head} {_CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)}\n")
             self._stream.flush()
         except (BrokenPipeError, OSError):
             self._closed = True

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import counted, err, out, program
+from gateway.cli.console import counted, err, out, program, visible
 from gateway.cli.exit_code import ExitCode, of_status
 from gateway.cli.following import follow
 from gateway.cli.gateway_address import gateway_url
@@ -121,7 +121,7 @@ def _saved(api: Api, job_id: str, item_format: str, output: str, code: ExitCode)
     try:
         save_items(api, job_id, item_format, output)
     except ApiError as error:
-        err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+        err.print(Text.assemble(("error: ", "bold red"), visible(str(error))), soft_wrap=True)
         err.print(Text(f"The gateway has the items: {again}"), soft_wrap=True)
         return code or ExitCode.ERROR
     return code
@@ -148,7 +148,7 @@ def summary(status: dict[str, Any]) -> Text:
         for field, thing in (("completed_pages", "page"), ("items_count", "item"), ("errors_count", "error"))
     )
     text = Text.assemble(status_text(status["status"]), f": {counts}")
-    return text.append(f"\n{status['message']}") if status.get("message") else text
+    return text.append(f"\n{visible(status['message'])}") if status.get("message") else text
 
 
 def login_name() -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import Api
-from gateway.cli.console import out
+from gateway.cli.console import out, visible
 from gateway.cli.gateway_address import gateway_url
 from gateway.cli.jobs import age
 from gateway.cli.options import JobId, Url
@@ -30,7 +30,7 @@ def dead(
     table.add_column("WHY", overflow="fold")
     table.add_column("AGE", no_wrap=True, justify="right")
     for letter in page["dead_letters"]:
-        why = Text(letter["message"] or "")
+        why = Text(visible(letter["message"] or ""))
         table.add_row(letter["id"], letter["spider"], letter["site"] or "", why, age(letter["created_at"]))
     out.print(table)
     if page.get("next"):

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gateway.cli.console import counted
+from gateway.cli.console import counted, visible
 from gateway.cli.following import Event
 from gateway.cli.timing import shown
 
@@ -35,13 +35,13 @@ def log_line(entry: dict[str, Any]) -> Text:
     """One `log` event as a line; a continuation is indented under its head."""
     style = LEVEL_STYLES.get(str(entry.get("level")), "")
     if entry.get("cont"):
-        return Text(f"  {entry['msg']}", style=style)
+        return Text(f"  {visible(str(entry['msg']))}", style=style)
     time = str(entry.get("ts") or "")[11:23]
     return Text.assemble(
         (f"{time} ", "dim"),
         (f"{entry.get('level'):<8} ", style or "green"),
-        (f"{entry.get('logger')} ", "cyan dim"),
-        (str(entry.get("msg")), style),
+        (f"{visible(str(entry.get('logger')))} ", "cyan dim"),
+        (visible(str(entry.get("msg"))), style),
     )
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from gateway.cli.alive import alive
 from gateway.cli.api import ApiError
 from gateway.cli.audit import audit
-from gateway.cli.console import err, out
+from gateway.cli.console import err, out, visible
 from gateway.cli.crawl import crawl
 from gateway.cli.dead_letters import dead, requeue
 from gateway.cli.demo import demo
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _fail(message: str, code: ExitCode) -> NoReturn:
-    err.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    err.print(Text.assemble(("error: ", "bold red"), visible(message)), soft_wrap=True)
     sys.exit(code)
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import counted, err, out, program
+from gateway.cli.console import counted, err, out, program, visible
 from gateway.cli.crawl import watch
 from gateway.cli.exit_code import ExitCode, of_status
 from gateway.cli.gateway_address import gateway_url
@@ -130,7 +130,7 @@ def _show(run: dict[str, Any]) -> None:
     for head in columns:
         table.add_column(head, overflow="fold")
     for result in results:
-        table.add_row(*(Text(_cell(result.get(field))) for field in columns.values()))
+        table.add_row(*(Text(visible(_cell(result.get(field)))) for field in columns.values()))
     out.print(table)
     if run.get("next"):
         out.print(Text(f"more: {program()} items {run['task_id']}", style="dim"), soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ import orjson
 from gateway.storage.items import Item
 
 Row = dict[str, Any]
+#: What spreadsheets take for a formula, and would run; a plain number is none.
+_FORMULA = re.compile(r"(?![+-]?\d+([.,]\d+)*$)[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]")
 
 
 class ItemFormat(Protocol):
@@ -69,7 +72,8 @@ class JsonLinesFormat:
 class CsvFormat:
     """Columns are the `fields`, or those of the first batch: what comes later cannot add to a header already sent.
 
-    Nested values are JSON, `null` is empty, booleans are `true` and `false`.
+    Nested values are JSON, `null` is empty, booleans are `true` and `false`. `escape_formulas`: text that begins like
+    a formula gets a `'` before it, which spreadsheets do not show.
     """
 
     media_type = "text/csv; charset=utf-8"
@@ -77,8 +81,9 @@ class CsvFormat:
     #: Enough to see which columns there are.
     first_batch = 100
 
-    def __init__(self, fields: Sequence[str] = ()) -> None:
+    def __init__(self, fields: Sequence[str] = (), *, escape_formulas: bool = False) -> None:
         self._fields = fields
+        self._shown = _escaped if escape_formulas else str
         self._columns: list[str] | None = None
 
     def encode(self, items: Sequence[Item]) -> bytes:
@@ -88,12 +93,17 @@ class CsvFormat:
         columns = self._columns
         if columns is None:
             columns = self._columns = list(self._fields or dict.fromkeys(name for row in rows for name in row))
-            writer.writerows([columns] if columns else [])
-        writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+            writer.writerows([list(map(self._shown, columns))] if columns else [])
+        writer.writerows([self._cell(row.get(column)) for column in columns] for row in rows)
         return buffer.getvalue().encode("utf-8", "replace")
 
     def end(self, following: str | None) -> bytes:  # noqa: ARG002 - a table has no end
         return self.encode(()) if self._columns is None else b""
+
+    def _cell(self, value: Any) -> str:
+        if value is None:
+            return ""
+        return self._shown(value) if isinstance(value, str) else _json(value).decode()
 
 
 FORMATS: dict[str, type[JsonFormat | JsonLinesFormat | CsvFormat]] = {
@@ -126,7 +136,5 @@ def _json(value: Any) -> bytes:
         return json.dumps(value, default=str, separators=(",", ":")).encode()
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else _json(value).decode()
+def _escaped(text: str) -> str:
+    return f"'{text}" if _FORMULA.match(text) else text

@@ -13,7 +13,7 @@ from gateway.domain.job import Job
 from gateway.services.job_or_schedule import RunOf
 from gateway.web.dependencies import JobId, ScheduleId, Wired
 from gateway.web.item_export import ItemExport
-from gateway.web.item_formats import FORMATS, ItemFormat
+from gateway.web.item_formats import FORMATS, CsvFormat, ItemFormat
 from gateway.web.schemas.listing import ItemsQuery
 from gateway.web.schemas.problem import Responses, problems
 from gateway.web.schemas.schedule_request import LAST_RUN, ScheduleItemsQuery
@@ -90,7 +90,7 @@ async def _items(wiring: Wiring, identity: str, query: ItemsQuery, run: str | No
     named = await wiring.reads.run(wiring.named.find, identity, page_of or run)
     job = named.job if isinstance(named, RunOf) else named
     _require_same_run(job, page_of, run)
-    encoder = FORMATS[query.format](query.field_names)
+    encoder = _encoder(query)
     prefix = f"{job.id}." if job and isinstance(named, RunOf) else ""
     export = ItemExport(
         wiring.items, job.id if job else identity, _attempt(job, query.attempt), after or None, encoder, prefix
@@ -103,6 +103,14 @@ async def _items(wiring: Wiring, identity: str, query: ItemsQuery, run: str | No
     if following:
         headers[NEXT_HEADER] = following
     return Response(data, headers=headers, media_type=encoder.media_type)
+
+
+def _encoder(query: ItemsQuery) -> ItemFormat:
+    """Raises `InvalidRequestError`."""
+    if query.escape_formulas and query.format != "csv":
+        raise InvalidRequestError("escape_formulas", "is for format=csv: only a spreadsheet knows formulas")
+    chosen = FORMATS[query.format]
+    return CsvFormat(query.field_names, escape_formulas=True) if query.escape_formulas else chosen(query.field_names)
 
 
 def _require_same_run(job: Job | None, page_of: str, run: str | None) -> None:

@@ -61,6 +61,11 @@ class ItemsQuery(BaseModel):
         default=None, description="`all` or a number; the attempt that counts without it."
     )
 
+    escape_formulas: bool = Field(
+        default=False,
+        description="In a CSV, text that a spreadsheet would run (`=…`, `+…`, `-…`, `@…`) gets a `'` before it.",
+    )
+
     @property
     def field_names(self) -> list[str]:
         return [name for part in (self.fields or "").split(",") if (name := part.strip())]

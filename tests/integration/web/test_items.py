@@ -121,3 +121,10 @@ def test_of_a_job_whose_items_were_removed_it_is_told_when(gateway: httpx.Client
     answer = gateway.get(f"/jobs/{job.id}/items")
     assert answer.json() == {"items": [], "next": None}
     assert answer.headers["X-Removed-At"] == gateway.get(f"/jobs/{job.id}").json()["items_removed_at"]
+
+
+def test_formulas_are_escaped_in_a_csv_and_nowhere_else(gateway: httpx.Client, job: Job) -> None:
+    assert gateway.get(f"/jobs/{job.id}/items?format=csv&escape_formulas=true").status_code == 200
+    refused = gateway.get(f"/jobs/{job.id}/items?escape_formulas=true")
+    assert refused.status_code == 422
+    assert refused.json()["error"]["detail"]["field"] == "escape_formulas"

@@ -64,3 +64,8 @@ def test_the_first_key_is_shown_however_quiet_it_is() -> None:
     for text in ("The first key, for admins. It is shown this once:", f"    db_first_{'0' * 48}"):
         assert text in _logged(text, io.StringIO(), quiet=True)
     assert "db_first" not in _logged("told of db_first_", io.StringIO(), quiet=True)
+
+
+def test_what_others_have_sent_is_shown_and_not_obeyed() -> None:
+    text = '{"event":"refused","user":"\\u001b]52;c;YQ==\\u0007\\u009b\\u202e"}'
+    assert r"refused user=\x1b]52;c;YQ==\x07\x9b\u202e" in _logged(text, io.StringIO())

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import unicodedata
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
@@ -280,3 +285,82 @@ def test_doctor_says_of_a_stranger_that_it_is_no_gateway(gateway: StandIn, run: 
 def test_doctor_says_of_a_gateway_for_others_that_it_takes_keys(run: Run) -> None:
     done = run("doctor", GATEWAY_HOST="0.0.0.0")
     assert "0.0.0.0: others can reach the gateway, so every call takes a key" in done.stdout
+
+
+#: To the clipboard (OSC 52), red (C0 and C1), back to the begin of the line, and the other way round.
+_HOSTILE = "a\x1b]52;c;ZWNobw==\x07b\x1b[31m\x9b31m\r\x08c\u202ed\x7f"
+_SHOWN = r"a\x1b]52;c;ZWNobw==\x07b\x1b[31m\x9b31m\r\x08c\u202ed\x7f"
+
+
+def _obeyed(text: str) -> set[str]:
+    """What of it a terminal would not just show, but for rich's own colours and the end of a line."""
+    plain = re.sub(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\r\n", "", text)
+    return {letter for letter in plain if letter != "\n" and unicodedata.category(letter) in {"Cc", "Cf", "Cs"}}
+
+
+@pytest.mark.parametrize("forced", [{}, {"FORCE_COLOR": "1"}], ids=["piped", "terminal"])
+def test_what_a_log_holds_is_shown_and_not_obeyed(gateway: StandIn, run: Run, forced: dict[str, str]) -> None:
+    line, more = {**log(_HOSTILE), "logger": _HOSTILE}, {**log(_HOSTILE), "cont": True}
+    events = (("log", "1-10", line), ("log", "1-12", more), ("end", "1-20", {**END, "message": _HOSTILE}))
+    gateway.says("POST /crawl", Answer(200, RECEIPT))
+    gateway.says(LOGS, stream(*events))
+    done = run("crawl", "https://example.com", **forced)
+    assert done.stdout.count(_SHOWN) == 4
+    assert not _obeyed(done.stdout + done.stderr)
+
+
+def test_what_a_result_or_an_error_says_is_shown_and_not_obeyed(gateway: StandIn, run: Run) -> None:
+    result = {"title": _HOSTILE, "location": {"text": _HOSTILE}}
+    ended = {"run_id": "manual_1", "task_id": JOB, "status": "failed", "completed_pages": 1, "errors_count": 1}
+    gateway.says("POST /jobs/scrape", Answer(200, {"data": {**ended, "message": _HOSTILE, "results": [result]}}))
+    done = run("scrape", "board", "--sync")
+    assert done.stdout.count(_SHOWN) == 2
+    gateway.says("POST /jobs/scrape", Answer(409, {"error": {"message": _HOSTILE, "detail": None}}))
+    refused = run("scrape", "board", "--sync")
+    assert refused.stderr == f"error: {_SHOWN}\n"
+    assert not _obeyed(done.stdout + done.stderr + refused.stdout)
+
+
+def test_every_table_shows_what_it_cannot_trust(gateway: StandIn, run: Run) -> None:
+    letter = {"id": JOB, "spider": _HOSTILE, "site": "s", "message": _HOSTILE, "created_at": "2027-06-01T09:00:00Z"}
+    gateway.says("GET /dead-letters", Answer(200, {"dead_letters": [letter], "next": None}))
+    done = run("dead")
+    assert done.stdout.count(_SHOWN) == 2
+    assert not _obeyed(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("item_format", "sent", "seen"),
+    [
+        ("jsonl", '{"t": "\\u001b]52\u009b31m\u202e"}\n', '{"t": "\\u001b]52\\u009b31m\\u202e"}\n'),
+        ("csv", "t\r\n\x1b]52;c;YQ==\x07 é\r\n", "t\n\\x1b]52;c;YQ==\\x07 é\n"),
+    ],
+    ids=["jsonl", "csv"],
+)
+def test_items_on_a_terminal_are_shown_and_not_obeyed(
+    gateway: StandIn, item_format: str, sent: str, seen: str
+) -> None:
+    gateway.says(f"GET /jobs/{JOB}/items", Answer(200, sent.encode(), content_type="text/plain"))
+    command = ("items", JOB, "--format", item_format, "--url", gateway.url)
+    assert _on_a_terminal(*command) == seen
+    piped = subprocess.run([sys.executable, "-m", "gateway.cli.main", *command], capture_output=True, check=True)
+    assert piped.stdout == sent.encode()
+
+
+def _on_a_terminal(*arguments: str) -> str:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-m", "gateway.cli.main", *arguments], stdout=theirs) as process:
+        os.close(theirs)
+        seen = b""
+        with suppress(OSError):  # so Linux says that nobody has the other end any more
+            while piece := os.read(ours, 4096):
+                seen += piece
+        os.close(ours)
+    assert process.returncode == 0
+    return seen.decode().replace("\r\n", "\n")
+
+
+def test_formulas_are_escaped_on_request(gateway: StandIn, run: Run) -> None:
+    gateway.says(f"GET /jobs/{JOB}/items", Answer(200, b"t\r\n", content_type="text/csv"))
+    run("items", JOB, "--format", "csv", "--escape-formulas")
+    assert gateway.asked(f"/jobs/{JOB}/items")[0].query == "format=csv&escape_formulas=true"

@@ -71,3 +71,14 @@ def test_a_csv_of_named_fields_has_exactly_these_columns() -> None:
     encoder = CsvFormat(["n", "missing"])
     assert encoder.encode([item(1, {"n": 1, "other": 2})]) == b"n,missing\r\n1,\r\n"
     assert CsvFormat(["n"]).end(None) == b"n\r\n"
+
+
+def test_what_a_spreadsheet_would_run_is_escaped_on_request() -> None:
+    row = {"=h": "=cmd|' /C calc'!A0", "b": "+1-1", "c": "-2+3", "d": "@SUM(1)", "e": "\t=1", "f": "＝1", "g": ["=1"]}
+    numbers = {"n": -5, "m": "-5", "o": "+3,141.5", "p": "a=b", "q": ""}
+    for escape, mark in ((True, "'"), (False, "")):
+        text = CsvFormat(escape_formulas=escape).encode([item(1, {**row, **numbers})]).decode()
+        head, cells = csv.reader(io.StringIO(text))
+        assert head[:2] == [f"{mark}=h", "b"]
+        assert cells[:6] == [mark + value for value in list(row.values())[:6]]
+        assert cells[6:] == ['["=1"]', "-5", "-5", "+3,141.5", "a=b", ""]
