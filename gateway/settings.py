@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Self, cast
+from typing import Annotated, Any, Self, cast
+from urllib.parse import quote
 
 from pydantic import Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -31,6 +32,7 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_CRASH_PLAN",
         "DISCOVERYBOT_ATTEMPT_DIR",
         "DISCOVERYBOT_MARK_FD",
+        "DISCOVERYBOT_SECRETS",  # where the settings are that are files
         "DISCOVERYBOT_URL",  # where the CLI finds the gateway
         "DISCOVERYBOT_KEY",  # and what it shows there
     }
@@ -40,6 +42,13 @@ _RATE = r"[1-9]\d{0,8}/([1-9]\d{0,3})?(second|minute|hour|day)s?"
 _RATES = re.compile(rf"none|{_RATE}(\s*[;,]\s*{_RATE})*", re.IGNORECASE)
 LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
+#: URLs, and the settings that hold the password of the user they name.
+_PASSWORDS = {
+    "mongo_uri": "mongo_password",
+    "redis_url": "redis_password",
+    "rabbitmq_url": "rabbitmq_password",
+    "http_cache_redis_url": "http_cache_redis_password",
+}
 
 
 class SettingsError(ValueError):
@@ -51,13 +60,34 @@ class _Base(BaseSettings):
 
     @classmethod
     def load(cls) -> Self:
-        """The settings in the environment. Raises `SettingsError` naming every variable that is wrong."""
+        """The settings in the environment, and in the files of `DISCOVERYBOT_SECRETS` what is not there. Raises
+        `SettingsError` naming every one that is wrong.
+        """
         environment = frozenset(item for item in os.environ.items() if item[0] not in OUTSIDE_SETTINGS)
-        return cast("Self", _load(cls, environment))
+        return cast("Self", _load(cls, environment, os.environ.get("DISCOVERYBOT_SECRETS")))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _insert_passwords(cls, values: Any) -> Any:
+        for url, password in _PASSWORDS.items():
+            default = cls.model_fields[url].default if url in cls.model_fields else None
+            if values.get(password) and (location := values.get(url) or default):
+                values[url] = _with_password(url, location, values[password])
+        return values
+
+
+def _with_password(name: str, url: str, password: str) -> str:
+    """`url` with the password in it, unless it has one. Raises `ValueError` if it names no user."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, _, hosts = authority.rpartition("@")
+    if not user and not scheme.startswith("redis"):
+        raise ValueError(f"{_PASSWORDS[name].upper()} is set, and {name.upper()} names no user")
+    return url if ":" in user else f"{scheme}://{user}:{quote(password, safe='')}@{hosts}{slash}{path}"
 
 
 @lru_cache(maxsize=8)
-def _load(model: type[_Base], _environment: frozenset[tuple[str, str]]) -> _Base:
+def _load(model: type[_Base], _environment: frozenset[tuple[str, str]], secrets: str | None) -> _Base:
     """Kept for as long as the environment stays as it is: a crawl asks several times, a millisecond each, and a
     forked one is answered by what the process that it was forked from has read.
     """
@@ -65,10 +95,20 @@ def _load(model: type[_Base], _environment: frozenset[tuple[str, str]]) -> _Base
     if unknown:
         raise SettingsError("unknown setting: " + ", ".join(unknown))
     try:
-        return model()
+        _check_files(secrets)
+        return model(_secrets_dir=secrets or None)
     except ValidationError as error:
         lines = (f"{_name(problem['loc'])}: {problem['msg']}" for problem in error.errors())
         raise SettingsError("; ".join(lines)) from None
+    except OSError as error:
+        raise SettingsError(f"DISCOVERYBOT_SECRETS: {error.filename} cannot be read: {error.strerror}") from None
+
+
+def _check_files(secrets: str | None) -> None:
+    """Raises `SettingsError` for a file that is no setting, and `OSError` where there is no folder."""
+    files = (path for path in Path(secrets).iterdir() if path.is_file() and path.name[0] != ".") if secrets else ()
+    if unknown := sorted(path.name for path in files if path.name.lower() not in Settings.model_fields):
+        raise SettingsError(f"DISCOVERYBOT_SECRETS: no settings have the names of these files: {', '.join(unknown)}")
 
 
 def _name(location: tuple[int | str, ...]) -> str:
@@ -109,6 +149,8 @@ class NodeSettings(_Base):
     log_level: LogLevel = "info"
     #: The HTTP cache that spiders share; no cache without it.
     http_cache_redis_url: str | None = None
+    #: Its password, if the URL has none; spiders see both.
+    http_cache_redis_password: str | None = Field(default=None, repr=False)
     #: Seconds a cached page lives.
     http_cache_ttl: int = Field(default=3600, ge=0)
     #: Where crawls of one site keep their common rate limit. Default: `HTTP_CACHE_REDIS_URL`.
@@ -153,18 +195,31 @@ class NodeSettings(_Base):
         return str(self.node_url or f"http://127.0.0.1:{self.scrapyd_port}").rstrip("/")
 
 
-class Settings(NodeSettings):
+class DoorSettings(NodeSettings):
+    """What a node's Scrapyd may know, and none of its spiders."""
+
+    scrapyd_username: str = "discoverybot"
+    scrapyd_password: SecretStr = SecretStr("")
+
+
+class Settings(DoorSettings):
     """What the gateway, workers, beats, tailers and the CLI may know."""
 
     mongo_uri: str = "mongodb://127.0.0.1:27017/discoverybot"
+    #: The password of the user whom the URI names without one.
+    mongo_password: str | None = Field(default=None, repr=False)
     #: Wins over the three below it.
     redis_url: str | None = None
     redis_host: str = "127.0.0.1"
     redis_port: Port = 6379
     redis_db: int = Field(default=0, ge=0)
+    #: Of `REDIS_URL` or `REDIS_HOST`, if the URL has none.
+    redis_password: str | None = Field(default=None, repr=False)
     #: Default: `RABBITMQ_URL`, else Redis.
     broker_url: str | None = None
     rabbitmq_url: str | None = None
+    #: As `MONGO_PASSWORD`.
+    rabbitmq_password: str | None = Field(default=None, repr=False)
     queue_name: str = "scraping"
     #: Threads of one worker.
     worker_concurrency: int = Field(default=8, ge=1, le=256)
@@ -209,8 +264,6 @@ class Settings(NodeSettings):
     node_dead_after: float = Field(default=30, ge=3)
     #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
-    scrapyd_username: str = "discoverybot"
-    scrapyd_password: SecretStr = SecretStr("")
 
     @field_validator("gateway_cors_origins", "scrapyd_url", mode="before")
     @classmethod
@@ -261,7 +314,8 @@ class Settings(NodeSettings):
 
     @property
     def redis_location(self) -> str:
-        return self.redis_url or f"redis://{self.redis_host}:{self.redis_port}/{self.redis_db}"
+        location = self.redis_url or f"redis://{self.redis_host}:{self.redis_port}/{self.redis_db}"
+        return _with_password("redis_url", location, self.redis_password) if self.redis_password else location
 
     @property
     def broker_location(self) -> str:

@@ -5,15 +5,14 @@ Scrapyd and the runner in the spider's process both build a `Config` of their ow
 
 from __future__ import annotations
 
-import os
+from typing import TypeVar
 
 from scrapyd.config import Config
 from scrapyd.exceptions import ConfigError
 
-from gateway.settings import NodeSettings, SettingsError
+from gateway.settings import DoorSettings, NodeSettings, SettingsError
 
-#: What nobody has named; Scrapyd asks for no password without a user name.
-DEFAULT_USERNAME = "discoverybot"
+_Settings = TypeVar("_Settings", bound=NodeSettings)
 
 
 class NodeConfigError(ConfigError):
@@ -22,8 +21,12 @@ class NodeConfigError(ConfigError):
 
 def load_settings() -> NodeSettings:
     """The node's settings. Raises `NodeConfigError` that names what is wrong."""
+    return _load(NodeSettings)
+
+
+def _load(model: type[_Settings]) -> _Settings:
     try:
-        return NodeSettings.load()
+        return model.load()
     except SettingsError as error:
         raise NodeConfigError(str(error)) from None
 
@@ -47,16 +50,19 @@ def node_config() -> Config:
 
 
 def require_password(config: Config) -> None:
-    """Scrapyd runs whatever egg it is handed, so it never listens without a password. It reads both variables
-    itself; here is only made sure that it will. Raises `NodeConfigError`.
+    """Scrapyd runs whatever egg it is handed, so it never listens without a password. It reads the environment by
+    itself, and is told here what a file says. Raises `NodeConfigError`.
     """
-    if not os.environ.get("SCRAPYD_PASSWORD"):
+    door = _load(DoorSettings)
+    password = door.scrapyd_password.get_secret_value()
+    if not password:
         raise NodeConfigError(
             "SCRAPYD_PASSWORD is not set: Scrapyd executes the eggs it is sent, so it never runs without a password. "
             "Set it to a long random text here and for the gateway's workers (`discoverybot up` does both)."
         )
-    if not config.get("username", "") and not os.environ.get("SCRAPYD_USERNAME"):
-        _set(config, "username", DEFAULT_USERNAME)
+    _set(config, "password", password)
+    if "scrapyd_username" in door.model_fields_set or not config.get("username", ""):
+        _set(config, "username", door.scrapyd_username)
 
 
 def _set(config: Config, option: str, value: object) -> None:

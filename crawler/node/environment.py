@@ -11,6 +11,7 @@ from scrapyd.config import Config
 from scrapyd.environ import Environment
 from scrapyd.utils import get_file_path
 
+from crawler.node.config import load_settings
 from gateway.settings import NodeSettings
 
 #: Needed by Python, the C library and OpenSSL, and no secret of anybody.
@@ -25,12 +26,18 @@ def allowed(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name in listed or name.startswith(_SYSTEM_PREFIXES)}
 
 
+def _from_files() -> dict[str, str]:
+    """What spiders need to know and may have no access to: the cache's URL, with the password of its file in it."""
+    url = load_settings().http_cache_redis_url
+    return {"HTTP_CACHE_REDIS_URL": url} if url else {}
+
+
 class NodeEnvironment(Environment):
     """Scrapyd's environment, from the allow-list, and without its pruning of logs (which deleted running ones')."""
 
     def __init__(self, config: Config) -> None:
         # prints must reach the log when they happen, not when the process ends, if it ends of itself at all
-        super().__init__(config, initenv={**allowed(), "PYTHONUNBUFFERED": "1"})
+        super().__init__(config, initenv={**allowed(), **_from_files(), "PYTHONUNBUFFERED": "1"})
 
     def for_project(self, project: str, version: str | None = None) -> dict[str, str]:
         """The variables that make the runner act on `project`; without a `version`, on its newest."""

@@ -46,7 +46,16 @@ def test_there_is_always_a_user_name_and_never_no_password(monkeypatch: pytest.M
     monkeypatch.setenv("SCRAPYD_PASSWORD", "x")
     require_password(config)
     apply(config)
-    assert config.get("username") == "discoverybot"
+    assert (config.get("username"), config.get("password")) == ("discoverybot", "x")
+
+
+def test_the_password_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SCRAPYD_PASSWORD", raising=False)
+    monkeypatch.setenv("DISCOVERYBOT_SECRETS", str(tmp_path))
+    (tmp_path / "scrapyd_password").write_text("a file's\n")
+    config = Config(values={})
+    require_password(config)
+    assert config.get("password") == "a file's"
 
 
 def test_scrapyd_conf_says_something_about_every_option_that_scrapyd_has() -> None:

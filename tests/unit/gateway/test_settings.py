@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gateway.settings import NodeSettings, Settings, SettingsError
@@ -49,6 +51,53 @@ def test_redis_and_the_broker_are_found_in_their_documented_order(monkeypatch: p
     assert load(monkeypatch, REDIS_URL="redis://r:1/0").broker_location == "redis://r:1/0"
     assert load(monkeypatch, RABBITMQ_URL="amqp://q//").broker_location == "amqp://q//"
     assert load(monkeypatch, BROKER_URL="sqs://").broker_location == "sqs://"
+
+
+@pytest.fixture
+def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DISCOVERYBOT_SECRETS", str(tmp_path))
+    return tmp_path
+
+
+def test_a_setting_may_be_a_file(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (secrets / "scrapyd_password").write_text("from a file\n")
+    (secrets / "MAX_RETRIES").write_text("7")
+    (secrets / ".hidden").write_text("")
+    (secrets / "a-folder").mkdir()
+    settings = load(monkeypatch)
+    assert (settings.scrapyd_password.get_secret_value(), settings.max_retries) == ("from a file", 7)
+    assert load(monkeypatch, MAX_RETRIES="2").max_retries == 2
+
+
+def test_a_password_gets_into_the_url_that_has_none(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mongo", "redis", "rabbitmq", "http_cache_redis"):
+        (secrets / f"{name}_password").write_text("p@ss/word")
+    settings = load(
+        monkeypatch,
+        MONGO_URI="mongodb://user@one,two:1/db?authSource=admin",
+        REDIS_HOST="three",
+        RABBITMQ_URL="amqp://user@four//",
+        HTTP_CACHE_REDIS_URL="redis://five/0",
+    )
+    assert settings.mongo_uri == "mongodb://user:p%40ss%2Fword@one,two:1/db?authSource=admin"
+    assert settings.redis_location == "redis://:p%40ss%2Fword@three:6379/0"
+    assert settings.broker_location == "amqp://user:p%40ss%2Fword@four//"
+    assert NodeSettings.load().http_cache_redis_url == "redis://:p%40ss%2Fword@five/0"
+    assert load(monkeypatch, REDIS_URL="redis://:own@three").redis_location == "redis://:own@three"
+
+
+def test_a_password_of_nobody_is_named(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (secrets / "mongo_password").write_text("x")
+    with pytest.raises(SettingsError, match="MONGO_PASSWORD is set, and MONGO_URI names no user"):
+        load(monkeypatch)
+
+
+def test_a_file_that_is_no_setting_is_named(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (secrets / "mongo_pasword").write_text("x")
+    with pytest.raises(SettingsError, match="mongo_pasword"):
+        load(monkeypatch)
+    with pytest.raises(SettingsError, match="DISCOVERYBOT_SECRETS: /nowhere cannot be read"):
+        load(monkeypatch, DISCOVERYBOT_SECRETS="/nowhere")
 
 
 def test_nodes_are_kept_as_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
