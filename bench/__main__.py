@@ -1,12 +1,17 @@
-"""`make bench`: every benchmark, one table."""
+"""`make bench`: every benchmark, one table. `python -m bench NAME …`: one of them, in the size that is asked for."""
 
 from __future__ import annotations
 
-from bench import burst, crawls, embedded_mongo, first_line, memory, schedules, sse_fanout
+import sys
+from collections.abc import Callable, Sequence
+
+from bench import burst, crawls, dispatch, embedded_mongo, first_line, memory, schedules, sse_fanout
 from bench.table import Row, render
 
 #: Operations a second, asked of the embedded MongoDB server at 100,000 documents.
 FLOOR = 500.0
+#: Those whose size can be chosen.
+SIZED: dict[str, Callable[[Sequence[str]], list[Row]]] = {"dispatch": dispatch.main}
 
 
 def stores() -> list[Row]:
@@ -19,6 +24,10 @@ def stores() -> list[Row]:
     ]  # fmt: skip
 
 
-if __name__ == "__main__":
+def every() -> list[Row]:
     jobs = [*first_line.run(), *burst.run(), *memory.run()]
-    print(render([*jobs, *crawls.run(), *sse_fanout.run(), *schedules.run(), *stores()]))
+    return [*jobs, *crawls.run(), *dispatch.run(), *sse_fanout.run(), *schedules.run(), *stores()]
+
+
+if __name__ == "__main__":
+    print(render(SIZED[sys.argv[1]](sys.argv[2:]) if sys.argv[1:] else every()))

@@ -9,6 +9,16 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from sites.server import Reply, Site  # noqa: E402 - only now can it be found
 from stack import Stack, running_stack, wait_until  # noqa: E402 - only now can it be found
-from stores import embedded_mongo, valkey_server  # noqa: E402 - only now can it be found
+from stores import embedded_mongo, free_port, valkey_server  # noqa: E402 - only now can it be found
 
-__all__ = ["ROOT", "Reply", "Site", "Stack", "embedded_mongo", "running_stack", "valkey_server", "wait_until"]
+__all__ = [
+    "ROOT",
+    "Reply",
+    "Site",
+    "Stack",
+    "embedded_mongo",
+    "free_port",
+    "running_stack",
+    "valkey_server",
+    "wait_until",
+]

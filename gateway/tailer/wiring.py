@@ -79,7 +79,7 @@ class Wiring:
             jobs=JobStore(database, self._clock),
             items=ItemStore(database),
             logs=LogStore(database),
-            completion=self._completion,
+            completion=self.completion,
         )
         return SinkThread(sink)
 
@@ -137,7 +137,7 @@ class Wiring:
         return TruthClock(self._database)
 
     @cached_property
-    def _completion(self) -> Completion:
+    def completion(self) -> Completion:
         redis = connect_redis(self._settings.redis_location, timeout=ANNOUNCE_TIMEOUT)
         announcer = Announcer(redis)
         return Completion(

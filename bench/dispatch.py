@@ -1,0 +1,418 @@
+"""Dispatch with many nodes: how fast slots fill and are filled again, what a cancel waits, what is asked of MongoDB.
+
+The stores, one beat, one worker and the gateway are processes as `discoverybot up` starts them; only the nodes are
+not real (`bench/fake_nodes.py`). `python -m bench dispatch --nodes 10 --slots 10 --waiting 500` takes half a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+import pymongo
+import redis
+
+from bench.cpu import end_tree
+from bench.fake_nodes import Facts, fake_nodes
+from bench.our_platform import ROOT, embedded_mongo, free_port, valkey_server, wait_until
+from bench.table import Row, render
+from bench.wire_proxy import READS, Asked, Commands, CountingProxy
+from gateway.domain.job import Claim, CrawlSpec, Job, JobStatus, new_job_id
+from gateway.services.sweeping import RECONCILE_SECONDS
+from gateway.storage.client import Document, connect
+from gateway.storage.indexes import ensure_indexes
+from gateway.storage.job_queue import JobQueue
+from gateway.storage.jobs import JobStore
+
+#: What was asked for.
+FILLING, STEADY, ONE_NODE, CANCEL, READS_PER_TICK, CLAIM = 120.0, 60.0, 0.8, 2.0, 5.0, 3.0
+ASKED = "what was asked for"
+#: Attempts that end each second while the rate of endings is watched: a tenth more than must be followed by others.
+ENDINGS = 66.0
+#: Seconds that the shortest crawls live: one node has time for more of them than anybody starts.
+SHORT = 0.1
+#: Who the jobs are of.
+USERS = 20
+#: Seconds between two cancels, and for which reads are counted.
+CANCEL_EVERY, COUNTED = 2.0, 4 * RECONCILE_SECONDS
+#: Fewer slots are watched for a quarter of the time.
+QUICK = 1000
+#: Slots of the one node beside many.
+ONE_NODE_SLOTS = 50
+QUEUE = "scraping"
+
+
+class Size(NamedTuple):
+    nodes: int = 100
+    #: Of each node.
+    slots: int = 50
+    waiting: int = 10_000
+    #: Seconds for which attempts end and are followed by others, and for which the shortest crawls are started. A
+    #: quarter more is not counted.
+    steady: float = 60.0
+    short: float = 16.0
+    #: Seconds that the slots may take to be full.
+    patience: float = 120.0
+
+    @property
+    def all_slots(self) -> int:
+        return self.nodes * self.slots
+
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes × {self.slots} slots, {self.waiting:,} waiting"
+
+
+FULL = Size()
+
+
+class Steady(NamedTuple):
+    #: Jobs started each second.
+    rate: float
+    #: Seconds from the end of a "crawl" to its outcome, and messages at the broker: in the first and the last third.
+    outcome: tuple[float, float]
+    messages: tuple[float, float]
+    #: Seconds from `POST …/cancel` to `cancel.json`.
+    cancels: list[float]
+
+
+def main(arguments: Sequence[str]) -> list[Row]:
+    parser = argparse.ArgumentParser("python -m bench dispatch")
+    for name, default in Size._field_defaults.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    size = Size(**vars(parser.parse_args(arguments)))
+    # what is small is soon as it stays
+    return run(size._replace(steady=size.steady / 4, short=size.short / 4) if size.all_slots < QUICK else size)
+
+
+def run(size: Size = FULL) -> list[Row]:
+    with platform() as stack, fake_nodes(1, stack.environment) as order, stack.parts():
+        one_node = short_crawls(stack, order, peer := size._replace(nodes=1, slots=ONE_NODE_SLOTS))
+        check(order(), peer)
+    with platform() as stack:
+        base = stack.reads_per_tick()
+        with fake_nodes(size.nodes, stack.environment) as order:
+            with stack.parts():
+                short = short_crawls(stack, order, size), one_node
+                filling, steady = fill_and_go_on(stack, order, size)
+            reads = stack.reads_per_tick(lambda: fill_for_good(stack, order, size)) - base
+            check(order(), size)
+        claim = claim_ms(stack.database, size.waiting)
+    return [*rates(size, filling, steady, short), *levels(size, steady), *costs(size, steady, reads, claim)]
+
+
+def rates(size: Size, filling: float, steady: Steady, short: tuple[float, float]) -> list[Row]:
+    what = f"dispatch, {size}"
+    return [
+        Row(f"{what}: filling", "jobs/s", filling, FILLING, ASKED, filling / FILLING, ">= 1"),
+        Row(f"{what}: steady, with endings", "jobs/s", steady.rate, STEADY, ASKED, steady.rate / STEADY, ">= 1"),
+        Row(
+            f"{what}: crawls of {SHORT} s, as many as go", "jobs/s", *short,
+            f"the same with one node of {ONE_NODE_SLOTS} slots", short[0] / short[1], f">= {ONE_NODE}",
+        ),
+    ]  # fmt: skip
+
+
+def levels(size: Size, steady: Steady) -> list[Row]:
+    """What grows without end more than doubles from the first to the last third; below a few it is noise."""
+    seconds, messages = max(steady.outcome[0], 0.25), max(steady.messages[0], 100.0)
+    last = f"dispatch, {size}: in the last third of that time"
+    return [
+        Row(f"{last}, exit to outcome (median)", "s", steady.outcome[1], seconds,
+            "in the first third, at least 0.25", steady.outcome[1] / seconds, "<= 1.5"),
+        Row(f"{last}, messages at the broker", "messages", steady.messages[1], messages,
+            "in the first third, at least 100", steady.messages[1] / messages, "<= 1.5"),
+    ]  # fmt: skip
+
+
+def costs(size: Size, steady: Steady, reads: float, claim: float) -> list[Row]:
+    slowest = max(steady.cancels)
+    return [
+        Row(f"dispatch, {size}: POST cancel to cancel.json meanwhile, slowest of {len(steady.cancels)}", "s",
+            slowest, CANCEL, ASKED, slowest / CANCEL, "<= 1"),
+        Row(f"MongoDB reads per tick to reconcile {size.nodes} nodes, {size.all_slots:,} crawls", "reads",
+            reads, READS_PER_TICK, ASKED, reads / READS_PER_TICK, "<= 1"),
+        Row(f"one claim behind {size.waiting:,} jobs in back-off", "ms", claim, CLAIM, ASKED, claim / CLAIM, "<= 1"),
+    ]  # fmt: skip
+
+
+class Platform:
+    """Stores that run, and what it takes to run the rest."""
+
+    def __init__(self, folder: Path, mongo: str, valkey: str) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self.mongo = mongo
+        self.database = connect(mongo)
+        self.broker = redis.Redis.from_url(valkey)
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.environment = {
+            **os.environ,
+            "DISCOVERYBOT_HOME": str(folder),
+            "MONGO_URI": mongo,
+            "REDIS_URL": valkey,
+            "GATEWAY_PORT": str(self._port),
+            "SCRAPYD_PASSWORD": "not-a-secret",
+            # its own line about each job, on both sides, is not what is measured
+            "LOG_LEVEL": "warning",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    @contextmanager
+    def parts(self, **variables: str) -> Iterator[None]:
+        """One worker, one beat and the gateway, as the laptop stack starts them."""
+        celery = ("celery", "--quiet", "-A", "celery_app")
+        commands = {"worker": (*celery, "worker"), "beat": (*celery, "beat"), "gateway": ("gateway.web",)}
+        with ExitStack() as ends:
+            for name, command in commands.items():
+                with (self._folder / f"{name}.log").open("ab") as log:
+                    process = subprocess.Popen(
+                        [sys.executable, "-m", *command], cwd=ROOT, env={**self.environment, **variables},
+                        stdout=log, stderr=log,
+                    )  # fmt: skip
+                ends.callback(end_tree, process)
+            wait_until(lambda: httpx.get(f"{self.url}/health/live", trust_env=False).is_success, what="the gateway")
+            wait_until(lambda: self._signs_of_life() >= {"beat", "worker"}, what="beat and worker")
+            yield
+
+    def _signs_of_life(self) -> set[str]:
+        """Of the parts that have been started since."""
+        fresh = {"at": {"$gt": datetime.now().astimezone() - timedelta(seconds=5)}}
+        return {str(one["_id"]).partition(":")[0] for one in self.database["heartbeats"].find(fresh)}
+
+    def reads_per_tick(self, prepare: Callable[[], object] = lambda: None) -> float:
+        """What beat and worker ask of MongoDB together between two looks at the nodes, once `prepare` is through."""
+        parts = urlsplit(self.mongo)
+        with CountingProxy(parts.port or 0, Commands).running() as proxy:
+            uri = parts._replace(netloc=f"127.0.0.1:{proxy.port}").geturl()
+            with self.parts(MONGO_URI=uri):
+                prepare()
+                # until what was begun before is over
+                time.sleep(2 * RECONCILE_SECONDS)
+                before = proxy.counts.copy()
+                time.sleep(COUNTED)
+                counted = proxy.since(before)
+        show("asked of MongoDB in a tick", counted)
+        return sum(counted[one] for one in counted if one.command in READS) * RECONCILE_SECONDS / COUNTED
+
+    def outcomes(self, since: float) -> list[tuple[float, float]]:
+        """When crawls ended, and the seconds until their outcome was written."""
+        moment = datetime.now().astimezone() - timedelta(seconds=time.monotonic() - since)
+        ended = self.database["jobs"].find({"finished_at": {"$gte": moment}}, {"finished_at": 1, "attempts": 1})
+        exits = [(one["finished_at"], list(one["attempts"].values())[-1]["ended_at"]) for one in ended]
+        return [(at.timestamp(), (finished - at).total_seconds()) for finished, at in sorted(exits)]
+
+
+@contextmanager
+def platform() -> Iterator[Platform]:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        embedded_mongo(Path(name) / "mongo") as mongo,
+        valkey_server(Path(name) / "valkey") as valkey,
+    ):
+        stack = Platform(Path(name), mongo, valkey)
+        ensure_indexes(stack.database)
+        yield stack
+        stack.broker.close()
+        stack.database.client.close()
+
+
+def short_crawls(stack: Platform, order: Callable[..., Facts], size: Size) -> float:
+    """Jobs started a second while slots are hardly held. Afterwards all is as it was, but for what has ended."""
+    insert(stack.database, size.waiting)
+    order(slots=size.slots, lifetime=SHORT)
+    with replenished(stack, order):
+        time.sleep(size.short / 4)
+        before, began = order()["started"], time.monotonic()
+        time.sleep(size.short)
+        started, passed = order()["started"] - before, time.monotonic() - began
+    order(slots=0)
+    wait_until(lambda: not (order()["running"] or unsettled(stack.database)), timeout=300, what="the last one's end")
+    order(lifetime=None)
+    stack.database["jobs"].delete_many({"status": JobStatus.PENDING})
+    return float(started / passed)
+
+
+def fill_and_go_on(stack: Platform, order: Callable[..., Facts], size: Size) -> tuple[float, Steady]:
+    """Jobs started a second until all slots are full, and how it goes on when attempts end."""
+    insert(stack.database, size.waiting)
+    filling = fill(order, size)
+    order(ended_each_second=ENDINGS)
+    with replenished(stack, order):
+        time.sleep(size.steady / 4)
+        steady = watch(stack, order, size)
+    check(order(ended_each_second=0), size)
+    return filling, steady
+
+
+@contextmanager
+def replenished(stack: Platform, order: Callable[..., Facts]) -> Iterator[None]:
+    """For every job that is started another one comes to wait."""
+    over, started = threading.Event(), order()["started"]
+
+    def replenish(known: int) -> None:
+        while not over.wait(0.5):
+            insert(stack.database, (now := order()["started"]) - known)
+            known = now
+
+    feeder = threading.Thread(target=replenish, args=(started,))
+    feeder.start()
+    try:
+        yield
+    finally:
+        over.set()
+        feeder.join()
+
+
+def insert(database: pymongo.database.Database[Document], count: int, **fields: Any) -> list[str]:
+    """Jobs that wait, of users in turn; their ids."""
+    store = JobStore(database)
+    jobs = [waiting_job(f"user-{number % USERS:02}", **fields) for number in range(count)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(store.insert, jobs))
+    return [job.id for job in jobs]
+
+
+def waiting_job(user: str, **fields: Any) -> Job:
+    job_id, now = new_job_id(), datetime.now().astimezone()
+    return Job(
+        id=job_id,
+        user_id=user,
+        spec=CrawlSpec(spider="seo", start_urls=(f"http://site.example/{job_id}",)),
+        fingerprint=job_id,
+        live_key=job_id,
+        created_at=now,
+        updated_at=now,
+        not_before=now,
+        **fields,
+    )
+
+
+def fill(order: Callable[..., Facts], size: Size) -> float:
+    began, before = time.monotonic(), order()["started"]
+    order(slots=size.slots)
+    while order()["running"] < size.all_slots and time.monotonic() < began + size.patience:
+        time.sleep(0.1)
+    times = order(attempts=True)["times"]
+    return float((len(times) - before) / (times[-1] - began))
+
+
+def watch(stack: Platform, order: Callable[..., Facts], size: Size) -> Steady:
+    began, messages, cancels = time.monotonic(), list[float](), dict[str, float]()
+    with httpx.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
+        while (passed := time.monotonic() - began) < size.steady:
+            messages.append(float(stack.broker.llen(QUEUE)))
+            if passed >= len(cancels) * CANCEL_EVERY:
+                attempt = random.choice(order(attempts=True)["attempts"][-50:])
+                cancels[attempt] = time.monotonic()
+                http.post(f"/jobs/{attempt.partition('-')[0]}/cancel").raise_for_status()
+            time.sleep(0.5)
+    ended = time.monotonic()
+    started = sum(began <= moment < ended for moment in order(attempts=True)["times"])
+    outcomes = [seconds for _, seconds in stack.outcomes(began)]
+    return Steady(
+        started / (ended - began),
+        thirds(outcomes, statistics.median),
+        thirds(messages, statistics.mean),
+        waited_for_cancels(order, cancels),
+    )
+
+
+def thirds(values: list[float], middle: Callable[[list[float]], float]) -> tuple[float, float]:
+    """Of the first and of the last third."""
+    third = len(values) // 3
+    assert third, "next to nothing has happened"
+    return middle(values[:third]), middle(values[-third:])
+
+
+def waited_for_cancels(order: Callable[..., Facts], asked: dict[str, float]) -> list[float]:
+    """Seconds that each took; of one that has not come the seconds up to now. One whose time was over when it was
+    asked to stop never hears of it.
+    """
+    deadline = time.monotonic() + 10 * CANCEL
+    while True:
+        facts, now = order(attempts=True), time.monotonic()
+        missing = [attempt for attempt in asked if attempt not in facts["cancelled"] and attempt in facts["attempts"]]
+        if not missing or now > deadline:
+            break
+        time.sleep(0.2)
+    told = facts["cancelled"]
+    return [told.get(attempt, now) - moment for attempt, moment in asked.items() if attempt in {*told, *missing}]
+
+
+def fill_for_good(stack: Platform, order: Callable[..., Facts], size: Size) -> None:
+    """All slots are full, nothing ends and nothing waits."""
+    wait_until(lambda: not unsettled(stack.database), timeout=5 * size.patience, what="that nothing is undecided")
+    waits = {"status": JobStatus.PENDING, "claim": {"$exists": False}, "placement": {"$exists": False}}
+    stack.database["jobs"].delete_many(waits)
+    missing = size.all_slots - order()["running"]
+    insert(stack.database, missing)
+    wait_until(lambda: order()["running"] >= size.all_slots, timeout=5 * size.patience, what="full slots")
+
+
+def unsettled(database: pymongo.database.Database[Document]) -> bool:
+    jobs = database["jobs"]
+    return any(jobs.find_one(query, {"_id": 1}) for query in ({"undecided": True}, {"settled": False}))
+
+
+def claim_ms(database: pymongo.database.Database[Document], count: int) -> float:
+    """Of the one job that may start, behind so many of its lane that were refused and have to wait. Their way there
+    is the dispatcher's own.
+    """
+    database["jobs"].delete_many({})
+    queue, later = JobQueue(database), datetime.now().astimezone() + timedelta(hours=1)
+    lane = waiting_job("greedy").in_lane
+    insert(database, count)
+    database["jobs"].update_many({}, {"$set": {"lane": str(lane), "user_id": "greedy"}})
+    for _ in range(count):
+        job = queue.claim(claim := new_claim(), lane)
+        assert job is not None
+        queue.dispatch_failed(job.id, claim, "refused", later, keep=False)
+    JobStore(database).insert(waiting_job("greedy"))
+    times = []
+    for _ in range(20):
+        began = time.perf_counter()
+        job = queue.claim(claim := new_claim(), lane)
+        times.append(time.perf_counter() - began)
+        assert job is not None
+        database["jobs"].update_one({"_id": job.id}, {"$unset": {"claim": ""}})
+    return statistics.median(times) * 1000
+
+
+def new_claim() -> Claim:
+    return Claim(token=uuid.uuid4().hex, until=datetime.now().astimezone() + timedelta(seconds=15))
+
+
+def check(facts: Facts, size: Size) -> None:
+    """What no rate makes up for."""
+    assert not facts["trouble"], facts["trouble"][:5]
+    assert facts["most"] <= size.slots, f"{facts['most']} ran at once on a node with {size.slots} slots"
+
+
+def show(title: str, counted: Counter[Asked]) -> None:
+    """On stderr: what to cut first."""
+    kinds: Counter[str] = Counter()
+    for asked, count in counted.items():
+        kinds[f"{asked.command} {asked.collection}".strip()] += count
+    shown = ", ".join(f"{kind}: {count * RECONCILE_SECONDS / COUNTED:.3g}" for kind, count in kinds.most_common(12))
+    print(f"{title}: {shown or 'nothing'}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    print(render(main(sys.argv[1:])))

@@ -1,0 +1,159 @@
+"""Stands between processes and a store, passes every byte on, and counts who asks what, how often."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, Protocol
+
+import psutil
+
+_HEADER = struct.Struct("<iiii")
+_OP_MSG = 2013
+_STRING = 2
+#: Where the first field of an OP_MSG's body is named: after the header, the flags, the section's kind and the size.
+_FIRST_FIELD = 16 + 4 + 1 + 4
+#: Those that change nothing.
+READS = frozenset({"find", "getMore", "count", "distinct", "aggregate"})
+#: What drivers ask for themselves.
+UPKEEP = frozenset({"hello", "isMaster", "ismaster", "ping", "endSessions", "killCursors"})
+
+
+class Asked(NamedTuple):
+    """One kind of question."""
+
+    #: Of the process that asked.
+    pid: int
+    command: str
+    collection: str = ""
+
+
+class Observer(Protocol):
+    """Sees what passes on one connection."""
+
+    def asked(self, data: bytes) -> None: ...
+    def answered(self) -> None: ...
+
+
+class Commands:
+    """Counts MongoDB's commands, cut out of what clients send. Only the first field is read: it names both command
+    and collection, but for a cursor's next page, which is counted without.
+    """
+
+    def __init__(self, pid: int, counts: Counter[Asked]) -> None:
+        self._pid, self._counts, self._buffer = pid, counts, bytearray()
+
+    def asked(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= _HEADER.size:
+            length, _, _, operation = _HEADER.unpack_from(self._buffer)
+            if len(self._buffer) < length:
+                return
+            if operation == _OP_MSG:
+                self._count(bytes(self._buffer[_FIRST_FIELD : min(length, _FIRST_FIELD + 256)]))
+            del self._buffer[:length]
+
+    def answered(self) -> None:
+        """Answers are not counted."""
+
+    def _count(self, field: bytes) -> None:
+        command, _, value = field[1:].partition(b"\0")
+        collection = value[4:].partition(b"\0")[0] if field[0] == _STRING else b""
+        self._counts[Asked(self._pid, command.decode(), collection.decode())] += 1
+
+
+class RoundTrips:
+    """Counts how often a client waits: whatever it sends before the next answer is one trip."""
+
+    def __init__(self, pid: int, counts: Counter[Asked]) -> None:
+        self._asked, self._counts, self._waits = Asked(pid, "round trip"), counts, False
+
+    def asked(self, _: bytes) -> None:
+        if not self._waits:
+            self._counts[self._asked] += 1
+        self._waits = True
+
+    def answered(self) -> None:
+        self._waits = False
+
+
+class CountingProxy:
+    """On a loopback port of its own, in a thread of its own."""
+
+    def __init__(self, port: int, observe: Callable[[int, Counter[Asked]], Observer]) -> None:
+        self._target, self._observe = port, observe
+        self._loop = asyncio.new_event_loop()
+        self._connections: set[asyncio.Task[None]] = set()
+        self.port = 0
+        self.counts: Counter[Asked] = Counter()
+
+    def since(self, before: Counter[Asked]) -> Counter[Asked]:
+        return Counter({asked: count - before[asked] for asked, count in self.counts.copy().items()})
+
+    @contextmanager
+    def running(self) -> Iterator[CountingProxy]:
+        server = self._loop.run_until_complete(asyncio.start_server(self._connected, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        thread = threading.Thread(target=self._loop.run_forever, name="wire-proxy", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            asyncio.run_coroutine_threadsafe(self._close(server), self._loop).result(10)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join(10)
+            self._loop.close()
+
+    async def _close(self, server: asyncio.Server) -> None:
+        server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            # the store being away, or either side's end, is the end of both
+            with suppress(OSError, asyncio.CancelledError):
+                await self._pass_on(reader, writer)
+        finally:
+            writer.close()
+            self._connections.discard(task)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername")[1]
+        pid = await asyncio.to_thread(owner, peer)
+        observer = self._observe(pid, self.counts)
+        answers, questions = await asyncio.open_connection("127.0.0.1", self._target)
+        pumps = [
+            asyncio.create_task(_pump(reader, questions, observer.asked)),
+            asyncio.create_task(_pump(answers, writer, lambda _: observer.answered())),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            questions.close()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, see: Callable[[bytes], None]) -> None:
+    while data := await reader.read(1 << 16):
+        see(data)
+        writer.write(data)
+        await writer.drain()
+
+
+def owner(port: int) -> int:
+    """The process whose connection comes from that port of loopback; 0 if it is gone."""
+    for connection in psutil.net_connections("tcp"):
+        if connection.laddr and connection.laddr.port == port and connection.pid:
+            return connection.pid
+    return 0
