@@ -8,9 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+class _Turn:
+    """Of one connection: whose was the last word."""
+
+    asked = False
+
+
 class Relay:
     def __init__(self, target_port: int) -> None:
         self.port = 0
+        #: How often a client spoke after the server had, or for the first time; what it says in one go counts once.
+        self.round_trips = 0
         self._target_port = target_port
         self._alive: set[asyncio.Task[None]] = set()
         self._ends: list[asyncio.StreamWriter] = []
@@ -57,12 +65,17 @@ class Relay:
             writer.close()
             return
         self._ends += (writer, far_writer)
+        turn = _Turn()
         for source, sink in ((reader, far_writer), (far_reader, writer)):
-            self._alive.add(asyncio.create_task(self._pass_on(source, sink)))
+            self._alive.add(asyncio.create_task(self._pass_on(source, sink, turn, asks=source is reader)))
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pass_on(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, turn: _Turn, *, asks: bool
+    ) -> None:
         try:
             while data := await source.read(65536):
+                self.round_trips += asks and not turn.asked
+                turn.asked = asks
                 sink.write(data)
                 await sink.drain()
         except OSError:

@@ -17,8 +17,11 @@ log = structlog.get_logger()
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 2.0
 #: Seconds between two rounds. A line that comes alone is shipped at once; of many in a row each round takes what has
-#: gathered, which costs a fraction of shipping them one by one.
-PACE = 0.005
+#: gathered, which costs a fraction of shipping them one by one. The pace doubles up to that of the event stream,
+#: where lines wait for each other anyway, and is forgotten after a while without rounds.
+FIRST_PACE = 0.005
+PACE = 0.02
+QUIET = 0.1
 
 
 class Sink(Protocol):
@@ -49,6 +52,7 @@ class SinkThread(threading.Thread):
         self._stopping = threading.Event()
         #: Monotonic.
         self._next_round = 0.0
+        self._pace = FIRST_PACE
 
     def look_at(self, attempt: Attempt) -> None:
         """There may be something new in `attempt`. Returns at once."""
@@ -96,9 +100,11 @@ class SinkThread(threading.Thread):
     def _begin_round(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
+        early = self._next_round - time.monotonic()
+        self._pace = FIRST_PACE if -early > QUIET else min(2 * self._pace, PACE)
         # not under the condition: there, every further line would wake this thread
-        self._stopping.wait(max(0.0, self._next_round - time.monotonic()))
-        self._next_round = time.monotonic() + PACE
+        self._stopping.wait(max(0.0, early))
+        self._next_round = time.monotonic() + self._pace
 
     def _is_troubled(self, attempt: Attempt) -> bool:
         trouble = self._troubled.get(attempt.id)

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import orjson
 import redis
+from relay import Relay
 from stores import StoreProcess, embedded_mongo, valkey_server
 from tailer_node import Crawl, Node, eventually
 
@@ -25,6 +27,11 @@ LINES = 20_000
 #: Too many to go unnoticed, few enough to be quick.
 SOME = 1000
 KILLS = 20
+#: What a crawl of three pages logs, and in which time.
+LINES_OF_A_CRAWL, SECONDS_OF_A_CRAWL = 108, 0.25
+MOST_ROUND_TRIPS = 25
+#: Seconds, for a line that comes alone; `eventually` looks every hundredth.
+AT_ONCE = 0.2
 
 
 def write_lines(crawl: Crawl, lines: int, *, seconds: float = 0.0) -> None:
@@ -107,6 +114,32 @@ def test_a_redis_that_is_flushed_or_away_delays_nothing_else(
         assert_live_end(node, crawl, holes=1)
         crawl.end()
         node.ended(crawl)
+
+
+def test_the_lines_of_a_crawl_take_few_round_trips_to_redis_and_the_first_one_goes_at_once(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
+) -> None:
+    with (
+        Relay(urlsplit(valkey).port or 0).running() as relay,
+        tailing_node(tmp_path, mongo, f"redis://127.0.0.1:{relay.port}/0") as node,
+    ):
+        node.redis_url = valkey  # what the test asks for is not counted
+        for crawl in (node.crawl(), node.crawl()):  # the first one opens the connection
+            crawl.log_line("first")
+            written = time.monotonic()
+            eventually(lambda crawl=crawl: node.stream(crawl))
+            waited = time.monotonic() - written
+            before = relay.round_trips
+            for number in range(LINES_OF_A_CRAWL - 1):
+                crawl.log_line(f"line {number}")
+                time.sleep(SECONDS_OF_A_CRAWL / LINES_OF_A_CRAWL)
+            eventually(lambda crawl=crawl: len(node.stream(crawl)) == LINES_OF_A_CRAWL)
+            taken, seconds = relay.round_trips - before, time.monotonic() - written
+            crawl.end()
+            node.ended(crawl)
+        # of a machine that is too busy to write them in that time it is asked that they are not more often
+        assert 0 < taken <= MOST_ROUND_TRIPS * max(1.0, seconds / (2 * SECONDS_OF_A_CRAWL))
+        assert waited < AT_ONCE
 
 
 def test_a_mongodb_that_is_away_gets_everything_later_and_delays_no_line(
