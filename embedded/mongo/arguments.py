@@ -25,6 +25,7 @@ _KNOWN_ELSEWHERE = frozenset(
         "c",
         "commitQuorum",
         "explain",
+        "hint",
         "let",
         "max",
         "min",
@@ -100,7 +101,7 @@ class Arguments:
     def count(self, name: str, default: int = 0) -> int:
         """A whole number that is not negative; 5.0 is one."""
         value = self._fields.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value % 1 != 0:
             raise MongoError(
                 Code.TypeMismatch, f"BSON field '{self._command}.{name}' must be a whole number, not {value!r}"
             )

@@ -9,7 +9,7 @@ from bson.regex import Regex
 
 from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.keys import equal
-from embedded.mongo.match import ValueTest, compile_condition, element_test
+from embedded.mongo.match import LOGICAL, ValueTest, compile_condition, compile_filter, is_operators
 from embedded.mongo.paths import MISSING
 
 ArrayChange = Callable[[Any], Any]
@@ -98,33 +98,24 @@ def _pull(_: str, operand: Any) -> ArrayChange:
 
 def _pull_test(operand: Any) -> ValueTest:
     if isinstance(operand, dict):
-        return element_test(operand)
+        return _element_test(operand)
     if isinstance(operand, Regex):
         matches = compile_condition(operand)
         return lambda element: matches([element])
     return lambda element: equal(element, operand)
 
 
-def _pop(name: str, operand: Any) -> ArrayChange:
-    if operand not in (1, -1) or isinstance(operand, bool):
-        raise MongoError(Code.FailedToParse, f"$pop expects 1 or -1, found: {operand!r}")
-
-    def change(current: Any) -> Any:
-        if current is MISSING:
-            return MISSING
-        if not isinstance(current, list):
-            raise MongoError(
-                Code.TypeMismatch,
-                f"Path '{name}' contains an element of non-array type '{type(current).__name__}'",
-            )
-        return current[:-1] if operand == 1 else current[1:]
-
-    return change
+def _element_test(condition: dict[str, Any]) -> ValueTest:
+    """A condition on one array element: operators on itself, or a filter if it is a document."""
+    if is_operators(condition) and next(iter(condition)) not in LOGICAL:
+        values_test = compile_condition(condition)
+        return lambda element: values_test([element])
+    matches = compile_filter(condition)
+    return lambda element: isinstance(element, dict) and matches(element)
 
 
 ARRAY_MODIFIERS: Mapping[str, Callable[[str, Any], ArrayChange]] = {
     "$push": _push,
     "$addToSet": _add_to_set,
     "$pull": _pull,
-    "$pop": _pop,
 }

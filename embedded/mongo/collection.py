@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -17,8 +17,6 @@ from embedded.mongo.match import Predicate, compile_filter
 from embedded.mongo.paths import Document, Path, elements_at
 from embedded.mongo.plan import Plan, Sort, choose
 from embedded.mongo.scan import Scan, count_statement
-
-_Item = TypeVar("_Item")
 
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 #: MongoDB's limit for sorts that no index answers.
@@ -57,7 +55,6 @@ class Search(NamedTuple):
     sort: Sort = ()
     skip: int = 0
     limit: int = 0
-    hint: Any = None
 
 
 class Collection:
@@ -143,7 +140,7 @@ class Collection:
 
     def _prepare(self, search: Search) -> tuple[Predicate, Plan]:
         matches = compile_filter(search.query)
-        return matches, choose(self.indexes.values(), search.query, search.sort, search.hint)
+        return matches, choose(self.indexes.values(), search.query, search.sort)
 
     def _matching(self, matches: Predicate, plan: Plan, wanted: int = 0) -> Iterator[Found | None]:
         for row in Scan(self._connection, self.table, plan, wanted).rows():
@@ -156,11 +153,11 @@ class Collection:
             elif matches(document := decode(body)):
                 yield Found(doc, body, document)
 
-    def count(self, query: Document, hint: Any = None, limit: int = 0) -> Iterator[int | None]:
+    def count(self, query: Document, limit: int = 0) -> Iterator[int | None]:
         """How many match, up to `limit` (0 is none), last; before it `None` where others may work in between. Raises
         for what is no filter.
         """
-        matches, plan = self._prepare(Search(query, hint=hint))
+        matches, plan = self._prepare(Search(query))
         if plan.is_exact:
             total = self._count_keys(plan)
             return iter((min(total, limit) if limit else total,))
@@ -213,21 +210,14 @@ def _window(found: Iterator[Found | None], skip: int, limit: int) -> Iterator[Fo
             return
 
 
-def sort_documents(documents: list[Document], sort: Sort) -> None:
-    """Sort in place."""
-    _sort(documents, sort, lambda document: document)
-
-
-def _sort(items: list[_Item], sort: Sort, document_of: Callable[[_Item], Document]) -> None:
+def _sort(found: list[Found], sort: Sort) -> None:
     """Last key first, for Python's sort is stable."""
     for name, direction in reversed(sort):
-        items.sort(key=_sort_key(tuple(name.split(".")), direction, document_of), reverse=direction < 0)
+        found.sort(key=_sort_key(tuple(name.split(".")), direction), reverse=direction < 0)
 
 
-def _sort_key(
-    path: Path, direction: int, document_of: Callable[[_Item], Document]
-) -> Callable[[_Item], tuple[Any, ...]]:
-    return lambda item: _sort_value(document_of(item), path, direction)
+def _sort_key(path: Path, direction: int) -> Callable[[Found], tuple[Any, ...]]:
+    return lambda one: _sort_value(one.document, path, direction)
 
 
 def _sort_value(document: Document, path: Path, direction: int) -> tuple[Any, ...]:
@@ -236,10 +226,6 @@ def _sort_value(document: Document, path: Path, direction: int) -> tuple[Any, ..
     if len(values) == 1:
         return sort_key(values[0])
     return (min if direction > 0 else max)(map(sort_key, values))
-
-
-def _document(found: Found) -> Document:
-    return found.document
 
 
 def _sorted(found: Iterator[Found | None], sort: Sort, wanted: int) -> Iterator[Found | None]:
@@ -253,7 +239,7 @@ def _sorted(found: Iterator[Found | None], sort: Sort, wanted: int) -> Iterator[
         kept.append(one)
         size += len(one.body)
         if wanted and len(kept) >= 2 * wanted + 1000:
-            _sort(kept, sort, _document)
+            _sort(kept, sort)
             del kept[wanted:]
             size = sum(len(item.body) for item in kept)
         if size > MAX_SORT_BYTES:
@@ -261,5 +247,5 @@ def _sorted(found: Iterator[Found | None], sort: Sort, wanted: int) -> Iterator[
                 Code.QueryExceededMemoryLimitNoDiskUseAllowed,
                 f"Sort exceeded memory limit of {MAX_SORT_BYTES} bytes, but did not opt in to external sorting.",
             )
-    _sort(kept, sort, _document)
+    _sort(kept, sort)
     yield from kept

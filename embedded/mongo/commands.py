@@ -11,7 +11,7 @@ from embedded.mongo.cursors import Cursors
 from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.paths import Document
 from embedded.mongo.reads import Reads
-from embedded.mongo.schema import Schema, expire
+from embedded.mongo.schema import Schema
 from embedded.mongo.steps import Answer
 from embedded.mongo.store import Store
 from embedded.mongo.writes import Writes
@@ -61,14 +61,12 @@ class Commands:
     """Carries out commands on one store."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
         self._cursors = Cursors()
-        self._writes = Writes(store)
-        reads, schema = Reads(store, self._cursors), Schema(store, self._cursors)
+        reads, writes, schema = Reads(store, self._cursors), Writes(store), Schema(store, self._cursors)
         self._table: dict[str, Handler] = {
             **_HANDSHAKE,
             **{name: partial(handler, reads) for name, handler in _READS.items()},
-            **{name: partial(handler, self._writes) for name, handler in _WRITES.items()},
+            **{name: partial(handler, writes) for name, handler in _WRITES.items()},
             **{name: partial(handler, schema) for name, handler in _SCHEMA.items()},
         }
 
@@ -82,11 +80,6 @@ class Commands:
         _check_session(command)
         _check_concerns(command)
         return self._table[name](Arguments(name, command))
-
-    def expire(self) -> Answer:
-        """One sweep: what has outlived a TTL index, and cursors nobody came back for."""
-        self._cursors.forget_idle()
-        return expire(self._store, self._writes)
 
     def forget(self) -> None:
         """After a rollback nothing handed out before holds."""

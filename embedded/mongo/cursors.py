@@ -85,7 +85,7 @@ class Cursors:
             "cursorsUnknown": [],
         }
 
-    def forget_idle(self) -> None:
+    def _forget_idle(self) -> None:
         oldest = monotonic() - _IDLE_SECONDS
         for number in [number for number, cursor in self._open.items() if cursor.used_at < oldest]:
             del self._open[number]
@@ -94,6 +94,7 @@ class Cursors:
         self._open.clear()
 
     def _keep(self, number: int, cursor: _Cursor, rest: Outflow) -> None:
+        self._forget_idle()
         cursor.flow, cursor.used_at = rest, monotonic()
         self._open[number] = cursor
 

@@ -25,6 +25,7 @@ class Code(IntEnum):
     MaxTimeMSExpired = 50
     DollarPrefixedFieldName = 52
     InvalidIdField = 53
+    NotSingleValueField = 54
     EmptyFieldName = 56
     CommandNotFound = 59
     ImmutableField = 66
@@ -34,31 +35,20 @@ class Code(IntEnum):
     IndexOptionsConflict = 85
     IndexKeySpecsConflict = 86
     CannotBackfillArray = 158
-    InvalidPipelineOperator = 168
     CannotIndexParallelArrays = 171
     QueryPlanKilled = 175
     InvalidIndexSpecificationOption = 197
     NotImplemented = 238
-    NoQueryExecutionPlans = 291
     QueryExceededMemoryLimitNoDiskUseAllowed = 292
     BSONObjectTooLarge = 10334
     DuplicateKey = 11000
     OutOfDiskSpace = 14031
-    Location15947 = 15947  # $group must be an object
-    Location15952 = 15952  # unknown group operator
-    Location15955 = 15955  # a group specification must include an _id
-    Location15956 = 15956  # $skip must not be negative
     Location15958 = 15958  # $limit must be positive
-    Location15959 = 15959  # $match must be an object
     Location15975 = 15975  # $sort key ordering must be 1 or -1
-    Location15976 = 15976  # $sort stage must have at least one sort key
     Location16410 = 16410  # field path starts with $
     Location31249 = 31249  # path collision in a projection
     Location31253 = 31253  # inclusion in an exclusion projection
     Location31254 = 31254  # exclusion in an inclusion projection
-    Location40156 = 40156  # $count needs a non-empty string
-    Location40234 = 40234  # a $group field must be an accumulator
-    Location40238 = 40238  # a $group field must be one accumulator
     Location40323 = 40323  # a stage must have exactly one field
     Location40324 = 40324  # unrecognized pipeline stage
     IDLFailedToParse = 40414
@@ -66,7 +56,6 @@ class Code(IntEnum):
     Location51075 = 51075  # $regex options without $regex
     Location51091 = 51091  # invalid regular expression
     Location51108 = 51108  # invalid flag in regex options
-    Location51272 = 51272  # empty $project
 
 
 class MongoError(Exception):

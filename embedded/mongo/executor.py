@@ -1,7 +1,7 @@
 """Runs commands in turns, all writes of a turn in one transaction, and answers when it is committed.
 
 One thread is the only one that touches the store, so a step of a command is atomic. With many clients a turn holds
-many commands, and they share the cost of a commit ("group commit").
+many commands, and they share the cost of a commit ("group commit"). A command that fails is undone alone.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ logger = logging.getLogger(__name__)
 #: How long a command may work before the others get their turn, in seconds.
 _SLICE = 0.005
 
-Reply = Callable[[Document], None]
+Encode = Callable[[Document], bytes]
+Reply = Callable[[bytes], None]
 
 
 @dataclass
 class _Task:
     begin: Callable[[], Document | Answer]
+    encode: Encode
     reply: Reply
     deadline: float
     steps: Answer | None = None
@@ -47,18 +49,13 @@ class Executor:
         """What is not answered by now will not be, and nothing of it is kept."""
         self._is_stopped = True
 
-    def submit(self, command: Document, reply: Reply) -> None:
-        """`reply` is called once, with the answer or the error, when it is durable."""
+    def submit(self, command: Document, encode: Encode, reply: Reply) -> None:
+        """`reply` is called once, with the encoded answer or error, when it is durable. An answer that cannot be
+        encoded is an error of its command.
+        """
         limit = command.get("maxTimeMS")
         deadline = monotonic() + limit / 1000 if isinstance(limit, int) and limit > 0 else float("inf")
-        self._add(_Task(lambda: self._commands.run(command), reply, deadline))
-
-    def expire(self) -> None:
-        """Sweep expired documents and cursors, in turns like any command."""
-        self._add(_Task(self._commands.expire, _ignore, float("inf")))
-
-    def _add(self, task: _Task) -> None:
-        self._waiting.append(task)
+        self._waiting.append(_Task(lambda: self._commands.run(command), encode, reply, deadline))
         self._schedule()
 
     def _schedule(self) -> None:
@@ -71,10 +68,10 @@ class Executor:
         if self._is_stopped:
             return
         tasks, self._waiting = self._waiting, []
-        answers: list[tuple[_Task, Document]] = []
+        answers: list[tuple[_Task, bytes]] = []
         try:
             for task in tasks:
-                answer = _advance(task)
+                answer = self._advance(task)
                 if answer is None:
                     self._waiting.append(task)
                 else:
@@ -83,18 +80,35 @@ class Executor:
         except Exception as error:
             # whatever it was, nothing of this turn is kept, and nothing of it was acknowledged
             logger.exception("a turn of %d commands failed", len(tasks))
-            answers = [(task, _failure(error)) for task in tasks]
+            answers = [(task, task.encode(_failure(error))) for task in tasks]
             self._waiting = []
             self._store.rollback()
             self._commands.forget()
         for task, answer in answers:
-            task.reply(answer)
+            # each by itself: who cannot be answered does not keep the answer from others
+            asyncio.get_running_loop().call_soon(task.reply, answer)
         if self._waiting:
             self._schedule()
 
+    def _advance(self, task: _Task) -> bytes | None:
+        """The encoded answer, if the task came to it within its slice.
 
-def _advance(task: _Task) -> Document | None:
-    """The answer, if the task came to it within its slice."""
+        What fails in a way that MongoDB does not know is undone and answered as an error, and the turn goes on.
+        Raises if SQLite has given up the writes of the neighbours with it.
+        """
+        try:
+            reply = _answer(task)
+            encoded = None if reply is None else task.encode(reply)
+        except Exception as error:
+            if not self._store.undo():
+                raise
+            logger.exception("a command failed")
+            return task.encode(_failure(error))
+        self._store.keep()
+        return encoded
+
+
+def _answer(task: _Task) -> Document | None:
     try:
         reply = _work(task)
     except StopIteration as done:
@@ -120,11 +134,9 @@ def _work(task: _Task) -> Document | None:
 
 
 def _failure(error: Exception) -> Document:
+    if isinstance(error, MongoError):
+        return error.as_reply()
     code = Code.InternalError
     if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
         code = Code.OutOfDiskSpace
-    return MongoError(code, f"{type(error).__name__}: {error}").as_reply()
-
-
-def _ignore(_: Document) -> None:
-    """Nobody asked."""
+    return MongoError(code, f"{type(error).__name__}: {str(error)!a}").as_reply()

@@ -8,16 +8,25 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
+from bson.regex import Regex
+
 from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.keys import encode, inverted
 from embedded.mongo.match import LOGICAL, compile_filter, is_operators
-from embedded.mongo.paths import MISSING, Document, Path, elements_at
+from embedded.mongo.paths import EMPTY_ARRAY, MISSING, Document, Path, elements_at
 
-_OPTIONS = frozenset(
-    {"v", "key", "name", "unique", "sparse", "partialFilterExpression", "expireAfterSeconds", "background"}
-)
+_OPTIONS = frozenset({"v", "key", "name", "unique", "sparse", "partialFilterExpression", "background"})
 _KNOWN_ELSEWHERE = frozenset(
-    {"collation", "hidden", "weights", "default_language", "language_override", "wildcardProjection", "clustered"}
+    {
+        "clustered",
+        "collation",
+        "default_language",
+        "expireAfterSeconds",
+        "hidden",
+        "language_override",
+        "weights",
+        "wildcardProjection",
+    }
 )
 ID_INDEX = "_id_"
 
@@ -32,7 +41,6 @@ class IndexSpec:
         self.unique = bool(document.get("unique"))
         self.sparse = bool(document.get("sparse"))
         self.partial: Document | None = document.get("partialFilterExpression")
-        self.expire_after: float | None = document.get("expireAfterSeconds")
         self.paths: list[Path] = [tuple(name.split(".")) for name, _ in self.key]
         if self.sparse and self.partial is not None:
             raise MongoError(Code.CannotCreateIndex, 'cannot mix "partialFilterExpression" and "sparse" options')
@@ -47,8 +55,6 @@ class IndexSpec:
             options["sparse"] = True
         if self.partial is not None:
             options["partialFilterExpression"] = self.partial
-        if self.expire_after is not None:
-            options["expireAfterSeconds"] = self.expire_after
         return options
 
     def same_keys(self, other: IndexSpec) -> bool:
@@ -97,8 +103,6 @@ def _check_options(document: Document) -> None:
         raise MongoError(Code.CannotCreateIndex, "Index keys cannot be empty.")
     _check_directions(key)
     _check_partial(document.get("partialFilterExpression", {}))
-    if "expireAfterSeconds" in document:
-        _check_expiry(document)
 
 
 def _check_directions(key: Document) -> None:
@@ -114,7 +118,7 @@ def _check_directions(key: Document) -> None:
 
 
 #: What a document cannot lose by gaining an array element; all that MongoDB allows there.
-_PARTIAL_OPERATORS = frozenset({"$eq", "$gt", "$gte", "$lt", "$lte", "$in", "$type", "$exists"})
+_PARTIAL_OPERATORS = frozenset({"$eq", "$gt", "$gte", "$lt", "$lte", "$in", "$exists"})
 
 
 def _check_partial(expression: Any) -> None:
@@ -123,20 +127,12 @@ def _check_partial(expression: Any) -> None:
     for name, operand in expression.items():
         if name in LOGICAL:
             raise not_implemented(f"{name} in a partialFilterExpression")
-        if is_operators(operand) and (set(operand) - _PARTIAL_OPERATORS or not operand.get("$exists", True)):
+        if isinstance(operand, Regex) or (
+            is_operators(operand) and (set(operand) - _PARTIAL_OPERATORS or not operand.get("$exists", True))
+        ):
             raise MongoError(
                 Code.CannotCreateIndex, f"Expression not supported in partial index: {{{name}: {operand}}}"
             )
-
-
-def _check_expiry(document: Document) -> None:
-    seconds = document["expireAfterSeconds"]
-    if len(document["key"]) > 1:
-        raise MongoError(
-            Code.CannotCreateIndex, "TTL indexes are single-field indexes, compound indexes do not support TTL"
-        )
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 2**31:
-        raise MongoError(Code.CannotCreateIndex, "TTL index 'expireAfterSeconds' must be within 0 and 2147483647")
 
 
 class Index:
@@ -183,6 +179,8 @@ class Index:
         pattern = dict(self.spec.key)
         value = {name: _first(document, path) for (name, _), path in zip(self.spec.key, self.spec.paths, strict=True)}
         shown = ", ".join(f"{name}: {_shown(item)}" for name, item in value.items())
+        # an empty array is `undefined` in an index, a type that drivers read as null
+        value = {name: None if item is EMPTY_ARRAY else item for name, item in value.items()}
         return MongoError(
             Code.DuplicateKey,
             f"E11000 duplicate key error collection: {namespace} index: {self.spec.name} dup key: {{ {shown} }}",
@@ -197,4 +195,6 @@ def _first(document: Document, path: Path) -> Any:
 
 
 def _shown(value: Any) -> str:
+    if value is EMPTY_ARRAY:
+        return "undefined"
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -6,6 +6,7 @@ of another, so that concatenated values compare field by field; a descending fie
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -88,6 +89,10 @@ def inverted(encoded: bytes) -> bytes:
     return encoded.translate(_INVERTED)
 
 
+def is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 def milliseconds(value: datetime | DatetimeMS) -> int:
     """Since the epoch, rounded down."""
     if isinstance(value, DatetimeMS):
@@ -102,7 +107,7 @@ def _text(value: str) -> bytes:
 
 def _number(value: float) -> bytes:
     """The nearest double, its bits flipped into order, then what the double leaves out of a 64-bit integer."""
-    if value != value:  # noqa: PLR0124 - NaN
+    if is_nan(value):
         return bytes(10)
     nearest = float(value) + 0.0  # -0.0 is 0.0
     rest = int(value) - int(nearest) if isinstance(value, int) else 0
@@ -128,7 +133,7 @@ _BODIES: dict[int, Callable[[Any], bytes]] = {
 
 
 _COMPARABLES: dict[int, Callable[[Any], Any]] = {
-    NUMBER: lambda value: (1, value) if value == value else (0, 0),  # noqa: PLR0124 - NaN, the smallest, is not itself
+    NUMBER: lambda value: (0, 0) if is_nan(value) else (1, value),
     STRING: lambda value: value,
     OBJECT: lambda value: tuple((rank(item), name, sort_key(item)) for name, item in value.items()),
     ARRAY: lambda value: tuple(map(sort_key, value)),

@@ -10,9 +10,8 @@ from typing import Any
 from bson import Int64, ObjectId
 from bson.regex import Regex
 
-from embedded.mongo import keys
 from embedded.mongo.errors import Code, MongoError, not_implemented
-from embedded.mongo.keys import encode, equal, rank, sort_key
+from embedded.mongo.keys import NUMBER, encode, is_nan, rank, sort_key
 from embedded.mongo.paths import MISSING, Document, values_at
 
 Predicate = Callable[[Document], bool]
@@ -22,7 +21,6 @@ ValueTest = Callable[[Any], bool]
 
 _REGEX_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE, "u": re.UNICODE}
 _NUMBERS = (int, float, Int64)
-_INT32 = range(-(2**31), 2**31)
 
 
 def compile_filter(query: Document) -> Predicate:
@@ -112,7 +110,7 @@ def _equals(operand: Any) -> ValuesTest:
     kind = type(operand)
     if kind in (str, ObjectId, bool):
         return _any_value(lambda value: type(value) is kind and value == operand)
-    if kind in _NUMBERS and operand == operand:  # noqa: PLR0124 - not for NaN
+    if kind in _NUMBERS and not is_nan(operand):
         return _any_value(lambda value: type(value) in _NUMBERS and value == operand)
     place, key = rank(operand), sort_key(operand)
     return _any_value(lambda value: value is not MISSING and rank(value) == place and sort_key(value) == key)
@@ -125,10 +123,15 @@ def _no_regex(name: str, operand: Any) -> Any:
 
 
 def _compares(compare: Callable[[Any, Any], bool]) -> Callable[[Any], ValuesTest]:
-    """Comparisons see only values of the operand's own kind of type ("type bracketing")."""
+    """Comparisons see only values of the operand's own kind of type ("type bracketing"), and NaN sees only NaN."""
 
     def build(operand: Any) -> ValuesTest:
         place, key = rank(_no_regex("a comparison", operand)), sort_key(operand)
+        if place == NUMBER and not is_nan(operand):
+            # Python's comparisons with NaN are false, as MongoDB's
+            return _any_value(lambda value: type(value) in _NUMBERS and compare(value, operand))
+        if place == NUMBER:
+            return _any_value(lambda value: is_nan(value) and compare(key, key))
         if operand is None:
             return _any_value(lambda value: (value is None or value is MISSING) and compare(key, key))
         return _any_value(
@@ -170,79 +173,36 @@ def _regex(operand: Any, options: Any) -> ValuesTest:
 def _pattern(operand: Any, options: Any) -> re.Pattern[str]:
     if not isinstance(operand, (str, Regex)) or not isinstance(options, str | None):
         raise MongoError(Code.BadValue, "$regex has to be a string")
-    source, flags = (operand.pattern, operand.flags) if isinstance(operand, Regex) else (operand, 0)
+    source, flags = (str(operand.pattern), operand.flags) if isinstance(operand, Regex) else (operand, 0)
+    if "\0" in source or "\0" in (options or ""):
+        raise MongoError(Code.BadValue, "Regular expression cannot contain an embedded null byte")
     for letter in options or "":
         if letter not in _REGEX_FLAGS:
             raise MongoError(Code.Location51108, f"invalid flag in regex options: {letter}")
         flags |= _REGEX_FLAGS[letter]
+    if flags & re.VERBOSE:
+        raise not_implemented("the regex option 'x'")
     try:
-        return re.compile(source, flags)
-    except (re.error, TypeError, OverflowError) as error:
+        return re.compile(_TOKEN.sub(_as_pcre, source), flags)
+    except (re.error, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise MongoError(Code.Location51091, f"Regular expression is invalid: {error}") from error
 
 
-def _size(operand: Any) -> ValuesTest:
-    if isinstance(operand, bool) or not isinstance(operand, (int, float)) or operand != int(operand):
-        raise MongoError(Code.FailedToParse, f"Failed to parse $size. Expected an integer, found: {operand!r}")
-    if operand < 0:
-        raise MongoError(Code.BadValue, "Failed to parse $size. Expected a non-negative number")
-    return lambda values: any(isinstance(value, list) and len(value) == operand for value in values)
+#: An escape or a class of a regular expression; what is between them means to PCRE what it means to Python.
+_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+#: Word characters, digits, spaces and their opposites, and where words end.
+_KINDS = re.compile(r"\\[wWdDsSbB]")
+#: What Python would read as something else.
+_NOT_PCRE = re.compile(r"\\[ZNvuU]|\[[:.=]")
 
 
-def _elem_match(operand: Any) -> ValuesTest:
-    if not isinstance(operand, dict):
-        raise MongoError(Code.BadValue, "$elemMatch needs an Object")
-    test = element_test(operand)
-    return lambda values: any(isinstance(value, list) and any(map(test, value)) for value in values)
-
-
-def element_test(condition: Document) -> ValueTest:
-    """A condition on one array element: operators on itself, or a filter if it is a document."""
-    if is_operators(condition) and next(iter(condition)) not in LOGICAL:
-        values_test = compile_condition(condition)
-        return lambda element: values_test([element])
-    matches = compile_filter(condition)
-    return lambda element: isinstance(element, dict) and matches(element)
-
-
-def _all(operand: Any) -> ValuesTest:
-    if not isinstance(operand, list):
-        raise MongoError(Code.BadValue, "$all needs an array")
-    if any(is_operators(item) for item in operand):
-        raise not_implemented("$all of operators")
-    tests = [_equals(item) for item in operand]
-    return lambda values: bool(tests) and all(test(values) for test in tests)
-
-
-#: `$type` by alias and by number.
-TYPES: Mapping[str, tuple[int, ValueTest]] = {
-    "double": (1, lambda value: isinstance(value, float)),
-    "string": (2, lambda value: isinstance(value, str)),
-    "object": (3, lambda value: isinstance(value, dict)),
-    "array": (4, lambda value: isinstance(value, list)),
-    "binData": (5, lambda value: rank(value) == keys.BINARY),
-    "objectId": (7, lambda value: isinstance(value, ObjectId)),
-    "bool": (8, lambda value: isinstance(value, bool)),
-    "date": (9, lambda value: rank(value) == keys.DATE),
-    "null": (10, lambda value: value is None),
-    "int": (16, lambda value: type(value) is int and value in _INT32),
-    "long": (18, lambda value: isinstance(value, Int64) or (type(value) is int and value not in _INT32)),
-    "number": (0, lambda value: rank(value) == keys.NUMBER),
-}
-
-
-def _type(operand: Any) -> ValuesTest:
-    tests = [_type_test(item) for item in (operand if isinstance(operand, list) else [operand])]
-    if not tests:
-        raise MongoError(Code.FailedToParse, "a must match at least one type")
-    return _any_value(lambda value: value is not MISSING and any(test(value) for test in tests))
-
-
-def _type_test(wanted: Any) -> ValueTest:
-    for alias, (number, test) in TYPES.items():
-        if wanted == alias or (number and equal(wanted, number)):
-            return test
-    raise MongoError(Code.BadValue, f"Unknown or unsupported type: {wanted!r}")
+def _as_pcre(token: re.Match[str]) -> str:
+    """In PCRE, which is MongoDB's, words, digits and spaces are ASCII's, while letters ignore case in any script."""
+    text = token[0]
+    if _NOT_PCRE.search(text if text[0] == "\\" else text[1:]):
+        raise not_implemented(f"'{text}' in a regular expression")
+    # the empty look-ahead keeps Python from searching for the first character by the flags outside
+    return f"(?a:(?=){text})" if _KINDS.search(text) else text
 
 
 #: What may stand in a field's condition, beside `$regex` and its `$options`.
@@ -257,8 +217,4 @@ OPERATORS: Mapping[str, Callable[[Any], ValuesTest]] = {
     "$nin": lambda operand: _none_of(_in(operand)),
     "$not": _not,
     "$exists": _exists,
-    "$size": _size,
-    "$elemMatch": _elem_match,
-    "$all": _all,
-    "$type": _type,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,12 +11,24 @@ from bson.regex import Regex
 
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.index import ID_INDEX, Index
-from embedded.mongo.keys import AFTER, encode, equal, inverted, rank
+from embedded.mongo.keys import AFTER, NUMBER, encode, equal, inverted, is_nan, rank
 from embedded.mongo.match import compile_condition, is_operators
 from embedded.mongo.paths import Document
 
 Sort = Sequence[tuple[str, int]]
 _RANGES = frozenset({"$gt", "$gte", "$lt", "$lte"})
+
+
+def checked_sort(operand: Document) -> Sort:
+    """Field and 1 or -1, most significant first."""
+    for name, direction in operand.items():
+        if isinstance(direction, bool) or direction not in (1, -1):
+            raise MongoError(
+                Code.Location15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"
+            )
+        if name.startswith("$"):
+            raise MongoError(Code.Location16410, f"FieldPath field names may not start with '$'. '{name}'")
+    return [(name, int(direction)) for name, direction in operand.items()]
 
 
 class Interval(NamedTuple):
@@ -78,7 +91,7 @@ class Conditions:
             self.equal[name] = value
         elif operator == "$in" and all(_is_point(item) for item in value) and name not in self.among:
             self.among[name] = value
-        elif operator in _RANGES and _is_point(value) and value is not None:
+        elif operator in _RANGES and _is_point(value) and value is not None and not is_nan(value):
             self.ranges.setdefault(name, []).append((operator, value))
         else:
             self.is_complete = False
@@ -113,23 +126,12 @@ def _is_point(value: Any) -> bool:
     return not isinstance(value, (list, Regex))
 
 
-def choose(indexes: Iterable[Index], query: Document, sort: Sort = (), hint: Any = None) -> Plan:
-    """The best plan. Raises `BadValue` for a hint that names no index."""
+def choose(indexes: Iterable[Index], query: Document, sort: Sort = ()) -> Plan:
+    """The best plan."""
     conditions = Conditions.of(query)
-    if hint is not None:
-        return _hinted(indexes, conditions, sort, hint)
     plans = [_plan(index, conditions, sort) for index in indexes if _holds_all_matches(index, conditions)]
     best = max(plans, key=lambda plan: plan.score, default=Plan())
     return best if best.score else Plan(is_exact=not query)
-
-
-def _hinted(indexes: Iterable[Index], conditions: Conditions, sort: Sort, hint: Any) -> Plan:
-    for index in indexes:
-        if hint in (index.spec.name, dict(index.spec.key)):
-            if index.spec.partial is not None and not _holds_all_matches(index, conditions):
-                raise MongoError(Code.NoQueryExecutionPlans, "the hinted partial index does not cover the query")
-            return _plan(index, conditions, sort)
-    raise MongoError(Code.BadValue, "hint provided does not correspond to an existing index")
 
 
 def _holds_all_matches(index: Index, conditions: Conditions) -> bool:
@@ -196,7 +198,11 @@ def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval,
     """Within the type of the first limit; limits of another type (nothing can match) are left to the filter."""
     place = rank(limits[0][1])
     type_byte = bytes((place,)) if direction > 0 else inverted(bytes((place,)))
-    low, high = type_byte, type_byte + AFTER
+    low, high = type_byte, bytes((type_byte[0] + 1,))
+    if place == NUMBER and direction > 0:  # NaN sorts before all numbers, and is not less than any
+        low = encode(-math.inf)
+    elif place == NUMBER:
+        high = _encoded(-math.inf, direction) + AFTER
     same_type = [(operator, value) for operator, value in limits if rank(value) == place]
     for operator, value in same_type:
         key = _encoded(value, direction)

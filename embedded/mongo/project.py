@@ -1,4 +1,4 @@
-"""Projections: which fields of a document are answered, shared by `find`, `findAndModify` and `$project`."""
+"""Projections: which fields of a document are answered, shared by `find` and `findAndModify`."""
 
 from __future__ import annotations
 
@@ -14,33 +14,15 @@ Tree = dict[str, Any]
 
 
 def compile_projection(fields: Document) -> Projection:
-    """For `find` and `findAndModify`: 1, 0 and `$slice`."""
-    flags: Document = {}
-    slices: dict[str, slice] = {}
+    """The fields named with 1 and `_id`, or all but those named with 0; without any all."""
     for name, operand in fields.items():
-        if is_flag(operand):
-            flags[name] = operand
-        elif isinstance(operand, dict) and set(operand) == {"$slice"} and "." not in name:
-            slices[name] = _checked_slice(operand["$slice"])
-        else:
+        if not isinstance(operand, (bool, int, float)):
             raise not_implemented(f"the projection of '{name}' by {operand!r}")
-    if any(flag for name, flag in flags.items() if name != "_id"):
-        flags |= dict.fromkeys(slices, 1)
-    chosen = flag_projection(flags)
-    return chosen if not slices else lambda document: _slice(chosen(document), slices)
-
-
-def is_flag(operand: Any) -> bool:
-    return isinstance(operand, (bool, int, float))
-
-
-def flag_projection(flags: Document) -> Projection:
-    """The fields named with 1 and `_id`, or all but those named with 0; without flags all."""
-    keep_id = bool(flags.get("_id", True))
-    others = {name: bool(flag) for name, flag in flags.items() if name != "_id"}
+    keep_id = bool(fields.get("_id", True))
+    others = {name: bool(flag) for name, flag in fields.items() if name != "_id"}
     if len(set(others.values())) > 1:
         _refuse_mixture(others)
-    if not flags:
+    if not fields:
         return lambda document: document
     including = next(iter(others.values())) if others else keep_id
     tree = _tree(others)
@@ -109,22 +91,4 @@ def _exclude(value: Any, tree: Tree) -> Any:
         name: item if below is None else _exclude(item, below)
         for name, item in value.items()
         if (below := tree.get(name)) is not True
-    }
-
-
-def _checked_slice(operand: Any) -> slice:
-    """A count (from the end if negative), or `[skip, count]`."""
-    if type(operand) is int:
-        return slice(operand) if operand >= 0 else slice(operand, None)
-    if isinstance(operand, list) and len(operand) == 2 and all(type(number) is int for number in operand):  # noqa: PLR2004 - skip, count
-        skip, count = operand
-        if count > 0 and skip >= 0:
-            return slice(skip, skip + count)
-    raise not_implemented(f"$slice of {operand!r}")
-
-
-def _slice(document: Document, slices: dict[str, slice]) -> Document:
-    return {
-        name: item[slices[name]] if name in slices and isinstance(item, list) else item
-        for name, item in document.items()
     }

@@ -1,20 +1,21 @@
-"""The commands that read: find, count, distinct, aggregate, and the cursors they leave open."""
+"""The commands that read: find, count, distinct, the aggregate that counts, and the cursors they leave open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import bson
+from bson import Int64
 from bson.raw_bson import RawBSONDocument
 
-from embedded.mongo.aggregate import Flow, checked_sort, compile_pipeline
 from embedded.mongo.arguments import Arguments
 from embedded.mongo.collection import Collection, Found, Search
 from embedded.mongo.cursors import FIRST_BATCH, Cursors, Outflow
+from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.keys import encode
 from embedded.mongo.match import compile_filter
 from embedded.mongo.paths import MISSING, Document, values_at
+from embedded.mongo.plan import checked_sort
 from embedded.mongo.project import compile_projection
 from embedded.mongo.steps import Answer, Steps
 from embedded.mongo.store import Store
@@ -26,15 +27,12 @@ class Reads:
         self._cursors = cursors
 
     def find(self, command: Arguments) -> Answer:
-        command.allow(
-            "filter", "projection", "sort", "skip", "limit", "batchSize", "singleBatch", "hint", "allowDiskUse"
-        )
+        command.allow("filter", "projection", "sort", "skip", "limit", "batchSize", "singleBatch", "allowDiskUse")
         search = Search(
             command.optional("filter", dict, {}),
             checked_sort(command.optional("sort", dict, {})),
             command.count("skip"),
             command.count("limit"),
-            command.any("hint"),
         )
         size = command.count("batchSize", FIRST_BATCH)
         single = command.flag("singleBatch") or 0 < search.limit <= size
@@ -63,20 +61,20 @@ class Reads:
         return self._cursors.kill(command.required("cursors", list))
 
     def count(self, command: Arguments) -> Answer:
-        command.allow("query", "skip", "limit", "hint", "fields")
+        command.allow("query", "skip", "limit", "fields")
         skip, limit = command.count("skip"), command.count("limit")
         query = command.optional("query", dict, {})
-        total = yield from self._total(self._collection(command, "count"), query, command.any("hint"))
+        total = yield from self._total(self._collection(command, "count"), query)
         left = max(0, total - skip)
         return {"n": min(left, limit) if limit else left}
 
     @staticmethod
-    def _total(collection: Collection | None, query: Document, hint: Any = None, limit: int = 0) -> Steps:
+    def _total(collection: Collection | None, query: Document, limit: int = 0) -> Steps:
         total = 0
         if collection is None:
             compile_filter(query)
             return total
-        for counted in collection.count(query, hint, limit):
+        for counted in collection.count(query, limit):
             if counted is None:
                 yield
             else:
@@ -98,35 +96,15 @@ class Reads:
         return {"values": list(values.values())}
 
     def aggregate(self, command: Arguments) -> Answer:
-        command.allow("pipeline", "cursor", "hint", "allowDiskUse")
+        """What drivers make of `count_documents`, and no other pipeline."""
+        command.allow("pipeline", "cursor", "allowDiskUse")
         options = Arguments("cursor", command.required("cursor", dict))
         options.allow("batchSize")
-        flow = yield from self._pipeline(command, command.required("pipeline", list))
-        outflow = ((document and _sized(document)) for document in flow)
-        return (
-            yield from self._cursors.first(
-                _namespace(command, "aggregate"), outflow, options.count("batchSize", FIRST_BATCH)
-            )
-        )
-
-    def _pipeline(self, command: Arguments, pipeline: list[Any]) -> Steps:
-        """What the stages make of the documents. A `$match` and `$sort` at the start are the search's."""
-        stages = compile_pipeline(pipeline)
-        query: Document = {}
-        sort: Document = {}
-        if stages and stages[0][0] == "$match":
-            query, stages = stages[0][1], stages[1:]
-        hint = command.any("hint")
-        if counting := _counting(stages):
-            most, stages = counting
-            total = yield from self._total(self._collection(command, "aggregate"), query, hint, most)
-            return _run(_counted(stages[0], total), stages[1:])
-        if stages and stages[0][0] == "$sort":
-            sort, stages = stages[0][1], stages[1:]
-        limit = _limit(stages)
-        search = Search(query, checked_sort(sort), 0, limit, hint)
-        found = self._found(command, "aggregate", search)
-        return _run((None if one is None else one.document for one in found), stages)
+        query, skip, limit = _counting(command.required("pipeline", list))
+        collection = self._collection(command, "aggregate")
+        total = (yield from self._total(collection, query, skip + limit if limit else 0)) - skip
+        counted = [{"_id": 1, "n": total}] if total > 0 else []
+        return {"cursor": {"firstBatch": counted, "id": Int64(0), "ns": _namespace(command, "aggregate")}}
 
 
 def _namespace(command: Arguments, name: str) -> str:
@@ -141,38 +119,29 @@ def _outgoing(found: Iterator[Found | None], projection: Document) -> Outflow:
     return (None if one is None else (chosen(one.document), len(one.body)) for one in found)
 
 
-def _sized(document: Document) -> tuple[RawBSONDocument, int]:
-    body = bson.encode(document)
-    return RawBSONDocument(body), len(body)
+#: What drivers make of `count_documents`, after a `$match` and perhaps `$skip` and `$limit`.
+_COUNT = {"$group": {"_id": 1, "n": {"$sum": 1}}}
+STAGES = ("$match", "$skip", "$limit", "$group")
 
 
-def _run(flow: Flow, stages: list[Any]) -> Flow:
-    for _name, _operand, stage in stages:
-        flow = stage(flow)
-    return flow
+def _counting(pipeline: list[Any]) -> tuple[Document, int, int]:
+    """The filter, how many to pass over, and how far to count, 0 for all. Raises for any other pipeline."""
+    names = [_stage_name(stage) for stage in pipeline]
+    if pipeline[-1:] != [_COUNT] or names != [name for name in STAGES if name in names]:
+        raise not_implemented("a pipeline other than the one of count_documents")
+    options = Arguments("aggregate", {name: stage[name] for name, stage in zip(names, pipeline, strict=True)})
+    limit = options.count("$limit")
+    if "$limit" in names and not limit:
+        raise MongoError(Code.Location15958, "the limit must be positive")
+    return options.optional("$match", dict, {}), options.count("$skip"), limit
 
 
-#: What drivers make of `count_documents`.
-_COUNT_GROUP = {"_id": 1, "n": {"$sum": 1}}
-
-
-def _limit(stages: list[Any]) -> int:
-    return int(stages[0][1]) if stages and stages[0][0] == "$limit" else 0
-
-
-def _counting(stages: list[Any]) -> tuple[int, list[Any]] | None:
-    """How far to count, and the stages from the count on; `None` if something else comes first."""
-    limit = _limit(stages)
-    rest = stages[1:] if limit else stages
-    return (limit, rest) if rest and _only_counts(rest[0]) else None
-
-
-def _only_counts(stage: tuple[str, Any, Any]) -> bool:
-    name, operand, _ = stage
-    return name == "$count" or (name == "$group" and operand == _COUNT_GROUP)
-
-
-def _counted(stage: tuple[str, Any, Any], total: int) -> Flow:
-    name, operand, _ = stage
-    if total:
-        yield {operand: total} if name == "$count" else {"_id": 1, "n": total}
+def _stage_name(stage: Any) -> str:
+    if not isinstance(stage, dict):
+        raise MongoError(Code.TypeMismatch, "Each element of the 'pipeline' array must be an object")
+    if len(stage) != 1:
+        raise MongoError(Code.Location40323, "A pipeline stage specification object must contain exactly one field.")
+    name = next(iter(stage))
+    if name not in STAGES:
+        raise MongoError(Code.Location40324, f"Unrecognized pipeline stage name: '{name}'")
+    return str(name)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import bson
 from bson import Int64
 
 from embedded.mongo.arguments import Arguments
-from embedded.mongo.collection import Collection, Search
+from embedded.mongo.collection import Collection
 from embedded.mongo.cursors import FIRST_BATCH, Cursors, Outflow
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.index import ID_INDEX, IndexSpec
 from embedded.mongo.match import compile_filter
 from embedded.mongo.paths import Document
-from embedded.mongo.steps import Answer, Steps
+from embedded.mongo.steps import Answer
 from embedded.mongo.store import Store
-from embedded.mongo.writes import Writes
 
 
 class Schema:
@@ -118,11 +116,6 @@ def _exists(collection: Collection, spec: IndexSpec) -> bool:
             raise MongoError(
                 Code.IndexOptionsConflict, f"Index already exists with a different name: {index.spec.name}"
             )
-        if index.spec.expire_after != spec.expire_after:
-            raise MongoError(
-                Code.IndexOptionsConflict,
-                f"An equivalent index already exists with the same name but different options: {spec.name}",
-            )
         return True
     if spec.name in collection.indexes:
         raise MongoError(
@@ -147,18 +140,3 @@ def _names(collection: Collection, wanted: Any) -> list[str]:
     if ID_INDEX in names:
         raise MongoError(Code.InvalidOptions, "cannot drop _id index")
     return names
-
-
-def expire(store: Store, writes: Writes) -> Steps:
-    """Delete what the TTL indexes say has had its time."""
-    now = datetime.now(UTC).replace(tzinfo=None)
-    expiring = [
-        (db, name, index.spec)
-        for (db, name), collection in store.collections.items()
-        for index in collection.indexes.values()
-        if index.spec.expire_after is not None
-    ]
-    for db, name, spec in expiring:
-        limit = now - timedelta(seconds=spec.expire_after or 0)
-        yield from writes.delete_matching(db, name, Search({spec.key[0][0]: {"$lt": limit}}), one=False)
-    return {}

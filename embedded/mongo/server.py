@@ -8,21 +8,18 @@ import logging
 import signal
 import socket
 from collections import deque
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from embedded.mongo.commands import Commands
 from embedded.mongo.executor import Executor
-from embedded.mongo.paths import Document
 from embedded.mongo.store import Store
 from embedded.mongo.wire import Messages, Request, WireError, encode_reply
 
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 500
-#: Between two sweeps of the TTL indexes, in seconds; MongoDB takes 60.
-_SWEEP_SECONDS = 10.0
 
 
 class Connection(asyncio.Protocol):
@@ -62,11 +59,13 @@ class Connection(asyncio.Protocol):
         if self._requests and not self._is_busy:
             self._is_busy = True
             request = self._requests.popleft()
-            self._executor.submit(request.command, lambda reply: self._answer(request, reply))
+            self._executor.submit(
+                request.command, partial(encode_reply, request), lambda reply: self._answer(request, reply)
+            )
 
-    def _answer(self, request: Request, reply: Document) -> None:
+    def _answer(self, request: Request, reply: bytes) -> None:
         if request.wants_reply and not self._transport.is_closing():
-            self._transport.write(encode_reply(request, reply))
+            self._transport.write(reply)
         self._is_busy = False
         self._ask_next()
 
@@ -87,21 +86,11 @@ async def serve(path: Path, host: str, port: int) -> None:
         executor = Executor(store, Commands(store))
         connections: set[Connection] = set()
         listener = await loop.create_server(lambda: Connection(executor, connections), host, port)
-        sweeper = asyncio.create_task(_sweep(executor))
         print(f"ready on {host}:{listener.sockets[0].getsockname()[1]}", flush=True)  # noqa: T201 - who starts us waits for it
         await stopped.wait()
         listener.close()
         executor.stop()
         for connection in list(connections):
             connection.close()
-        sweeper.cancel()
-        with suppress(asyncio.CancelledError):
-            await sweeper
     finally:
         store.close()
-
-
-async def _sweep(executor: Executor) -> None:
-    while True:
-        await asyncio.sleep(_SWEEP_SECONDS)
-        executor.expire()

@@ -52,6 +52,9 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.collections: dict[tuple[str, str], Collection] = {}
+        self._is_begun = False
+        #: Whether the command at work has written anything that `undo` would undo.
+        self._is_marked = False
         self._lock = _lock(path)
         try:
             self.connection = _open(path)
@@ -60,43 +63,79 @@ class Store:
             raise StoreError(f"{path} is damaged or no database of this server: {error}") from error
 
     def _load_catalog(self) -> None:
-        self.collections.clear()
+        """What is known already stays the object it is, for commands that have begun hold it."""
+        known, self.collections = self.collections, {}
+        known_indexes: dict[int, dict[str, Index]] = {}
         by_number: dict[int, Collection] = {}
         for number, db, name in self.connection.execute("SELECT number, db, name FROM collections"):
-            by_number[number] = self.collections[db, name] = Collection(self.connection, number, f"{db}.{name}")
+            collection = known.get((db, name))
+            if collection is None or collection.number != number:
+                collection = Collection(self.connection, number, f"{db}.{name}")
+            by_number[number] = self.collections[db, name] = collection
+            known_indexes[number], collection.indexes = collection.indexes, {}
         rows = self.connection.execute("SELECT number, collection, spec, multikey FROM indexes ORDER BY number")
-        for number, owner, spec, multikey in rows:
-            index = Index(self.connection, number, IndexSpec(decode(spec)), multikey=bool(multikey))
-            by_number[owner].indexes[index.spec.name] = index
+        for number, owner, document, multikey in rows:
+            spec = IndexSpec(decode(document))
+            index = known_indexes[owner].get(spec.name)
+            if index is None or index.number != number:
+                index = Index(self.connection, number, spec, multikey=False)
+            index.multikey = bool(multikey)
+            by_number[owner].indexes[spec.name] = index
 
     # --- transactions: begun by the first write, shared by all writes until the commit
 
     def begin(self) -> None:
-        if not self.connection.in_transaction:
+        """Before each write. The first one of a command leaves a mark to go back to."""
+        if not self._is_begun:
             self.connection.execute("BEGIN IMMEDIATE")
+            self._is_begun = True
+        if not self._is_marked:
+            self.connection.execute("SAVEPOINT command")
+            self._is_marked = True
+
+    def keep(self) -> None:
+        """What the command at work has written stays, whatever becomes of others."""
+        if self._is_marked:
+            self.connection.execute("RELEASE command")
+            self._is_marked = False
+
+    def undo(self) -> bool:
+        """Undo what was written since the last `keep`. False if SQLite has undone the whole transaction by itself."""
+        if self._is_begun and not self.connection.in_transaction:
+            return False
+        if self._is_marked:
+            self.connection.execute("ROLLBACK TO command")
+            self.keep()
+            self._load_catalog()
+        return True
 
     def commit(self) -> None:
-        if self.connection.in_transaction:
+        self.keep()
+        if self._is_begun:
             self.connection.execute("COMMIT")
+            self._is_begun = False
 
     def rollback(self) -> None:
-        """Undo everything since `begin`. Every `Collection` handed out before is void: the catalog is read anew."""
+        """Undo everything since the last commit."""
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
+        self._is_begun = self._is_marked = False
         self._load_catalog()
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
-        """All or nothing, within the transaction."""
+        """All or nothing, within the command."""
         self.begin()
         self.connection.execute("SAVEPOINT change")
         try:
             yield
         except BaseException:
-            self.connection.execute("ROLLBACK TO change")
+            # a full disk may have ended the transaction, and all savepoints with it
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK TO change")
+                self.connection.execute("RELEASE change")
             raise
-        finally:
-            self.connection.execute("RELEASE change")
+        self.connection.execute("RELEASE change")
 
     # --- the catalog
 
@@ -139,18 +178,20 @@ class Store:
 
     def drop_index(self, collection: Collection, name: str) -> None:
         self.begin()
-        index = collection.indexes.pop(name)
+        index = collection.indexes[name]
         index.drop_table()
         self.connection.execute("DELETE FROM indexes WHERE number = ?", (index.number,))
+        del collection.indexes[name]
 
     def drop(self, db: str, name: str) -> None:
         self.begin()
-        collection = self.collections.pop((db, name))
+        collection = self.collections[db, name]
         for index in collection.indexes.values():
             index.drop_table()
         collection.drop_table()
         self.connection.execute("DELETE FROM indexes WHERE collection = ?", (collection.number,))
         self.connection.execute("DELETE FROM collections WHERE number = ?", (collection.number,))
+        del self.collections[db, name]
 
     def close(self) -> None:
         """Leaves one file: what is in the log goes into the database."""

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from embedded.mongo.aggregate import STAGES
 from embedded.mongo.commands import NAMES
-from embedded.mongo.group import ACCUMULATORS
-from embedded.mongo.match import LOGICAL, OPERATORS, TYPES
+from embedded.mongo.match import LOGICAL, OPERATORS
+from embedded.mongo.reads import STAGES
 from embedded.mongo.update import MODIFIERS
 
 SUPPORTED: Mapping[str, Iterable[str]] = {
     "commands": NAMES,
     "query operators": (*LOGICAL, *OPERATORS, "$regex", "$options", "$comment"),
-    "types of `$type`": TYPES,
     "update operators": (*MODIFIERS, "$each", "$slice"),
-    "projection": ("1", "0", "$slice"),
-    "pipeline stages": STAGES,
-    "accumulators": ACCUMULATORS,
-    "expressions": ('"$field.path"', "literals", "{name: expression}"),
-    "index options": ("unique", "sparse", "partialFilterExpression", "expireAfterSeconds"),
+    "projection": ("1", "0"),
+    "pipeline stages, as `count_documents` sends them": STAGES,
+    "index options": ("unique", "sparse", "partialFilterExpression"),
 }
 
 

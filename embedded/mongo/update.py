@@ -53,7 +53,7 @@ class Update:
     def new_document(self, query: Document) -> Document:
         """What an upsert inserts where `query` found nothing: its equalities, then the update."""
         seed: Document = {}
-        for path, value in _equalities(query):
+        for path, value in _equalities(query).items():
             if not self.is_replacement or path == ("_id",):
                 _change_at(seed, path, _assign("", value), create=True)
         document = self.apply(seed, inserting=True)
@@ -231,17 +231,33 @@ MODIFIERS: Mapping[str, Callable[[str, Any], Change]] = {
     "$max": _extreme(smaller=False),
     **ARRAY_MODIFIERS,
 }
-_NEVER_CREATE = frozenset({"$unset", "$pull", "$pop"})
-_KNOWN_ELSEWHERE = frozenset({"$mul", "$rename", "$currentDate", "$pullAll", "$bit"})
+_NEVER_CREATE = frozenset({"$unset", "$pull"})
+_KNOWN_ELSEWHERE = frozenset({"$mul", "$rename", "$currentDate", "$pop", "$pullAll", "$bit"})
 
 
-def _equalities(query: Document) -> Iterable[tuple[Path, Any]]:
+def _equalities(query: Document) -> dict[Path, Any]:
+    """What a match must be equal to, by path. Raises `NotSingleValueField` where that says a field twice."""
+    found: dict[Path, Any] = {}
+    for path, value in _equal_fields(query):
+        for other in found:
+            if is_prefix(path, other) or is_prefix(other, path):
+                both = f"'{'.'.join(path)}' and '{'.'.join(other)}'"
+                raise MongoError(
+                    Code.NotSingleValueField, f"cannot infer query fields to set, both paths {both} are matched"
+                )
+        found[path] = value
+    return found
+
+
+def _equal_fields(query: Document) -> Iterable[tuple[Path, Any]]:
+    """An `$or` of one branch and an `$in` of one value are as good as the branch and the value."""
     for name, operand in query.items():
-        if name == "$and":
+        if name == "$and" or (name == "$or" and len(operand) == 1):
             for branch in operand:
-                yield from _equalities(branch)
-        elif not name.startswith("$") and not isinstance(operand, Regex):
-            if not is_operators(operand):
-                yield tuple(name.split(".")), operand
-            elif "$eq" in operand:
-                yield tuple(name.split(".")), operand["$eq"]
+                yield from _equal_fields(branch)
+        elif not name.startswith("$"):
+            condition = operand if is_operators(operand) else {"$eq": operand}
+            values = [condition["$eq"]] if "$eq" in condition else []
+            if len(condition.get("$in", ())) == 1:
+                values += condition["$in"]
+            yield from ((tuple(name.split(".")), value) for value in values if not isinstance(value, Regex))

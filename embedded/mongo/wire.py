@@ -9,6 +9,7 @@ import bson
 from bson.errors import BSONError
 
 from embedded.mongo.collection import CODEC
+from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.paths import Document
 
 MAX_MESSAGE_BYTES = 48_000_000
@@ -108,7 +109,10 @@ def _parse_query(message: bytes, request_id: int) -> Request:
 
 
 def encode_reply(request: Request, reply: Document) -> bytes:
+    """Raises `MongoError` for a reply that is too long, and what `bson` raises for one that is no BSON."""
     body = bson.encode(reply)
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise MongoError(Code.BSONObjectTooLarge, f"an answer of {len(body)} bytes, the most is {MAX_MESSAGE_BYTES}")
     if request.is_legacy:
         payload, opcode = struct.pack("<iqii", 8, 0, 0, 1) + body, _OP_REPLY
     else:

@@ -7,12 +7,12 @@ from typing import Any
 
 from bson import ObjectId
 
-from embedded.mongo.aggregate import checked_sort
 from embedded.mongo.arguments import Arguments
 from embedded.mongo.collection import Collection, Found, Search, decode
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.match import compile_filter
 from embedded.mongo.paths import Document
+from embedded.mongo.plan import checked_sort
 from embedded.mongo.project import compile_projection
 from embedded.mongo.steps import Answer, Steps
 from embedded.mongo.store import Store
@@ -48,7 +48,7 @@ class Writes:
         name = command.required("update", str)
 
         def update_one(statement: Arguments) -> Steps:
-            statement.allow("q", "u", "multi", "upsert", "hint", "sort")
+            statement.allow("q", "u", "multi", "upsert", "sort")
             return (yield from self._update(command.db, name, statement))
 
         done, errors = yield from _each(statements, update_one, ordered=command.flag("ordered", default=True))
@@ -66,7 +66,7 @@ class Writes:
             raise MongoError(Code.FailedToParse, "multi update is not supported for replacement-style update")
         if multi and statement.any("sort"):
             raise MongoError(Code.FailedToParse, "Cannot specify sort with multi=true")
-        search = Search(query, _sort_of(statement), hint=statement.any("hint"))
+        search = Search(query, _sort_of(statement))
         collection = self._store.get(db, name)
         if multi:
             matched, modified = yield from self._update_all(collection, search, update)
@@ -112,17 +112,17 @@ class Writes:
         name = command.required("delete", str)
 
         def delete_one(statement: Arguments) -> Steps:
-            statement.allow("q", "limit", "hint")
-            search = Search(statement.required("q", dict), hint=statement.any("hint"))
+            statement.allow("q", "limit")
+            search = Search(statement.required("q", dict))
             limit = statement.required("limit", int)
             if limit not in (0, 1):
                 raise MongoError(Code.FailedToParse, f"The limit field in delete objects must be 0 or 1. Got {limit}")
-            return (yield from self.delete_matching(command.db, name, search, one=limit == 1))
+            return (yield from self._delete(command.db, name, search, one=limit == 1))
 
         done, errors = yield from _each(statements, delete_one, ordered=command.flag("ordered", default=True))
         return _reply({"n": sum(count for _, count in done)}, errors)
 
-    def delete_matching(self, db: str, name: str, search: Search, *, one: bool) -> Steps:
+    def _delete(self, db: str, name: str, search: Search, *, one: bool) -> Steps:
         """How many went."""
         collection, deleted = self._store.get(db, name), 0
         if collection is None:
@@ -141,7 +141,7 @@ class Writes:
 
     def find_and_modify(self, command: Arguments) -> Answer:
         command.allow(
-            "findAndModify", "findandmodify", "query", "sort", "remove", "update", "new", "fields", "upsert", "hint"
+            "findAndModify", "findandmodify", "query", "sort", "remove", "update", "new", "fields", "upsert"
         )
         remove, new, upsert = command.flag("remove"), command.flag("new"), command.flag("upsert")
         _check_intent(command, remove=remove, new=new, upsert=upsert)
@@ -150,7 +150,7 @@ class Writes:
         query = command.optional("query", dict, {})
         update = None if remove else _update_of(command, "update")
         collection = self._store.get(command.db, name)
-        found = yield from _first(collection, Search(query, _sort_of(command), hint=command.any("hint")))
+        found = yield from _first(collection, Search(query, _sort_of(command)))
         if found is not None and collection is not None and update is None:
             self._store.begin()
             collection.remove(found)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+from bson import Regex
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, WriteError
 
@@ -12,7 +14,6 @@ Document = dict[str, Any]
 CODES = "https://www.mongodb.com/docs/manual/reference/error-codes/"
 QUERY = "https://www.mongodb.com/docs/manual/reference/operator/query/"
 UPDATE = "https://www.mongodb.com/docs/manual/reference/operator/update/"
-STAGE = "https://www.mongodb.com/docs/manual/reference/operator/aggregation/"
 
 FILTERS: list[tuple[str, Document, int]] = [
     (QUERY, {"$foo": 1}, 2),
@@ -23,10 +24,11 @@ FILTERS: list[tuple[str, Document, int]] = [
     (QUERY + "in/", {"a": {"$in": [{"$gt": 1}]}}, 2),
     (QUERY + "nin/", {"a": {"$nin": 1}}, 2),
     (QUERY + "not/", {"a": {"$not": 1}}, 2),
-    (QUERY + "all/", {"a": {"$all": 1}}, 2),
-    (QUERY + "elemMatch/", {"a": {"$elemMatch": 1}}, 2),
     (QUERY + "regex/", {"a": {"$regex": "("}}, 51091),
     (QUERY + "regex/", {"a": {"$regex": "a", "$options": "q"}}, 51108),
+    (QUERY + "regex/", {"a": {"$regex": "a\0b"}}, 2),
+    (QUERY + "regex/", {"a": {"$regex": "a", "$options": "i\0"}}, 2),
+    (QUERY + "gt/", {"a": {"$gt": Regex("a")}}, 2),
 ]
 
 
@@ -56,8 +58,6 @@ UPDATES: list[tuple[str, Document, int]] = [
     (UPDATE + "push/", {"$push": {"n": 1}}, 2),
     (UPDATE + "addToSet/", {"$addToSet": {"n": 1}}, 2),
     (UPDATE + "pull/", {"$pull": {"n": 1}}, 2),
-    (UPDATE + "pop/", {"$pop": {"l": 2}}, 9),
-    (UPDATE + "pop/", {"$pop": {"n": 1}}, 14),
     (UPDATE, {"$set": {"a": 1}, "$inc": {"a": 1}}, 40),
     (UPDATE, {"$set": {"a": 1}, "$unset": {"a.b": ""}}, 40),
 ]
@@ -75,32 +75,29 @@ def test_an_update_that_cannot_be_is_refused_and_changes_nothing(
     assert collection.find_one({}) == document
 
 
-PIPELINES: list[tuple[str, list[Document], int]] = [
-    (STAGE, [{"$foo": 1}], 40324),
-    (STAGE, [{"$match": {}, "$limit": 1}], 40323),
-    (STAGE + "limit/", [{"$limit": 0}], 15958),
-    (STAGE + "group/", [{"$group": {"c": {"$sum": 1}}}], 15955),
-    (STAGE + "group/", [{"$group": {"_id": None, "c": {"$foo": 1}}}], 15952),
-    (STAGE + "group/", [{"$group": {"_id": None, "c": 1}}], 40234),
-    (STAGE + "group/", [{"$group": {"_id": {"$foo": "$a"}}}], 168),
-    (STAGE + "sort/", [{"$sort": {"a": 2}}], 15975),
-]
-
-
-@pytest.mark.parametrize(("page", "pipeline", "code"), PIPELINES, ids=lambda value: str(value)[-60:])
-def test_a_pipeline_that_is_none_is_refused(
-    collection: Collection[Document], page: str, pipeline: list[Document], code: int
+@pytest.mark.parametrize(
+    "query",
+    [{"a": 1, "$and": [{"a": 2}]}, {"a": {"b": 1}, "a.b": 1}, {"$or": [{"a": 1}], "a": {"$in": [1]}}],
+    ids=str,
+)
+def test_an_upsert_from_a_filter_that_says_a_field_twice_is_refused(
+    collection: Collection[Document], query: Document
 ) -> None:
-    collection.insert_one({"a": 1})
-    with pytest.raises(OperationFailure) as caught:
-        collection.aggregate(pipeline)
-    assert caught.value.code == code
+    # https://www.mongodb.com/docs/manual/reference/method/db.collection.updateOne/#upsert-with-operator-expressions
+    with pytest.raises(WriteError) as caught:
+        collection.update_one(query, {"$set": {"z": 1}}, upsert=True)
+    assert caught.value.code == 54
+    assert collection.find_one({}) is None
 
 
-COMMANDS: list[tuple[str, Document, int, str]] = [
+#: Without a name where MongoDB's versions differ in it.
+COMMANDS: list[tuple[str, Document, int, str | None]] = [
     (CODES, {"fooBar": 1}, 59, "CommandNotFound"),
-    (CODES, {"find": "c", "fooBar": 1}, 40415, "IDLUnknownField"),
+    (CODES, {"find": "c", "fooBar": 1}, 40415, None),
     (CODES, {"find": "c", "filter": 1}, 14, "TypeMismatch"),
+    (CODES, {"find": "c", "sort": {"a": math.nan}}, 15975, "Location15975"),
+    (CODES, {"aggregate": "c", "pipeline": [{"$foo": 1}], "cursor": {}}, 40324, "Location40324"),
+    (CODES, {"aggregate": "c", "pipeline": [{"$match": {}, "$limit": 1}], "cursor": {}}, 40323, "Location40323"),
     (CODES, {"getMore": 12345678901, "collection": "c"}, 43, "CursorNotFound"),
     (CODES, {"findAndModify": "c", "query": {}}, 9, "FailedToParse"),
     (CODES, {"findAndModify": "c", "remove": True, "update": {"$set": {"a": 1}}}, 9, "FailedToParse"),
@@ -112,11 +109,12 @@ COMMANDS: list[tuple[str, Document, int, str]] = [
 
 @pytest.mark.parametrize(("page", "command", "code", "name"), COMMANDS, ids=lambda value: str(value)[-60:])
 def test_a_command_that_is_none_is_refused_by_code_and_name(
-    collection: Collection[Document], page: str, command: Document, code: int, name: str
+    collection: Collection[Document], page: str, command: Document, code: int, name: str | None
 ) -> None:
     with pytest.raises(OperationFailure) as caught:
         collection.database.command(command)
-    assert (caught.value.code, (caught.value.details or {})["codeName"]) == (code, name)
+    assert caught.value.code == code
+    assert name is None or (caught.value.details or {})["codeName"] == name
 
 
 def test_an_array_is_no_id(collection: Collection[Document]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import pytest
-from bson import ObjectId
+from bson import ObjectId, Regex
 from pymongo import DeleteOne, InsertOne, ReplaceOne, ReturnDocument, UpdateMany, UpdateOne
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
@@ -40,6 +41,8 @@ CASES = [
     Case(UPDATE + "inc/", {"n": 2**31 - 1}, {"$inc": {"n": 1}}, {"n": 2**31}),
     Case(UPDATE + "inc/", {"n": 1}, {"$inc": {"n": 0.5}}, {"n": 1.5}),
     Case(UPDATE + "inc/", {"n": 1}, {"$inc": {"n": 0}}, {"n": 1}, modified=0),
+    Case(UPDATE + "inc/", {"n": 1}, {"$inc": {"n": math.inf}}, {"n": math.inf}),
+    Case(UPDATE + "max/", {"n": math.nan}, {"$max": {"n": -math.inf}}, {"n": -math.inf}),
     Case(UPDATE + "min/", {"n": 5}, {"$min": {"n": 3}}, {"n": 3}),
     Case(UPDATE + "min/", {"n": 5}, {"$min": {"n": 7, "m": 7}}, {"n": 5, "m": 7}),
     Case(UPDATE + "max/", {"n": 5}, {"$max": {"n": 7}}, {"n": 7}),
@@ -64,8 +67,6 @@ CASES = [
     Case(UPDATE + "pull/", {"l": [{"a": 1, "b": 2}, {"a": 2}]}, {"$pull": {"l": {"a": 1}}}, {"l": [{"a": 2}]}),
     Case(UPDATE + "pull/", {"l": [1, 2]}, {"$pull": {"l": {"$in": [2, 3]}}}, {"l": [1]}),
     Case(UPDATE + "pull/", {"a": 1}, {"$pull": {"l": 1}}, {"a": 1}, modified=0),
-    Case(UPDATE + "pop/", {"l": [1, 2, 3]}, {"$pop": {"l": 1}}, {"l": [1, 2]}),
-    Case(UPDATE + "pop/", {"l": [1, 2, 3]}, {"$pop": {"l": -1}}, {"l": [2, 3]}),
     Case(UPDATE, {"a": 1, "b": 2}, {"$set": {"c": 3}, "$unset": {"a": ""}, "$inc": {"b": 1}}, {"b": 3, "c": 3}),
 ]
 
@@ -118,6 +119,12 @@ UPSERTS = [
     Upsert({"_id": 5, "n": {"$gt": 7}, "m": {"$exists": False}}, {"$set": {"d": 2}}, {"_id": 5, "d": 2}),
     Upsert({"$and": [{"_id": 5}, {"k": 1}]}, {"$set": {"d": 2}}, {"_id": 5, "k": 1, "d": 2}),
     Upsert({"_id": 5}, {"$push": {"l": 1}}, {"_id": 5, "l": [1]}),
+    Upsert({"$or": [{"_id": 5, "k": 1}]}, {"$set": {"d": 2}}, {"_id": 5, "k": 1, "d": 2}),
+    Upsert({"_id": 5, "$or": [{"k": 1}, {"k": 2}]}, {"$set": {"d": 2}}, {"_id": 5, "d": 2}),
+    Upsert({"$and": [{"$or": [{"_id": 5}]}, {"$and": [{"k": 1}]}]}, {"$set": {"d": 2}}, {"_id": 5, "k": 1, "d": 2}),
+    Upsert({"_id": {"$in": [5]}, "k": {"$in": [1, 2]}}, {"$set": {"d": 2}}, {"_id": 5, "d": 2}),
+    Upsert({"_id": 5, "s": Regex("x")}, {"$set": {"d": 2}}, {"_id": 5, "d": 2}),
+    Upsert({"_id": 5, "$nor": [{"k": 1}]}, {"$set": {"d": 2}}, {"_id": 5, "d": 2}),
 ]
 
 

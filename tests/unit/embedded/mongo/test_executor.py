@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bson
 import pytest
 
 from embedded.mongo.commands import Commands
@@ -27,10 +28,10 @@ async def ask(executor: Executor, *commands: Document) -> list[Document]:
     """All at once, in one turn."""
     answers = []
     for command in commands:
-        answer: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
-        executor.submit({**command, "$db": "test"}, answer.set_result)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        executor.submit({**command, "$db": "test"}, bson.encode, answer.set_result)
         answers.append(answer)
-    return await asyncio.gather(*answers)
+    return [bson.decode(answer) for answer in await asyncio.wait_for(asyncio.gather(*answers), 5)]
 
 
 def insert(identity: int, size: int = 10) -> Document:
@@ -59,6 +60,63 @@ async def test_an_error_of_one_command_is_its_own(store: Store) -> None:
     assert answers[4]["n"] == 2
 
 
+def insert_nested(depth: int) -> Document:
+    """More levels than Python's stack has room for."""
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return {"insert": "c", "documents": [{"_id": "before"}, {"_id": "nested", "k": value}]}
+
+
+async def test_a_command_that_breaks_is_undone_alone(store: Store) -> None:
+    executor = Executor(store, Commands(store))
+    await ask(executor, {"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k"}]})
+    multikey = {"insert": "c", "documents": [{"_id": "array", "k": [1, 2]}]}
+
+    answers = await ask(executor, insert(1), insert_nested(2000), multikey, insert_nested(2000), insert(2))
+
+    assert [answer["ok"] for answer in answers] == [1.0, 0.0, 1.0, 0.0, 1.0]
+    assert [answers[1]["code"], answers[1]["codeName"]] == [1, "InternalError"]
+    assert await found(executor, {}) == [1, "array", 2]
+    # what the neighbour has made known of the index is still known
+    assert await found(executor, {"k": {"$gt": 1}}) == ["array"]
+    assert store.collections["test", "c"].indexes["k"].multikey
+
+
+async def test_a_collection_made_by_a_command_that_breaks_was_never_there(store: Store) -> None:
+    executor = Executor(store, Commands(store))
+    index = {"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k"}]}
+    broken = {"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k"}, {"key": {"a": 1}, "name": "\ud800"}]}
+    answers = await ask(executor, broken, index, insert(1))
+    assert [answer["ok"] for answer in answers] == [0.0, 1.0, 1.0]
+    assert list(store.collections["test", "c"].indexes) == ["_id_", "k"]
+    assert await found(executor, {}) == [1]
+
+
+async def test_an_answer_that_cannot_be_encoded_is_an_error_and_nothing_of_its_command_is_kept(store: Store) -> None:
+    executor = Executor(store, Commands(store))
+    answers: list[bytes] = []
+    done = asyncio.Event()
+
+    def encode(reply: Document) -> bytes:
+        return bson.encode(reply | ({} if "errmsg" in reply else {"no BSON": object()}))
+
+    def answered(answer: bytes) -> None:
+        answers.append(answer)
+        done.set()
+
+    executor.submit({**insert(1), "$db": "test"}, encode, answered)
+    assert (await ask(executor, insert(2)))[0]["ok"] == 1.0
+    await asyncio.wait_for(done.wait(), 5)
+    assert bson.decode(answers[0])["code"] == 1
+    assert await found(executor, {}) == [2]
+
+
+async def found(executor: Executor, query: Document) -> list[Any]:
+    (answer,) = await ask(executor, {"find": "c", "filter": query})
+    return [document["_id"] for document in answer["cursor"]["firstBatch"]]
+
+
 async def test_a_long_command_gives_way_and_comes_to_its_end(store: Store) -> None:
     executor = Executor(store, Commands(store))
     documents = [{"_id": number, "n": number} for number in range(20_000)]
@@ -66,8 +124,8 @@ async def test_a_long_command_gives_way_and_comes_to_its_end(store: Store) -> No
     order: list[str] = []
     done = asyncio.Event()
 
-    def finished(answer: Document) -> None:
-        assert answer["nModified"] == 20_000
+    def finished(answer: bytes) -> None:
+        assert bson.decode(answer)["nModified"] == 20_000
         order.append("long")
         done.set()
 
@@ -76,7 +134,7 @@ async def test_a_long_command_gives_way_and_comes_to_its_end(store: Store) -> No
         "updates": [{"q": {"n": {"$gte": 0}}, "u": {"$inc": {"n": 1}}, "multi": True}],
         "$db": "test",
     }
-    executor.submit(change, finished)
-    executor.submit({"ping": 1, "$db": "test"}, lambda _: order.append("short"))
+    executor.submit(change, bson.encode, finished)
+    executor.submit({"ping": 1, "$db": "test"}, bson.encode, lambda _: order.append("short"))
     await done.wait()
     assert order == ["short", "long"]
