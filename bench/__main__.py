@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from bench import burst, crawls, dispatch, embedded_mongo, first_line, memory, schedules, sse_fanout
+from bench import burst, commands, crawls, dispatch, embedded_mongo, first_line, memory, schedules, sse_fanout
 from bench.table import Row, render
 
 #: Operations a second, asked of the embedded MongoDB server at 100,000 documents.
 FLOOR = 500.0
-#: Those whose size can be chosen.
-SIZED: dict[str, Callable[[Sequence[str]], list[Row]]] = {"dispatch": dispatch.main}
+#: Those that can be had by themselves, with arguments of their own.
+NAMED: dict[str, Callable[[Sequence[str]], list[Row]]] = {"commands": commands.main, "dispatch": dispatch.main}
 
 
 def stores() -> list[Row]:
@@ -26,8 +26,8 @@ def stores() -> list[Row]:
 
 def every() -> list[Row]:
     jobs = [*first_line.run(), *burst.run(), *memory.run()]
-    return [*jobs, *crawls.run(), *dispatch.run(), *sse_fanout.run(), *schedules.run(), *stores()]
+    return [*jobs, *crawls.run(), *dispatch.run(), *commands.run(), *sse_fanout.run(), *schedules.run(), *stores()]
 
 
 if __name__ == "__main__":
-    print(render(SIZED[sys.argv[1]](sys.argv[2:]) if sys.argv[1:] else every()))
+    print(render(NAMED[sys.argv[1]](sys.argv[2:]) if sys.argv[1:] else every()))

@@ -372,18 +372,15 @@ def unsettled(database: pymongo.database.Database[Document]) -> bool:
 
 
 def claim_ms(database: pymongo.database.Database[Document], count: int) -> float:
-    """Of the one job that may start, behind so many of its lane that were refused and have to wait. Their way there
-    is the dispatcher's own.
-    """
+    """Of the one job that may start, behind so many of its lane that were refused and have to wait."""
     database["jobs"].delete_many({})
     queue, later = JobQueue(database), datetime.now().astimezone() + timedelta(hours=1)
-    lane = waiting_job("greedy").in_lane
-    insert(database, count)
-    database["jobs"].update_many({}, {"$set": {"lane": str(lane), "user_id": "greedy"}})
-    for _ in range(count):
-        job = queue.claim(claim := new_claim(), lane)
-        assert job is not None
-        queue.dispatch_failed(job.id, claim, "refused", later, keep=False)
+    lane, refused = waiting_job("greedy").in_lane, new_claim()
+    own = {"lane": str(lane), "user_id": "greedy"}
+    for job_id in insert(database, count):
+        # one by one behind each other the claims alone would take minutes
+        database["jobs"].update_one({"_id": job_id}, {"$set": {**own, "claim": refused.model_dump()}})
+        queue.dispatch_failed(job_id, refused, "refused", later, keep=False)
     JobStore(database).insert(waiting_job("greedy"))
     times = []
     for _ in range(20):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
-from sites.server import Reply, Site  # noqa: E402 - only now can it be found
+from sites.server import Reply, Site, html, links  # noqa: E402 - only now can it be found
 from stack import Stack, running_stack, wait_until  # noqa: E402 - only now can it be found
 from stores import embedded_mongo, free_port, valkey_server  # noqa: E402 - only now can it be found
 
@@ -18,6 +18,8 @@ __all__ = [
     "Stack",
     "embedded_mongo",
     "free_port",
+    "html",
+    "links",
     "running_stack",
     "valkey_server",
     "wait_until",

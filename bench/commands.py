@@ -1,0 +1,159 @@
+"""What the platform asks of its stores: MongoDB commands of a crawl and of a stack at rest, Redis round trips of a log.
+
+`python -m bench commands` also shows, on stderr, who asks what.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import psutil
+import pymongo
+
+from bench.our_platform import Site, Stack, embedded_mongo, html, links, running_stack, valkey_server, wait_until
+from bench.table import Row, render
+from bench.wire_proxy import Asked, Commands, CountingProxy, RoundTrips
+
+#: What was asked for.
+CRAWL, IDLE, TRIPS = 20.0, 8.0, 25.0
+ASKED = "what was asked for"
+CRAWLS, PAGES, LINES = 6, 3, 108
+#: Seconds for which a stack at rest is watched, and after a crawl's end, for what is still to come.
+REST, AFTER = 20.0, 2.0
+#: How often a second, or in a crawl: by process, command and collection.
+Kinds = dict[tuple[str, str, str], float]
+
+
+class Watched(NamedTuple):
+    stack: Stack
+    #: Not through the proxies.
+    jobs: pymongo.collection.Collection[dict[str, Any]]
+    mongo: CountingProxy
+    redis: CountingProxy
+
+
+def main(arguments: Sequence[str]) -> list[Row]:
+    if arguments:
+        sys.exit("python -m bench commands takes no arguments")
+    return run()
+
+
+def run() -> list[Row]:
+    with Site() as site, watched_stack() as watched:
+        for _ in range(CRAWLS):
+            crawl(watched, site)
+        idle = at_rest(watched)
+        mongo, trips = of_crawls(watched, site, idle)
+    show("a second, at rest", idle[0])
+    show(f"a crawl of {PAGES} pages", mongo)
+    show(f"round trips to Redis for {LINES} log lines", trips)
+    crawl_cost, idle_cost, line_cost = (sum(kinds.values()) for kinds in (mongo, idle[0], trips))
+    return [
+        Row(f"MongoDB commands from POST to settled, a crawl of {PAGES} pages, nobody looking", "commands",
+            crawl_cost, CRAWL, ASKED, crawl_cost / CRAWL, "<= 1"),
+        Row("MongoDB commands a second, the stack at rest", "1/s", idle_cost, IDLE, ASKED, idle_cost / IDLE, "<= 1"),
+        Row(f"round trips to Redis for {LINES} log lines", "trips", line_cost, TRIPS, ASKED, line_cost / TRIPS, "<= 1"),
+    ]  # fmt: skip
+
+
+@contextmanager
+def watched_stack() -> Iterator[Watched]:
+    """The broker and the HTTP cache are not watched: theirs are not our questions."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        embedded_mongo(Path(name) / "mongo") as mongo,
+        valkey_server(Path(name) / "valkey") as valkey,
+        CountingProxy(urlsplit(mongo).port or 0, Commands).running() as mongo_proxy,
+        CountingProxy(urlsplit(valkey).port or 0, RoundTrips).running() as redis_proxy,
+        pymongo.MongoClient[dict[str, Any]](mongo) as client,
+        running_stack(
+            Path(name) / "home",
+            MONGO_URI=f"mongodb://127.0.0.1:{mongo_proxy.port}/discoverybot",
+            REDIS_URL=f"redis://127.0.0.1:{redis_proxy.port}/0",
+            BROKER_URL=valkey.replace("/0", "/2"),
+            HTTP_CACHE_REDIS_URL=valkey.replace("/0", "/1"),
+        ) as stack,
+    ):
+        yield Watched(stack, client.get_default_database()["jobs"], mongo_proxy, redis_proxy)
+
+
+def crawl(watched: Watched, site: Site) -> int:
+    """Lines of log that it had, once there is nothing left to do."""
+    first, *others = (f"/{uuid.uuid4().hex}" for _ in range(PAGES))
+    site.pages |= {first: links(*others), **{path: html(path) for path in others}}
+    body = {"user_id": "bench", "spider": "seo", "start_urls": [site.url + first], "depth": 1}
+    stack = watched.stack
+    job_id = stack.http.post(f"{stack.url}/crawl", json=body).raise_for_status().json()["job_id"]
+    wait_until(lambda: watched.jobs.find_one({"_id": job_id, "settled": True}), what="the crawl's end")
+    time.sleep(AFTER)
+    ended = watched.jobs.find_one({"_id": job_id})
+    assert ended is not None
+    assert (ended["status"], ended["progress"]["completed_pages"]) == ("finished", PAGES), ended
+    return stack.log_on_node(job_id).count(b"\n")
+
+
+def at_rest(watched: Watched) -> tuple[Kinds, Kinds]:
+    (mongo, redis), seconds = counted(watched, lambda: time.sleep(REST))
+    names = names_of(watched.stack)
+    return each(mongo, names, seconds), each(redis, names, seconds)
+
+
+def of_crawls(watched: Watched, site: Site, idle: tuple[Kinds, Kinds]) -> tuple[Kinds, Kinds]:
+    """Of one, what a stack at rest asks meanwhile taken away. Redis is asked in proportion to the lines."""
+    lines: list[int] = []
+    (mongo, redis), seconds = counted(watched, lambda: lines.extend(crawl(watched, site) for _ in range(CRAWLS)))
+    print(f"lines of log of each crawl: {lines}", file=sys.stderr)
+    names = names_of(watched.stack)
+    return (
+        without(each(mongo, names, CRAWLS), idle[0], seconds / CRAWLS),
+        without(each(redis, names, sum(lines) / LINES), idle[1], seconds * LINES / sum(lines)),
+    )
+
+
+def counted(watched: Watched, step: Callable[[], object]) -> tuple[tuple[Counter[Asked], Counter[Asked]], float]:
+    proxies, began = (watched.mongo, watched.redis), time.monotonic()
+    before = [proxy.counts.copy() for proxy in proxies]
+    step()
+    mongo, redis = (proxy.since(then) for proxy, then in zip(proxies, before, strict=True))
+    return (mongo, redis), time.monotonic() - began
+
+
+def names_of(stack: Stack) -> dict[int, str]:
+    """Of the processes that ask: those of the stack, and what they have started."""
+    names: dict[int, str] = {}
+    for name, pid in stack.ready["pids"].items():
+        process = psutil.Process(pid)
+        names |= {child.pid: f"{name}'s" for child in process.children(recursive=True)} | {pid: name}
+    return names
+
+
+def each(counts: Counter[Asked], names: dict[int, str], parts: float) -> Kinds:
+    kinds: Kinds = {}
+    for (pid, command, collection), count in counts.items():
+        kind = names.get(pid, "a spider"), command, collection
+        kinds[kind] = kinds.get(kind, 0) + count / parts
+    return kinds
+
+
+def without(kinds: Kinds, idle: Kinds, seconds: float) -> Kinds:
+    return {kind: kinds.get(kind, 0) - idle.get(kind, 0) * seconds for kind in kinds.keys() | idle.keys()}
+
+
+def show(title: str, kinds: Kinds) -> None:
+    print(f"\n{title}:", file=sys.stderr)
+    for kind, count in sorted(kinds.items(), key=lambda one: -one[1]):
+        if abs(count) >= 0.05:
+            print(f"{count:8.2f}  {' '.join(kind)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    print(render(run()))
