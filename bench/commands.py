@@ -1,4 +1,4 @@
-"""What the platform asks of its stores: MongoDB commands of a crawl and of a stack at rest, Redis round trips of a log.
+"""What is asked of the stores: MongoDB commands of a crawl and of a stack at rest, Redis round trips of a log.
 
 `python -m bench commands` also shows, on stderr, who asks what.
 """
@@ -56,12 +56,12 @@ def run() -> list[Row]:
     show("a second, at rest", idle[0])
     show(f"a crawl of {PAGES} pages", mongo)
     show(f"round trips to Redis for {LINES} log lines", trips)
-    crawl_cost, idle_cost, line_cost = (sum(kinds.values()) for kinds in (mongo, idle[0], trips))
+    cost, idle_cost, waits = (sum(kinds.values()) for kinds in (mongo, idle[0], trips))
     return [
         Row(f"MongoDB commands from POST to settled, a crawl of {PAGES} pages, nobody looking", "commands",
-            crawl_cost, CRAWL, ASKED, crawl_cost / CRAWL, "<= 1"),
+            cost, CRAWL, ASKED, cost / CRAWL, "<= 1"),
         Row("MongoDB commands a second, the stack at rest", "1/s", idle_cost, IDLE, ASKED, idle_cost / IDLE, "<= 1"),
-        Row(f"round trips to Redis for {LINES} log lines", "trips", line_cost, TRIPS, ASKED, line_cost / TRIPS, "<= 1"),
+        Row(f"round trips to Redis for {LINES} log lines", "trips", waits, TRIPS, ASKED, waits / TRIPS, "<= 1"),
     ]  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def crawl(watched: Watched, site: Site) -> int:
     ended = watched.jobs.find_one({"_id": job_id})
     assert ended is not None
     assert (ended["status"], ended["progress"]["completed_pages"]) == ("finished", PAGES), ended
-    return stack.log_on_node(job_id).count(b"\n")
+    return len(stack.log_on_node(job_id).splitlines())
 
 
 def at_rest(watched: Watched) -> tuple[Kinds, Kinds]:

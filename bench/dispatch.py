@@ -385,7 +385,7 @@ def claim_ms(database: pymongo.database.Database[Document], count: int) -> float
     times = []
     for _ in range(20):
         began = time.perf_counter()
-        job = queue.claim(claim := new_claim(), lane)
+        job = queue.claim(new_claim(), lane)
         times.append(time.perf_counter() - began)
         assert job is not None
         database["jobs"].update_one({"_id": job.id}, {"$unset": {"claim": ""}})
