@@ -1,17 +1,34 @@
-"""A way to a server on which connections can go dead without an end, as one through a firewall that forgets them."""
+"""Ways to a server on which connections can go dead without an end, as one through a firewall that forgets them, or
+on which single commands of MongoDB can be lost, refused or never answered.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import struct
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+from embedded.mongo.wire import Request, encode_reply, parse
+
+_HEADER = struct.Struct("<iiii")
 
 
-class _Turn:
-    """Of one connection: whose was the last word."""
-
-    asked = False
+@dataclass
+class Connection:
+    #: Of the client's end.
+    port: int
+    client: asyncio.StreamWriter
+    server: asyncio.StreamWriter
+    #: Both directions; empty once it was forgotten.
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    #: Whether the client's was the last word.
+    asked: bool = False
 
 
 class Relay:
@@ -20,13 +37,24 @@ class Relay:
         #: How often a client spoke after the server had, or for the first time; what it says in one go counts once.
         self.round_trips = 0
         self._target_port = target_port
-        self._alive: set[asyncio.Task[None]] = set()
-        self._ends: list[asyncio.StreamWriter] = []
+        self._connections: dict[int, Connection] = {}
         self._loop = asyncio.new_event_loop()
 
-    def forget(self) -> None:
-        """All connections that there are; new ones work."""
-        self._loop.call_soon_threadsafe(self._forget)
+    @classmethod
+    def before(cls, url: str) -> Self:
+        return cls(urlsplit(url).port or 0)
+
+    def url(self, url: str) -> str:
+        """The same server's URL by this way."""
+        return url.replace(f":{urlsplit(url).port}", f":{self.port}")
+
+    def ports(self) -> set[int]:
+        """The clients' ends of what is connected and was not forgotten."""
+        return {port for port, connection in list(self._connections.items()) if connection.tasks}
+
+    def forget(self, ports: Collection[int] | None = None) -> None:
+        """All connections that there are, or those with these clients' ends; new ones work."""
+        self._loop.call_soon_threadsafe(self._forget, ports)
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
@@ -34,7 +62,7 @@ class Relay:
         yield
 
     @contextmanager
-    def running(self) -> Iterator[Relay]:
+    def running(self) -> Iterator[Self]:
         listening = threading.Event()
         thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(listening),))
         thread.start()
@@ -54,8 +82,9 @@ class Relay:
         await self._stopped.wait()
         server.close()
         self._forget()
-        for end in self._ends:
-            end.close()
+        for connection in self._connections.values():
+            connection.client.close()
+            connection.server.close()
         await asyncio.sleep(0)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,26 +93,110 @@ class Relay:
         except OSError:
             writer.close()
             return
-        self._ends += (writer, far_writer)
-        turn = _Turn()
-        for source, sink in ((reader, far_writer), (far_reader, writer)):
-            self._alive.add(asyncio.create_task(self._pass_on(source, sink, turn, asks=source is reader)))
+        port = writer.get_extra_info("peername")[1]
+        connection = self._connections[port] = Connection(port, writer, far_writer)
+        for passing in (self._ask(reader, connection), self._answer(far_reader, connection)):
+            connection.tasks.add(asyncio.create_task(passing))
+
+    async def _ask(self, reader: asyncio.StreamReader, connection: Connection) -> None:
+        await self._pass_on(reader, connection.server, connection)
+
+    async def _answer(self, reader: asyncio.StreamReader, connection: Connection) -> None:
+        await self._pass_on(reader, connection.client, connection)
 
     async def _pass_on(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, turn: _Turn, *, asks: bool
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, connection: Connection
     ) -> None:
         try:
-            while data := await source.read(65536):
-                self.round_trips += asks and not turn.asked
-                turn.asked = asks
+            while data := await self._read(source, connection):
+                asks = sink is connection.server
+                self.round_trips += asks and not connection.asked
+                connection.asked = asks
                 sink.write(data)
                 await sink.drain()
-        except OSError:
+        except (OSError, asyncio.IncompleteReadError):
             pass
         # only where it ended: forgotten ones stay open
         sink.close()
+        connection.tasks.clear()
 
-    def _forget(self) -> None:
-        for task in self._alive:
-            task.cancel()
-        self._alive.clear()
+    async def _read(self, source: asyncio.StreamReader, _connection: Connection) -> bytes:
+        return await source.read(65536)
+
+    def _forget(self, ports: Collection[int] | None = None) -> None:
+        for port, connection in self._connections.items():
+            if ports is None or port in ports:
+                for task in connection.tasks:
+                    task.cancel()
+                connection.tasks.clear()
+
+
+class Refuse(NamedTuple):
+    """The server is not asked; this is answered."""
+
+    answer: dict[str, Any]
+
+
+#: The server is asked, and the connection breaks before it has answered.
+LOSE = "lose"
+#: From here on nothing more is heard on this connection, which stays open.
+SILENCE = "silence"
+#: What becomes of a command; `None`: nothing special.
+Fault = Callable[[dict[str, Any]], "Refuse | str | None"]
+
+
+def failure(code: int, *labels: str) -> Refuse:
+    """As MongoDB fails a command."""
+    answer = {"ok": 0.0, "code": code, "codeName": f"Code{code}", "errmsg": f"as told ({code})"}
+    return Refuse({**answer, "errorLabels": list(labels)} if labels else answer)
+
+
+class MongoRelay(Relay):
+    """One that understands what is said. `fault` decides, in a thread of its own, on each command but handshakes."""
+
+    def __init__(self, target_port: int, fault: Fault = lambda _: None) -> None:
+        super().__init__(target_port)
+        self.fault = fault
+        #: Commands by name.
+        self.asked: Counter[str] = Counter()
+        self._lost: set[tuple[int, int]] = set()
+
+    async def _ask(self, reader: asyncio.StreamReader, connection: Connection) -> None:
+        try:
+            while True:
+                message = await _message(reader)
+                if self._lets_pass(parse(message), connection):
+                    connection.server.write(message)
+                    await connection.server.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            connection.server.close()
+            connection.tasks.clear()
+
+    def _lets_pass(self, request: Request, connection: Connection) -> bool:
+        """Whether the server is asked."""
+        name = next(iter(request.command))
+        if request.is_legacy or name == "hello":
+            return True
+        self.asked[name] += 1
+        match self.fault(request.command):
+            case Refuse(answer):
+                connection.client.write(encode_reply(request, answer))
+                return False
+            case "lose":
+                self._lost.add((connection.port, request.request_id))
+            case "silence":
+                self._forget({connection.port})
+                return False
+        return True
+
+    async def _read(self, source: asyncio.StreamReader, connection: Connection) -> bytes:
+        message = await _message(source)
+        if (connection.port, _HEADER.unpack_from(message)[2]) in self._lost:
+            connection.client.transport.abort()
+            raise ConnectionAbortedError
+        return message
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(4)
+    return head + await reader.readexactly(int.from_bytes(head, "little") - 4)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from packaging.version import InvalidVersion, Version
-from pymongo.errors import ConnectionFailure
+from pymongo.errors import ConnectionFailure, PyMongoError
 
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import DEFAULT_PROJECT, CrawlSpec
@@ -78,7 +78,7 @@ class SpiderCatalog:
     def _read(self) -> list[SpiderInfo]:
         try:
             return _with_one_latest(self._store.all())
-        except ConnectionFailure:
+        except PyMongoError:
             self._failed_at = self._monotonic()
             raise
 

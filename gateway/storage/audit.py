@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pymongo import DESCENDING, UpdateMany
+from pymongo import DESCENDING, UpdateOne
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
 from gateway.crash_points import state_change
 from gateway.domain.audit import AuditEntry, AuditKind
-from gateway.storage.client import Document
+from gateway.storage.client import DUPLICATE_KEY, Document, refusals
 from gateway.storage.newest_first import cursor_of, older_than
 
-_DUPLICATE_KEY = 11000
 _NAMESPACE = uuid.UUID("5a0c2a52-7a0e-4f5e-9d6b-0f2f6f1f7a11")
 
 
@@ -43,8 +42,7 @@ class AuditStore:
         try:
             self._audit.insert_many([_document(entry) for entry in entries], ordered=False)
         except BulkWriteError as error:
-            if any(fault["code"] != _DUPLICATE_KEY for fault in error.details["writeErrors"]):
-                raise
+            refusals(error, {DUPLICATE_KEY})
 
     @state_change("audit.note_failures")
     def note_failures(self, at: datetime, failures: Mapping[str, int]) -> None:
@@ -53,7 +51,7 @@ class AuditStore:
         first = {"at": at, "kind": AuditKind.LOGIN_FAILED, "resources": {}}
         self._audit.bulk_write(
             [
-                UpdateMany(
+                UpdateOne(
                     {"_id": uuid.uuid5(_NAMESPACE, f"{hour.isoformat()} {address}").hex},
                     {
                         "$setOnInsert": {**first, "address": address},

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from datetime import UTC, timedelta
 from typing import Any
 
-from pymongo import MongoClient
+from pymongo import MongoClient, ReadPreference
 from pymongo.database import Database
-from pymongo.errors import ConnectionFailure, ExecutionTimeout, PyMongoError
+from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError, WriteConcernError
 
 from gateway.domain.clock import SteadyClock, steady_seconds, utc_now
 from gateway.domain.errors import UnavailableError
@@ -19,6 +19,21 @@ Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
 #: Seconds between two measurements of the server's clock.
 MEASURE_SECONDS = 30.0
+DUPLICATE_KEY = 11000
+#: What MongoDB answers while it stops, elects, is busy or full, by its `error_codes.yml`: not the fault of what was
+#: asked, which may be asked again.
+_PASSING = frozenset(
+    {
+        *(6, 7, 89, 9001, 11602),  # hosts and networks between its servers
+        *(91, 189, 10058, 10107, 11600, 11601, 13435, 13436),  # it stops, or is no primary (any more)
+        *(24, 46, 112, 134, 290),  # others were in the way
+        *(50, 262),  # it took too long
+        *(43, 175, 237),  # the cursor is lost
+        14031,  # its disk is full
+    }
+)
+#: What it says of a document that it cannot hold, however often it is asked.
+UNSTORABLE = frozenset({2, 9, 14, 15, 22, 52, 53, 54, 55, 56, 57, 121, 10334, 17280, 17419})
 #: Times that the server is asked for its time: the quickest answer is the most exact one.
 _ASKED = 3
 
@@ -27,13 +42,17 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 10.0) -> Datab
     """The database that `uri` names. Does not wait for the server; every call is bounded by `timeout` seconds. While
     nobody calls, whether the server is there is looked at every `heartbeat` seconds.
 
-    Journalled majority writes, because an answer to a user is a promise.
+    Journalled majority writes, retried once where a server can, and reads of the primary, whatever the URI says: an
+    answer to a user is a promise, and a decision rests on what was written last.
     """
     client: MongoClient[Document] = MongoClient(
         uri,
         tz_aware=True,
         tzinfo=UTC,
         w="majority",
+        journal=True,
+        retryWrites=True,
+        retryReads=True,
         appname="discoverybot",
         serverSelectionTimeoutMS=int(timeout * 1000),
         connectTimeoutMS=int(timeout * 1000),
@@ -41,7 +60,7 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 10.0) -> Datab
         socketTimeoutMS=30_000,
         waitQueueTimeoutMS=int(timeout * 1000),
     )
-    return client.get_default_database(DEFAULT_DATABASE)
+    return client.get_default_database(DEFAULT_DATABASE, read_preference=ReadPreference.PRIMARY)
 
 
 class ServerClock(SteadyClock):
@@ -79,14 +98,37 @@ class ServerClock(SteadyClock):
         return server - (before + underway), underway
 
 
+def is_passing(error: Exception) -> bool:
+    """Whether it is the database that is at fault, or the way to it, and not what was asked of it."""
+    if isinstance(error, ConnectionFailure | WriteConcernError):
+        return True
+    if isinstance(error, BulkWriteError):
+        codes = {problem["code"] for problem in error.details["writeErrors"]}
+        return bool(error.details.get("writeConcernErrors")) or not codes.isdisjoint(_PASSING)
+    if isinstance(error, OperationFailure) and error.code in _PASSING:
+        return True
+    return isinstance(error, PyMongoError) and (error.timeout or error.has_error_label("RetryableWriteError"))
+
+
+def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:
+    """Why documents were refused (MongoDB's codes), by their position.
+
+    Raises `error` if one was for another reason than `expected`, or if too few servers have confirmed the others.
+    """
+    codes = {problem["index"]: problem["code"] for problem in error.details["writeErrors"]}
+    if error.details.get("writeConcernErrors") or not all(code in expected for code in codes.values()):
+        raise error
+    return codes
+
+
 @contextmanager
 def truth_store_errors() -> Iterator[None]:
     """Turn "MongoDB is away" into `UnavailableError`; a caller who asks again may be lucky."""
     try:
         yield
-    except (ConnectionFailure, ExecutionTimeout) as error:
-        raise UnavailableError(f"the database is not available ({type(error).__name__})") from error
     except PyMongoError as error:
-        if error.timeout:
-            raise UnavailableError("the database did not answer in time") from error
-        raise
+        if not is_passing(error):
+            raise
+        if isinstance(error, ConnectionFailure) or not error.timeout:
+            raise UnavailableError(f"the database is not available ({type(error).__name__})") from error
+        raise UnavailableError("the database did not answer in time") from error

@@ -10,9 +10,8 @@ from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
 from gateway.crash_points import state_change
-from gateway.storage.client import Document
+from gateway.storage.client import DUPLICATE_KEY, UNSTORABLE, Document, refusals
 
-_DUPLICATE_KEY = 11000
 #: Items deleted at a time.
 _BATCH = 1000
 
@@ -37,18 +36,17 @@ class ItemStore:
         self._items = database["items"]
 
     @state_change("items.insert")
-    def insert(self, items: Sequence[Item]) -> None:
-        """Insert what is not there yet."""
+    def insert(self, items: Sequence[Item]) -> list[Item]:
+        """Insert what is not there yet; those of them that MongoDB says it cannot hold."""
         documents = [_document(item) for item in items]
         if not documents:
-            return
+            return []
         try:
             self._items.insert_many(documents, ordered=False)
         except BulkWriteError as error:
-            # written, but not yet by as many as were asked to: not acknowledged
-            unsure = bool(error.details.get("writeConcernErrors"))
-            if unsure or any(problem["code"] != _DUPLICATE_KEY for problem in error.details["writeErrors"]):
-                raise
+            codes = refusals(error, {DUPLICATE_KEY, *UNSTORABLE})
+            return [items[position] for position, code in codes.items() if code != DUPLICATE_KEY]
+        return []
 
     def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
         """Items in the order they were scraped, after the item whose id is `after`; of every attempt for `None`."""

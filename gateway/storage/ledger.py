@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from pymongo import DESCENDING, UpdateMany
+from pymongo import DESCENDING, UpdateOne
 from pymongo.database import Database
 
 from gateway.crash_points import state_change
@@ -25,7 +25,7 @@ class LedgerStore:
         for entry in entries:
             document = entry.model_dump(by_alias=True, exclude_none=True)
             modifier = "$set" if entry.kind is LedgerKind.FIRED else "$setOnInsert"
-            operations.append(UpdateMany({"_id": document.pop("_id")}, {modifier: document}, upsert=True))
+            operations.append(UpdateOne({"_id": document.pop("_id")}, {modifier: document}, upsert=True))
         self._ledger.bulk_write(operations, ordered=False)
 
     def revisions(self, job_ids: Sequence[str]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from pymongo import ASCENDING, ReturnDocument, UpdateMany
+from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
@@ -175,8 +175,7 @@ class ScheduleStore:
         """
         now = self._clock()
         operations = [
-            # multi, though it is one document: the same to MongoDB, and mongomock does not know UpdateOne any more
-            UpdateMany(_unchanged(advance.schedule), _update({**advance.changes, "updated_at": now}))
+            UpdateOne(_unchanged(advance.schedule), _update({**advance.changes, "updated_at": now}))
             for advance in advances
         ]
         return self._schedules.bulk_write(operations, ordered=False).matched_count == len(advances)

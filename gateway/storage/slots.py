@@ -15,10 +15,9 @@ from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import LIVE_STATUSES, Job, JobStatus
 from gateway.domain.slot import SlotFate
-from gateway.storage.client import Document
+from gateway.storage.client import DUPLICATE_KEY, Document, refusals
 from gateway.storage.job_documents import change, read_job, read_optional
 
-_DUPLICATE_KEY = 11000
 #: Not `$exists`: no index leads past those that have none.
 _HELD = {"$in": [fate.value for fate in SlotFate]}
 _FREE: Document = {"held": None}
@@ -49,12 +48,7 @@ class SlotStore:
         try:
             self._jobs.insert_many([job.to_document() for job in jobs], ordered=False)
         except BulkWriteError as error:
-            failures = error.details["writeErrors"]
-            if any(failure["code"] != _DUPLICATE_KEY for failure in failures) or error.details.get(
-                "writeConcernErrors"
-            ):
-                raise
-            return {jobs[failure["index"]].id for failure in failures}
+            return {jobs[position].id for position in refusals(error, {DUPLICATE_KEY})}
         return set()
 
     def read(self, job_ids: Iterable[str]) -> list[Job]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import structlog
-from pymongo.errors import BulkWriteError
 
 from gateway.domain.node_files import ITEMS
 from gateway.storage.items import Item, ItemStore
@@ -47,21 +46,10 @@ class ItemShipper:
         return items, start + position
 
     def _insert(self, items: list[Item]) -> None:
-        try:
-            self._store.insert(items)
-        except BulkWriteError:
-            # what could be inserted is; find out which one it was
-            for item in items:
-                self._insert_alone(item)
-
-    def _insert_alone(self, item: Item) -> None:
-        try:
-            self._store.insert([item])
-        except BulkWriteError as error:
-            if item.data is None:
-                raise
-            log.warning("item_kept_as_text", item=item.id, error=str(error.details))
-            self._store.insert([as_text(item)])
+        for item in self._store.insert(items):
+            log.warning("item_kept_as_text", item=item.id)
+            if item.data is None or self._store.insert([as_text(item)]):
+                raise ValueError(f"MongoDB takes {item.id} in no form")
 
     def _report_torn_line(self, attempt: Attempt, start: int) -> None:
         torn = read_bytes(attempt.folder / ITEMS, start, BATCH_BYTES)

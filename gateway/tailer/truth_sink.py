@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pymongo.errors import ConnectionFailure, PyMongoError
-
 from gateway.domain.errors import JobNotFoundError, UnavailableError
 from gateway.domain.node_files import AttemptId, Progress
+from gateway.storage.client import is_passing
 from gateway.storage.items import ItemStore
 from gateway.storage.jobs import JobStore
 from gateway.storage.logs import LogStore
@@ -56,9 +55,7 @@ class TruthSink:
                 remove(job_id)
 
     def is_away(self, error: Exception) -> bool:
-        return isinstance(error, ConnectionFailure | UnavailableError) or (
-            isinstance(error, PyMongoError) and error.timeout
-        )
+        return isinstance(error, UnavailableError) or is_passing(error)
 
     def _ship_progress(self, attempt: Attempt) -> None:
         watch = attempt.progress_recorded

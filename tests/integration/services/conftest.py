@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 import mongomock
 import pytest
 import redis
-from stores import valkey_server
+from pymongo.database import Database
+from stores import embedded_mongo, valkey_server
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import Job
@@ -26,6 +28,8 @@ from gateway.services.sweeping import Sweeper
 from gateway.services.turns import Turns
 from gateway.services.user_limit import UserLimit
 from gateway.services.waker import ENQUEUE_CRAWL, RECONCILE_NODE
+from gateway.storage.client import Document
+from gateway.storage.client import connect as connect_mongo
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
@@ -127,6 +131,21 @@ class Platform:
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with valkey_server(tmp_path_factory.mktemp("valkey")) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as uri:
+        yield uri
+
+
+@pytest.fixture
+def database(mongo_uri: str) -> Iterator[Database[Document]]:
+    """A server's: mongomock cannot follow where there are bulk writes."""
+    database = connect_mongo(mongo_uri).client[uuid.uuid4().hex]
+    ensure_indexes(database)
+    yield database
+    database.client.close()
 
 
 @pytest.fixture

@@ -223,12 +223,12 @@ def test_the_beat_asks_for_it_once_a_minute(platform: Platform) -> None:
 
 def slots_recorded(platform: Platform, *days: float) -> None:
     moments = [platform.clock() - timedelta(days=ago) for ago in days]
-    LedgerStore(platform.database).record(
+    platform.database["schedule_ledger"].insert_many(
         [
             LedgerEntry(
                 job_id=f"{number:032x}", schedule_id="5" * 32, kind=LedgerKind.FIRED, at=moment, due=moment,
                 recorded_at=moment, late_by_seconds=0, rev=1,
-            )
+            ).model_dump(by_alias=True, exclude_none=True)
             for number, moment in enumerate(moments)
         ]
     )  # fmt: skip

@@ -5,23 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import mongomock
 import pytest
 from boards import SEARCH, Boards
+from pymongo.database import Database
 from site_records import make_site, make_target
 
 from gateway.domain.schedule import Schedule, ScheduleState
 from gateway.services import site_upkeep
-from gateway.storage.indexes import ensure_indexes
 
 #: The schedule of a target that runs every hour, once its record is not young any more.
 HOURLY = {"keywords": "go", "frequency": "60"}
 
 
 @pytest.fixture
-def boards() -> Boards:
-    database: Any = mongomock.MongoClient(tz_aware=True)["sites"]
-    ensure_indexes(database)
+def boards(database: Database[dict[str, Any]]) -> Boards:
     return Boards(database)
 
 

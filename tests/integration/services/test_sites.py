@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import mongomock
 import pytest
 from boards import SEARCH, Boards
+from pymongo.database import Database
 
 from gateway.domain.errors import (
     InvalidRequestError,
@@ -21,16 +21,13 @@ from gateway.domain.errors import (
 from gateway.domain.job import JobStatus
 from gateway.domain.schedule import Schedule, ScheduleState
 from gateway.domain.slot import Trigger
-from gateway.storage.indexes import ensure_indexes
 
 #: A slot may come a tenth of the gap before or after its nominal time.
 SPREAD = 0.11
 
 
 @pytest.fixture
-def boards() -> Boards:
-    database: Any = mongomock.MongoClient(tz_aware=True)["sites"]
-    ensure_indexes(database)
+def boards(database: Database[dict[str, Any]]) -> Boards:
     return Boards(database)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-import mongomock
 import pytest
 from killed import killed_everywhere
+from pymongo.database import Database
 from stores import embedded_mongo
 
 from gateway.domain.audit import AuditEntry, AuditKind
@@ -34,8 +35,8 @@ def tell(uri):
 
 
 @pytest.fixture
-def store() -> AuditStore:
-    return AuditStore(mongomock.MongoClient(tz_aware=True)["audit"])
+def store(served: Database[dict[str, Any]]) -> AuditStore:
+    return AuditStore(served)
 
 
 def test_an_entry_that_is_written_twice_is_one(store: AuditStore) -> None:

@@ -59,7 +59,8 @@ def test_a_change_is_made_from_the_revision_that_was_read(schedules: ScheduleSto
         schedules.change(changed, {"live_key": other.live_key})
 
 
-def test_an_advance_tells_whether_all_were_as_they_had_been_read(schedules: ScheduleStore) -> None:
+def test_an_advance_tells_whether_all_were_as_they_had_been_read(served: Mongo) -> None:
+    schedules = ScheduleStore(served)
     mine, changed = make_schedule(), make_schedule()
     for schedule in (mine, changed):
         schedules.insert(schedule)

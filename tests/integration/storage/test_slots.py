@@ -30,8 +30,8 @@ def slots(database: Mongo) -> SlotStore:
 
 
 @pytest.fixture
-def ledger(database: Mongo) -> LedgerStore:
-    return LedgerStore(database)
+def ledger(served: Mongo) -> LedgerStore:
+    return LedgerStore(served)
 
 
 def test_whoever_inserts_a_slot_first_has_it(slots: SlotStore) -> None:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import orjson
+import pytest
+from relay import MongoRelay, Refuse
+from stores import StoreProcess
 from tailer_node import Node, eventually
 
 from gateway.domain.job import JobStatus
@@ -13,6 +20,8 @@ from gateway.domain.node_files import EXIT, Progress, write_exclusively
 from gateway.domain.outcome import decide
 from gateway.tailer.checkpoint import load_checkpoint
 from gateway.tailer.exit_facts import LEFT_OUT
+
+TailingNode = Callable[..., AbstractContextManager[Node]]
 
 
 def test_a_crawl_arrives_in_both_stores_and_then_its_exit(node: Node) -> None:
@@ -179,3 +188,30 @@ def test_an_attempt_of_a_job_that_is_gone_is_let_go(node: Node) -> None:
     eventually(lambda: load_checkpoint(crawl.folder).acknowledged)
     # nobody could find, or ever remove, what was shipped of it
     assert (node.stored_log(crawl), node.stored_items(crawl)) == (b"", [])
+
+
+def refused(code: int) -> Refuse:
+    """The first document of a write, for this reason."""
+    return Refuse({"ok": 1.0, "n": 0, "writeErrors": [{"index": 0, "code": code, "errmsg": "as told"}]})
+
+
+@pytest.mark.parametrize(("code", "as_text"), [(262, False), (11601, False), (112, False), (2, True), (17419, True)])
+def test_an_item_is_kept_as_text_only_where_mongodb_says_that_the_item_is_bad(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess, code: int, *, as_text: bool
+) -> None:
+    told = 0
+
+    def fault(command: dict[str, Any]) -> Refuse | None:
+        nonlocal told
+        if command.get("insert") != "items" or "raw" in command["documents"][0] or (told == 3 and not as_text):
+            return None
+        told += 1
+        return refused(code)
+
+    with MongoRelay.before(mongo).running() as relay, tailing_node(tmp_path, relay.url(mongo), valkey) as node:
+        relay.fault = fault
+        crawl = node.crawl()
+        crawl.item(b'{"number": 1}\n')
+        [item] = eventually(lambda: node.stored_items(crawl))
+    assert told == (1 if as_text else 3)
+    assert (item.data, item.raw) == ((None, '{"number":1}') if as_text else ({"number": 1}, None))

@@ -8,16 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from jobs import make_job
+from relay import MongoRelay, Refuse, failure
 from stack import wait_until
 from stores import StoreProcess, embedded_mongo, valkey_server
 
 from gateway.domain.node_files import SpiderInfo
 from gateway.settings import Settings
 from gateway.storage.client import connect
+from gateway.storage.jobs import JobStore
 from gateway.storage.spiders import SpiderStore
 
 CLIENTS = 100
@@ -89,3 +92,50 @@ def test_a_frozen_mongodb_does_not_hold_up_the_crowd(board: Board) -> None:
         wait_until(board.known_to_be_away, what="the gateway to know it")
         assert_refused(at_once(board.ask))
     wait_until(lambda: board.ask("new").json().get("job_id"), what="a crawl to be accepted")
+
+
+class Answering(NamedTuple):
+    http: httpx.Client
+    relay: MongoRelay
+    jobs: JobStore
+
+
+@pytest.fixture
+def answering(
+    tmp_path: Path, settings: Settings, serve: Callable[[Settings], AbstractContextManager[httpx.Client]]
+) -> Iterator[Answering]:
+    """A gateway whose MongoDB answers as it is told to."""
+    with embedded_mongo(tmp_path / "mongo") as mongo, MongoRelay.before(mongo).running() as relay:
+        database = connect(mongo)
+        with serve(settings.model_copy(update={"mongo_uri": relay.url(mongo)})) as http:
+            wait_until(lambda: http.get("/jobs").status_code == HTTPStatus.OK, what="the gateway to be ready")
+            yield Answering(http, relay, JobStore(database))
+        database.client.close()
+
+
+#: Codes by which PyMongo itself knows that the server has gone are not among them.
+PASSING = (262, 11601, 112, 43, 175, 50)
+
+
+def test_what_mongodb_fails_for_reasons_of_its_own_may_be_asked_again(answering: Answering) -> None:
+    def fault(command: dict[str, Any]) -> Refuse | None:
+        return failure(code) if command.get("find") == "jobs" else None
+
+    answering.relay.fault = fault
+    answers = {}
+    for code in PASSING:
+        answer = answering.http.get("/jobs/" + "0" * 32)
+        answers[code] = (answer.status_code, answer.json()["error"]["code"], answer.headers.get("Retry-After"))
+    assert answers == dict.fromkeys(PASSING, (503, "unavailable", "2"))
+    code = 13
+    assert answering.http.get("/jobs/" + "0" * 32).status_code == HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def test_a_list_whose_cursor_is_lost_may_be_asked_for_again(answering: Answering) -> None:
+    for _ in range(150):
+        answering.jobs.insert(make_job())
+    assert len(answering.http.get("/jobs?limit=150").json()["jobs"]) == 150
+    assert answering.relay.asked["getMore"] == 1
+    answering.relay.fault = lambda command: failure(43) if "getMore" in command else None
+    answer = answering.http.get("/jobs?limit=150")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
