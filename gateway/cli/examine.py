@@ -24,6 +24,8 @@ _PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TIMEOUT = 5
 _LOW_DISK = 1 << 30
+#: Documents that cannot be read.
+_MOST_NAMED = 20
 _AT_LEAST = (3, 11)
 
 
@@ -186,6 +188,27 @@ def _mongo(uri: str) -> Finding:
         return Finding(Mark.BROKEN, "mongo", text, "start it, or correct MONGO_URI")
 
 
+def documents(patient: Patient) -> Iterator[Finding]:
+    """Those that cannot be read, where it is known which database holds them."""
+    uri = patient.stack.mongo_uri if patient.stack and patient.supervised else patient.settings.mongo_uri
+    if not patient.supervised and "mongo_uri" not in patient.settings.model_fields_set:
+        return
+    from pymongo.errors import PyMongoError  # noqa: PLC0415 - see above
+
+    from gateway.storage.client import connect  # noqa: PLC0415
+    from gateway.storage.unreadable import UnreadableStore  # noqa: PLC0415
+
+    database = connect(uri, timeout=_TIMEOUT)
+    try:
+        for found in UnreadableStore(database).all(_MOST_NAMED):
+            remedy = f"a newer version may have made it: upgrade; or mend it in MongoDB ({found.collection})"
+            yield Finding(Mark.BROKEN, "document", f"{found.collection}/{found.id}: {found.problem}", remedy)
+    except PyMongoError:
+        return  # said by the examination of the stores
+    finally:
+        database.client.close()
+
+
 def scrapyd(patient: Patient) -> Iterator[Finding]:
     """Its console must answer, and only to those who know the password."""
     if not patient.supervised or patient.stack is None:
@@ -209,4 +232,6 @@ def scrapyd(patient: Patient) -> Iterator[Finding]:
         yield Finding(Mark.BROKEN, "scrapyd", f"answers {known.status_code} to our password", remedy)
 
 
-CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (disk, binaries, stack, gateway, stores, scrapyd)
+CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
+    *(disk, binaries, stack, gateway, stores, documents, scrapyd),
+)

@@ -77,6 +77,18 @@ class NotYourUserError(ForbiddenError):
         super().__init__(f"user_id: this key does not act for {user_id!r}", detail={"field": "user_id"})
 
 
+class UnreadableError(DiscoveryBotError):
+    """What is stored under this id is none of what this version knows."""
+
+    code = "unreadable"
+
+    def __init__(self, collection: str, identity: object, problem: str) -> None:
+        super().__init__(
+            f"{identity!r} in {collection!r} cannot be read: {problem}; `discoverybot doctor` says what to do",
+            detail={"collection": collection, "id": str(identity), "problem": problem},
+        )
+
+
 class NotFoundError(DiscoveryBotError):
     """There is no such thing, or it is somebody else's."""
 

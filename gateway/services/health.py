@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -25,6 +26,7 @@ from gateway.storage.heartbeats import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.schedules import ScheduleStore
 from gateway.storage.spiders import SpiderStore
+from gateway.storage.unreadable import UnreadableStore
 
 _BROKER_TIMEOUT = 2
 #: A slot that is due for longer is late: a few ticks, and what a busy machine takes for them.
@@ -70,10 +72,11 @@ class Health:
             nodes=NodeStore(database, clock, node_list), jobs=DueJobs(database), dead_after=dead_after, clock=clock
         )
         self._schedules = ScheduleStore(database, clock)
+        self._unreadable = UnreadableStore(database)
         self._heartbeats = HeartbeatStore(database, clock)
         self._late_after = late_after
         self._clock = clock
-        self._threads = ThreadPoolExecutor(10, thread_name_prefix="health")
+        self._threads = ThreadPoolExecutor(11, thread_name_prefix="health")
 
     def report(self) -> Report:
         """All checks, at the same time."""
@@ -86,6 +89,7 @@ class Health:
             "node_states": self._nodes.states,
             "disk": self._nodes.disk,
             "waiting": self._idle.check,
+            "documents": self._check_documents,
             "schedules": self._check_schedules,
             "workers": self._check_workers,
             "beat": self._check_beat,
@@ -135,6 +139,16 @@ class Health:
         due, late = self._schedules.count_due(now, MAX_DUE), (now - next_run).total_seconds()
         todo = "see `beat`; with one alive look at its log, and at GET /scheduler/status"
         return Check("down", f"{due} due, the first for {late:.0f} s", todo)
+
+    def _check_documents(self) -> Check:
+        """Whether all that was read lately could be read."""
+        found = self._unreadable.all(MAX_DUE)
+        if not found:
+            return Check("ok", "all that was read could be read")
+        of = Counter(one.collection for one in found)
+        told = ", ".join(f"{count} of {collection}" for collection, count in sorted(of.items()))
+        todo = "`discoverybot doctor` names them; nothing else is kept from being read by them"
+        return Check("down", f"{len(found)} cannot be read: {told}", todo)
 
     def _check_workers(self) -> Check:
         todo = "start `celery -A celery_app worker`; without one jobs wait, and none is handed to a node"

@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
-from pydantic import ValidationError
 from redis import RedisError
 
 from gateway.domain.clock import Clock, to_iso, utc_now
-from gateway.domain.errors import DiscoveryBotError, JobNotFoundError, NodeUnreachableError
+from gateway.domain.errors import DiscoveryBotError, JobNotFoundError, NodeUnreachableError, UnreadableError
 from gateway.domain.job import DEFAULT_PROJECT, Attempt, Job, JobStatus
 from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.services.completion import Completion
@@ -108,7 +107,7 @@ class Reconciliation:
             return self._jobs.get(job_id)
         except JobNotFoundError:
             return None
-        except ValidationError as error:
+        except UnreadableError as error:
             log.error("job_not_readable", job_id=job_id, error=str(error))  # noqa: TRY400 - the error says it all
             return None
 
@@ -185,7 +184,7 @@ class Reconciliation:
         except JobNotFoundError:
             # deleted, so it had ended elsewhere; a node that was away for long knows nothing of it
             return sorted({DEFAULT_PROJECT, *(egg.project for egg in node.eggs)})
-        except ValidationError:
+        except UnreadableError:
             return []
         return [job.spec.project] if _is_superseded(job, attempt_id.attempt) else []
 
@@ -201,7 +200,7 @@ class Reconciliation:
             job = self._jobs.get(attempt_id.job_id)
         except JobNotFoundError:
             return False
-        except ValidationError:
+        except UnreadableError:
             return True
         return self._holds_slot(job, attempt_id.attempt, node)
 

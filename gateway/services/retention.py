@@ -11,11 +11,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
-from pydantic import ValidationError
 from redis import RedisError
 
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import ConflictError, JobNotFoundError
+from gateway.domain.errors import ConflictError, JobNotFoundError, UnreadableError
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.deletion import Deletion
 from gateway.storage.audit import AuditStore
@@ -27,6 +26,7 @@ from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
+from gateway.storage.unreadable import UnreadableStore
 
 log = structlog.get_logger()
 
@@ -65,6 +65,7 @@ class Retention:
         nodes: NodeStore,
         spiders: SpiderStore,
         sweeps: JobSweeps,
+        unreadable: UnreadableStore,
         heartbeats: HeartbeatStore,
         ledger: LedgerStore,
         audit: AuditStore,
@@ -86,7 +87,8 @@ class Retention:
         self._clock = clock
         self._monotonic = monotonic
         self._running = threading.Lock()
-        self._unreadable: set[str] = set()
+        self._unreadable = unreadable
+        self._passed_over: set[str] = set()
 
     def run(self) -> None:
         """One round of at most about `RUN_SECONDS`. Nothing happens while another runs in this process."""
@@ -94,6 +96,7 @@ class Retention:
             return
         try:
             now, deadline = self._clock(), self._monotonic() + RUN_SECONDS
+            self._unreadable.look_again()
             self._forget_nodes(now)
             self._heartbeats.forget(now - PROCESS_GONE_AFTER)
             self._remove_part("logs", now, self._keep.logs, deadline)
@@ -149,18 +152,18 @@ class Retention:
             self._deletion.delete(job_id)
         except JobNotFoundError:
             return True
-        except ValidationError as error:
+        except UnreadableError as error:
             self._pass_over(job_id, error)
         except ConflictError as error:
             log.warning("retention_stopped", job_id=job_id, reason=error.message)
             return False
         return True
 
-    def _pass_over(self, job_id: str, error: ValidationError) -> None:
+    def _pass_over(self, job_id: str, error: UnreadableError) -> None:
         """What cannot be read stays for somebody to look at, and does not keep the others."""
-        if job_id not in self._unreadable:
-            self._unreadable.add(job_id)
-            log.error("job_unreadable", job_id=job_id, problems=error.errors(include_input=False, include_url=False))
+        if job_id not in self._passed_over:
+            self._passed_over.add(job_id)
+            log.error("job_unreadable", job_id=job_id, reason=error.message)
 
     def _forget_slots(self, now: datetime, deadline: float) -> None:
         """What became of slots, for as long as their jobs are kept."""

@@ -114,9 +114,9 @@ class Scheduling:
         seen: set[tuple[str, datetime | None]] = set()
         while self._monotonic() < end:
             due = self._schedules.due(now, BATCH, but=passed)
-            for unreadable in due.unreadable:
-                self._tell_once(unreadable.id, "schedule_unreadable", problems=unreadable.problems)
-                passed.append(unreadable.id)
+            for schedule_id in due.unreadable:
+                self._tell_once(schedule_id, "schedule_unreadable")
+                passed.append(schedule_id)
             passed.extend(schedule.id for schedule in due.schedules if (schedule.id, schedule.next_at) in seen)
             schedules = [schedule for schedule in due.schedules if (schedule.id, schedule.next_at) not in seen]
             seen.update((schedule.id, schedule.next_at) for schedule in schedules)

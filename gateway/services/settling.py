@@ -113,10 +113,9 @@ class Settling:
         """Those that must be looked at again, with their schedules as they are then."""
         found = self._schedules.read({one.schedule_id for one in held})
         schedules = {schedule.id: schedule for schedule in found.schedules}
-        unreadable = {one.id for one in found.unreadable}
         verdicts: defaultdict[Verdict, list[HeldJob]] = defaultdict(list)
         for one in held:
-            if one.schedule_id not in unreadable:
+            if one.schedule_id not in found.unreadable:
                 verdicts[_verdict(one, schedules)].append(one)
         for one in verdicts[Verdict.VOID]:
             self._void(one)

@@ -9,11 +9,10 @@ from functools import cache
 
 import redis
 import structlog
-from pydantic import ValidationError
 from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, to_iso, utc_now
-from gateway.domain.errors import JobNotFoundError
+from gateway.domain.errors import JobNotFoundError, UnreadableError
 from gateway.domain.job import WaitingReason
 from gateway.services.announcer import Announcer
 from gateway.services.cancellation import CANCELLED
@@ -109,7 +108,7 @@ class Sweeper:
     def _wake_for(self, job_id: str) -> None:
         try:
             self._waker.wake_job(self._jobs.get(job_id))
-        except (JobNotFoundError, ValidationError):
+        except (JobNotFoundError, UnreadableError):
             # there may be others, and a worker looks for the best by itself
             self._waker.wake(ENQUEUE_CRAWL)
 

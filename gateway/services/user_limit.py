@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pydantic import ValidationError
-
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import JobNotFoundError
+from gateway.domain.errors import JobNotFoundError, UnreadableError
 from gateway.domain.job import Job, JobStatus, WaitingReason
 from gateway.domain.node_files import AttemptId
 from gateway.storage.job_queue import JobQueue
@@ -94,7 +92,7 @@ class UserLimit:
             job = self._jobs.get(attempt_id.job_id)
         except JobNotFoundError:
             return False
-        except ValidationError:
+        except UnreadableError:
             return True
         return self._needs(job, attempt_id.attempt)
 

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pymongo import DESCENDING, UpdateOne
+from pymongo import UpdateOne
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
 from gateway.crash_points import state_change
 from gateway.domain.audit import AuditEntry, AuditKind
 from gateway.storage.client import DUPLICATE_KEY, Document, refusals
-from gateway.storage.newest_first import cursor_of, older_than
+from gateway.storage.documents import Documents, reader
+from gateway.storage.newest_first import page
 
 _NAMESPACE = uuid.UUID("5a0c2a52-7a0e-4f5e-9d6b-0f2f6f1f7a11")
 
@@ -35,6 +36,7 @@ class AuditFilter(NamedTuple):
 class AuditStore:
     def __init__(self, database: Database[Document]) -> None:
         self._audit = database["audit"]
+        self._documents = Documents(self._audit, reader(AuditEntry))
 
     @state_change("audit.insert")
     def insert(self, entries: Sequence[AuditEntry]) -> None:
@@ -70,12 +72,7 @@ class AuditStore:
 
         Raises `InvalidRequestError` for a cursor that none of our pages gave out.
         """
-        conditions = [*_conditions(wanted), *([older_than(after, "at")] if after is not None else [])]
-        query = {"$and": conditions} if conditions else {}
-        found = self._audit.find(query).sort([("at", DESCENDING), ("_id", DESCENDING)]).limit(limit + 1)
-        entries = [AuditEntry.model_validate(document) for document in found]
-        last = entries[limit - 1] if len(entries) > limit else None
-        return entries[:limit], cursor_of(last.at, last.id) if last else None
+        return page(self._documents, _conditions(wanted), limit, after, field="at")
 
     @state_change("audit.forget")
     def forget(self, before: datetime, limit: int) -> int:

@@ -49,6 +49,9 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 10.0) -> Datab
         uri,
         tz_aware=True,
         tzinfo=UTC,
+        # one value that Python cannot hold must not keep the rest of a batch from being read
+        datetime_conversion="DATETIME_AUTO",
+        unicode_decode_error_handler="replace",
         w="majority",
         journal=True,
         retryWrites=True,

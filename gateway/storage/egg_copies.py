@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pymongo import ReturnDocument
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
@@ -15,6 +14,7 @@ from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.room import Egg
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents, reader
 
 #: A node that is being brought an egg is left alone for so long.
 LEASE = timedelta(seconds=60)
@@ -26,8 +26,6 @@ _REMEMBERED = 8
 
 class EggCopy(BaseModel):
     """One version on one node."""
-
-    model_config = ConfigDict(extra="ignore")
 
     node: str
     project: str
@@ -57,14 +55,11 @@ class EggCopy(BaseModel):
             return True
         return self.sha256 == sha256 and self.not_before is not None and self.not_before > now
 
-    @classmethod
-    def read(cls, document: Document) -> Self:
-        return cls.model_validate(document)
-
 
 class EggCopies:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._copies = database["egg_copies"]
+        self._documents = Documents(self._copies, reader(EggCopy))
         self._clock = clock
 
     # --- by the node's tailer
@@ -97,7 +92,7 @@ class EggCopies:
         self._copies.update_one({"_id": _name(node, egg)}, {"$unset": {"has": "", "outdated": ""}})
 
     def of_node(self, node: str) -> dict[Egg, EggCopy]:
-        return {copy.egg: copy for copy in map(EggCopy.read, self._copies.find({"node": node}))}
+        return {copy.egg: copy for copy in self._documents.many(self._copies.find({"node": node}))}
 
     # --- by whoever brings eggs
 
@@ -120,7 +115,7 @@ class EggCopies:
             )
         except DuplicateKeyError:
             return None
-        return EggCopy.read(document) if document else None
+        return self._documents.optional(document)
 
     @state_change("egg_copies.brought")
     def brought(self, copy: EggCopy, sha256: str | None, quiet_until: datetime) -> None:
@@ -151,12 +146,12 @@ class EggCopies:
         self._copies.delete_many({"node": {"$nin": list(nodes)}})
 
     def outdated(self, limit: int) -> list[EggCopy]:
-        return [EggCopy.read(document) for document in self._copies.find({"outdated": True}, limit=limit)]
+        return self._documents.many(self._copies.find({"outdated": True}, limit=limit))
 
     def of_egg(self, egg: Egg) -> dict[str, EggCopy]:
         """By node."""
         found = self._copies.find({"project": egg.project, "version": egg.version})
-        return {copy.node: copy for copy in map(EggCopy.read, found)}
+        return {copy.node: copy for copy in self._documents.many(found)}
 
 
 def _name(node: str, egg: Egg) -> str:

@@ -15,7 +15,7 @@ from gateway.domain.job import DEFAULT_PROJECT, Job
 from gateway.domain.lane import Need
 from gateway.domain.room import Egg, Room
 from gateway.storage.client import Document
-from gateway.storage.job_documents import FREE_TO_START, change, read_job
+from gateway.storage.job_documents import FREE_TO_START, JobDocuments, change
 from gateway.storage.lanes import LaneStore
 
 
@@ -28,6 +28,7 @@ class EggNeed(NamedTuple):
 class EggNeeds:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
         self._lanes = LaneStore(database)
         self._clock = clock
 
@@ -59,4 +60,4 @@ class EggNeeds:
     def _tell(self, query: Document, message: str) -> list[Job]:
         update = change(self._clock(), {"message": message})
         document = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
-        return [] if document is None else [read_job(document)]
+        return self._documents.many([] if document is None else [document])

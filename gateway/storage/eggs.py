@@ -24,6 +24,7 @@ from gateway.domain.eggs import MAX_EGG, Content, KeptEgg
 from gateway.domain.node_files import SpiderInfo
 from gateway.domain.room import Egg
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents
 
 #: Bytes of an egg in one document.
 CHUNK = 4 << 20
@@ -47,6 +48,8 @@ class DescribedEgg(NamedTuple):
 class EggStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._eggs = database["eggs"]
+        self._kept = Documents(self._eggs, read_egg)
+        self._described = Documents(self._eggs, read_described)
         self._chunks = database["egg_chunks"]
         self._clock = clock
 
@@ -110,15 +113,12 @@ class EggStore:
     def find(self, eggs: Iterable[Egg]) -> dict[Egg, KeptEgg]:
         """Those of them that are kept, or were deleted."""
         found = self._eggs.find({"_id": {"$in": [_name(egg) for egg in eggs]}})
-        return {kept.egg: kept for kept in map(_kept, found)}
+        return {kept.egg: kept for kept in self._kept.many(found)}
 
     def described(self) -> list[DescribedEgg]:
         """Every version, with its spiders as far as they are known."""
         fields = {"project": 1, "version": 1, "content": 1, "spiders": 1}
-        return [
-            DescribedEgg(_egg(document), document["content"] is None, _loaded(document.get("spiders")))
-            for document in self._eggs.find({}, fields)
-        ]
+        return self._described.many(self._eggs.find({}, fields))
 
     def any(self) -> bool:
         return self._eggs.find_one({}, {"_id": 1}) is not None
@@ -137,8 +137,13 @@ class EggStore:
 
     @state_change("eggs.sweep")
     def sweep(self, before: datetime) -> int:
-        """Remove chunks that were written `before` then and are nobody's; how many."""
-        used = {_content_id(kept) for kept in map(_kept, self._eggs.find({"content": {"$ne": None}}))}
+        """Remove chunks that were written `before` then and are nobody's; how many. None while a version cannot
+        be read: they may be its own.
+        """
+        kept = [kept for _, kept in self._kept.each(self._eggs.find({"content": {"$ne": None}}))]
+        if None in kept:
+            return 0
+        used = {_content_id(one) for one in kept}
         old = self._chunks.find({"written_at": {"$lt": before}}, {"_id": 1})
         left = [chunk["_id"] for chunk in old if chunk["_id"].partition(":")[0] not in used]
         if left:
@@ -158,10 +163,14 @@ def _content_id(kept: KeptEgg | None) -> str | None:
     return kept.content.id if kept and kept.content else None
 
 
-def _kept(document: Document) -> KeptEgg:
+def read_egg(document: Document) -> KeptEgg:
     content: Any = document["content"]
     read = Content(content["id"], content["sha256"], content["size"]) if content else None
     return KeptEgg(_egg(document), read, document["changed_at"], described=bool(document.get("spiders")))
+
+
+def read_described(document: Document) -> DescribedEgg:
+    return DescribedEgg(_egg(document), document["content"] is None, _loaded(document.get("spiders")))
 
 
 def _dumped(spiders: Sequence[SpiderInfo]) -> str | None:
@@ -170,4 +179,4 @@ def _dumped(spiders: Sequence[SpiderInfo]) -> str | None:
 
 
 def _loaded(spiders: str | None) -> list[SpiderInfo]:
-    return _INFOS.validate_json(spiders) if spiders else []
+    return _INFOS.validate_json(spiders, extra="ignore") if spiders else []

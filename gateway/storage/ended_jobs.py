@@ -10,6 +10,7 @@ from pymongo.database import Database
 
 from gateway.domain.job import JobStatus
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents
 
 _FIELDS = (
     "status", "spec.site", "created_at", "not_before", "started_at", "finished_at", "attempt",
@@ -41,12 +42,12 @@ class EndedJobs:
     """Reads only, by the index on `finished_at`."""
 
     def __init__(self, database: Database[Document]) -> None:
-        self._jobs = database["jobs"]
+        self._documents = Documents(database["jobs"], _ended_job)
 
     def since(self, moment: datetime, limit: int) -> list[EndedJob]:
         """Those that ended then or later, newest first."""
-        found = self._jobs.find({"finished_at": {"$gte": moment}}, dict.fromkeys(_FIELDS, 1))
-        return [_ended_job(document) for document in found.sort("finished_at", DESCENDING).limit(limit)]
+        found = self._documents.collection.find({"finished_at": {"$gte": moment}}, dict.fromkeys(_FIELDS, 1))
+        return self._documents.many(found.sort("finished_at", DESCENDING).limit(limit))
 
 
 def _ended_job(document: Document) -> EndedJob:

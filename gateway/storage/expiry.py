@@ -43,7 +43,7 @@ class ExpiryStore:
     def ended_with(self, part: Part, before: datetime) -> Iterator[Ended]:
         """Jobs that ended before then and may still have that part, the oldest first."""
         record = self._retention.find_one({"_id": part})
-        since = {"$gte": record["until"]} if record else {}
+        since = {"$gte": record["until"]} if record and isinstance(record.get("until"), datetime) else {}
         query = {"finished_at": {"$lt": before, **since}}
         with self._jobs.find(query, _ENDED).sort(_OLDEST_FIRST).batch_size(200) as found:
             for document in found:

@@ -11,6 +11,7 @@ from pymongo.database import Database
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents, moment
 
 #: Every beat's name begins so,
 BEAT = "beat"
@@ -28,6 +29,7 @@ class Heartbeat(NamedTuple):
 class HeartbeatStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._heartbeats = database["heartbeats"]
+        self._documents = Documents(self._heartbeats, read_heartbeat)
         self._clock = clock
 
     @state_change("heartbeats.beat")
@@ -44,4 +46,8 @@ class HeartbeatStore:
         """The last one of everyone whose name begins so, by name."""
         # U+FFFF sorts after every character that a name can hold
         found = self._heartbeats.find({"_id": {"$gte": name_prefix, "$lt": f"{name_prefix}\uffff"}})
-        return [Heartbeat(document["_id"], document["at"]) for document in found.sort("_id", ASCENDING)]
+        return self._documents.many(found.sort("_id", ASCENDING))
+
+
+def read_heartbeat(document: Document) -> Heartbeat:
+    return Heartbeat(document["_id"], moment(document["at"]))

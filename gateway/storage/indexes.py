@@ -135,6 +135,8 @@ INDEXES: dict[str, list[IndexModel]] = {
     ],
     # one document a kind
     "retention": [],
+    # one document for each that cannot be read, `<collection>/<id>`
+    "unreadable": [],
     # keyed by prefixes of `_id` alone
     "items": [],
     "logs": [],

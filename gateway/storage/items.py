@@ -11,6 +11,7 @@ from pymongo.errors import BulkWriteError
 
 from gateway.crash_points import state_change
 from gateway.storage.client import DUPLICATE_KEY, UNSTORABLE, Document, refusals
+from gateway.storage.documents import Documents
 
 #: Items deleted at a time.
 _BATCH = 1000
@@ -34,6 +35,7 @@ class Item(NamedTuple):
 class ItemStore:
     def __init__(self, database: Database[Document]) -> None:
         self._items = database["items"]
+        self._documents = Documents(self._items, read_item)
 
     @state_change("items.insert")
     def insert(self, items: Sequence[Item]) -> list[Item]:
@@ -52,8 +54,7 @@ class ItemStore:
         """Items in the order they were scraped, after the item whose id is `after`; of every attempt for `None`."""
         first, past = _range(job_id, attempt)
         query = {"_id": {"$gt": max(after or first, first), "$lt": past}}
-        found = self._items.find(query).sort("_id", ASCENDING).limit(limit)
-        return [_item(document) for document in found]
+        return self._documents.find(query, limit, [("_id", ASCENDING)])
 
     def count(self, job_id: str, attempt: int | None = None) -> int:
         first, past = _range(job_id, attempt)
@@ -83,6 +84,6 @@ def _document(item: Item) -> Document:
     return {"_id": item.id, **content}
 
 
-def _item(document: Document) -> Item:
+def read_item(document: Document) -> Item:
     job_id, attempt, end = document["_id"].split(":")
     return Item(job_id, int(attempt), int(end), document.get("data"), document.get("raw"))

@@ -6,25 +6,29 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from pymongo.database import Database
+
+from gateway.crash_points import state_change
 from gateway.domain.job import Job, JobStatus
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents, Unreadable, reader
 
+#: Not to be looked at by whoever looks for work: it cannot be read. Taken away once it can.
+SET_ASIDE = "set_aside"
 #: Waits for nothing but a slot. Equalities, so that an index leads past all those that wait for a lease.
-FREE_TO_START: Document = {"status": JobStatus.PENDING, "blocked": None}
+FREE_TO_START: Document = {"status": JobStatus.PENDING, "blocked": None, SET_ASIDE: None}
 
 
-#: Written for an index alone.
-_NOT_READ = ("node", "lane", "rank")
+class JobDocuments(Documents[Job]):
+    """One that cannot be read is set aside, so that looking for work does not come upon it again and again."""
 
+    def __init__(self, database: Database[Document]) -> None:
+        super().__init__(database["jobs"], reader(Job))
 
-def read_job(document: Document) -> Job:
-    for name in _NOT_READ:
-        document.pop(name, None)
-    return Job.model_validate(document)
-
-
-def read_optional(document: Document | None) -> Job | None:
-    return None if document is None else read_job(document)
+    @state_change("jobs.set_aside")
+    def _note(self, found: Unreadable) -> None:
+        super()._note(found)
+        self.collection.update_one({"_id": found.id}, {"$set": {SET_ASIDE: True}})
 
 
 def change(now: datetime, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None) -> Document:

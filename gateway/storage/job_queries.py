@@ -12,8 +12,8 @@ from pymongo.database import Database
 
 from gateway.domain.job import Job, JobStatus
 from gateway.storage.client import Document
-from gateway.storage.job_documents import FREE_TO_START, read_job, read_optional
-from gateway.storage.newest_first import NEWEST_FIRST, cursor_of, older_than
+from gateway.storage.job_documents import FREE_TO_START, JobDocuments
+from gateway.storage.newest_first import NEWEST_FIRST, page
 
 #: A slot's job that waits for its schedule to be advanced may never become one.
 _DECIDED: Document = {"held": {"$exists": False}}
@@ -47,25 +47,19 @@ class JobFilter(NamedTuple):
 class JobQueries:
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
 
     def page(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> tuple[list[Job], str | None]:
         """Newest first; and the cursor of the page that follows, `None` after the last.
 
         Raises `InvalidRequestError` for a cursor that none of our pages gave out.
         """
-        conditions = _conditions(wanted)
-        if cursor is not None:
-            conditions.append(older_than(cursor))
-        found = self._jobs.find({"$and": conditions}).sort(NEWEST_FIRST).limit(limit + 1)
-        jobs = [read_job(document) for document in found]
-        more = len(jobs) > limit
-        last = jobs[limit - 1] if more else None
-        return jobs[:limit], cursor_of(last.created_at, last.id) if last else None
+        return page(self._documents, _conditions(wanted), limit, cursor)
 
     def latest_run(self, schedule_id: str) -> Job | None:
         """Of a schedule: the one under way, or the one before."""
         query = {"schedule_id": schedule_id, **_DECIDED}
-        return read_optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
+        return self._documents.optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
 
     def queue_position(self, job: Job) -> int | None:
         """1 for the job that is started next, if users who wait take turns: as many jobs of each other user are

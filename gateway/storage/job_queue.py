@@ -13,7 +13,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
 from gateway.domain.lane import Lane, Need, rank
 from gateway.storage.client import Document
-from gateway.storage.job_documents import FREE_TO_START, change, eligible, read_optional, unclaimed
+from gateway.storage.job_documents import FREE_TO_START, JobDocuments, change, eligible, unclaimed
 
 _BEST_FIRST = [("rank", ASCENDING)]
 #: What a job's place follows from.
@@ -25,6 +25,7 @@ class JobQueue:
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
         self._clock = clock
 
     @state_change("jobs.claim")
@@ -37,7 +38,7 @@ class JobQueue:
             sort=_BEST_FIRST,
             return_document=ReturnDocument.AFTER,
         )
-        return read_optional(document)
+        return self._documents.optional(document)
 
     @state_change("jobs.claim_placed")
     def claim_placed(self, job_id: str, claim: Claim) -> Job | None:
@@ -89,7 +90,7 @@ class JobQueue:
             sort=_BEST_FIRST,
             return_document=ReturnDocument.AFTER,
         )
-        return read_optional(document)
+        return self._documents.optional(document)
 
     @state_change("jobs.note_waiting")
     def note_waiting(self, job_id: str, reason: WaitingReason) -> Job | None:
@@ -138,7 +139,8 @@ class JobQueue:
         self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
     ) -> Job | None:
         update = change(self._clock(), changes, unset=unset, increment=increment)
-        return read_optional(self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER))
+        changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(changed)
 
 
 def _place(document: Document) -> Document:

@@ -17,7 +17,7 @@ from gateway.domain.job import Attempt, Job, JobStatus, Placement, WaitingReason
 from gateway.domain.node_files import ExitReport, Progress
 from gateway.domain.outcome import Outcome
 from gateway.storage.client import Document
-from gateway.storage.job_documents import change, read_job, read_optional
+from gateway.storage.job_documents import JobDocuments, change
 
 #: Told of one job's end, at the most.
 MAX_WEBHOOKS = 20
@@ -28,6 +28,7 @@ class JobStore:
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
         self._clock = clock
 
     # --- submit
@@ -46,17 +47,21 @@ class JobStore:
             raise LiveTwinError("the same crawl is already under way") from error
 
     def get(self, job_id: str) -> Job:
-        """Raises `JobNotFoundError`."""
+        """Raises `JobNotFoundError`, `UnreadableError`."""
         document = self._jobs.find_one({"_id": job_id})
         if document is None:
             raise JobNotFoundError(job_id)
-        return read_job(document)
+        return self._documents.one(document)
 
     def find_live(self, live_key: str) -> Job | None:
-        return read_optional(self._jobs.find_one({"live_key": live_key}))
+        return self._find({"live_key": live_key})
 
     def find_idempotent(self, idempotency_key: str) -> Job | None:
-        return read_optional(self._jobs.find_one({"idempotency_key": idempotency_key}))
+        return self._find({"idempotency_key": idempotency_key})
+
+    def _find(self, query: Document) -> Job | None:
+        document = self._jobs.find_one(query)
+        return None if document is None else self._documents.one(document)
 
     @state_change("jobs.overtake")
     def overtake(self, live_key: str) -> None:
@@ -102,7 +107,8 @@ class JobStore:
             "$min": {"started_at": started_at},
         }
         query = {"_id": job_id, "attempt": attempt, **unknown}
-        return read_optional(self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER))
+        changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(changed)
 
     @state_change("jobs.record_progress")
     def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:
@@ -210,7 +216,8 @@ class JobStore:
         self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
     ) -> Job | None:
         update = change(self._clock(), changes, unset=unset, increment=increment)
-        return read_optional(self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER))
+        changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(changed)
 
 
 def _attempt_outcome(job: Job, outcome: Outcome) -> Document:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from pydantic import TypeAdapter
 from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
-from gateway.domain.api_key import ApiKey, Scope
+from gateway.domain.api_key import ApiKey
 from gateway.domain.clock import Clock, utc_now
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents
 
 #: A key's last use is noted anew after that: it is for finding keys that nobody needs, not for an audit.
 USE_NOTED_EVERY = timedelta(minutes=10)
 #: Sessions noted as ended of one key. Beyond that those that would end soonest are forgotten, and last until then.
 MOST_ENDED = 1000
+_KEY = TypeAdapter(ApiKey)
 _APART = frozenset({"id", "ended_sessions"})
 
 
 class KeyStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._keys = database["keys"]
+        self._documents = Documents(self._keys, read_key)
         self._clock = clock
 
     @state_change("keys.insert")
@@ -41,11 +45,11 @@ class KeyStore:
 
     def all(self) -> list[ApiKey]:
         """The oldest first."""
-        return [_read(document) for document in self._keys.find().sort([("created_at", ASCENDING)])]
+        return self._documents.many(self._keys.find().sort([("created_at", ASCENDING)]))
 
     def get(self, key_id: str) -> ApiKey | None:
-        document = self._keys.find_one({"_id": key_id})
-        return None if document is None else _read(document)
+        """`None` also for one that cannot be read: it opens nothing."""
+        return self._documents.optional(self._keys.find_one({"_id": key_id}))
 
     def use(self, key_id: str) -> ApiKey | None:
         """The key, and its use noted, if it is valid."""
@@ -78,10 +82,8 @@ class KeyStore:
         self._keys.update_one({"_id": key_id}, {"$set": {"last_used_at": now}})
 
 
-def _read(document: Document) -> ApiKey:
-    scopes = frozenset(map(Scope, document["scopes"]))
-    rest = {name: document.get(name) for name in ("note", "expires_at", "revoked_at", "last_used_at")}
-    ended = frozenset(document.get("ended_sessions", ()))
-    names = ("_id", "user_id", "sha256", "created_at")
-    key_id, user_id, sha256, created_at = (document[name] for name in names)
-    return ApiKey(key_id, user_id, scopes, sha256, created_at, **rest, ended_sessions=ended)
+def read_key(document: Document) -> ApiKey:
+    known = {name: document[name] for name in ApiKey._fields if name in document}
+    return _KEY.validate_python(
+        {**known, "id": document["_id"], "ended_sessions": [*document.get("ended_sessions", ())]}
+    )

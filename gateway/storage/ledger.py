@@ -11,12 +11,14 @@ from pymongo.database import Database
 from gateway.crash_points import state_change
 from gateway.domain.schedule import LedgerEntry, LedgerKind
 from gateway.storage.client import Document
-from gateway.storage.newest_first import cursor_of, older_than
+from gateway.storage.documents import Documents, reader
+from gateway.storage.newest_first import page
 
 
 class LedgerStore:
     def __init__(self, database: Database[Document]) -> None:
         self._ledger = database["schedule_ledger"]
+        self._documents = Documents(self._ledger, reader(LedgerEntry))
 
     @state_change("schedule_ledger.record")
     def record(self, entries: Sequence[LedgerEntry]) -> None:
@@ -38,19 +40,11 @@ class LedgerStore:
 
         Raises `InvalidRequestError` for a cursor that none of our pages gave out.
         """
-        query: Document = {"schedule_id": schedule_id}
-        if after is not None:
-            query |= older_than(after, "due")
-        found = self._ledger.find(query).sort([("due", DESCENDING), ("_id", DESCENDING)]).limit(limit + 1)
-        entries = [LedgerEntry.model_validate(document) for document in found]
-        more = len(entries) > limit
-        last = entries[limit - 1] if more else None
-        return entries[:limit], cursor_of(last.due, last.job_id) if last else None
+        return page(self._documents, [{"schedule_id": schedule_id}], limit, after, field="due", identity="job_id")
 
     def latest(self, count: int) -> list[LedgerEntry]:
         """Of all schedules, what was recorded last."""
-        found = self._ledger.find().sort("recorded_at", DESCENDING).limit(count)
-        return [LedgerEntry.model_validate(document) for document in found]
+        return self._documents.find({}, count, [("recorded_at", DESCENDING)])
 
     @state_change("schedule_ledger.delete")
     def delete(self, schedule_id: str) -> None:

@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from pymongo import DESCENDING
 
 from gateway.domain.errors import InvalidRequestError
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
 
 NEWEST_FIRST = [("created_at", DESCENDING), ("_id", DESCENDING)]
+
+Model = TypeVar("Model")
+
+
+def page(
+    documents: Documents[Model],
+    conditions: Sequence[Document],
+    limit: int,
+    after: str | None,
+    *,
+    field: str = "created_at",
+    identity: str = "id",
+) -> tuple[list[Model], str | None]:
+    """Newest first, by `field`; and the cursor of the page that follows, `None` after the last. `identity` is what
+    the models call a document's `_id`.
+
+    Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+    """
+    wanted = [*conditions, *([older_than(after, field)] if after is not None else [])]
+    order = [(field, DESCENDING), ("_id", DESCENDING)]
+    found = documents.find({"$and": wanted} if wanted else {}, limit + 1, order)
+    if len(found) <= limit:
+        return found, None
+    last = found[limit - 1]
+    return found[:limit], cursor_of(getattr(last, field), getattr(last, identity))
 
 
 def cursor_of(moment: datetime, identity: str) -> str:

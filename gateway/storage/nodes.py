@@ -16,6 +16,7 @@ from gateway.domain.node_list import EVERY_NODE, NodeList
 from gateway.domain.node_state import QUARANTINE_AFTER, NodeState, rest
 from gateway.domain.room import Egg
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents
 
 #: Jobs that are remembered to have failed on a node; more than it takes to put it into quarantine.
 _JOBS_KEPT = 20
@@ -113,6 +114,7 @@ class NodeStore:
         self, database: Database[Document], clock: Clock = utc_now, node_list: NodeList = EVERY_NODE
     ) -> None:
         self._nodes = database["nodes"]
+        self._documents = Documents(self._nodes, self._read)
         self._clock = clock
         self._list = node_list
 
@@ -152,11 +154,11 @@ class NodeStore:
         return self._nodes.update_one({"_id": node}, {"$set": said, **empty}, upsert=True).upserted_id is not None
 
     def all(self) -> list[Node]:
-        return [self._read(document) for document in self._nodes.find().sort("_id", ASCENDING)]
+        return self._documents.many(self._nodes.find().sort("_id", ASCENDING))
 
     def get(self, node: str) -> Node | None:
         document = self._nodes.find_one({"_id": node})
-        return None if document is None else self._read(document)
+        return None if document is None else self._documents.one(document)
 
     def _read(self, document: Document) -> Node:
         return Node.model_validate({**document, "listed": self._list.has(document["url"])})

@@ -10,6 +10,7 @@ from pymongo.database import Database
 
 from gateway.domain.job import JobStatus, WaitingReason
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents
 
 
 class EndedRun(NamedTuple):
@@ -25,6 +26,7 @@ class RunStatistics:
 
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
+        self._ended = Documents(self._jobs, _ended_run)
 
     def waiting_reasons(self) -> dict[WaitingReason, int]:
         """How many jobs wait for what; those nobody has looked at yet are not among them."""
@@ -49,7 +51,7 @@ class RunStatistics:
         query = {"spec.site": {"$exists": True}, "finished_at": {"$gte": since}}
         fields = {"spec.site": 1, "status": 1, "started_at": 1, "finished_at": 1}
         found = self._jobs.find(query, fields).sort("finished_at", DESCENDING).limit(limit)
-        return [_ended_run(document) for document in found]
+        return self._ended.many(found)
 
 
 def _ended_run(document: Document) -> EndedRun:

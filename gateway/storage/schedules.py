@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import ValidationError
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
@@ -22,7 +21,8 @@ from gateway.domain.errors import (
 )
 from gateway.domain.schedule import Schedule, ScheduleState
 from gateway.storage.client import Document
-from gateway.storage.newest_first import NEWEST_FIRST, cursor_of, older_than
+from gateway.storage.documents import Documents, reader
+from gateway.storage.newest_first import page
 
 #: Where text is looked for.
 _SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
@@ -41,16 +41,10 @@ class ScheduleFilter(NamedTuple):
     q: str | None = None
 
 
-class Unreadable(NamedTuple):
-    """A document that is no schedule of ours."""
-
-    id: str
-    problems: list[Any]
-
-
 class Found(NamedTuple):
     schedules: list[Schedule]
-    unreadable: list[Unreadable]
+    #: Ids of those that cannot be read.
+    unreadable: list[str]
 
 
 class Advance(NamedTuple):
@@ -63,6 +57,7 @@ class Advance(NamedTuple):
 class ScheduleStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._schedules = database["schedules"]
+        self._documents = Documents(self._schedules, reader(Schedule))
         self._clock = clock
 
     # --- one at a time
@@ -80,17 +75,20 @@ class ScheduleStore:
             raise LiveTwinError("the same crawl is scheduled already") from error
 
     def get(self, schedule_id: str) -> Schedule:
-        """Raises `ScheduleNotFoundError`."""
-        document = self._schedules.find_one({"_id": schedule_id})
-        if document is None:
+        """Raises `ScheduleNotFoundError`, `UnreadableError`."""
+        if (schedule := self._find({"_id": schedule_id})) is None:
             raise ScheduleNotFoundError(schedule_id)
-        return Schedule.model_validate(document)
+        return schedule
 
     def find_live(self, live_key: str) -> Schedule | None:
-        return _optional(self._schedules.find_one({"live_key": live_key}))
+        return self._find({"live_key": live_key})
 
     def find_idempotent(self, idempotency_key: str) -> Schedule | None:
-        return _optional(self._schedules.find_one({"idempotency_key": idempotency_key}))
+        return self._find({"idempotency_key": idempotency_key})
+
+    def _find(self, query: Document) -> Schedule | None:
+        document = self._schedules.find_one(query)
+        return None if document is None else self._documents.one(document)
 
     @state_change("schedules.overtake")
     def overtake(self, live_key: str) -> None:
@@ -108,7 +106,7 @@ class ScheduleStore:
             found = self._schedules.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
         except DuplicateKeyError as error:
             raise LiveTwinError("the same crawl is scheduled already") from error
-        return _optional(found)
+        return self._documents.optional(found)
 
     @state_change("schedules.touch")
     def touch(self, *, site: str | None = None, target: str | None = None) -> list[str]:
@@ -135,18 +133,11 @@ class ScheduleStore:
 
         Raises `InvalidRequestError` for a cursor that none of our pages gave out.
         """
-        query = _query(wanted)
-        if after is not None:
-            query = {"$and": [query, older_than(after)]}
-        found = self._schedules.find(query).sort(NEWEST_FIRST).limit(limit + 1)
-        schedules = [Schedule.model_validate(document) for document in found]
-        more = len(schedules) > limit
-        last = schedules[limit - 1] if more else None
-        return schedules[:limit], cursor_of(last.created_at, last.id) if last else None
+        return page(self._documents, [_query(wanted)], limit, after)
 
     def read(self, schedule_ids: Iterable[str]) -> Found:
         """Those of them that there are."""
-        return _readable(self._schedules.find({"_id": {"$in": list(schedule_ids)}}))
+        return self._found(self._schedules.find({"_id": {"$in": list(schedule_ids)}}))
 
     # --- firing
 
@@ -159,7 +150,12 @@ class ScheduleStore:
     def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> Found:
         """Schedules whose coming slot is due, the longest first."""
         query: Document = {"next_run": {"$lte": now}, **_all_but(but)}
-        return _readable(self._schedules.find(query).sort("next_run", ASCENDING).limit(limit))
+        return self._found(self._schedules.find(query).sort("next_run", ASCENDING).limit(limit))
+
+    def _found(self, documents: Iterable[Document]) -> Found:
+        each = list(self._documents.each(documents))
+        unreadable = [document["_id"] for document, schedule in each if schedule is None]
+        return Found([schedule for _, schedule in each if schedule is not None], unreadable)
 
     def count_due(self, now: datetime, limit: int) -> int:
         """How many schedules are due; counted up to `limit`."""
@@ -212,19 +208,3 @@ def _update(changes: Document) -> Document:
     gone = [name for name, value in changes.items() if value is None]
     update: Document = {"$set": {name: value for name, value in changes.items() if value is not None}}
     return {**update, "$unset": dict.fromkeys(gone, "")} if gone else update
-
-
-def _optional(document: Document | None) -> Schedule | None:
-    return None if document is None else Schedule.model_validate(document)
-
-
-def _readable(documents: Iterable[Document]) -> Found:
-    """One that cannot be read must not keep the others."""
-    found = Found([], [])
-    for document in documents:
-        try:
-            found.schedules.append(Schedule.model_validate(document))
-        except ValidationError as error:
-            problems = error.errors(include_input=False, include_url=False)
-            found.unreadable.append(Unreadable(document["_id"], problems))
-    return found

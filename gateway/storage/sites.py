@@ -12,11 +12,13 @@ from gateway.crash_points import state_change
 from gateway.domain.errors import SiteExistsError, SiteNotFoundError
 from gateway.domain.site import Site
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents, reader
 
 
 class SiteStore:
     def __init__(self, database: Database[Document]) -> None:
         self._sites = database["sites"]
+        self._documents = Documents(self._sites, reader(Site))
 
     @state_change("sites.insert")
     def insert(self, site: Site) -> None:
@@ -27,15 +29,15 @@ class SiteStore:
             raise SiteExistsError(f"there is a site {site.name!r} already") from error
 
     def get(self, name: str) -> Site:
-        """Raises `SiteNotFoundError`."""
+        """Raises `SiteNotFoundError`, `UnreadableError`."""
         document = self._sites.find_one({"_id": name})
         if document is None:
             raise SiteNotFoundError(name)
-        return Site.model_validate(document)
+        return self._documents.one(document)
 
     def named(self, names: Iterable[str]) -> dict[str, Site]:
-        """Those that there are, by name."""
-        found = map(Site.model_validate, self._sites.find({"_id": {"$in": sorted(set(names))}}))
+        """Those that there are, by name. Raises `UnreadableError`: what is not among them is taken to be gone."""
+        found = map(self._documents.one, self._sites.find({"_id": {"$in": sorted(set(names))}}))
         return {site.name: site for site in found}
 
     def page(self, limit: int, after: str | None = None, *, enabled: bool | None = None) -> list[Site]:
@@ -43,11 +45,11 @@ class SiteStore:
         query: Document = {} if enabled is None else {"enabled": enabled}
         if after is not None:
             query["_id"] = {"$gt": after}
-        return [Site.model_validate(document) for document in self._sites.find(query).sort("_id").limit(limit)]
+        return self._documents.find(query, limit, [("_id", ASCENDING)])
 
     def all(self) -> list[Site]:
         """By name."""
-        return [Site.model_validate(document) for document in self._sites.find().sort("_id", ASCENDING)]
+        return self._documents.many(self._sites.find().sort("_id", ASCENDING))
 
     @state_change("sites.replace")
     def replace(self, site: Site) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pydantic import ValidationError
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
@@ -16,7 +15,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import LIVE_STATUSES, Job, JobStatus
 from gateway.domain.slot import SlotFate
 from gateway.storage.client import DUPLICATE_KEY, Document, refusals
-from gateway.storage.job_documents import change, read_job, read_optional
+from gateway.storage.job_documents import JobDocuments, change
 
 #: Not `$exists`: no index leads past those that have none.
 _HELD = {"$in": [fate.value for fate in SlotFate]}
@@ -40,6 +39,7 @@ class SlotStore:
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
         self._clock = clock
 
     @state_change("schedules.insert_slots")
@@ -53,21 +53,22 @@ class SlotStore:
 
     def read(self, job_ids: Iterable[str]) -> list[Job]:
         """Those of them that there are and that can be read."""
-        return _readable(self._jobs.find({"_id": {"$in": list(job_ids)}}))
+        return self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}}))
 
     def held(self, schedule_ids: Sequence[str]) -> list[Job]:
         """All jobs of these schedules that are held."""
         wanted = {"schedule_id": {"$in": list(schedule_ids)}}
         # each by an equality, so that the index of the few that are held is taken and not that of all their jobs
-        return [job for fate in SlotFate for job in _readable(self._jobs.find({"held": fate, **wanted}))]
+        return [job for fate in SlotFate for job in self._documents.many(self._jobs.find({"held": fate, **wanted}))]
 
     def left_over(self, before: datetime, limit: int) -> list[Job]:
         """Jobs that are held since before then: whoever held them has died, or is slow."""
-        return _readable(self._jobs.find({"held": _HELD, "updated_at": {"$lt": before}}, limit=limit))
+        return self._documents.many(self._jobs.find({"held": _HELD, "updated_at": {"$lt": before}}, limit=limit))
 
     def unnoted(self, before: datetime, limit: int) -> list[Job]:
         """Jobs of slots that ran, before then, and of which the ledger may know nothing."""
-        return _readable(self._jobs.find({"noted": False, **_FREE, "updated_at": {"$lt": before}}, limit=limit))
+        query = {"noted": False, **_FREE, "updated_at": {"$lt": before}}
+        return self._documents.many(self._jobs.find(query, limit=limit))
 
     def live(self, schedule_ids: Sequence[str]) -> list[Run]:
         """The runs of these schedules that are not over, those that are held to run included."""
@@ -105,7 +106,8 @@ class SlotStore:
     def void(self, job: Job) -> Job | None:
         """The job can run no more; as it is now, `None` if it was not as `job` still."""
         update = change(self._clock(), {"held": SlotFate.VOID})
-        return read_optional(self._jobs.find_one_and_update(_same(job), update, return_document=ReturnDocument.AFTER))
+        changed = self._jobs.find_one_and_update(_same(job), update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(changed)
 
     @state_change("schedules.remove_slot")
     def remove(self, job: Job) -> None:
@@ -141,7 +143,7 @@ class SlotStore:
     def scheduled(self, now: datetime, limit: int) -> list[Job]:
         """Jobs whose time has come."""
         query: Document = {"status": JobStatus.SCHEDULED, "not_before": {"$lte": now}, **_FREE}
-        return _readable(self._jobs.find(query, limit=limit))
+        return self._documents.many(self._jobs.find(query, limit=limit))
 
     @state_change("schedules.promote_scheduled")
     def promote_scheduled(self, job_ids: Sequence[str]) -> int:
@@ -169,14 +171,3 @@ _CONTENT = {
 
 def _same(job: Job) -> Document:
     return {"_id": job.id, "held": job.held, "slot.rev": job.slot.rev if job.slot else None}
-
-
-def _readable(documents: Iterable[Document]) -> list[Job]:
-    """What cannot be read is left to whoever looks at the job itself."""
-    jobs: list[Job] = []
-    for document in documents:
-        try:
-            jobs.append(read_job(document))
-        except ValidationError:
-            continue
-    return jobs

@@ -11,12 +11,14 @@ from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.node_files import SpiderInfo
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents
 from gateway.storage.eggs import EggStore
 
 
 class SpiderStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._spiders = database["spiders"]
+        self._documents = Documents(self._spiders, read_spider)
         self._eggs = EggStore(database)
         self._clock = clock
 
@@ -48,7 +50,7 @@ class SpiderStore:
         deleted = {described.egg for described in kept if described.is_deleted}
         found = self._spiders.find().sort([("project", ASCENDING), ("name", ASCENDING), ("published_at", ASCENDING)])
         infos = [info for described in kept for info in described.spiders]
-        infos += (SpiderInfo.model_validate_json(document["info"]) for document in found)
+        infos += self._documents.many(found)
         by_name = {(info.project, info.version, info.name): info for info in infos}
         alive = (info for info in by_name.values() if (info.project, info.version) not in deleted)
         return sorted(alive, key=lambda info: (info.project, info.name))
@@ -56,3 +58,7 @@ class SpiderStore:
     def nodes(self) -> set[str]:
         """Who has published something."""
         return set(self._spiders.distinct("node"))
+
+
+def read_spider(document: Document) -> SpiderInfo:
+    return SpiderInfo.model_validate_json(document["info"], extra="ignore")

@@ -9,6 +9,7 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents, moment
 
 
 class StaticEntryStore:
@@ -16,10 +17,11 @@ class StaticEntryStore:
 
     def __init__(self, database: Database[Document]) -> None:
         self._entries = database["static_entries"]
+        self._documents = Documents(self._entries, read_static_entry)
 
     def last_sent(self) -> dict[str, datetime]:
         """Of all entries that were ever sent."""
-        return {document["_id"]: document["sent_at"] for document in self._entries.find()}
+        return dict(self._documents.many(self._entries.find()))
 
     @state_change("static_entries.claim")
     def claim(self, name: str, last_sent: datetime | None, now: datetime) -> bool:
@@ -34,3 +36,7 @@ class StaticEntryStore:
             return True
         query = {"_id": name, "sent_at": last_sent}
         return self._entries.update_one(query, {"$set": {"sent_at": now}}).modified_count == 1
+
+
+def read_static_entry(document: Document) -> tuple[str, datetime]:
+    return document["_id"], moment(document["sent_at"])

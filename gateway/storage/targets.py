@@ -13,6 +13,7 @@ from gateway.crash_points import state_change
 from gateway.domain.errors import TargetNotFoundError
 from gateway.domain.site import Target
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents, reader
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,14}")
 #: What an edit leaves alone.
@@ -22,22 +23,23 @@ _KEPT = {"_id", "last_scheduled"}
 class TargetStore:
     def __init__(self, database: Database[Document]) -> None:
         self._targets = database["targets"]
+        self._documents = Documents(self._targets, reader(Target))
 
     @state_change("targets.insert")
     def insert(self, target: Target) -> None:
         self._targets.insert_one(target.to_document())
 
     def get(self, target: str) -> Target:
-        """By its id, or by its number as text. Raises `TargetNotFoundError`."""
+        """By its id, or by its number as text. Raises `TargetNotFoundError`, `UnreadableError`."""
         query: Document = {"number": int(target)} if _NUMBER.fullmatch(target) else {"_id": target}
         document = self._targets.find_one(query)
         if document is None:
             raise TargetNotFoundError(target)
-        return Target.model_validate(document)
+        return self._documents.one(document)
 
     def identified(self, ids: Iterable[str]) -> dict[str, Target]:
-        """Those that there are, by id."""
-        found = map(Target.model_validate, self._targets.find({"_id": {"$in": sorted(set(ids))}}))
+        """Those that there are, by id. Raises `UnreadableError`: what is not among them is taken to be gone."""
+        found = map(self._documents.one, self._targets.find({"_id": {"$in": sorted(set(ids))}}))
         return {target.id: target for target in found}
 
     def page(
@@ -51,13 +53,11 @@ class TargetStore:
             query["enabled"] = enabled
         if after is not None:
             query["number"] = {"$gt": after}
-        found = self._targets.find(query).sort("number", ASCENDING).limit(limit)
-        return [Target.model_validate(document) for document in found]
+        return self._documents.find(query, limit, [("number", ASCENDING)])
 
     def of_site(self, site: str) -> list[Target]:
         """All of them, by number."""
-        found = self._targets.find({"site": site}).sort("number", ASCENDING)
-        return [Target.model_validate(document) for document in found]
+        return self._documents.many(self._targets.find({"site": site}).sort("number", ASCENDING))
 
     def count(self, site: str) -> int:
         return self._targets.count_documents({"site": site})

@@ -62,6 +62,7 @@ from gateway.storage.slots import SlotStore
 from gateway.storage.spiders import SpiderStore
 from gateway.storage.static_entries import StaticEntryStore
 from gateway.storage.targets import TargetStore
+from gateway.storage.unreadable import UnreadableStore
 from gateway.storage.user_slots import UserSlotStore
 from gateway.worker.built_once import built_once
 from gateway.worker.egg_wiring import egg_stores
@@ -203,7 +204,7 @@ class Wiring:
             deletion=Deletion(jobs=self.jobs, items=items, logs=logs, dedupe=dedupe),
             dedupe=dedupe, items=items, logs=logs, nodes=self._nodes, spiders=SpiderStore(database),
             sweeps=JobSweeps(database), heartbeats=self.heartbeats, ledger=LedgerStore(database),
-            audit=AuditStore(database), clock=self.clock,
+            audit=AuditStore(database), unreadable=UnreadableStore(database), clock=self.clock,
         )  # fmt: skip
 
     @built_once

@@ -76,6 +76,10 @@ ELSEWHERE = {
         ("keys.insert", "keys.revoke", "keys.end_session", "keys.note_use"), "no write follows: storage/test_keys.py"
     ),
     **dict.fromkeys(("audit.insert", "audit.note_failures", "audit.forget"), "the same: storage/test_audit.py"),
+    **dict.fromkeys(
+        ("unreadable.note", "unreadable.forget", "jobs.set_aside"),
+        "needs a document that cannot be read: storage/test_documents.py",
+    ),
     "expiry.advance": "needs jobs that ended weeks ago: services/test_retention_kills.py",
     "expiry.mark_removed": "needs jobs that ended weeks ago: services/test_retention_kills.py",
     "heartbeats.forget": "comes once a minute: services/test_retention_kills.py",

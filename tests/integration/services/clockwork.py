@@ -18,8 +18,8 @@ from gateway.services.schedule_edits import ScheduleEdits
 from gateway.services.scheduling import Scheduling
 from gateway.services.settling import Settling
 from gateway.services.slot_orders import CrawlOrders, SlotOrder
+from gateway.storage.documents import reader
 from gateway.storage.indexes import ensure_indexes
-from gateway.storage.job_documents import read_job
 from gateway.storage.jobs import JobStore
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.schedules import ScheduleStore
@@ -116,7 +116,7 @@ class Clockwork:
     def runs(self, schedule: Schedule) -> list[Job]:
         """Jobs that are no longer held, in the order of their slots."""
         found = self.database["jobs"].find({"schedule_id": schedule.id, "held": None}).sort("slot.at", 1)
-        return [read_job(document) for document in found]
+        return list(map(reader(Job), found))
 
     def held(self, schedule: Schedule) -> list[Job]:
         return self.slots.held([schedule.id])

@@ -235,7 +235,7 @@ def test_who_waits_for_a_node_that_is_away_is_told_so_once(platform: Platform) -
 def test_a_job_that_cannot_be_read_keeps_no_worker_from_being_woken(platform: Platform) -> None:
     platform.heartbeat()
     (poison,) = submitted(platform)
-    platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"from_the_future": 1}})
+    platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"max_retries": "of tomorrow"}})
     platform.sweeper.sweep()
     assert ("enqueue_crawl",) in platform.woken
 

@@ -121,7 +121,7 @@ def test_an_attempt_that_is_alive_though_its_job_was_deleted_is_cancelled(platfo
     job = running(platform)
     other = make_job()
     platform.jobs.insert(other)
-    platform.database["jobs"].update_one({"_id": other.id}, {"$set": {"from_the_future": 1}})
+    platform.database["jobs"].update_one({"_id": other.id}, {"$set": {"max_retries": "of tomorrow"}})
     platform.database["jobs"].delete_one({"_id": job.id})
     platform.heartbeat(alive=(f"{job.id}-1", f"{other.id}-1"))
     platform.reconcile()

@@ -27,6 +27,7 @@ from gateway.storage.items import Item, ItemStore
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogChunk, LogStore
 from gateway.storage.spiders import SpiderStore
+from gateway.storage.unreadable import UnreadableStore
 
 KEEP = Keep(jobs=timedelta(days=90), items=timedelta(days=60), logs=timedelta(days=30))
 Retain = Callable[..., Retention]
@@ -45,6 +46,7 @@ def retain(platform: Platform) -> Retain:
             "items": items, "logs": logs, "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
+            "unreadable": UnreadableStore(platform.database),
         }  # fmt: skip
         return Retention(keep=keep, clock=platform.clock, **{**given, **parts})
 

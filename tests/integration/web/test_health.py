@@ -16,6 +16,7 @@ from gateway.domain.clock import utc_now
 from gateway.settings import Settings
 from gateway.storage.heartbeats import BEAT, WORKER, HeartbeatStore
 from gateway.storage.nodes import NodeStore
+from gateway.storage.unreadable import UnreadableStore
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 
@@ -34,7 +35,7 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     assert health.json()["status"] == "ok"
     assert set(health.json()["checks"]) == {
         "mongo", "redis", "broker", "nodes", "node_list", "node_states", "disk", "waiting", "schedules", "workers",
-        "beat",
+        "beat", "documents",
     }  # fmt: skip
 
 
@@ -65,6 +66,23 @@ def test_a_node_with_a_full_disk_is_named(gateway: httpx.Client, nodes: NodeStor
     assert disk["status"] == "down"
     assert "n1 (5 MiB free)" in disk["message"]
     assert "NODE_MIN_FREE_BYTES" in disk["todo"]
+
+
+def test_what_cannot_be_read_is_counted_and_left_out(
+    gateway: httpx.Client, database: Database[dict[str, Any]]
+) -> None:
+    database["sites"].insert_one({"_id": "bad", "number": "x"})
+    try:
+        assert gateway.get("/sites").json()["sites"] == []
+        documents = gateway.get("/health").json()["checks"]["documents"]
+        assert (documents["status"], documents["message"]) == ("down", "1 cannot be read: 1 of sites")
+        assert "discoverybot doctor" in documents["todo"]
+        refused = gateway.get("/sites/bad")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (500, "unreadable")
+    finally:
+        database["sites"].delete_one({"_id": "bad"})
+        UnreadableStore(database).look_again()
+    assert gateway.get("/health").json()["checks"]["documents"]["status"] == "ok"
 
 
 @pytest.mark.parametrize("path", ["/health", "/health/live"])

@@ -1,0 +1,354 @@
+"""Documents of newer versions, and of no version at all, in every collection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import warm
+from bson.datetime_ms import DatetimeMS
+from jobs import OURS, claim, make_job
+from killed import killed_everywhere
+from pymongo.database import Database
+from scheduled import HOUR, make_schedule
+from site_records import make_site, make_target
+from stores import embedded_mongo
+
+from gateway.domain.audit import AuditEntry
+from gateway.domain.clock import utc_now
+from gateway.domain.errors import UnreadableError
+from gateway.domain.job import JobStatus
+from gateway.domain.node_files import SpiderInfo
+from gateway.domain.room import Egg
+from gateway.domain.schedule import LedgerEntry, LedgerKind
+from gateway.services.key_issue import KeyIssue
+from gateway.storage.audit import AuditFilter, AuditStore
+from gateway.storage.client import connect
+from gateway.storage.due_jobs import DueJobs
+from gateway.storage.egg_copies import EggCopies
+from gateway.storage.eggs import EggStore
+from gateway.storage.ended_jobs import EndedJobs
+from gateway.storage.heartbeats import BEAT, HeartbeatStore
+from gateway.storage.items import Item, ItemStore
+from gateway.storage.job_queries import JobFilter, JobQueries
+from gateway.storage.job_queue import JobQueue
+from gateway.storage.jobs import JobStore
+from gateway.storage.keys import KeyStore
+from gateway.storage.ledger import LedgerStore
+from gateway.storage.nodes import NodeStore
+from gateway.storage.run_statistics import RunStatistics
+from gateway.storage.schedules import ScheduleFilter, ScheduleStore
+from gateway.storage.sites import SiteStore
+from gateway.storage.slots import SlotStore
+from gateway.storage.spiders import SpiderStore
+from gateway.storage.static_entries import StaticEntryStore
+from gateway.storage.targets import TargetStore
+from gateway.storage.unreadable import READERS, UnreadableStore
+
+Mongo = Database[dict[str, Any]]
+#: Hours that are over.
+NINE = utc_now().replace(microsecond=0) - 100 * HOUR
+STORY = """
+from pymongo import MongoClient
+from gateway.storage.documents import Unreadable
+from gateway.storage.job_documents import JobDocuments
+from gateway.storage.unreadable import UnreadableStore
+
+def tell(uri):
+    database = MongoClient(uri, tz_aware=True).get_default_database()
+    jobs = database["jobs"]
+    jobs.update_one({"_id": "bad"}, {"$set": {"status": 7}}, upsert=True)
+    JobDocuments(database).optional(jobs.find_one({"_id": "bad"}))
+    assert jobs.find_one({"_id": "bad"})["set_aside"] and UnreadableStore(database).all(9)
+    jobs.delete_one({"_id": "bad"})
+    UnreadableStore(database).look_again()
+    assert not UnreadableStore(database).all(9)
+"""
+
+
+class Kind(NamedTuple):
+    """Makes the document number so-and-so, and lists all there are."""
+
+    make: Callable[[Mongo, int], object]
+    list: Callable[[Mongo], list[Any]]
+    #: What every document of the kind needs.
+    spoilt: str
+    #: Whether lists end with the newest, or with the last by name.
+    ascending: bool = False
+
+
+def _entry(number: int) -> LedgerEntry:
+    at = NINE + number * HOUR
+    return LedgerEntry(
+        job_id=f"{number:032x}", schedule_id="s", kind=LedgerKind.FIRED, at=at, due=at, recorded_at=at,
+        late_by_seconds=0, rev=1,
+    )  # fmt: skip
+
+
+def _node(database: Mongo, number: int) -> object:
+    url = f"http://127.0.0.1:{6800 + number}"
+    given: dict[str, Any] = {"alive": [], "present": [], "beating_since": utc_now()}
+    return NodeStore(database).heartbeat(f"n{number}", url=url, max_slots=1, **given)
+
+
+def _egg(database: Mongo, number: int) -> object:
+    (file := Path(f"/tmp/{id(database)}.egg")).write_bytes(b"egg")
+    try:
+        content = EggStore(database).write(file)
+    finally:
+        file.unlink()
+    return EggStore(database).put(Egg("p", f"v{number}"), content, None)
+
+
+def _ended(database: Mongo, number: int) -> object:
+    spec = make_job().spec.model_copy(update={"site": "board"})
+    times = {"created_at": NINE, "finished_at": NINE + number * HOUR}
+    return JobStore(database).insert(make_job(status=JobStatus.FINISHED, spec=spec, **times))
+
+
+KINDS = {
+    "jobs": Kind(
+        lambda db, number: JobStore(db).insert(make_job(created_at=NINE + number * HOUR)),
+        lambda db: JobQueries(db).page(JobFilter(), 2)[0],
+        "spec.timeout",
+    ),
+    "jobs, due": Kind(
+        lambda db, number: JobStore(db).insert(make_job(created_at=NINE + number * HOUR)),
+        lambda db: DueJobs(db).since(utc_now(), 3),
+        "user_id",
+    ),
+    "jobs, of slots": Kind(
+        lambda db, number: JobStore(db).insert(make_job(status="scheduled", created_at=NINE + number * HOUR)),
+        lambda db: SlotStore(db).scheduled(utc_now(), 3),
+        "user_id",
+    ),
+    "jobs, ended": Kind(_ended, lambda db: EndedJobs(db).since(NINE, 3), "status"),
+    "jobs, ended of sites": Kind(_ended, lambda db: RunStatistics(db).ended_runs(NINE, 3), "status"),
+    "schedules": Kind(
+        lambda db, number: ScheduleStore(db).insert(make_schedule(created_at=NINE + number * HOUR)),
+        lambda db: ScheduleStore(db).page(ScheduleFilter(), 2)[0],
+        "timing",
+    ),
+    "schedules, due": Kind(
+        lambda db, _: ScheduleStore(db).insert(make_schedule()),
+        lambda db: ScheduleStore(db).due(utc_now() + timedelta(days=999), 3).schedules,
+        "rev",
+    ),
+    "schedule_ledger": Kind(
+        lambda db, number: LedgerStore(db).record([_entry(number)]),
+        lambda db: LedgerStore(db).page("s", 2)[0],
+        "kind",
+    ),
+    "schedule_ledger, latest": Kind(
+        lambda db, number: LedgerStore(db).record([_entry(number)]), lambda db: LedgerStore(db).latest(2), "kind"
+    ),
+    "sites": Kind(
+        lambda db, number: SiteStore(db).insert(make_site(name=f"board{number}")),
+        lambda db: SiteStore(db).page(2),
+        "search_url",
+        ascending=True,
+    ),
+    "sites, all": Kind(
+        lambda db, number: SiteStore(db).insert(make_site(name=f"board{number}")),
+        lambda db: SiteStore(db).all(),
+        "search_url",
+    ),
+    "targets": Kind(
+        lambda db, number: TargetStore(db).insert(make_target(number=number)),
+        lambda db: TargetStore(db).page(2),
+        "site",
+        ascending=True,
+    ),
+    "targets, of a site": Kind(
+        lambda db, number: TargetStore(db).insert(make_target(number=number)),
+        lambda db: TargetStore(db).of_site("board"),
+        "schedule_id",
+    ),
+    "nodes": Kind(_node, lambda db: NodeStore(db).all(), "url"),
+    "keys": Kind(lambda db, _: KeyIssue(KeyStore(db)).issue("ada", []), lambda db: KeyStore(db).all(), "sha256"),
+    "audit": Kind(
+        lambda db, number: AuditStore(db).insert([AuditEntry(at=NINE + number * HOUR)]),
+        lambda db: AuditStore(db).page(AuditFilter(), 2)[0],
+        "kind",
+    ),
+    "spiders": Kind(
+        lambda db, number: SpiderStore(db).publish(f"n{number}", [SpiderInfo(name=f"s{number}", project="default")]),
+        lambda db: SpiderStore(db).all(),
+        "info",
+    ),
+    "eggs": Kind(
+        _egg, lambda db: list(EggStore(db).find(Egg("p", f"v{number}") for number in range(1, 4))), "content"
+    ),
+    "eggs, described": Kind(_egg, lambda db: EggStore(db).described(), "spiders"),
+    "egg_copies": Kind(
+        lambda db, number: EggCopies(db).agree("n1", Egg("p", f"v{number}"), "0" * 64),
+        lambda db: list(EggCopies(db).of_node("n1")),
+        "known",
+    ),
+    "items": Kind(
+        lambda db, number: ItemStore(db).insert([Item("j", 1, number, {})]),
+        lambda db: ItemStore(db).page("j", 1, None, 2),
+        "_id",
+        ascending=True,
+    ),
+    "heartbeats": Kind(
+        lambda db, number: HeartbeatStore(db).beat(f"{BEAT}:{number}"), lambda db: HeartbeatStore(db).all(BEAT), "at"
+    ),
+    "static_entries": Kind(
+        lambda db, number: StaticEntryStore(db).claim(f"e{number}", None, NINE),
+        lambda db: list(StaticEntryStore(db).last_sent()),
+        "sent_at",
+    ),
+}
+
+
+def _spoil(documents: Any, kind: Kind) -> Any:
+    """Of three documents the one that a list begins with; its id, and what it was."""
+    old = (min if kind.ascending else max)(documents.find(), key=_place)
+    if kind.spoilt == "_id":
+        documents.delete_one({"_id": old["_id"]})
+        documents.insert_one({**old, "_id": "j:0001:000000000000000x"})
+        return "j:0001:000000000000000x", None
+    documents.update_one({"_id": old["_id"]}, {"$set": {kind.spoilt: {"un": "known"}}})
+    return old["_id"], old
+
+
+def _place(document: dict[str, Any]) -> tuple[datetime, str]:
+    moments = (document.get(name) for name in ("finished_at", "created_at", "due", "at", "published_at"))
+    return next((moment for moment in moments if moment), NINE), str(document.get("number", document["_id"]))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_one_that_cannot_be_read_is_left_out_and_noted(served: Mongo, name: str) -> None:
+    collection, kind = name.partition(",")[0], KINDS[name]
+    for number in (1, 2, 3):
+        kind.make(served, number)
+    identity, old = _spoil(served[collection], kind)
+    unreadable = UnreadableStore(served)
+    for _ in range(2):
+        assert len(kind.list(served)) == 2
+    assert [found[:2] for found in unreadable.all(9)] == [(collection, identity)]
+    unreadable.look_again()
+    assert unreadable.all(9)
+    assert served[collection].find_one({"_id": identity})
+    if old is None:
+        served[collection].delete_one({"_id": identity})
+    else:
+        served[collection].replace_one({"_id": identity}, old)
+    unreadable.look_again()
+    assert not unreadable.all(9)
+
+
+def test_every_collection_of_which_models_are_made_has_a_kind_here() -> None:
+    assert {name.partition(",")[0] for name in KINDS} == set(READERS)
+
+
+@pytest.mark.parametrize("name", ["jobs", "schedules", "schedule_ledger", "sites", "targets", "nodes", "audit"])
+def test_fields_of_a_newer_version_are_ignored(served: Mongo, name: str) -> None:
+    kind = KINDS[name]
+    kind.make(served, 1)
+    served[name].update_many({}, {"$set": {"of_tomorrow": 1}})
+    if name == "jobs":
+        served[name].update_many({}, {"$set": {"spec.of_tomorrow": 1, "spec.fetch": {"of_tomorrow": 1}}})
+    assert len(kind.list(served)) == 1
+    assert not UnreadableStore(served).all(9)
+
+
+def test_a_list_of_which_most_cannot_be_read_leads_to_its_end(served: Mongo) -> None:
+    good = []
+    for number in range(30):
+        job = make_job(created_at=NINE + number * HOUR)
+        JobStore(served).insert(job)
+        if number % 10:
+            served["jobs"].update_one({"_id": job.id}, {"$set": {"tags": 7}})
+        else:
+            good.append(job.id)
+    queries, seen, cursor = JobQueries(served), [], None
+    while True:
+        jobs, cursor = queries.page(JobFilter(), 2, cursor)
+        seen += [job.id for job in jobs]
+        if cursor is None:
+            break
+    assert seen == good[::-1]
+
+
+def test_a_job_that_cannot_be_read_is_offered_to_dispatchers_once(served: Mongo) -> None:
+    jobs, queue = JobStore(served), JobQueue(served)
+    bad, good = make_job(created_at=NINE), make_job(created_at=NINE + HOUR)
+    for job in (bad, good):
+        jobs.insert(job)
+    served["jobs"].update_one({"_id": bad.id}, {"$set": {"waiting_reason": "of tomorrow"}})
+    taken = [queue.claim(claim(seconds=-1), OURS) for _ in range(2)]
+    assert [job and job.id for job in taken] == [None, good.id]
+    with pytest.raises(UnreadableError, match=r"waiting_reason.*doctor"):
+        jobs.get(bad.id)
+    # a newer version knows what to do with it
+    served["jobs"].update_one({"_id": bad.id}, {"$unset": {"waiting_reason": ""}})
+    UnreadableStore(served).look_again()
+    assert _claimed(queue) == bad.id
+
+
+def _claimed(queue: JobQueue) -> str | None:
+    job = queue.claim(claim(seconds=-1), OURS)
+    return job and job.id
+
+
+def test_what_is_missing_is_not_taken_for_what_cannot_be_read(served: Mongo) -> None:
+    """A target whose site is gone goes, too."""
+    sites, targets = SiteStore(served), TargetStore(served)
+    sites.insert(make_site())
+    target = make_target()
+    targets.insert(target)
+    served["sites"].update_one({}, {"$set": {"number": "x"}})
+    served["targets"].update_one({}, {"$set": {"number": "x"}})
+    assert not sites.named(["gone"])
+    for ask in (lambda: sites.named(["board"]), lambda: targets.identified([target.id])):
+        with pytest.raises(UnreadableError):
+            ask()
+
+
+def test_no_chunk_of_an_egg_that_cannot_be_read_is_removed(served: Mongo) -> None:
+    for number in (1, 2):
+        _egg(served, number)
+    served["eggs"].update_one({}, {"$set": {"content": "x"}})
+    assert EggStore(served).sweep(utc_now() + timedelta(days=1)) == 0
+    assert served["egg_chunks"].count_documents({}) == 2
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_mongo(tmp_path_factory.mktemp("mongo")) as url:
+        yield url
+
+
+def test_doctor_names_what_cannot_be_read(uri: str, tmp_path: Path) -> None:
+    database = connect(uri)
+    database["sites"].insert_one({"_id": "bad", "number": "x"})
+    SiteStore(database).all()
+    variables = {**os.environ, "MONGO_URI": uri, "DISCOVERYBOT_HOME": str(tmp_path), "COLUMNS": "200"}
+    done = warm.run("gateway.cli.main", "doctor", env=variables)
+    database.client.drop_database(database.name)
+    database.client.close()
+    assert (done.returncode, "sites/bad: number: Input should be" in done.stdout) == (1, True), done.stdout
+
+
+def test_a_time_that_no_calendar_holds_keeps_no_other_from_being_read(uri: str) -> None:
+    database = connect(uri)
+    jobs = [make_job(created_at=NINE + number * HOUR) for number in range(2)]
+    for job in jobs:
+        JobStore(database).insert(job)
+    database["jobs"].update_one({"_id": jobs[0].id}, {"$set": {"started_at": DatetimeMS(10**15)}})
+    assert [job.id for job in JobQueries(database).page(JobFilter(), 9)[0]] == [jobs[1].id]
+    assert [found.id for found in UnreadableStore(database).all(9)] == [jobs[0].id]
+    database.client.drop_database(database.name)
+    database.client.close()
+
+
+@pytest.mark.timeout(60)
+def test_whoever_is_killed_may_note_it_again(uri: str, tmp_path: Path) -> None:
+    points = ("unreadable.note", "jobs.set_aside", "unreadable.forget")
+    killed_everywhere(tmp_path, points, STORY, uri, beside=__file__)
