@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import secrets
 import socket
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from ipaddress import ip_network
 from pathlib import Path
@@ -51,8 +55,30 @@ _PASSWORDS = {
 }
 
 
+#: In DISCOVERYBOT_HOME.
+SIGNING_KEY_FILE = "signing-key"
+
+
 class SettingsError(ValueError):
     """A setting is malformed or unknown; the message names it."""
+
+
+def kept_secret(file: Path) -> str:
+    """The secret in this file, for its owner alone; made if there is none, also where several ask at once.
+
+    Raises `OSError`.
+    """
+    if not file.exists():
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, made = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with os.fdopen(descriptor, "w") as text:
+            text.write(secrets.token_urlsafe(32) + "\n")
+        with suppress(FileExistsError):  # another's was first
+            os.link(made, file)
+        Path(made).unlink()
+    if not (kept := file.read_text().strip()):
+        raise OSError(errno.EINVAL, "it is empty: remove it", str(file))
+    return kept
 
 
 class _Base(BaseSettings):
@@ -231,7 +257,9 @@ class Settings(DoorSettings):
     #: Proxies before the gateway (addresses or CIDR, comma-separated): of their `X-Forwarded-For` it takes who calls.
     forwarded_allow_ips: Annotated[tuple[str, ...], NoDecode] = ()
     #: Seconds for which a browser that has shown a key stays signed in.
-    gateway_session_seconds: int = Field(default=12 * 3600, ge=60)
+    gateway_session_seconds: int = Field(default=12 * 3600, ge=60, le=30 * 24 * 3600)
+    #: What signs sessions and stream tokens, the same for all gateways. Default: made, and kept in DISCOVERYBOT_HOME.
+    gateway_signing_key: SecretStr | None = Field(default=None, min_length=32)
     #: Requests that one caller may make, as `1200/minute;50/second`; `none` is no limit. Default: none while there
     #: are no keys, 1200 a minute once there are.
     gateway_rate_limit: str | None = None
@@ -311,6 +339,18 @@ class Settings(DoorSettings):
     def serves_others(self) -> bool:
         """Other machines can reach the gateway, so it serves nobody without a key."""
         return not is_loopback(self.gateway_host)
+
+    @property
+    def signing_key(self) -> str:
+        """Raises `SettingsError` where it is not set, and none can be kept."""
+        if self.gateway_signing_key:
+            return self.gateway_signing_key.get_secret_value()
+        try:
+            return kept_secret(self.discoverybot_home.absolute() / SIGNING_KEY_FILE)
+        except OSError as error:
+            raise SettingsError(
+                f"GATEWAY_SIGNING_KEY is not set, and {error.filename} cannot be kept: {error.strerror}"
+            ) from None
 
     @property
     def redis_location(self) -> str:

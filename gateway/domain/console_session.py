@@ -1,19 +1,20 @@
 """Sessions of the console: what a browser holds, as a cookie, once somebody has shown it a key.
 
-As stream tokens are, they are signed with what is stored of the key: every gateway process knows them without asking,
-and they end with the key. One that was ended before its time is noted on the key, which is read anyway.
+As stream tokens are, they are signed with a secret that all gateways share: every process knows them without asking.
+They end with their key. One that was ended before its time is noted on the key, which is read anyway.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from gateway.domain.api_key import ApiKey
+from gateway.domain.api_key import ApiKey, Seal
 
+#: None lasts longer, whatever it says of itself.
+LONGEST = timedelta(days=30)
 _PREFIX = "cs"
 _ID_BYTES = 12
 
@@ -32,21 +33,22 @@ class ConsoleSession(NamedTuple):
     def expires_at(self) -> datetime:
         return datetime.fromtimestamp(self.expires, UTC)
 
-    def opens(self, key: ApiKey, now: datetime) -> bool:
+    def opens(self, key: ApiKey, now: datetime, seal: Seal) -> bool:
         """With this key, if the key itself is valid."""
-        is_ours = hmac.compare_digest(self.signature, _mac(key, "session", self.id, self.expires))
-        return is_ours and now.timestamp() < self.expires and self.id not in key.ended_sessions
+        is_ours = hmac.compare_digest(self.signature, seal.sign(key, "session", self.id, self.expires))
+        lasts = now.timestamp() < self.expires <= (now + LONGEST).timestamp()
+        return is_ours and lasts and self.id not in key.ended_sessions
 
-    def csrf_token(self, key: ApiKey) -> str:
+    def csrf_token(self, key: ApiKey, seal: Seal) -> str:
         """What a page of ours sends along with whatever changes something; no other page can read it."""
-        return _mac(key, "csrf", self.id, self.expires)
+        return seal.sign(key, "csrf", self.id, self.expires)
 
 
-def open_session(key: ApiKey, now: datetime, lifetime: timedelta) -> ConsoleSession:
+def open_session(key: ApiKey, now: datetime, lifetime: timedelta, seal: Seal) -> ConsoleSession:
     """One that lasts for `lifetime`, but not longer than the key."""
     end = min(now + lifetime, key.expires_at or now + lifetime)
     identity, expires = secrets.token_hex(_ID_BYTES), int(end.timestamp())
-    return ConsoleSession(key.id, identity, expires, _mac(key, "session", identity, expires))
+    return ConsoleSession(key.id, identity, expires, seal.sign(key, "session", identity, expires))
 
 
 def read_session(text: str) -> ConsoleSession | None:
@@ -56,7 +58,3 @@ def read_session(text: str) -> ConsoleSession | None:
         return None
     # of as many digits as a time has: Python would take long over a million of them
     return ConsoleSession(parts[1], parts[2], int(parts[3][:15]), parts[4])
-
-
-def _mac(key: ApiKey, purpose: str, identity: str, expires: int) -> str:
-    return hmac.new(key.sha256.encode(), f"{purpose}:{identity}:{expires}".encode(), hashlib.sha256).hexdigest()

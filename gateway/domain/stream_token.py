@@ -1,19 +1,20 @@
 """Stream tokens: for a browser's `EventSource`, which sends no headers. One opens the log of one job, for a minute.
 
-They are signed with what is stored of the key that asked for them, so that nothing is kept of them, every gateway
-process knows them, and they end with the key.
+They are signed with a secret that all gateways share, so that nothing is kept of them and every process knows them;
+they end with the key that asked for them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from gateway.domain.api_key import ApiKey
+from gateway.domain.api_key import ApiKey, Seal
 
 LIFETIME = timedelta(seconds=60)
+#: By which the clock of the gateway that gave one may be ahead of ours.
+_AHEAD = timedelta(seconds=60)
 _PREFIX = "st"
 
 
@@ -30,14 +31,14 @@ class StreamToken(NamedTuple):
     def expires_at(self) -> datetime:
         return datetime.fromtimestamp(self.expires, UTC)
 
-    def opens(self, job_id: str, key: ApiKey, now: datetime) -> bool:
-        expected = _signature(key, job_id, self.expires)
-        return hmac.compare_digest(self.signature, expected) and now.timestamp() < self.expires
+    def opens(self, job_id: str, key: ApiKey, now: datetime, seal: Seal) -> bool:
+        is_ours = hmac.compare_digest(self.signature, seal.sign(key, "stream", job_id, self.expires))
+        return is_ours and now.timestamp() < self.expires <= (now + LIFETIME + _AHEAD).timestamp()
 
 
-def sign(key: ApiKey, job_id: str, now: datetime) -> StreamToken:
+def sign(key: ApiKey, job_id: str, now: datetime, seal: Seal) -> StreamToken:
     expires = int((now + LIFETIME).timestamp())
-    return StreamToken(key.id, expires, _signature(key, job_id, expires))
+    return StreamToken(key.id, expires, seal.sign(key, "stream", job_id, expires))
 
 
 def read_stream_token(text: str) -> StreamToken | None:
@@ -48,7 +49,3 @@ def read_stream_token(text: str) -> StreamToken | None:
         return None
     # of as many digits as a time has: Python would take long over a million of them
     return StreamToken(parts[0], int(parts[1][:15]), parts[2])
-
-
-def _signature(key: ApiKey, job_id: str, expires: int) -> str:
-    return hmac.new(key.sha256.encode(), f"stream:{job_id}:{expires}".encode(), hashlib.sha256).hexdigest()

@@ -21,6 +21,8 @@ _GRACE = 5
 def main() -> int:
     try:
         settings = Settings.load()
+        # made here, before several processes look for it
+        _ = settings.signing_key
     except SettingsError as error:
         return _fail(str(error))
     host = settings.gateway_address

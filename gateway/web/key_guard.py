@@ -85,7 +85,7 @@ async def _without_header(scope: Scope, ring: KeyRing, stream: StreamTokenShown 
     if session := session_of(scope):
         caller = await ring.session_caller(session)
         assert caller.key  # noqa: S101 - whoever has a session has a key
-        refuse_forgery(scope, session, caller.key)
+        refuse_forgery(scope, session.csrf_token(caller.key, ring.seal))
         scope.setdefault("state", {})["session"] = session
         return caller
     raise UnauthenticatedError(_NO_KEY)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from gateway.domain.api_key import ApiKey, Caller, read_token
+from gateway.domain.api_key import ApiKey, Caller, Seal, read_token
 from gateway.domain.clock import Clock
 from gateway.domain.console_session import ConsoleSession
 from gateway.domain.errors import UnavailableError, WrongKeyError
@@ -43,7 +43,8 @@ class _Answer(NamedTuple):
 class KeyRing:
     """For use on one loop."""
 
-    def __init__(self, keys: KeyStore, threads: ThreadPool, clock: Clock) -> None:
+    def __init__(self, keys: KeyStore, threads: ThreadPool, clock: Clock, seal: Seal) -> None:
+        self.seal = seal
         self._keys = keys
         self._threads = threads
         self._clock = clock
@@ -78,25 +79,25 @@ class KeyRing:
         """The same of a stream token."""
         token = read_stream_token(text)
         key = self._remembered(token.key_id) if token else None
-        return token is not None and key is not None and token.opens(job_id, key, self._clock())
+        return token is not None and key is not None and token.opens(job_id, key, self._clock(), self.seal)
 
     def remembers_session(self, session: ConsoleSession) -> bool:
         """The same of a session."""
         key = self._remembered(session.key_id)
-        return key is not None and session.opens(key, self._clock())
+        return key is not None and session.opens(key, self._clock(), self.seal)
 
     async def stream_caller(self, text: str, job_id: str) -> Caller:
         """Raises `WrongKeyError` for a token that does not open this job's stream (any more); `UnavailableError`."""
         token, now = read_stream_token(text), self._clock()
         key = await self._key(token.key_id) if token else None
-        if token is None or key is None or not key.is_valid(now) or not token.opens(job_id, key, now):
+        if token is None or key is None or not key.is_valid(now) or not token.opens(job_id, key, now, self.seal):
             raise WrongKeyError(f"this token does not open this stream: POST /jobs/{job_id}/stream-token gives one")
         return Caller.with_key(key)
 
     async def session_caller(self, session: ConsoleSession) -> Caller:
         """Raises `WrongKeyError` for one that has ended; `UnavailableError`."""
         key, now = await self._key(session.key_id), self._clock()
-        if key is None or not key.is_valid(now) or not session.opens(key, now):
+        if key is None or not key.is_valid(now) or not session.opens(key, now, self.seal):
             raise WrongKeyError("this session has ended: POST /session with a key begins another")
         return Caller.with_key(key)
 
@@ -110,7 +111,7 @@ class KeyRing:
         """Returns some seconds after the key, or the session, came to its end, at the latest. While the database is
         away what was known last counts.
         """
-        while key.is_valid(now := self._clock()) and (session is None or session.opens(key, now)):
+        while key.is_valid(now := self._clock()) and (session is None or session.opens(key, now, self.seal)):
             await asyncio.sleep(_LOOK)
             with suppress(UnavailableError):
                 key = await self._key(key.id) or key._replace(revoked_at=now)

@@ -15,7 +15,6 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
-from gateway.domain.api_key import ApiKey
 from gateway.domain.console_session import ConsoleSession, read_session
 from gateway.domain.errors import ForgedRequestError
 
@@ -35,7 +34,7 @@ def session_of(scope: Scope) -> ConsoleSession | None:
     return read_session(text) if text else None
 
 
-def refuse_forgery(scope: Scope, session: ConsoleSession, key: ApiKey) -> None:
+def refuse_forgery(scope: Scope, csrf_token: str) -> None:
     """Raises `ForgedRequestError` where somebody else's page may be behind this."""
     if scope["method"] in _READING:
         return
@@ -44,7 +43,7 @@ def refuse_forgery(scope: Scope, session: ConsoleSession, key: ApiKey) -> None:
     if _NODES_FORM.fullmatch(scope["path"]) and "origin" in headers:
         return
     given = headers.get(CSRF_HEADER, "")
-    if not hmac.compare_digest(given.encode(), session.csrf_token(key).encode()):
+    if not hmac.compare_digest(given.encode(), csrf_token.encode()):
         raise ForgedRequestError(f"send {CSRF_HEADER}: GET /session tells what it is")
 
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 import redis
 import redis.asyncio
 
+from gateway.domain.api_key import Seal
 from gateway.domain.node_list import NodeList
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.client import connect_async
@@ -180,7 +181,7 @@ def _assemble(
     )  # fmt: skip
     runs = wire_runs(truth, settings, waker, submissions, jobs=jobs, catalog=catalog, rendering=rendering)
     return Wiring(
-        settings=settings, truth=truth, keys=_keys(truth, stack), owners=OwnerStore(database), jobs=jobs,
+        settings=settings, truth=truth, keys=_keys(settings, truth, stack), owners=OwnerStore(database), jobs=jobs,
         rates=_rates(settings, stack), audit=_audit(truth, stack), audited=AuditStore(database),
         queries=queries, items=items, nodes=nodes, node_list=node_list,
         node_console=_node_console(settings, stack), catalog=catalog,
@@ -197,8 +198,9 @@ def _assemble(
     )  # fmt: skip
 
 
-def _keys(truth: TruthStore, stack: AsyncExitStack) -> KeyRing:
-    return KeyRing(KeyStore(truth.database, truth.clock), _threads(_KEY_THREADS, "keys", truth, stack), truth.clock)
+def _keys(settings: Settings, truth: TruthStore, stack: AsyncExitStack) -> KeyRing:
+    threads = _threads(_KEY_THREADS, "keys", truth, stack)
+    return KeyRing(KeyStore(truth.database, truth.clock), threads, truth.clock, Seal(settings.signing_key))
 
 
 def _rates(settings: Settings, stack: AsyncExitStack) -> RequestRates:

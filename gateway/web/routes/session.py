@@ -43,15 +43,16 @@ async def sign_in(
     if shown.key is None:
         raise ConflictError("there are no keys, so nobody needs a session")
     now = wiring.truth.clock()
-    session = open_session(shown.key, now, timedelta(seconds=wiring.settings.gateway_session_seconds))
+    lifetime = timedelta(seconds=wiring.settings.gateway_session_seconds)
+    session = open_session(shown.key, now, lifetime, wiring.keys.seal)
     keep(response, session, request.scope, (session.expires_at - now).total_seconds())
-    return SessionView.of(shown, session)
+    return SessionView.of(shown, session, wiring.keys.seal)
 
 
 @router.get("/session", summary="Who is signed in", responses=problems(401, 503))
-async def show_session(caller: Called, session: Session) -> SessionView:
+async def show_session(wiring: Wired, caller: Called, session: Session) -> SessionView:
     """Whose key it is, what it may, and the CSRF token of the session, if it is one."""
-    return SessionView.of(caller, session)
+    return SessionView.of(caller, session, wiring.keys.seal)
 
 
 @router.delete("/session", status_code=204, summary="Sign a browser out", responses=problems(401, 503))

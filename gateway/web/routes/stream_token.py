@@ -23,4 +23,4 @@ def issue_stream_token(job_id: JobId, wiring: Wired, caller: Called) -> StreamTo
     wiring.named.find(job_id)
     if caller.key is None:
         raise ConflictError("there are no keys, so the log is open without a token")
-    return StreamTokenView.of(job_id, sign(caller.key, job_id, wiring.truth.clock()))
+    return StreamTokenView.of(job_id, sign(caller.key, job_id, wiring.truth.clock(), wiring.keys.seal))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr
 
-from gateway.domain.api_key import Caller, Scope
+from gateway.domain.api_key import Caller, Scope, Seal
 from gateway.domain.console_session import ConsoleSession
 from gateway.web.schemas.types import Timestamp
 
@@ -34,12 +34,12 @@ class SessionView(BaseModel):
     csrf_token: str | None = Field(description="For `X-CSRF-Token`; `null` where there is no session.")
 
     @classmethod
-    def of(cls, caller: Caller, session: ConsoleSession | None) -> SessionView:
+    def of(cls, caller: Caller, session: ConsoleSession | None, seal: Seal) -> SessionView:
         key = caller.key
         return cls(
             user_id=key.user_id if key else None,
             scopes=[scope for scope in Scope if scope in caller.scopes],
             key_id=key.id if key else None,
             expires_at=session.expires_at if session else key.expires_at if key else None,
-            csrf_token=session.csrf_token(key) if session and key else None,
+            csrf_token=session.csrf_token(key, seal) if session and key else None,
         )

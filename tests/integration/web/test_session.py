@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hmac
 from datetime import timedelta
 from http.cookies import SimpleCookie
+from typing import Any
 
 import httpx
 import pytest
@@ -21,9 +23,11 @@ from integration.web.signed_in import (
     sign_in,
     url,
 )
+from pydantic import SecretStr
+from pymongo.database import Database
 from stack import wait_until
 
-from gateway.domain.api_key import Scope
+from gateway.domain.api_key import Scope, Seal
 from gateway.domain.clock import utc_now
 from gateway.services.key_issue import Issued, KeyIssue
 from gateway.settings import Settings
@@ -82,6 +86,29 @@ def test_whoever_sends_a_key_means_it(sign_in: SignIn, anne: Issued, keys: KeySt
     told = browser.http.get("/session", headers=bert).json()
     assert (told["user_id"], told["csrf_token"]) == ("bert", None)
     assert browser.http.get("/session", headers={"Authorization": "Bearer db_a_b"}).status_code == 401
+
+
+def test_what_the_database_holds_signs_no_session(
+    url: str, sign_in: SignIn, anne: Issued, own: Database[dict[str, Any]]
+) -> None:
+    (name,) = sign_in(anne).http.cookies.keys()
+    document = own["keys"].find_one({"_id": anne.key.id}) or {}
+    identity, expires = "0" * 24, int(utc_now().timestamp()) + 3600
+    for secret in map(str, [*document, *document.values()]):
+        signed = Seal(secret).sign(anne.key, "session", identity, expires)
+        of_old = hmac.new(secret.encode(), f"session:{identity}:{expires}".encode(), "sha256").hexdigest()
+        for signature in (signed, of_old):
+            forged = {"Cookie": f"{name}=cs_{anne.key.id}_{identity}_{expires}_{signature}"}
+            assert httpx.get(f"{url}/session", headers=forged, trust_env=False).status_code == 401
+
+
+def test_gateways_with_one_signing_key_know_each_others_sessions(
+    serve: Serve, sign_in: SignIn, anne: Issued, own_settings: Settings
+) -> None:
+    ((name, cookie),) = sign_in(anne).http.cookies.items()
+    for update, status in (({}, 200), ({"gateway_signing_key": SecretStr("another" * 6)}, 401)):
+        with serve(own_settings.model_copy(update=update)) as gateway:
+            assert gateway.get("/session", headers={"Cookie": f"{name}={cookie}"}).status_code == status
 
 
 @pytest.mark.parametrize("wrong", [None, {"key": "db_first_wrong"}, {"key": "no key"}])

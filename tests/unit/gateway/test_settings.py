@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from gateway.settings import NodeSettings, Settings, SettingsError
+from gateway.settings import NodeSettings, Settings, SettingsError, kept_secret
 
 
 def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
@@ -112,3 +113,29 @@ def test_networks_are_a_comma_separated_list(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_node_knows_no_password_and_no_store() -> None:
     assert not {"mongo_uri", "scrapyd_password", "broker_url", "redis_url"} & set(NodeSettings.model_fields)
+
+
+def test_a_kept_secret_is_one_for_all_who_ask_and_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "home" / "secret"
+    with ThreadPoolExecutor(8) as threads:
+        answers = set(threads.map(kept_secret, [file] * 40))
+    assert len(answers) == 1
+    assert len(answers.pop()) >= 32
+    assert [path.name for path in file.parent.iterdir()] == ["secret"]
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_signing_key_is_the_one_that_is_set_or_the_one_that_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept = load(monkeypatch, DISCOVERYBOT_HOME=str(tmp_path)).signing_key
+    assert load(monkeypatch, DISCOVERYBOT_HOME=str(tmp_path)).signing_key == kept
+    assert load(monkeypatch, GATEWAY_SIGNING_KEY="k" * 32).signing_key == "k" * 32
+    with pytest.raises(SettingsError, match="GATEWAY_SIGNING_KEY"):
+        load(monkeypatch, GATEWAY_SIGNING_KEY="k" * 31)
+    monkeypatch.delenv("GATEWAY_SIGNING_KEY")
+    (tmp_path / "signing-key").write_text("")
+    with pytest.raises(SettingsError, match=r"GATEWAY_SIGNING_KEY.*empty"):
+        _ = load(monkeypatch, DISCOVERYBOT_HOME=str(tmp_path)).signing_key
+    with pytest.raises(SettingsError, match=r"GATEWAY_SIGNING_KEY.*Not a directory"):
+        _ = load(monkeypatch, DISCOVERYBOT_HOME=str(tmp_path / "signing-key" / "x")).signing_key
