@@ -118,7 +118,7 @@ def _middleware(settings: Settings, measured: ProcessMetrics) -> list[Middleware
         *([Middleware(CORSMiddleware, **cors_rules(origins))] if origins else []),
         Middleware(RequestContext),
         Middleware(LoopbackGuard, host=settings.gateway_host, origins=origins),
-        Middleware(FailedLogins),
+        Middleware(FailedLogins, origins=origins),
         Middleware(KeyGuard, required=settings.serves_others),
         Middleware(RequestRate, setting=settings.gateway_rate_limit),
         Middleware(Audit),

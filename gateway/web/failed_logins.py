@@ -3,70 +3,97 @@
 Nobody guesses 192 random bits; but each guess at another key's id costs the database a question, and fills the log.
 An address that is being ignored is let in with what this process has seen to be right: one client with an old
 key does not lock out those beside it.
+
+Any page can make a browser send wrong tokens, and a neighbour on another port can plant a wrong cookie in it. So each
+way to show something is counted for itself, what other pages send apart from the rest, and what is no key by its very
+shape not at all: the database is not asked for that. Then nobody but who tries keys is kept from signing in.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 
 import structlog
 from limits import RateLimitItemPerMinute
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.domain.api_key import read_token
+from gateway.domain.errors import ForgedRequestError
+from gateway.domain.stream_token import read_stream_token
 from gateway.redis.request_rates import RequestRates
 from gateway.web.key_guard import signs_in, stream_token_of
 from gateway.web.key_ring import KeyRing
 from gateway.web.request_rate import address_of, refuse
-from gateway.web.session_guard import session_of
+from gateway.web.session_guard import refuse_others, session_of
 
 log = structlog.get_logger("gateway.web")
 
-#: Wrong keys, tokens and sessions of one address.
+#: Wrong keys, tokens or sessions of one address.
 _ALLOWED = RateLimitItemPerMinute(60)
 #: Addresses that are ignored at once; whoever has more of them is beyond our means.
 _MOST = 10_000
 _UNAUTHENTICATED = 401
+#: In the request's state: what its body shows is no key by its very shape.
+MALFORMED = "malformed_key"
 _MESSAGE = "too many wrong keys came from this address: ask again in {} seconds"
 
 
 class FailedLogins:
     """ASGI middleware, around the one that asks who calls."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, origins: Iterable[str] = ()) -> None:
         self.app = app
+        self._origins = frozenset(origins)
         self._ignored: OrderedDict[str, float] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        address = address_of(scope)
-        if (wait := self._wait(address)) and _shows_unknown(scope):
+        if self._ignored and (wait := self._wait(self._name(scope))) and not _is_known(scope):
             await refuse(_MESSAGE.format(wait), wait)(scope, receive, send)
             return
-        watch = _Watch(send)
+        # a stream token is taken out of it further in
+        sent, watch = {**scope}, _Watch(send)
         await self.app(scope, receive, watch.send)
         if watch.failed:
-            scope["app"].state.wiring.audit.note_failed_login(address)
-            await self._count(scope["app"].state.wiring.rates, address)
+            malformed = scope.get("state", {}).get(MALFORMED)
+            scope["app"].state.wiring.audit.note_failed_login(address_of(scope))
+            await self._count(scope["app"].state.wiring.rates, None if malformed else self._name(sent))
 
-    def _wait(self, address: str) -> int:
-        until = self._ignored.get(address)
-        if until is None:
+    def _name(self, scope: Scope) -> str | None:
+        """What is counted together; `None` for what does not count."""
+        shown = _shown(scope)
+        return f"{shown}{self._sender(scope)}:{address_of(scope)}" if shown else None
+
+    def _sender(self, scope: Scope) -> str:
+        if Headers(scope=scope).get("origin") in self._origins:
+            return ""
+        try:
+            refuse_others(scope)
+        except ForgedRequestError:
+            return "-of-others"
+        return ""
+
+    def _wait(self, name: str | None) -> int:
+        until = self._ignored.get(name) if name else None
+        if name is None or until is None:
             return 0
         left = until - time.monotonic()
         if left <= 0:
-            del self._ignored[address]
+            del self._ignored[name]
         return max(0, int(left) + 1) if left > 0 else 0
 
-    async def _count(self, rates: RequestRates, address: str) -> None:
-        verdict = await rates.take(f"wrong-keys:{address}", (_ALLOWED,))
-        if verdict is None or verdict.wait is None:
+    async def _count(self, rates: RequestRates, name: str | None) -> None:
+        verdict = await rates.take(f"wrong-keys:{name}", (_ALLOWED,)) if name else None
+        if name is None or verdict is None or verdict.wait is None:
             return
-        log.warning("wrong_keys", address=address, seconds=verdict.wait)
-        self._ignored[address] = time.monotonic() + verdict.wait
+        shown, _, address = name.partition(":")
+        log.warning("wrong_keys", address=address, shown=shown, seconds=verdict.wait)
+        self._ignored[name] = time.monotonic() + verdict.wait
         if len(self._ignored) > _MOST:
             self._ignored.popitem(last=False)
 
@@ -84,12 +111,27 @@ class _Watch:
         await self._send(message)
 
 
-def _shows_unknown(scope: Scope) -> bool:
-    """A key, stream token or session that this process has not seen to be right, or a form to try a key in."""
+def _shown(scope: Scope) -> str | None:
+    """What is tried; `None` for what is nothing by its very shape."""
+    if (given := Headers(scope=scope).get("authorization")) is not None:
+        return "key" if read_token(_key_in(given)) else None
+    if stream := stream_token_of(scope):
+        return "stream-token" if read_stream_token(stream.token) else None
+    if signs_in(scope):
+        return "sign-in"
+    return "session" if session_of(scope) else None
+
+
+def _is_known(scope: Scope) -> bool:
+    """Whether this process has seen it to be right; of a form to try a key in nobody can say."""
     keys: KeyRing = scope["app"].state.wiring.keys
     if (given := Headers(scope=scope).get("authorization")) is not None:
-        return not keys.remembers(given.partition(" ")[2].strip())
+        return keys.remembers(_key_in(given))
     if stream := stream_token_of(scope):
-        return not keys.remembers_stream(*stream)
-    session = session_of(scope)
-    return signs_in(scope) or (session is not None and not keys.remembers_session(session))
+        return keys.remembers_stream(*stream)
+    session = None if signs_in(scope) else session_of(scope)
+    return session is not None and keys.remembers_session(session)
+
+
+def _key_in(given: str) -> str:
+    return given.partition(" ")[2].strip()

@@ -8,11 +8,12 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from gateway.domain.api_key import Caller
+from gateway.domain.api_key import Caller, read_token
 from gateway.domain.console_session import ConsoleSession, open_session
 from gateway.domain.errors import ConflictError, UnauthenticatedError, WrongKeyError
 from gateway.web.access import Called
 from gateway.web.dependencies import Wired
+from gateway.web.failed_logins import MALFORMED
 from gateway.web.schemas.problem import problems
 from gateway.web.schemas.session import SessionView, SignIn
 from gateway.web.session_guard import forget, keep, refuse_others
@@ -39,7 +40,7 @@ async def sign_in(
     `GATEWAY_SESSION_SECONDS` or until the key ends. 409 while there are no keys, when nobody needs one.
     """
     refuse_others(request.scope)
-    shown = caller if caller.key else await _shown(wiring, body)
+    shown = caller if caller.key else await _shown(request, wiring, body)
     if shown.key is None:
         raise ConflictError("there are no keys, so nobody needs a session")
     now = wiring.truth.clock()
@@ -65,14 +66,16 @@ async def sign_out(wiring: Wired, session: Session) -> Response:
     return response
 
 
-async def _shown(wiring: Wiring, body: SignIn | None) -> Caller:
+async def _shown(request: Request, wiring: Wiring, body: SignIn | None) -> Caller:
     """Raises `UnauthenticatedError`, `UnavailableError`."""
     if not await wiring.keys.in_use():
         raise ConflictError("there are no keys, so nobody needs a session")
     if body is None:
         raise UnauthenticatedError('send a key: {"key": "db_…"}')
+    key = body.key.get_secret_value().strip()
+    setattr(request.state, MALFORMED, read_token(key) is None)
     try:
-        return await wiring.keys.caller(body.key.get_secret_value().strip())
+        return await wiring.keys.caller(key)
     except WrongKeyError:
         await asyncio.sleep(_SLOW)
         raise

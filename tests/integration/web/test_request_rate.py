@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,35 @@ def test_nor_is_who_tries_what_stands_for_a_key(serve: Serve, own: Settings, gue
 
         assert answers_until_ignored(guess)[:60] == [WRONG] * 60
         assert http.get("/jobs", headers=session).status_code == 200
+
+
+def test_what_other_pages_send_keeps_nobody_from_signing_in(serve: Serve, own: Settings) -> None:
+    with opened(serve, own, "anne") as (http, (anne,)):
+        elsewhere = {"Sec-Fetch-Site": "cross-site"}
+        log = f"/jobs/{'0' * 32}/logs"
+        wrong = {"token": "st_a_9_b"}
+        sent = answers_until_ignored(lambda _: problem(http.get(log, params=wrong, headers=elsewhere)))
+        assert sent[:60] == [WRONG] * 60
+        assert problem(http.get(log, params=wrong)) == WRONG
+        planted = {"Cookie": "discoverybot_session=cs_a_a_9_b"}
+        answers_until_ignored(lambda _: problem(http.get("/jobs", headers=planted)))
+        form = {"key": anne["Authorization"].removeprefix("Bearer ")}
+        assert http.post("/session", json=form, headers=planted).status_code == 200
+
+
+def test_what_is_no_key_by_its_shape_is_not_counted(serve: Serve, own: Settings) -> None:
+    with opened(serve, own, "anne", "bert") as (http, (anne, bert)):
+        log = f"/jobs/{'0' * 32}/logs"
+        for _ in range(70):
+            assert problem(http.get("/jobs", headers={"Authorization": "Bearer nonsense"})) == WRONG
+            assert problem(http.get(log, params={"token": "nonsense"})) == WRONG
+        assert http.get("/jobs", headers=anne).status_code == 200
+        assert problem(http.get(log, params={"token": "st_a_9_b"})) == WRONG
+        form = {"key": bert["Authorization"].removeprefix("Bearer ")}
+        with ThreadPoolExecutor(70) as pool:
+            tried = list(pool.map(lambda _: problem(http.post("/session", json={"key": "nonsense"})), range(70)))
+        assert tried == [WRONG] * 70
+        assert http.post("/session", json=form).status_code == 200
 
 
 def test_no_key_is_named_as_the_question_whether_there_are_any(serve: Serve, own: Settings) -> None:
