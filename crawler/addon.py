@@ -20,7 +20,7 @@ from crawler.page_limit import PageLimit
 from crawler.politeness import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report import Report
-from crawler.request_limits import RequestLimits, at_most
+from crawler.request_limits import AttributeLimit, RequestLimits, at_most
 from crawler.robots import use_robots
 from crawler.setting_names import (
     EGRESS_ALLOWED_NETWORKS,
@@ -48,10 +48,12 @@ _DEFAULT = "addon"
 MAX_REDIRECTS = 20
 _NETWORK_SCHEMES = ("http", "https")
 _CLOSED_SCHEMES = ("file", "ftp", "s3")
-#: The proxies at the place of Scrapy's own; the last three right before the cache.
+#: Attributes are counted where pages are decompressed; the proxies at the place of Scrapy's own; the last three right
+#: before the cache.
 _DOWNLOADER_MIDDLEWARES = {
     PageLimit: 110,
     PageCount: 120,
+    AttributeLimit: 589,
     FetchProxy: 749,
     MetaProxy: 750,
     FetchIdentity: 897,

@@ -15,7 +15,7 @@ from crawler.closing import hurry
 from crawler.guest import OVERRULED, choices
 from crawler.node.project_names import OWN_PROJECT, canonical
 from crawler.node.project_settings import ProjectSettings, project_settings
-from crawler.node.spider_arguments import Arguments, complete, for_constructor
+from crawler.node.spider_arguments import Arguments, complete, for_constructor, replaced
 from crawler.setting_names import (
     ATTEMPT_DIR,
     FETCH_OPTIONS,
@@ -28,6 +28,7 @@ from crawler.setting_names import (
     SITE_RATE_LIMIT,
 )
 from gateway.crash_points import state_change
+from gateway.domain.param_formats import SCRAPYS_PARAMS
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Arguments that Scrapy itself takes; as parameters they would break a spider in ways hard to understand.
-RESERVED = frozenset({"name", "settings", "crawler", "start_urls", "self", "cls", "crawler_or_spidercls"})
 #: In an attempt's folder: what a deployed project writes under relative names.
 FILES = "files"
 _SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\n"
@@ -137,11 +136,12 @@ def _has_model(spider: type[Spider]) -> bool:
 
 def _arguments(spec: NodeSpec, spider: type[Spider]) -> Arguments:
     """Our own spiders check `params` against their model; all others take strings, as from `-a`."""
-    reserved = sorted(RESERVED & spec.params.keys())
+    has_model = _has_model(spider)
+    reserved = SCRAPYS_PARAMS & spec.params.keys() if has_model else replaced(spider, spec.params)
     if reserved:
-        raise ValueError(f"not to be used as parameters: {', '.join(reserved)}")
+        raise ValueError(f"not to be used as parameters: {', '.join(sorted(reserved))}")
     depth = {} if spec.depth is None else {"depth": spec.depth}
-    if _has_model(spider):
+    if has_model:
         return Arguments({**spec.params, **depth, "start_urls": spec.start_urls}, {})
     params = {name: _text(value) for name, value in spec.params.items()}
     return for_constructor(spider, {**params, **depth, "start_urls": spec.start_urls})

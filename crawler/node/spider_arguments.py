@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy import Spider
 
+from gateway.domain.param_formats import RESERVED_PARAMS
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,22 @@ def for_constructor(spider: type[Spider], arguments: Mapping[str, Any]) -> Argum
     taken = [names for names in (_taken(spider, "from_crawler"), _taken(spider, "__init__")) if names is not None]
     given = {name: value for name, value in arguments.items() if all(name in names for names in taken)}
     return Arguments(given, {name: value for name, value in arguments.items() if name not in given})
+
+
+def replaced(spider: type[Spider], names: Iterable[str]) -> set[str]:
+    """Those of them that would take the place of what the spider does, or may do."""
+    return {name for name in names if name in RESERVED_PARAMS or name.startswith("_") or _does(spider, name)}
+
+
+def _does(spider: type[Spider], name: str) -> bool:
+    """Whether it is a method, a property or their like; one that a constructor names is for the asking."""
+    own = inspect.getattr_static(spider, name, None)
+    if not callable(own) and not hasattr(own, "__get__"):
+        return False
+    constructors = (vars(cls).get(method) for cls in spider.__mro__ for method in ("from_crawler", "__init__"))
+    return not any(
+        name in inspect.signature(getattr(one, "__func__", one)).parameters for one in constructors if one is not None
+    )
 
 
 def complete(spider: Spider, arguments: Arguments) -> None:

@@ -1,4 +1,4 @@
-"""Formats of spiders' parameters that JSON Schema has no word for: selectors, patterns, URLs.
+"""Names that no spider's parameter can have, and formats that JSON Schema has no word for: selectors, patterns, URLs.
 
 The gateway checks them when a crawl is submitted, the spider when it is built, both with what is here. The libraries
 are loaded by the first check: most crawls have none of these parameters.
@@ -13,6 +13,16 @@ from typing import Any
 from gateway.domain.errors import ForbiddenAddressError, InvalidRequestError
 from gateway.domain.public_address import check_url
 
+#: Arguments that Scrapy itself takes; as parameters they would break a spider in ways hard to understand.
+SCRAPYS_PARAMS = frozenset({"name", "settings", "crawler", "start_urls", "self", "cls", "crawler_or_spidercls"})
+#: Of a spider that says nothing of its parameters. Scrapy makes attributes of them: these would replace what says
+#: where it may go, with which settings it runs, and what it does.
+RESERVED_PARAMS = (
+    SCRAPYS_PARAMS
+    | {"depth", "spider_name", "allowed_domains", "custom_settings", "rules", "parse", "start", "start_requests"}
+    | {"from_crawler", "update_settings", "handles_request", "close", "closed", "log", "logger"}
+    | {"parse_start_url", "parse_with_rules", "process_results", "sitemap_filter"}
+)
 #: Characters of a selector or a pattern. Longer ones are not written by hand, and libraries nest as deep as they say.
 MAX_LENGTH = 1000
 #: Bytes that a pattern may take once compiled; RE2 alone would take 8 MB for each.

@@ -16,6 +16,7 @@ from pymongo.errors import ConnectionFailure, PyMongoError
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.job import DEFAULT_PROJECT, CrawlSpec
 from gateway.domain.node_files import SpiderInfo
+from gateway.domain.param_formats import RESERVED_PARAMS
 from gateway.domain.public_address import Network, ascii_host
 from gateway.services.parameter_check import ParameterCheck
 from gateway.storage.client import truth_store_errors
@@ -233,15 +234,9 @@ def _host_and_parents(url: str) -> Iterator[str]:
         name = name.partition(".")[2]
 
 
-#: Spider arguments with these names break Scrapy's own constructors.
-RESERVED_PARAMS = frozenset(
-    {"name", "settings", "crawler", "start_urls", "depth", "spider_name", "self", "cls", "crawler_or_spidercls"}
-)
-
-
 def _check_free_form(params: dict[str, Any]) -> None:
     for name, value in params.items():
         if name in RESERVED_PARAMS or name.startswith("_"):
-            raise InvalidRequestError(f"params.{name}", "this name is taken by Scrapy or the platform")
+            raise InvalidRequestError(f"params.{name}", "this name is taken by Scrapy, the spider or the platform")
         if not isinstance(value, str):
             raise InvalidRequestError(f"params.{name}", "a deployed spider's parameters are strings")

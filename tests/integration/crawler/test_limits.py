@@ -130,6 +130,31 @@ def test_no_page_becomes_larger_than_it_may_be(run: Run, site: Site) -> None:
     assert told[f"{site.url}/small"]["bytes"] == 1000
 
 
+def test_a_page_whose_tags_have_no_end_of_attributes_is_not_parsed(run: Run, site: Site) -> None:
+    many = "".join(f" a{number}='>'" for number in range(40_000))
+    pages = {
+        "/plain": html(f"<p{many}>x</p>"),
+        "/packed": Reply(gzip.compress(f"<p{many}>".encode()), headers={"Content-Encoding": "gzip"}),
+        "/wide": Reply(f"<p{many}>".encode("utf-16"), content_type="text/html; charset=utf-16"),
+        "/text": Reply(f"<p{many}>", content_type="text/plain"),
+    }
+    sound = {
+        "/script": html(f"<script>'<p{many}>'</script>"),
+        "/long": html("<p a='b' c>x</p>" * 10_000),
+        "/broken": html("<p" + " x='" * 20_000),
+    }
+    site.pages.update({**pages, **sound})
+    crawl = run("greedy", *(site.url + path for path in (*pages, *sound)), cwd=SHOP)
+    told = outcomes(crawl)
+    for path in pages:
+        assert "more than 512 attributes" in told[site.url + path]["error"], path
+    for path in sound:
+        assert "error" not in told[site.url + path], path
+    ours = run("seo", *(site.url + path for path in ("/plain", "/packed", "/wide", "/long")))
+    assert (ours.progress["errors_count"], ours.progress["completed_pages"]) == (3, 1)
+    assert ours.log.count("more than 512 attributes") == 3
+
+
 def test_redirects_come_to_an_end(run: Run, site: Site) -> None:
     crawl = run("greedy", f"{site.url}/redirect/1000", cwd=SHOP, environ=ENVIRON)
     assert all("max redirections reached" in item["error"] for item in crawl.items)

@@ -54,8 +54,10 @@ async def test_without_a_version_the_latest_is_what_every_attempt_runs(
     assert (spec.project, spec.version) == ("Shop", "10")
 
 
-@pytest.mark.parametrize("name", ["name", "self", "cls", "crawler_or_spidercls", "_job"])
-async def test_a_parameter_that_would_break_the_constructor_is_refused(
+@pytest.mark.parametrize(
+    "name", ["name", "self", "cls", "crawler_or_spidercls", "_job", "allowed_domains", "custom_settings", "parse"]
+)
+async def test_a_parameter_that_would_break_the_constructor_or_replace_what_the_spider_is_is_refused(
     platform: Platform, submission: Submission, name: str
 ) -> None:
     deploy(platform, offers("1"))

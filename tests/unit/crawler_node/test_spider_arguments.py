@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 from scrapy import Spider
 from scrapy.crawler import Crawler
+from scrapy.spiders import CrawlSpider, SitemapSpider
 
-from crawler.node.spider_arguments import complete, for_constructor
+from crawler.node.crawl import _arguments
+from crawler.node.spider_arguments import complete, for_constructor, replaced
+from gateway.domain.node_files import NodeSpec
+from gateway.domain.param_formats import RESERVED_PARAMS
 
 ALL = {"category": "books", "depth": 1, "start_urls": ["http://a/"]}
 
@@ -93,3 +97,45 @@ def test_a_property_stays_what_it_is() -> None:
     built = Property.from_crawler(Crawler(Property))
     complete(built, arguments._replace(left={"depth": 1}))
     assert built.depth == 7
+
+
+class Theirs(Spider):
+    name = "theirs"
+    allowed_domains = ("example.com",)
+    pages = 3
+
+    def __init__(self, follow: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+
+    def parse_item(self, response: Any) -> None: ...
+
+    def follow(self) -> None: ...
+
+    @property
+    def limit(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["allowed_domains", "custom_settings", "start", "parse", "parse_item", "limit", "_follow", "__class__", "rules"],
+)
+def test_no_parameter_takes_the_place_of_what_a_spider_does_or_may(name: str) -> None:
+    assert replaced(Theirs, [name, "category"]) == {name}
+
+
+def test_what_a_constructor_asks_for_and_plain_attributes_may_be_given() -> None:
+    assert not replaced(Theirs, ["follow", "pages", "category"])
+    assert not replaced(Strict, ["category"])
+
+
+@pytest.mark.parametrize("base", [Spider, CrawlSpider, SitemapSpider])
+def test_every_method_of_scrapys_spiders_is_refused_by_the_gateway_already(base: type[Spider]) -> None:
+    own = {name for name in dir(base) if not name.startswith("_") and callable(getattr(base, name))}
+    assert own <= RESERVED_PARAMS
+
+
+def test_a_node_refuses_them_whatever_the_gateway_let_through() -> None:
+    spec = NodeSpec.model_construct(params={"allowed_domains": "evil.example"}, depth=None, start_urls=["http://a/"])
+    with pytest.raises(ValueError, match="not to be used as parameters: allowed_domains"):
+        _arguments(spec, Theirs)
