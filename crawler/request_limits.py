@@ -94,7 +94,7 @@ class _Tags:
 def _is_harmless(text: str) -> bool:
     # as parsel does it
     data = text.replace("\x00", "").encode(errors="replace")
-    parser = etree.HTMLParser(target=_Tags(), recover=True, encoding="utf8", huge_tree=True)
+    parser = etree.HTMLParser(target=_Tags(), recover=True, encoding="utf8", huge_tree=True)  # type: ignore[arg-type]  # lxml calls no more than there is
     try:
         etree.fromstring(data, parser)
     except _TooManyError:
