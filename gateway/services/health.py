@@ -68,15 +68,16 @@ class Health:
         self._nodes = NodeChecks(
             NodeStore(database, clock, node_list), SpiderStore(database), node_list, dead_after, clock
         )
+        self._due = DueJobs(database)
         self._idle = IdleSlots(
-            nodes=NodeStore(database, clock, node_list), jobs=DueJobs(database), dead_after=dead_after, clock=clock
+            nodes=NodeStore(database, clock, node_list), jobs=self._due, dead_after=dead_after, clock=clock
         )
         self._schedules = ScheduleStore(database, clock)
         self._unreadable = UnreadableStore(database)
         self._heartbeats = HeartbeatStore(database, clock)
         self._late_after = late_after
         self._clock = clock
-        self._threads = ThreadPoolExecutor(11, thread_name_prefix="health")
+        self._threads = ThreadPoolExecutor(12, thread_name_prefix="health")
 
     def report(self) -> Report:
         """All checks, at the same time."""
@@ -93,6 +94,7 @@ class Health:
             "schedules": self._check_schedules,
             "workers": self._check_workers,
             "beat": self._check_beat,
+            "webhooks": self._check_webhooks,
         }
         running = {name: self._threads.submit(_known, check) for name, check in checks.items()}
         return Report({name: future.result() for name, future in running.items()})
@@ -149,6 +151,17 @@ class Health:
         told = ", ".join(f"{count} of {collection}" for collection, count in sorted(of.items()))
         todo = "`discoverybot doctor` names them; nothing else is kept from being read by them"
         return Check("down", f"{len(found)} cannot be read: {told}", todo)
+
+    def _check_webhooks(self) -> Check:
+        """Whether they are called when they are due. Whose they are and where they lead is not for everybody."""
+        now = self._clock()
+        waiting, since, failing = self._due.webhooks(now - self._late_after)
+        failed = f"calls for {failing} ended jobs failed and are repeated" if failing else ""
+        if since is None:
+            return Check("ok", failed or "each is called when it is due")
+        late = f"{waiting} ended jobs wait for their calls, the first for {(now - since).total_seconds():.0f} s"
+        todo = "see `workers`; with one alive receivers are slow: its log names their hosts with `webhook_failed`"
+        return Check("down", "; ".join(filter(None, (late, failed))), todo)
 
     def _check_workers(self) -> Check:
         todo = "start `celery -A celery_app worker`; without one jobs wait, and none is handed to a node"

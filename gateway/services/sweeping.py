@@ -22,7 +22,7 @@ from gateway.services.node_choice import NodeChoice
 from gateway.services.node_watch import NodeWatch
 from gateway.services.turns import Turns
 from gateway.services.user_limit import UserLimit
-from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, RECONCILE_NODE, REMOVE_EXPIRED, Waker
+from gateway.services.waker import ENQUEUE_CRAWL, RECONCILE_NODE, REMOVE_EXPIRED, Waker
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
@@ -97,8 +97,6 @@ class Sweeper:
         self._limit.sweep()
         self._queue.adopt(ADOPTED)
         self._explain_hindered(now, choice)
-        for job_id in self._sweeps.webhooks_due(now, BATCH):
-            self._waker.wake(CALL_WEBHOOKS, job_id)
         for node in nodes:
             self._waker.wake(RECONCILE_NODE, node.id, dead.get(node.id))
         if self._monotonic() - self._removed_at >= RETENTION_SECONDS:

@@ -46,7 +46,12 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel([("finished_at", ASCENDING)], name="finished", sparse=True),
         IndexModel([("undecided", ASCENDING)], name="undecided", sparse=True),
         IndexModel([("placement.attempt", ASCENDING)], name="placed", sparse=True),
-        IndexModel([("webhooks_due", ASCENDING)], name="webhooks_due", sparse=True),
+        # the users whose webhooks are to be called, and the first of each
+        IndexModel(
+            [("user_id", ASCENDING), ("webhooks_due", ASCENDING)],
+            name="user_webhooks_due",
+            partialFilterExpression={"webhooks_due": {"$exists": True}},
+        ),
         IndexModel(_NEWEST, name="newest"),
         IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
         IndexModel([("status", ASCENDING), *_NEWEST], name="status_newest"),
@@ -144,7 +149,12 @@ INDEXES: dict[str, list[IndexModel]] = {
 #: Made by versions before, and of no use any more.
 RETIRED: dict[str, frozenset[str]] = {
     "jobs": frozenset(
-        {"status_blocked_priority_age", "status_blocked_render_priority_age", "blocked_exclusive_priority_age"}
+        {
+            "status_blocked_priority_age",
+            "status_blocked_render_priority_age",
+            "blocked_exclusive_priority_age",
+            "webhooks_due",
+        }
     )
 }
 _INDEX_NOT_FOUND = 27

@@ -91,9 +91,6 @@ class JobSweeps:
         found = self._jobs.find({"_id": {"$in": job_ids}, "$nor": no_need}, {"_id": 1})
         return {document["_id"] for document in found}
 
-    def webhooks_due(self, now: datetime, limit: int) -> list[str]:
-        return self._ids({"webhooks_due": {"$lte": now}}, limit)
-
     def running_on(self, node: str) -> list[str]:
         return self._ids({"status": JobStatus.RUNNING, "node": node}, 0)
 

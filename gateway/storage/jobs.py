@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from pymongo import ReturnDocument
+from pymongo import ASCENDING, ReturnDocument
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
@@ -17,10 +17,27 @@ from gateway.domain.job import Attempt, Job, JobStatus, Placement, WaitingReason
 from gateway.domain.node_files import ExitReport, Progress
 from gateway.domain.outcome import Outcome
 from gateway.storage.client import Document
+from gateway.storage.documents import Documents
 from gateway.storage.job_documents import JobDocuments, change
 
 #: Told of one job's end, at the most.
 MAX_WEBHOOKS = 20
+#: Somebody is to be told. Each job is due for a moment when it ends, also one that nobody wants to hear of.
+WATCHED: Document = {"webhooks.0": {"$exists": True}}
+
+
+class DueWebhooks(NamedTuple):
+    """An ended job that somebody is to be told of."""
+
+    job_id: str
+    #: Who has not answered yet.
+    urls: tuple[str, ...]
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        delivered = document.get("webhooks_delivered", [])
+        urls = tuple(url for url in document["webhooks"] if url not in delivered)
+        return cls(document["_id"], urls)
 
 
 class JobStore:
@@ -181,6 +198,19 @@ class JobStore:
         if not self._jobs.update_one(unwatched, {**settled, "$unset": {"webhooks_due": ""}}).matched_count:
             self._jobs.update_one(query, settled)
 
+    def next_to_tell(self, after: str) -> str | None:
+        """The next user, by id, who has ended jobs whose webhooks are due and nobody is at."""
+        query = {"user_id": {"$gt": after}, "webhooks_due": {"$lte": self._clock()}, **WATCHED}
+        found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING), ("webhooks_due", ASCENDING)])
+        return found["user_id"] if found else None
+
+    def due_webhooks(self, user_id: str, limit: int) -> list[DueWebhooks]:
+        """Of one user's, the longest due first."""
+        query = {"user_id": user_id, "webhooks_due": {"$lte": self._clock()}, **WATCHED}
+        fields = {"webhooks": 1, "webhooks_delivered": 1}
+        found = self._jobs.find(query, fields, sort=[("webhooks_due", ASCENDING)], limit=limit)
+        return Documents(self._jobs, DueWebhooks.read).many(found)
+
     @state_change("jobs.claim_webhooks")
     def claim_webhooks(self, job_id: str, until: datetime) -> Job | None:
         """The ended job whose webhooks are due, if nobody is calling them; nobody else will before `until`."""
@@ -189,14 +219,16 @@ class JobStore:
     @state_change("jobs.webhooks_called")
     def webhooks_called(self, job: Job, delivered: Sequence[str], again: datetime | None) -> None:
         """Who has answered by now, and when to call the others again (`None`: never)."""
-        update: dict[str, Any] = {"$addToSet": {"webhooks_delivered": {"$each": list(delivered)}}}
+        answered = {"$addToSet": {"webhooks_delivered": {"$each": list(delivered)}}}
+        update: dict[str, Any] = {**answered}
         if again is None:
             update["$unset"] = {"webhooks_due": ""}
         else:
             update["$set"] = {"webhooks_due": again}
             update["$inc"] = {"webhook_failures": 1}
-        # a webhook that was added meanwhile has moved the time
-        self._jobs.update_one({"_id": job.id, "webhooks_due": job.webhooks_due}, update)
+        if not self._jobs.update_one({"_id": job.id, "webhooks_due": job.webhooks_due}, update).matched_count:
+            # a webhook that was added meanwhile has moved the time; so has somebody else, if the lease has lapsed
+            self._jobs.update_one({"_id": job.id}, answered)
 
     @state_change("jobs.request_cancel")
     def request_cancel(self, job_id: str) -> Job | None:

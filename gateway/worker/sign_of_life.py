@@ -1,4 +1,6 @@
-"""Tells that a worker is there. Its messages cannot: a broker keeps them for one that was killed, too."""
+"""Tells that a worker is there. Its messages cannot: a broker keeps them for one that was killed, too. And has it do
+now and then what no message may have asked for.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,7 @@ class SignOfLife(bootsteps.StartStopStep):
 
     def stop(self, _parent: Any) -> None:
         self._ended.set()
+        self._wiring.close()
 
     terminate = stop
 
@@ -41,6 +44,7 @@ class SignOfLife(bootsteps.StartStopStep):
             try:
                 self._wiring.heartbeats.beat(self._name)
                 self._wiring.clock.keep()
+                self._wiring.webhooks.look()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)
             self._ended.wait(_PACE)

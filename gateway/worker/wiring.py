@@ -73,6 +73,12 @@ class Wiring:
         self._settings = settings
         self._app = app
 
+    def close(self) -> None:
+        """Ends what would go on by itself. Waits for nobody outside."""
+        webhooks: Webhooks | None = vars(self).get("webhooks")
+        if webhooks is not None:
+            webhooks.close()
+
     @built_once
     def _database(self) -> Database[Document]:
         database = connect(self._settings.mongo_uri)

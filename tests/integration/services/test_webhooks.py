@@ -1,18 +1,37 @@
+"""Who is told of a job's end, by whom, and how often: the queue of calls, its shares, its leases and its end."""
+
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
+import receivers
 from conftest import Platform
 from jobs import make_job
-from node_double import NodeDouble
+from receivers import Receiver, answer
+from stack import wait_until
 
 from gateway.domain.job import Job, JobStatus
 from gateway.domain.outcome import Outcome
 from gateway.domain.public_address import parse_networks
+from gateway.services import webhook_caller, webhooks
 from gateway.services.webhook_caller import WebhookCaller
-from gateway.services.webhooks import MAX_ROUNDS, Webhooks
+from gateway.services.webhooks import (
+    CALL_TIME,
+    HOST_ROUNDS,
+    MAX_ROUNDS,
+    ROUND_SECONDS,
+    ROUNDS,
+    USER_ROUNDS,
+    Caller,
+    Shares,
+    Webhooks,
+)
+from gateway.storage.jobs import MAX_WEBHOOKS
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 
@@ -24,84 +43,264 @@ class Remembering:
         self.failures = failures
         self.calls: list[tuple[str, bytes]] = []
 
-    def post(self, url: str, body: bytes) -> str | None:
+    async def post(self, _user_id: str, url: str, body: bytes) -> str | None:
         self.calls.append((url, body))
         return "answered 500" if len(self.calls) <= self.failures else None
 
+    def urls(self) -> list[str]:
+        return [url for url, _ in self.calls]
 
-def ended(platform: Platform, *urls: str, **fields: str) -> Job:
+
+Call = Callable[[Caller], Webhooks]
+
+
+@pytest.fixture
+def call(platform: Platform) -> Iterator[Call]:
+    """Has what is due called, from here on. As many may do so as a test wants."""
+    made: dict[int, Webhooks] = {}
+
+    def look(caller: Caller) -> Webhooks:
+        one = made.setdefault(id(caller), Webhooks(jobs=platform.jobs, caller=caller, clock=platform.clock))
+        one.look()
+        return one
+
+    yield look
+    for one in made.values():
+        one.close()
+
+
+def ended(platform: Platform, *urls: str, **fields: Any) -> Job:
     job = make_job(webhooks=list(urls), **fields)
     platform.jobs.insert(job)
     platform.completion.end_waiting(job, Outcome(JobStatus.FINISHED, "3 pages"))
     return platform.jobs.get(job.id)
 
 
-def webhooks(platform: Platform, caller: Remembering | WebhookCaller) -> Webhooks:
-    return Webhooks(jobs=platform.jobs, caller=caller, clock=platform.clock)
+def wait_for_calls(world: Remembering, count: int) -> None:
+    wait_until(lambda: len(world.calls) == count, timeout=10, what=f"{count} calls")
 
 
-def test_every_webhook_is_told_once_how_the_job_ended(platform: Platform) -> None:
-    job, world = ended(platform, "http://a.example/", "http://b.example/"), Remembering()
+def wait_for_record(platform: Platform, job: Job, **fields: Any) -> None:
+    """Until the job's document says so of its webhooks."""
+    wait_until(lambda: job_says(platform, job, fields), timeout=10, what=f"{fields}")
+
+
+def job_says(platform: Platform, job: Job, fields: dict[str, Any]) -> bool:
+    found = platform.jobs.get(job.id)
+    return all(getattr(found, name) == value for name, value in fields.items())
+
+
+def test_every_webhook_is_told_once_how_the_job_ended(platform: Platform, call: Call) -> None:
+    urls = ["http://a.example/", "http://b.example/"]
+    job, world = ended(platform, *urls), Remembering()
     assert ("call_webhooks", job.id) in platform.woken
-    for _ in range(2):
-        webhooks(platform, world).call(job.id)
-    assert [url for url, _ in world.calls] == ["http://a.example/", "http://b.example/"]
+    call(world)
+    wait_for_record(platform, job, webhooks_delivered=urls, webhooks_due=None)
+    call(world)
+    call(another := Remembering())
+    other = ended(platform, "http://c.example/")
+    call(another)
+    wait_for_record(platform, other, webhooks_due=None)
+    assert sorted(world.urls() + another.urls()) == [*urls, "http://c.example/"]
     told = json.loads(world.calls[0][1])
     assert (told["event"], told["job_id"], told["status"]) == ("job.ended", job.id, "finished")
 
 
-def test_a_webhook_is_told_which_schedule_the_job_was_a_run_of(platform: Platform) -> None:
+def test_a_webhook_is_told_which_schedule_the_job_was_a_run_of(platform: Platform, call: Call) -> None:
     world = Remembering()
-    for fields in ({}, {"schedule_id": "0" * 32}):
-        webhooks(platform, world).call(ended(platform, "http://a.example/", **fields).id)
+    for number, fields in enumerate([{}, {"schedule_id": "0" * 32}], 1):
+        ended(platform, "http://a.example/", **fields)
+        call(world)
+        wait_for_calls(world, number)
     plain, of_schedule = (json.loads(body) for _, body in world.calls)
     assert (plain.keys() ^ of_schedule.keys(), of_schedule["schedule_id"]) == ({"schedule_id"}, "0" * 32)
 
 
-def test_a_webhook_that_fails_is_called_again_later_and_given_up_in_the_end(platform: Platform) -> None:
-    job, world = ended(platform, "http://a.example/"), Remembering(failures=99)
-    for _ in range(MAX_ROUNDS + 3):
-        webhooks(platform, world).call(job.id)
-        webhooks(platform, world).call(job.id)
+def test_a_webhook_that_fails_is_called_again_later_and_given_up_in_the_end(platform: Platform, call: Call) -> None:
+    job, world = ended(platform, "http://a.example/", "http://b.example/"), Remembering(failures=99)
+    for done in range(1, MAX_ROUNDS + 1):
+        call(world)
+        wait_for_calls(world, 2 * done)
+        if done < MAX_ROUNDS:
+            wait_for_record(platform, job, webhook_failures=done)
+        call(world)
         platform.ahead += timedelta(minutes=10)
-    assert len(world.calls) == MAX_ROUNDS
-    assert platform.jobs.get(job.id).webhooks_due is None
+    wait_for_record(platform, job, webhooks_due=None)
+    call(world)
+    other = ended(platform, "http://c.example/")
+    call(succeeding := Remembering())
+    wait_for_record(platform, other, webhooks_due=None)
+    assert (len(world.calls), succeeding.urls()) == (2 * MAX_ROUNDS, ["http://c.example/"])
 
 
-def test_two_callers_do_not_call_at_the_same_time(platform: Platform) -> None:
+def test_only_those_that_failed_are_called_again(platform: Platform, call: Call) -> None:
+    job, world = ended(platform, "http://a.example/", "http://b.example/"), Remembering(failures=1)
+    call(world)
+    wait_for_record(platform, job, webhook_failures=1)
+    failed = world.urls()[0]
+    platform.ahead += timedelta(minutes=10)
+    call(world)
+    wait_for_record(platform, job, webhooks_due=None)
+    assert sorted(world.urls()) == sorted(["http://a.example/", "http://b.example/", failed])
+
+
+def test_who_dies_in_the_midst_of_a_round_is_followed_once_its_lease_lapses(platform: Platform, call: Call) -> None:
     job, world = ended(platform, "http://a.example/"), Remembering()
-    # the first has begun, and is slow
-    assert platform.jobs.claim_webhooks(job.id, platform.clock() + timedelta(minutes=1)) is not None
-    webhooks(platform, world).call(job.id)
-    assert world.calls == []
-    platform.ahead += timedelta(minutes=2)
-    webhooks(platform, world).call(job.id)
-    assert len(world.calls) == 1
+    # the first has begun, and is never heard of again
+    assert platform.jobs.claim_webhooks(job.id, platform.clock() + CALL_TIME) is not None
+    call(world)
+    other = ended(platform, "http://b.example/")
+    call(world)
+    wait_for_record(platform, other, webhooks_due=None)
+    assert world.urls() == ["http://b.example/"]
+    platform.ahead += CALL_TIME
+    call(world)
+    wait_for_record(platform, job, webhooks_due=None)
+    assert world.urls() == ["http://b.example/", "http://a.example/"]
 
 
-def test_the_sweeper_remembers_a_webhook_that_nobody_called(platform: Platform) -> None:
-    job = ended(platform, "http://a.example/")
-    platform.woken.clear()
-    platform.ahead += timedelta(seconds=10)
-    platform.sweeper.sweep()
-    assert ("call_webhooks", job.id) in platform.woken
+def test_what_was_delivered_after_the_lease_lapsed_counts_all_the_same(platform: Platform) -> None:
+    job = ended(platform, "http://a.example/", "http://b.example/")
+    slow = platform.jobs.claim_webhooks(job.id, platform.clock())
+    assert slow is not None
+    next_one = platform.jobs.claim_webhooks(job.id, platform.clock() + CALL_TIME)
+    assert next_one is not None
+    platform.jobs.webhooks_called(slow, ["http://a.example/"], None)
+    found = platform.jobs.get(job.id)
+    assert (found.webhooks_delivered, found.webhooks_due) == (["http://a.example/"], next_one.webhooks_due)
 
 
-def test_a_webhook_added_to_an_ended_job_is_called_too(platform: Platform) -> None:
+def test_a_webhook_added_to_an_ended_job_is_called_too(platform: Platform, call: Call) -> None:
     job, world = ended(platform), Remembering()
     platform.jobs.add_webhook(job.id, "http://late.example/")
-    webhooks(platform, world).call(job.id)
-    assert [url for url, _ in world.calls] == ["http://late.example/"]
+    call(world)
+    wait_for_record(platform, job, webhooks_due=None)
+    assert world.urls() == ["http://late.example/"]
 
 
-def test_the_caller_posts_and_the_status_decides(double: NodeDouble) -> None:
-    caller = WebhookCaller(LOOPBACK)
-    assert caller.post(f"{double.url}/hook", b"{}") is None
-    double.mode = "broken"
-    assert caller.post(f"{double.url}/hook", b"{}") == "answered 500"
-    assert caller.post("http://127.0.0.1:9/", b"{}") is not None
+def test_more_than_one_look_can_see_are_all_called(
+    platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "USERS", 3)
+    urls = [f"http://{number}.example/" for number in range(2 * ROUNDS)]
+    for number, url in enumerate(urls):
+        ended(platform, url, user_id=f"user-{number % 10}")
+    call(world := Remembering())
+    wait_for_calls(world, len(urls))
+    assert sorted(world.urls()) == sorted(urls)
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
-def test_the_caller_connects_to_no_address_inside(host: str) -> None:
-    assert "not a public address" in (WebhookCaller().post(f"http://{host}:9/", b"{}") or "")
+def test_a_document_that_cannot_be_understood_keeps_no_other_waiting(platform: Platform, call: Call) -> None:
+    broken = ended(platform, "http://a.example/")
+    platform.database["jobs"].update_one({"_id": broken.id}, {"$set": {"status": "none of ours"}})
+    job, world = ended(platform, "http://b.example/"), Remembering()
+    call(world)
+    wait_for_record(platform, job, webhooks_due=None)
+    assert world.urls() == ["http://b.example/"]
+
+
+def test_a_url_that_cannot_be_understood_keeps_no_other_waiting(platform: Platform, call: Call) -> None:
+    job = ended(platform, "http://[bad", "http://b.example:x/", "none", user_id="a")
+    with Receiver(answer()) as receiver:
+        other = ended(platform, receiver.url(), user_id="b")
+        call(WebhookCaller(LOOPBACK))
+        wait_for_record(platform, other, webhooks_due=None)
+    wait_for_record(platform, job, webhook_failures=1, webhooks_delivered=[])
+
+
+def test_a_caller_that_breaks_harms_no_other_call(platform: Platform, call: Call) -> None:
+    class Breaking(Remembering):
+        async def post(self, user_id: str, url: str, body: bytes) -> str | None:
+            if "a.example" in url:
+                raise MemoryError
+            return await super().post(user_id, url, body)
+
+    job = ended(platform, "http://a.example/", "http://b.example/")
+    call(Breaking())
+    wait_for_record(platform, job, webhooks_delivered=["http://b.example/"], webhook_failures=1)
+
+
+@pytest.mark.parametrize("count", [8, 50])
+def test_slow_receivers_of_one_user_keep_nobody_elses_waiting(platform: Platform, call: Call, count: int) -> None:
+    with Receiver(receivers.never) as slow, Receiver(answer()) as quick:
+        for number in range(count):
+            ended(platform, slow.url(host=f"127.0.1.{number}"), user_id="greedy")
+        call(caller := WebhookCaller(LOOPBACK))
+        wait_until(lambda: slow.open == USER_ROUNDS, timeout=5, what="all that one user may have")
+        began = time.monotonic()
+        for user in ("bob", "cy", "dee"):
+            job = ended(platform, quick.url(f"/{user}"), user_id=user)
+            call(caller)
+            wait_for_record(platform, job, webhooks_due=None)
+        assert time.monotonic() - began < 3
+        assert (sorted(quick.paths()), slow.most_open) == (["/bob", "/cy", "/dee"], USER_ROUNDS)
+
+
+def test_a_slow_host_is_left_room_for_others_who_call_it(platform: Platform, call: Call) -> None:
+    with Receiver(receivers.never) as slow, Receiver(answer()) as quick:
+        for _ in range(50):
+            ended(platform, slow.url(), user_id="greedy")
+        call(caller := WebhookCaller(LOOPBACK))
+        wait_until(lambda: slow.open == HOST_ROUNDS // 2, timeout=5, what="half of what a host may have")
+        # the same host; and the same user, elsewhere
+        jobs = [ended(platform, quick.url(), user_id="bob"), ended(platform, quick.url(host="127.0.0.2"))]
+        call(caller)
+        for job in jobs:
+            wait_for_record(platform, job, webhooks_due=None)
+        assert slow.most_open == HOST_ROUNDS // 2
+
+
+@pytest.mark.parametrize("greedy", [1, 4, 8, ROUNDS - 1])
+def test_there_is_room_for_one_more_user_however_many_are_greedy(greedy: int) -> None:
+    shares, users = Shares(), [f"user-{number}" for number in range(greedy)]
+    taken = 0
+    while wanting := [user for user in users if shares.admits(user, [f"{user}.example"])]:
+        for user in wanting:
+            if shares.admits(user, [f"{user}.example"]):
+                shares.take(user, [f"{user}.example"])
+                taken += 1
+    assert taken >= min(ROUNDS // 2, greedy * HOST_ROUNDS // 2)
+    assert shares.admits("newcomer", ["somewhere.example"])
+
+
+def test_what_is_given_back_is_free_again() -> None:
+    shares = Shares()
+    for _ in range(3):
+        shares.take("ada", ["a.example", "b.example"])
+    for _ in range(3):
+        shares.give_back("ada", ["a.example", "b.example"])
+    assert vars(shares) == vars(Shares())
+
+
+def test_a_round_is_never_longer_than_its_lease(
+    platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # in full, if no receiver answers
+    assert timedelta(seconds=ROUND_SECONDS) < CALL_TIME
+    assert MAX_WEBHOOKS / webhooks.AT_ONCE * webhook_caller.CALL_SECONDS < ROUND_SECONDS
+    # however long its calls take
+    monkeypatch.setattr(webhooks, "ROUND_SECONDS", 0.5)
+    with Receiver(receivers.never) as slow, Receiver(answer()) as quick:
+        job = ended(platform, quick.url(), *(slow.url(f"/{number}") for number in range(MAX_WEBHOOKS - 1)))
+        began = time.monotonic()
+        call(WebhookCaller(LOOPBACK))
+        wait_for_record(platform, job, webhook_failures=1, webhooks_delivered=[quick.url()])
+        assert time.monotonic() - began < 3
+        assert slow.most_open <= webhooks.AT_ONCE
+
+
+def test_a_worker_stops_at_once_with_calls_under_way_and_they_are_made_again(platform: Platform, call: Call) -> None:
+    with Receiver(receivers.never) as slow:
+        job = ended(platform, slow.url())
+        stopped = call(WebhookCaller(LOOPBACK))
+        wait_until(lambda: slow.open, timeout=5, what="a call")
+        began = time.monotonic()
+        stopped.close()
+        assert time.monotonic() - began < webhooks.PARTING
+        # asked again by a task that was still under way
+        stopped.look()
+        slow.behaviour = answer()
+        platform.ahead += CALL_TIME
+        call(WebhookCaller(LOOPBACK))
+        wait_for_record(platform, job, webhooks_due=None)
+        assert len(slow.calls) == 2

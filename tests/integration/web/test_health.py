@@ -9,12 +9,16 @@ from typing import Any
 
 import httpx
 import pytest
+from jobs import make_job
 from pymongo.database import Database
 from stores import embedded_mongo
 
 from gateway.domain.clock import utc_now
+from gateway.domain.job import JobStatus
+from gateway.domain.outcome import Outcome
 from gateway.settings import Settings
 from gateway.storage.heartbeats import BEAT, WORKER, HeartbeatStore
+from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.unreadable import UnreadableStore
 
@@ -35,7 +39,7 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     assert health.json()["status"] == "ok"
     assert set(health.json()["checks"]) == {
         "mongo", "redis", "broker", "nodes", "node_list", "node_states", "disk", "waiting", "schedules", "workers",
-        "beat", "documents",
+        "beat", "documents", "webhooks",
     }  # fmt: skip
 
 
@@ -83,6 +87,33 @@ def test_what_cannot_be_read_is_counted_and_left_out(
         database["sites"].delete_one({"_id": "bad"})
         UnreadableStore(database).look_again()
     assert gateway.get("/health").json()["checks"]["documents"]["status"] == "ok"
+
+
+def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
+    gateway: httpx.Client, database: Database[dict[str, Any]]
+) -> None:
+    jobs = JobStore(database, clock=lambda: utc_now() - timedelta(seconds=30))
+    database["jobs"].delete_many({})
+
+    def check() -> dict[str, Any]:
+        told: dict[str, Any] = gateway.get("/health").json()["checks"]["webhooks"]
+        return told
+
+    for _ in range(2):
+        jobs.insert(job := make_job(webhooks=["http://secret.example/hook"], user_id="ada"))
+        jobs.finish(job, Outcome(JobStatus.FINISHED, "3 pages"))
+    waiting = check()
+    assert waiting["status"] == "down"
+    assert waiting["message"].startswith("2 ended jobs wait for their calls, the first for 3")
+    assert "webhook_failed" in waiting["todo"]
+    assert not {word for word in ("secret", "ada", job.id) if word in str(waiting)}
+    # somebody is at the one, and the other is called again later
+    jobs.claim_webhooks(database["jobs"].find_one()["_id"], utc_now() + timedelta(minutes=1))
+    claimed = jobs.claim_webhooks(job.id, utc_now() + timedelta(minutes=1))
+    assert check()["message"] == "each is called when it is due"
+    jobs.webhooks_called(claimed, [], utc_now() + timedelta(seconds=2))
+    assert check() == {"status": "ok", "message": "calls for 1 ended jobs failed and are repeated", "todo": None}
+    database["jobs"].delete_many({})
 
 
 @pytest.mark.parametrize("path", ["/health", "/health/live"])

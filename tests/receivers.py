@@ -1,0 +1,147 @@
+"""Receivers of webhooks on real sockets, which behave as badly as they are told."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from itertools import count
+from typing import NamedTuple, Self
+
+Behaviour = Callable[[socket.socket], None]
+
+
+class Call(NamedTuple):
+    #: By the monotonic clock.
+    at: float
+    path: str
+    body: bytes
+
+
+def answer(status: int = 200, *headers: str) -> Behaviour:
+    head = "".join(f"{header}\r\n" for header in headers)
+    return lambda connection: connection.sendall(
+        f"HTTP/1.1 {status} Told\r\n{head}Content-Length: 0\r\n\r\n".encode()
+    )
+
+
+def drip(seconds: float) -> Behaviour:
+    """A byte of an answer that never ends, every so many seconds: no wait for a byte is a long one."""
+
+    def send(connection: socket.socket) -> None:
+        for byte in b"HTTP/1.1 200 OK\r\nX: ":
+            connection.sendall(bytes([byte]))
+            time.sleep(seconds)
+        for _ in count():
+            connection.sendall(b"x")
+            time.sleep(seconds)
+
+    return send
+
+
+def endlessly(first: bytes, again: bytes) -> Behaviour:
+    def send(connection: socket.socket) -> None:
+        connection.sendall(first)
+        for _ in count():
+            connection.sendall(again * 1000)
+
+    return send
+
+
+ENDLESS_HEADERS = endlessly(b"HTTP/1.1 200 OK\r\n", b"X-Header: and one more\r\n")
+ENDLESS_HINTS = endlessly(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n")
+ENDLESS_BODY = endlessly(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"5\r\nagain\r\n")
+
+
+def never(connection: socket.socket) -> None:
+    """Takes the request, and says nothing until the other side goes."""
+    while connection.recv(1 << 16):
+        pass
+
+
+class Receiver:
+    """Listens on every loopback address, unless told which: it stands for as many hosts as a test needs."""
+
+    def __init__(
+        self, behaviour: Behaviour, *, reads: bool = True, address: str = "", tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.behaviour = behaviour
+        #: Whether it waits for the request before it does anything.
+        self._reads = reads
+        self._tls = tls
+        self.calls: list[Call] = []
+        #: Connections that are open, and the most there ever were.
+        self.open = self.most_open = 0
+        self._lock = threading.Lock()
+        self._socket = socket.create_server((address, 0), backlog=200)
+        self.port: int = self._socket.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # wakes the thread that accepts
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def url(self, path: str = "/hook", *, host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    def paths(self) -> list[str]:
+        return [call.path for call in list(self.calls)]
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        if self._tls:
+            # with the first byte that is read, so that a failure is one of those below
+            connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        # the other side may go at any time
+        with closing(connection), suppress(OSError), self._counted():
+            if self._reads:
+                self.calls.append(_read(connection))
+            self.behaviour(connection)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self.open += 1
+            self.most_open = max(self.most_open, self.open)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.open -= 1
+
+
+def _read(connection: socket.socket) -> Call:
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += _more(connection)
+    head, _, body = received.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+    while len(body) < length:
+        body += _more(connection)
+    return Call(time.monotonic(), head.split(b" ")[1].decode(), body)
+
+
+def _more(connection: socket.socket) -> bytes:
+    if not (received := connection.recv(1 << 16)):
+        raise ConnectionError
+    return received
+
+
+@contextmanager
+def black_hole(address: str, port: int) -> Iterator[None]:
+    """Where no connection is answered, nor refused: its queue is full, and nobody takes from it."""
+    with socket.create_server((address, port), backlog=0), closing(socket.socket()) as first:
+        first.connect((address, port))
+        yield
