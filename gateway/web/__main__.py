@@ -13,6 +13,7 @@ from gateway.services.key_issue import KeyIssue
 from gateway.settings import Settings, SettingsError
 from gateway.storage.client import connect, truth_store_errors
 from gateway.storage.keys import KeyStore
+from gateway.web.http_protocol import BoundedProtocol
 
 #: Seconds for which answers under way, streams among them, may take when we are told to stop.
 _GRACE = 5
@@ -38,7 +39,7 @@ def main() -> int:
         port=settings.gateway_port,
         workers=settings.gateway_workers,
         loop="uvloop",
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         log_config=None,
         access_log=False,

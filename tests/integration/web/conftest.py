@@ -24,6 +24,7 @@ from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
 from gateway.web.app import create_app
+from gateway.web.http_protocol import BoundedProtocol
 
 SCHEMA = {"type": "object", "properties": {"robots": {"type": "boolean"}}, "additionalProperties": False}
 Crawl = dict[str, Any]
@@ -31,7 +32,9 @@ Crawl = dict[str, Any]
 
 @contextmanager
 def _serve(settings: Settings) -> Iterator[httpx.Client]:
-    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=0, log_config=None, ws="none"))
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(settings), port=0, log_config=None, ws="none", http=BoundedProtocol)
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

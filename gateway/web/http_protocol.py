@@ -1,0 +1,198 @@
+"""uvicorn's HTTP, for clients who never come to an end: of their headers, of their body, or with their connections.
+
+uvicorn bounds none of it with httptools, whose parser grows with each byte of a header that goes on. Each process
+keeps to this for itself, and a request that arrives in one piece costs two comparisons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import uuid
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+#: Of the request line and all header lines of a request, trailers included.
+MAX_HEAD_BYTES = 64 << 10
+MAX_HEADERS = 100
+#: Seconds until the headers are complete: from the connection on, or from the first byte of a further request.
+HEAD_SECONDS = 10.0
+#: Between two looks at whether a body comes, and the bytes that must have come in between: a KiB a second.
+BODY_SECONDS = 10.0
+BODY_BYTES = 10 << 10
+#: Share of the process's file handles that connections may take before idle ones have to go.
+_SHARE = 0.75
+#: Seconds after which one is idle: a crowd that has just come is not.
+IDLE_SECONDS = 1.0
+
+_HANDLES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+_TOO_LARGE = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+_TOO_SLOW = HTTPStatus.REQUEST_TIMEOUT
+_CODES = {_TOO_LARGE: "headers_too_large", _TOO_SLOW: "request_timeout", HTTPStatus.BAD_REQUEST: "bad_request"}
+
+
+class HeadersTooLargeError(Exception):
+    """httptools ends a request by whatever is raised in what it calls."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    #: Of this process: by address, connections that are open and have no request under way, the oldest first.
+    idle: ClassVar[dict[str, dict[BoundedProtocol, None]]] = {}
+    most_connections: ClassVar[int] = int(_HANDLES * _SHARE) if _HANDLES > 0 else sys.maxsize
+
+    _address = ""
+    _idle_since = 0.0
+    _deadline: asyncio.TimerHandle | None = None
+    #: A request has begun, and is complete but for its body.
+    _begun = _in_body = False
+    #: Bytes that came since its begin, or since the last byte of a body; bytes and number of its lines; and bytes of
+    #: its body since the last look.
+    _came = _size = _lines = _body = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        self._set_idle()
+        self._arm(HEAD_SECONDS, self._head_is_late)
+        if len(self.connections) > self.most_connections:
+            self._close_another()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self._set_busy()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        while data and not self.transport.is_closing():
+            room = len(data) if self._in_body else MAX_HEAD_BYTES + 1 - self._came
+            piece, data = data[:room], data[room:]
+            self._came += len(piece)
+            super().data_received(piece)
+            if self._came > MAX_HEAD_BYTES:
+                self._refuse(_TOO_LARGE)
+        if self._begun and self._deadline is None and not self.transport.is_closing():
+            # it did not come in one piece
+            self._watch()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._begun, self._in_body = True, False
+        self._size = self._lines = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._lines += 1
+        # a colon and the end of the line
+        self._count(len(name) + len(value) + 3)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._in_body = True
+        self._came = self._body = 0
+        self._set_busy()
+        self._disarm()
+
+    def on_body(self, body: bytes) -> None:
+        self._came = 0
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._begun = self._in_body = False
+        self._came = 0
+        self._disarm()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete and not self._begun and not self.transport.is_closing():
+            self._set_idle()
+
+    def send_400_response(self, msg: str) -> None:
+        """In our format; also for what was too large while it was parsed."""
+        self._refuse(_TOO_LARGE if self._is_too_large() else HTTPStatus.BAD_REQUEST, msg)
+
+    def _count(self, size: int) -> None:
+        self._size += size
+        if self._is_too_large():
+            raise HeadersTooLargeError
+
+    def _is_too_large(self) -> bool:
+        return self._lines > MAX_HEADERS or self._size > MAX_HEAD_BYTES
+
+    # --- time
+
+    def _watch(self) -> None:
+        if self._in_body:
+            self._body = 0
+            self._arm(BODY_SECONDS, self._look_at_body)
+        else:
+            self._arm(HEAD_SECONDS, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self._begun:
+            self._refuse(_TOO_SLOW, f"the headers were not complete after {HEAD_SECONDS:.0f} seconds")
+        else:
+            self.transport.close()
+
+    def _look_at_body(self) -> None:
+        waits_for_us = self.flow.read_paused or self.cycle.waiting_for_100_continue
+        if self._body >= BODY_BYTES or waits_for_us:
+            self._watch()
+        else:
+            self._refuse(_TOO_SLOW, f"less than {BODY_BYTES} bytes of the body came in {BODY_SECONDS:.0f} seconds")
+
+    def _arm(self, seconds: float, act: Any) -> None:
+        self._deadline = self.loop.call_later(seconds, act)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # --- ends
+
+    def _refuse(self, status: HTTPStatus, message: str = "") -> None:
+        self._disarm()
+        if self._may_answer():
+            told = message or f"a request may have {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} lines of headers"
+            self.transport.write(_answer(status, told))
+        self.transport.close()
+
+    def _may_answer(self) -> bool:
+        """Where an answer is under way, or still to come, another one would be taken for it."""
+        if self._in_body:
+            return not self.pipeline and not self.cycle.response_started
+        return self.cycle is None or self.cycle.response_complete
+
+    def _set_idle(self) -> None:
+        self._idle_since = self.loop.time()
+        self.idle.setdefault(self._address, {})[self] = None
+
+    def _set_busy(self) -> None:
+        of_address = self.idle.get(self._address, {})
+        of_address.pop(self, None)
+        if not of_address:
+            self.idle.pop(self._address, None)
+
+    def _close_another(self) -> None:
+        """The one that is idle for longest, of the address that has most of them: handles are for those who ask."""
+        crowd: dict[BoundedProtocol, None] = max(self.idle.values(), key=len)
+        oldest = next(iter(crowd))
+        if self.loop.time() - oldest._idle_since > IDLE_SECONDS:  # noqa: SLF001 - of our own kind
+            oldest.transport.abort()
+
+
+def _answer(status: HTTPStatus, message: str) -> bytes:
+    error = {"code": _CODES[status], "message": message, "detail": None}
+    body = orjson.dumps({"error": error, "request_id": uuid.uuid4().hex})
+    head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+    return STATUS_LINE[status] + head + body

@@ -1,0 +1,236 @@
+"""Clients who never come to an end, each as bytes on a socket."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from stack import wait_until
+
+from gateway.web import http_protocol
+from gateway.web.http_protocol import BoundedProtocol
+
+SECONDS = 0.5
+END = b"\r\n\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with the length of the body, and of the headers; `/early` without reading it."""
+    if scope["type"] != "http":
+        return
+    size, more = 0, scope["path"] != "/early"
+    while more:
+        message = await receive()
+        size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+    told = b"%d %d" % (size, len(scope["headers"]))
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(told))]})
+    await send({"type": "http.response.body", "body": told})
+
+
+class Server:
+    def __init__(self) -> None:
+        config = uvicorn.Config(app, port=0, http=BoundedProtocol, log_config=None, lifespan="off", ws="none")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run)
+        self._thread.start()
+        wait_until(lambda: self._server.started, what="the server")
+        self.address = self._server.servers[0].sockets[0].getsockname()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, timeout=10)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", SECONDS)
+    monkeypatch.setattr(http_protocol, "BODY_SECONDS", SECONDS)
+    running = Server()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[socket.socket]:
+    with server.connect() as connection:
+        yield connection
+
+
+def answer(connection: socket.socket) -> tuple[int, bytes]:
+    """Status and body of the next answer; status 0 where the connection ends without one."""
+    head = b""
+    while not head.endswith(END):
+        if not (byte := connection.recv(1)):
+            return 0, head
+        head += byte
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    return int(head.split()[1]), connection.recv(int(length.partition(b":")[2]), socket.MSG_WAITALL)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def told(connection: socket.socket) -> tuple[int, str]:
+    status, body = answer(connection)
+    error = json.loads(body)
+    assert error["request_id"]
+    return status, error["error"]["code"]
+
+
+def lines(number: int, value: bytes = b"x") -> bytes:
+    return b"".join(b"X-%d: %s\r\n" % (n, value) for n in range(number))
+
+
+def test_what_is_within_the_limits_is_served_in_one_piece_and_in_many(client: socket.socket) -> None:
+    whole = POST + lines(96, b"x" * 600) + b"Content-Length: 5\r\n\r\nhello" + GET + END[2:] + GET + END[2:]
+    for step in (len(whole), 7919, 1009):
+        for start in range(0, len(whole), step):
+            client.sendall(whole[start : start + step])
+        assert [answer(client) for _ in range(3)] == [(200, b"5 98"), (200, b"0 1"), (200, b"0 1")]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        GET + lines(100) + END[2:],
+        GET + lines(60, b"x" * 1200) + END[2:],
+        b"GET /" + b"x" * (70 << 10) + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+    ],
+    ids=["lines", "bytes", "address"],
+)
+def test_headers_that_are_too_large_are_a_431(client: socket.socket, head: bytes) -> None:
+    client.sendall(head)
+    assert told(client) == (431, "headers_too_large")
+    assert is_closed(client)
+
+
+@pytest.mark.parametrize(
+    ("begin", "part"),
+    [
+        (GET + b"X-Endless: ", b"x"),
+        (GET, b"X-Line: y\r\n"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Endless: ", b"x"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X-Line: y\r\n"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n5;extension=", b"x"),
+    ],
+    ids=["header", "headers", "trailer", "trailers", "extension"],
+)
+def test_what_has_no_end_is_cut_off_and_nobody_waits_for_it(
+    server: Server, client: socket.socket, begin: bytes, part: bytes
+) -> None:
+    client.sendall(begin)
+    sent, began = 0, time.monotonic()
+    try:
+        while sent < 64 << 20:
+            client.sendall(part * 4096)
+            sent += len(part) * 4096
+    except OSError:
+        pass
+    assert sent < 16 << 20
+    assert time.monotonic() - began < 5
+    with server.connect() as other:
+        other.sendall(GET + END[2:])
+        assert answer(other) == (200, b"0 1")
+
+
+def test_headers_have_to_be_complete_in_time(client: socket.socket) -> None:
+    began = time.monotonic()
+    client.sendall(GET)
+    stop = threading.Event()
+    dripping = threading.Thread(target=_drip, args=(client, stop))
+    dripping.start()
+    assert told(client) == (408, "request_timeout")
+    assert SECONDS * 0.9 < time.monotonic() - began < SECONDS + 3
+    stop.set()
+    dripping.join()
+
+
+def test_so_have_those_of_a_further_request_on_the_same_connection(client: socket.socket) -> None:
+    client.sendall(GET + END[2:])
+    assert answer(client) == (200, b"0 1")
+    client.sendall(GET)
+    assert told(client) == (408, "request_timeout")
+
+
+def _drip(connection: socket.socket, stop: threading.Event) -> None:
+    while not stop.wait(0.05):
+        try:
+            connection.sendall(b"x")
+        except OSError:
+            return
+
+
+def test_a_connection_that_says_nothing_is_closed(client: socket.socket) -> None:
+    began = time.monotonic()
+    assert is_closed(client)
+    assert time.monotonic() - began > SECONDS * 0.9
+
+
+def test_a_body_that_drips_is_cut_off(client: socket.socket) -> None:
+    client.sendall(POST + b"Content-Length: 100000\r\n\r\n")
+    stop = threading.Event()
+    dripping = threading.Thread(target=_drip, args=(client, stop))
+    dripping.start()
+    assert told(client) == (408, "request_timeout")
+    stop.set()
+    dripping.join()
+
+
+def test_also_where_it_was_answered_before_its_end(client: socket.socket) -> None:
+    client.sendall(POST.replace(b"/ ", b"/early ") + b"Content-Length: 100000\r\n\r\n")
+    assert answer(client) == (200, b"0 2")
+    stop = threading.Event()
+    dripping = threading.Thread(target=_drip, args=(client, stop))
+    dripping.start()
+    assert is_closed(client)
+    stop.set()
+    dripping.join()
+
+
+def test_a_slow_body_arrives(client: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "BODY_BYTES", 1000)
+    client.sendall(POST + b"Content-Length: 20000\r\n\r\n")
+    for _ in range(20):
+        client.sendall(b"x" * 1000)
+        time.sleep(SECONDS / 5)
+    assert answer(client) == (200, b"20000 2")
+
+
+def test_where_handles_become_few_those_go_who_only_wait(
+    server: Server, client: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 60)
+    monkeypatch.setattr(http_protocol, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(BoundedProtocol, "most_connections", 5)
+    client.sendall(POST + b"Content-Length: 1\r\n\r\n")
+    waiting = [server.connect() for _ in range(4)]
+    wait_until(lambda: sum(map(len, BoundedProtocol.idle.values())) == 4, what="four idle connections")
+    with server.connect() as late:
+        assert is_closed(waiting[0])
+        late.sendall(GET + END[2:])
+        assert answer(late) == (200, b"0 1")
+    client.sendall(b"x")
+    assert answer(client) == (200, b"1 2")
+    for connection in waiting:
+        connection.close()
+
+
+def test_every_process_of_the_gateway_is_given_it() -> None:
+    """Uvicorn pickles what it starts its processes with."""
+    assert pickle.loads(pickle.dumps(BoundedProtocol)) is BoundedProtocol
