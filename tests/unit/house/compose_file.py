@@ -49,8 +49,13 @@ class Build(_Part):
     target: str
 
 
+class NetworkUse(_Part):
+    aliases: list[str] = []
+
+
 class Service(_Part):
     image: str
+    user: str | None = None
     build: Build | None = None
     init: bool = False
     hostname: str | None = None
@@ -58,7 +63,8 @@ class Service(_Part):
     environment: dict[str, Scalar] = {}
     ports: list[str] = []
     volumes: list[str] = []
-    networks: list[str] = []
+    networks: list[str] | dict[str, NetworkUse] = []
+    secrets: list[str] = []
     restart: Literal["no", "always", "on-failure", "unless-stopped"]
     depends_on: dict[str, Dependency] = {}
     healthcheck: HealthCheck | None = None
@@ -76,10 +82,15 @@ class Network(_Part):
     name: str
 
 
+class Secret(_Part):
+    file: str
+
+
 class ComposeFile(_Part):
     name: str
     services: dict[str, Service]
     networks: dict[str, Network]
+    secrets: dict[str, Secret]
     volumes: dict[str, None]
 
 

