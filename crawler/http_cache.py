@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -39,16 +40,31 @@ _VERSION = 1
 _NOT_WHOLE = frozenset({"download_stopped", "partial", "dataloss"})
 
 
-def cache_key(user_id: str, fingerprint: bytes) -> str:
-    """Fingerprints know nothing of cookies and logins, so users never share."""
-    return f"cache:{user_id}:{fingerprint.hex()}"
+def cache_key(user_id: str, request: Request, fingerprint: bytes) -> str:
+    """Fingerprints know nothing of cookies and logins, so users never share, nor do two logins of one user. Cookies
+    that a site has set are left out: they differ from crawl to crawl, and then no page would be found again.
+    """
+    given = [request.headers.getlist("Authorization"), request.cookies] if _has_login(request) else None
+    login = f":{sha256(repr(given).encode()).hexdigest()[:32]}" if given else ""
+    return f"cache:{user_id}:{fingerprint.hex()}{login}"
+
+
+def _has_login(request: Request) -> bool:
+    return bool(request.cookies) or b"Authorization" in request.headers
 
 
 class CachePolicy(DummyPolicy):
-    """Keeps whole answers to GET; not what a server said in distress, nor what it asked not to keep."""
+    """Keeps whole answers to GET; not what a server said in distress, nor what it asked not to keep. Where we know no
+    user (in a plain Scrapyd job, say), it keeps nothing that was shown for a cookie or login.
+    """
+
+    def __init__(self, settings: BaseSettings) -> None:
+        super().__init__(settings)
+        self._has_user = bool(settings.get(HTTPCACHE_USER))
 
     def should_cache_request(self, request: Request) -> bool:
-        return request.method == "GET" and super().should_cache_request(request)
+        anonymous = not _has_login(request) and b"Cookie" not in request.headers
+        return request.method == "GET" and (self._has_user or anonymous) and super().should_cache_request(request)
 
     def should_cache_response(self, response: Response, request: Request) -> bool:
         return (
@@ -107,7 +123,7 @@ class RedisCacheStorage:
     def _key(self, request: Request) -> str:
         if self._fingerprinter is None:
             raise RuntimeError("the spider is not open")
-        return cache_key(self._user, self._fingerprinter.fingerprint(request))
+        return cache_key(self._user, request, self._fingerprinter.fingerprint(request))
 
 
 class _Pause:
