@@ -91,7 +91,7 @@ class Collection:
         body = _encoded(new)
         if body == found.body:
             return False
-        changes: list[tuple[Index, set[bytes], set[bytes], bool]] = []
+        changes: list[tuple[Index, set[bytes], set[bytes], int]] = []
         for index in self.indexes.values():
             old_keys, _ = index.spec.keys(found.document)
             new_keys, multikey = index.spec.keys(new)
@@ -120,12 +120,14 @@ class Collection:
                     raise index.duplicate(self.namespace, document)
                 self._add(index, keys, doc, multikey=multikey)
 
-    def _add(self, index: Index, keys: set[bytes], doc: int, *, multikey: bool) -> None:
+    def _add(self, index: Index, keys: set[bytes], doc: int, *, multikey: int) -> None:
         if keys:
             index.add(keys, doc)
-        if multikey and not index.multikey:
-            index.multikey = True
-            self._connection.execute("UPDATE indexes SET multikey = 1 WHERE number = ?", (index.number,))
+        if multikey & ~index.multikey:
+            index.multikey |= multikey
+            self._connection.execute(
+                "UPDATE indexes SET multikey = ? WHERE number = ?", (index.multikey << 1, index.number)
+            )
 
     # --- reading
 

@@ -66,16 +66,17 @@ class IndexSpec:
             other.partial,
         )
 
-    def keys(self, document: Document) -> tuple[set[bytes], bool]:
-        """The document's keys, none if it is not in the index; and whether an array made them ("multikey").
+    def keys(self, document: Document) -> tuple[set[bytes], int]:
+        """The document's keys, none if it is not in the index; and which field's array made them ("multikey"), as a
+        bit, the first field's is 1.
 
         Raises `CannotIndexParallelArrays` for two arrays at once.
         """
         if self._covers and not self._covers(document):
-            return set(), False
+            return set(), 0
         fields = [elements_at(document, path) for path in self.paths]
         if self.sparse and all(value is MISSING for values, _ in fields for value in values):
-            return set(), False
+            return set(), 0
         if sum(is_array for _, is_array in fields) > 1:
             arrays = " ".join(
                 f"[{name}]" for (name, _), (_, is_array) in zip(self.key, fields, strict=True) if is_array
@@ -85,7 +86,9 @@ class IndexSpec:
             {encode(value) if direction > 0 else inverted(encode(value)) for value in values}
             for (values, _), (_, direction) in zip(fields, self.key, strict=True)
         ]
-        return {b"".join(parts) for parts in product(*encoded)}, any(is_array for _, is_array in fields)
+        return {b"".join(parts) for parts in product(*encoded)}, sum(
+            is_array << place for place, (_, is_array) in enumerate(fields)
+        )
 
 
 def _check_options(document: Document) -> None:
@@ -138,11 +141,12 @@ def _check_partial(expression: Any) -> None:
 class Index:
     """A spec and its table: `key`, the order-preserving bytes, and `doc`, the row of the document."""
 
-    def __init__(self, connection: sqlite3.Connection, number: int, spec: IndexSpec, *, multikey: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, number: int, spec: IndexSpec) -> None:
         self.number = number
         self.spec = spec
-        #: Whether any document has or had an array there: such an index gives no order, and one end of a range.
-        self.multikey = multikey
+        #: The fields, as bits, where any document has or had an array: such a field gives no order, and one end of a
+        #: range.
+        self.multikey = 0
         self.table = f"i{number}"
         self._connection = connection
         self._holder = f"SELECT doc FROM {self.table} WHERE key = ?"

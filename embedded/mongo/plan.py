@@ -151,7 +151,7 @@ def _plan(index: Index, conditions: Conditions, sort: Sort) -> Plan:
         intervals, is_tight = bounds
         consumed |= {key[used][0]} if is_tight else set()
         score += 1
-    descending = None if index.multikey else _direction(key, used, conditions, sort)
+    descending = _direction(index, used, sort)
     return Plan(
         index,
         intervals,
@@ -189,7 +189,7 @@ def _bounds(index: Index, prefix: bytes, used: int, conditions: Conditions) -> t
         return None
     limits = conditions.ranges[name]
     # one element of an array may fulfil one limit, another element the other
-    chosen = limits[:1] if index.multikey else limits
+    chosen = limits[:1] if index.multikey >> used & 1 else limits
     interval, same_type = _range(chosen, direction)
     return [Interval(prefix + interval.low, prefix + interval.high)], same_type and len(chosen) == len(limits)
 
@@ -214,9 +214,14 @@ def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval,
     return Interval(low, high), len(same_type) == len(limits)
 
 
-def _direction(key: Sort, used: int, conditions: Conditions, sort: Sort) -> bool | None:
+def _direction(index: Index, used: int, sort: Sort) -> bool | None:
     """Whether to walk backwards for the sort; `None` if the index does not give it."""
-    wanted = [(name, direction) for name, direction in sort if name not in conditions.equal]
+    key = index.spec.key
+    # of an array before that one element is walked over, but the array counts by another
+    same = {name for place, (name, _) in enumerate(key[:used]) if not index.multikey >> place & 1}
+    wanted = [(name, direction) for name, direction in sort if name not in same]
+    if index.multikey >> used:
+        return None
     rest = key[used : used + len(wanted)]
     if [name for name, _ in rest] != [name for name, _ in wanted]:
         return None

@@ -78,8 +78,9 @@ class Store:
             spec = IndexSpec(decode(document))
             index = known_indexes[owner].get(spec.name)
             if index is None or index.number != number:
-                index = Index(self.connection, number, spec, multikey=False)
-            index.multikey = bool(multikey)
+                index = Index(self.connection, number, spec)
+            # an odd one was written when it was not yet told of which field it is
+            index.multikey = (1 << len(spec.key)) - 1 if multikey % 2 else multikey >> 1
             by_number[owner].indexes[spec.name] = index
 
     # --- transactions: begun by the first write, shared by all writes until the commit
@@ -169,7 +170,7 @@ class Store:
         number = self._insert(
             "INSERT INTO indexes (collection, spec) VALUES (?, ?)", (collection.number, bson.encode(document))
         )
-        index = collection.indexes[spec.name] = Index(self.connection, number, spec, multikey=False)
+        index = collection.indexes[spec.name] = Index(self.connection, number, spec)
         index.create_table()
         return index
 

@@ -210,3 +210,23 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="another program"):
         Store(path)
+
+
+def test_an_array_before_the_order_of_an_index_does_not_disturb_it(tmp_path: Path) -> None:
+    documents = [{"tags": ["a", "b"][: number % 3], "at": number} for number in range(3000)]
+    store = Store(tmp_path / "mongo.sqlite")
+    collection = filled(store, "jobs", documents, [{"key": {"tags": 1, "at": -1}}])
+    newest = Search({"tags": "b", "at": {"$gte": 10, "$lt": 2000}}, [("at", -1)], limit=2)
+    walked = list(collection.find(newest))
+    assert [found.document["at"] for found in walked if found] == [1997, 1994]
+    # a pause for others before each read
+    assert walked.count(None) == 1
+    # an array counts by its smallest element, and no walk over one of them is in that order
+    smallest = Search({"tags": "b"}, [("tags", 1), ("at", 1)], limit=1)
+    collection.insert({"_id": -1, "tags": ["b", "Z"], "at": 5000})
+    assert [found.document["at"] for found in collection.find(smallest) if found] == [5000]
+    store.commit()
+    store.close()
+    again = Store(tmp_path / "mongo.sqlite")
+    assert list(again.collections["test", "jobs"].find(newest)).count(None) == 1
+    again.close()
