@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from bench import burst, commands, crawls, dispatch, embedded_mongo, first_line, memory, schedules, sse_fanout
+from bench import burst, commands, crawls, dispatch, embedded_mongo, first_line, lists, memory, schedules, sse_fanout
 from bench.table import Row, render
 
 #: Operations a second, asked of the embedded MongoDB server at 100,000 documents.
 FLOOR = 500.0
 #: Those that can be had by themselves, with arguments of their own.
-NAMED: dict[str, Callable[[Sequence[str]], list[Row]]] = {"commands": commands.main, "dispatch": dispatch.main}
+NAMED: dict[str, Callable[[Sequence[str]], list[Row]]] = {
+    "commands": commands.main,
+    "dispatch": dispatch.main,
+    "lists": lists.main,
+}
 
 
 def stores() -> list[Row]:
@@ -26,7 +30,16 @@ def stores() -> list[Row]:
 
 def every() -> list[Row]:
     jobs = [*first_line.run(), *burst.run(), *memory.run()]
-    return [*jobs, *crawls.run(), *dispatch.run(), *commands.run(), *sse_fanout.run(), *schedules.run(), *stores()]
+    return [
+        *jobs,
+        *crawls.run(),
+        *dispatch.run(),
+        *commands.run(),
+        *lists.run(),
+        *sse_fanout.run(),
+        *schedules.run(),
+        *stores(),
+    ]
 
 
 if __name__ == "__main__":

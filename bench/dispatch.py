@@ -175,12 +175,12 @@ class Platform:
         }
 
     @contextmanager
-    def parts(self, **variables: str) -> Iterator[None]:
-        """One worker, one beat and the gateway, as the laptop stack starts them."""
-        celery = ("celery", "--quiet", "-A", "celery_app")
-        commands = {"worker": (*celery, "worker"), "beat": (*celery, "beat"), "gateway": ("gateway.web",)}
+    def parts(self, *names: str, **variables: str) -> Iterator[None]:
+        """One worker, one beat and the gateway, or those of them that are named, as the laptop stack starts them."""
+        names = names or ("worker", "beat", "gateway")
         with ExitStack() as ends:
-            for name, command in commands.items():
+            for name in names:
+                command = ("gateway.web",) if name == "gateway" else ("celery", "--quiet", "-A", "celery_app", name)
                 with (self._folder / f"{name}.log").open("ab") as log:
                     process = subprocess.Popen(
                         [sys.executable, "-m", *command], cwd=ROOT, env={**self.environment, **variables},
@@ -188,7 +188,7 @@ class Platform:
                     )  # fmt: skip
                 ends.callback(end_tree, process)
             wait_until(lambda: httpx.get(f"{self.url}/health/live", trust_env=False).is_success, what="the gateway")
-            wait_until(lambda: self._signs_of_life() >= {"beat", "worker"}, what="beat and worker")
+            wait_until(lambda: self._signs_of_life() >= {*names} - {"gateway"}, what="beat and worker")
             yield
 
     def _signs_of_life(self) -> set[str]:

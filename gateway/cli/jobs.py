@@ -24,13 +24,20 @@ def jobs(
     user: Annotated[str | None, typer.Option(help="Only those of this user.", show_default=False)] = None,
     schedule: Annotated[str | None, typer.Option(help="Only runs of this schedule.", show_default=False)] = None,
     site: Annotated[str | None, typer.Option(help="Only runs of this site.", show_default=False)] = None,
+    tag: Annotated[str | None, typer.Option(help="Only those with this tag.", show_default=False)] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(help="Only with this text in id, spider, tags, URLs or message.", show_default=False),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
+    after: Annotated[str | None, typer.Option(help="Go on where another list ended.", show_default=False)] = None,
     url: Url = None,
 ) -> None:
     """The latest crawls, newest first."""
     page = Api(gateway_url(url)).get(
-        "/jobs", status=status, spider=spider, user_id=user, schedule_id=schedule, site=site, limit=limit
-    )
+        "/jobs", status=status, spider=spider, user_id=user, schedule_id=schedule, site=site, tag=tag, q=search,
+        limit=limit, after=after,
+    )  # fmt: skip
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("JOB", "STATUS", "SPIDER"):
         table.add_column(name, no_wrap=True)
@@ -41,7 +48,8 @@ def jobs(
         table.add_row(*_cells(job))
     out.print(table)
     if page.get("next"):
-        out.print("more: --limit", style="dim")
+        so_far = f"searched back to {page['searched_to']}; " if page.get("searched_to") else ""
+        out.print(f"{so_far}more: --after {page['next']}", style="dim", soft_wrap=True)
 
 
 def cancel(job_id: JobId, *, url: Url = None) -> None:

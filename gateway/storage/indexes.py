@@ -54,6 +54,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         ),
         IndexModel(_NEWEST, name="newest"),
         IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
+        IndexModel([("tags", ASCENDING), *_NEWEST], name="tag_newest"),
+        IndexModel([("spec.spider", ASCENDING), *_NEWEST], name="spider_newest"),
         IndexModel([("status", ASCENDING), *_NEWEST], name="status_newest"),
         IndexModel([("dead", ASCENDING), *_NEWEST], name="dead_newest", partialFilterExpression={"dead": True}),
         # runs of sites, by their end

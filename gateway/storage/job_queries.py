@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from datetime import datetime
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import chain
 from typing import NamedTuple
 
 from pymongo import ASCENDING
@@ -13,10 +15,17 @@ from pymongo.database import Database
 from gateway.domain.job import Job, JobStatus
 from gateway.storage.client import Document
 from gateway.storage.job_documents import FREE_TO_START, JobDocuments
-from gateway.storage.newest_first import NEWEST_FIRST, page
+from gateway.storage.newest_first import NEWEST_FIRST, cursor_of, down_to, moment_of, older_than
 
 #: A slot's job that waits for its schedule to be advanced may never become one.
 _DECIDED: Document = {"held": {"$exists": False}}
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+#: As many jobs are looked at without asking how long that takes.
+FEW = 500
+#: Seconds after which a search answers with what it has found.
+SEARCH_SECONDS = 0.5
+#: Jobs that a search looks at in one go: at first, and at most.
+FIRST_LOOK, LARGEST_LOOK = 250, 4000
 #: A place in the queue beyond this is not worth counting to.
 MAX_QUEUE_POSITION = 10_000
 #: Users of whom it is looked up how many jobs are before another's.
@@ -44,17 +53,77 @@ class JobFilter(NamedTuple):
     site: str | None = None
 
 
+class JobsPage(NamedTuple):
+    jobs: list[Job]
+    #: Cursor of the page that follows; `None` after the last.
+    next: str | None
+    #: Of a search that ran out of time: it has not looked at jobs that were created before then.
+    searched_to: datetime | None = None
+
+
 class JobQueries:
-    def __init__(self, database: Database[Document]) -> None:
+    """Lists never read all history: an index leads to what they show, or they stop after a time and say so."""
+
+    def __init__(self, database: Database[Document], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
+        self._monotonic = monotonic
 
-    def page(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> tuple[list[Job], str | None]:
-        """Newest first; and the cursor of the page that follows, `None` after the last.
+    def page(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> JobsPage:
+        """Newest first; fewer than `limit` also where it took too long to look for more.
 
         Raises `InvalidRequestError` for a cursor that none of our pages gave out.
         """
-        return page(self._documents, _conditions(wanted), limit, cursor)
+        leads, is_few = self._leads(wanted)
+        others = [_only_checked(lead) for lead in _equalities(wanted) if lead != leads]
+        checked = [_DECIDED, *others, *([_text(wanted.q)] if wanted.q is not None else [])]
+        if is_few or len(checked) == 1:
+            jobs = self._first(leads, [*_span(wanted, cursor), *checked], limit + 1)
+            searched_to = None
+        else:
+            jobs, searched_to = self._search(leads, wanted, checked, limit + 1, cursor)
+        if len(jobs) > limit:
+            return JobsPage(jobs[:limit], cursor_of(jobs[limit - 1].created_at, jobs[limit - 1].id))
+        return JobsPage(jobs, searched_to, moment_of(searched_to) if searched_to else None)
+
+    def _leads(self, wanted: JobFilter) -> tuple[list[Document], bool]:
+        """What an index is to lead by, one or the other, and whether that leads to few jobs: of what all have to
+        fulfil that which the fewest do.
+        """
+        equalities = _equalities(wanted)
+        if len(equalities) + (wanted.q is not None) <= 1:
+            return (equalities or [[{}]])[0], False
+        counts = [sum(self._jobs.count_documents(one, limit=FEW) for one in leads) for leads in equalities]
+        if counts and min(counts) < FEW:
+            return equalities[counts.index(min(counts))], True
+        # any of several would have to be merged
+        return next((leads for leads in equalities if len(leads) == 1), [{}]), False
+
+    def _first(self, leads: list[Document], conditions: list[Document], count: int) -> list[Job]:
+        found = [self._documents.find({"$and": [lead, *conditions]}, count, NEWEST_FIRST) for lead in leads]
+        return sorted(chain(*found), key=lambda job: (job.created_at, job.id), reverse=True)[:count]
+
+    def _search(
+        self, leads: list[Document], wanted: JobFilter, checked: list[Document], count: int, cursor: str | None
+    ) -> tuple[list[Job], str | None]:
+        """Up to `count` of the jobs to which the one lead leads; and the place up to which was looked, if not to the
+        end. Each look is twice as long as the one before.
+        """
+        began, size, found = self._monotonic(), FIRST_LOOK, list[Job]()
+        while True:
+            span = [*leads, *_span(wanted, cursor)]
+            looked_at, cursor = self._monotonic(), self._end_of_look(span, size)
+            until = [down_to(cursor)] if cursor is not None else []
+            found += self._first([{}], [*span, *until, *checked], count - len(found))
+            now = self._monotonic()
+            if cursor is None or len(found) >= count or now + 2 * (now - looked_at) > began + SEARCH_SECONDS:
+                return found, cursor
+            size = min(2 * size, LARGEST_LOOK)
+
+    def _end_of_look(self, span: list[Document], size: int) -> str | None:
+        """The place of the last of so many jobs; `None` if there are no more."""
+        last = self._jobs.find_one({"$and": span}, {"created_at": 1}, sort=NEWEST_FIRST, skip=size - 1)
+        return cursor_of(last["created_at"], last["_id"]) if last else None
 
     def latest_run(self, schedule_id: str) -> Job | None:
         """Of a schedule: the one under way, or the one before."""
@@ -108,26 +177,35 @@ class JobQueries:
         return None if first is None else first["created_at"]
 
 
-def _conditions(wanted: JobFilter) -> list[Document]:
+def _equalities(wanted: JobFilter) -> list[list[Document]]:
+    """What a job has to fulfil one of, each of which an index leads by."""
     equal = {
         "user_id": wanted.user_id,
         "spec.spider": wanted.spider,
         "tags": wanted.tag,
         "schedule_id": wanted.schedule_id,
         "spec.site": wanted.site,
+        "dead": wanted.dead or None,
     }
-    conditions: list[Document] = [{path: value} for path, value in equal.items() if value is not None]
-    conditions.append(_DECIDED)
-    if wanted.dead:
-        conditions.append({"dead": True})
-    if wanted.status:
-        conditions.append({"status": wanted.status[0] if len(wanted.status) == 1 else {"$in": list(wanted.status)}})
-    if wanted.since is not None:
-        conditions.append({"created_at": {"$gte": wanted.since}})
+    one_of = [[{path: value}] for path, value in equal.items() if value is not None]
+    return [*one_of, *([[{"status": status} for status in wanted.status]] if wanted.status else [])]
+
+
+def _only_checked(leads: list[Document]) -> Document:
+    """The same condition, put so that no server takes it for something to lead an index by."""
+    return {"$nor": [{"$nor": leads}]}
+
+
+def _span(wanted: JobFilter, cursor: str | None) -> list[Document]:
+    """Of times. What has none is in no list."""
+    conditions: list[Document] = [{"created_at": {"$gte": wanted.since or _BEGINNING}}]
     if wanted.until is not None:
         conditions.append({"created_at": {"$lt": wanted.until}})
-    if wanted.q is not None:
-        text = {"$regex": re.escape(wanted.q), "$options": "i"}
-        paths = ("_id", "spec.spider", "tags", "spec.start_urls", "message")
-        conditions.append({"$or": [{path: text} for path in paths]})
+    if cursor is not None:
+        conditions.append(older_than(cursor))
     return conditions
+
+
+def _text(q: str) -> Document:
+    text = {"$regex": re.escape(q), "$options": "i"}
+    return {"$or": [{path: text} for path in ("_id", "spec.spider", "tags", "spec.start_urls", "message")]}

@@ -50,8 +50,23 @@ def cursor_of(moment: datetime, identity: str) -> str:
 
 def older_than(cursor: str, field: str = "created_at") -> Document:
     """The condition for what follows. Raises `InvalidRequestError` for a cursor that none of our pages gave out."""
+    moment, identity = _place(cursor)
+    # an index leads there by the first condition alone
+    return {field: {"$lte": moment}, "$or": [{field: {"$lt": moment}}, {"_id": {"$lt": identity}}]}
+
+
+def down_to(cursor: str, field: str = "created_at") -> Document:
+    """The condition for what does not follow: the place itself, and all before it."""
+    moment, identity = _place(cursor)
+    return {field: {"$gte": moment}, "$or": [{field: {"$gt": moment}}, {"_id": {"$gte": identity}}]}
+
+
+def moment_of(cursor: str) -> datetime:
+    return _place(cursor)[0]
+
+
+def _place(cursor: str) -> tuple[datetime, str]:
     match = _CURSOR.fullmatch(cursor)
     if match is None:
         raise InvalidRequestError("after", "is not a cursor; take `next` of the page before")
-    moment = _EPOCH + timedelta(milliseconds=int(match[1]))
-    return {"$or": [{field: {"$lt": moment}}, {field: moment, "_id": {"$lt": match[2]}}]}
+    return _EPOCH + timedelta(milliseconds=int(match[1])), match[2]

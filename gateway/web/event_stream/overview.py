@@ -38,8 +38,8 @@ class Overview:
         if job_ids:
             return [await self._history.job(job_id) for job_id in dict.fromkeys(job_ids)]
         alive = JobFilter(user_id, tuple(sorted(LIVE_STATUSES)))
-        jobs, _ = await self._history.ask(self._queries.page, alive, MAX_JOBS)
-        return jobs
+        page = await self._history.ask(self._queries.page, alive, MAX_JOBS)
+        return page.jobs
 
     async def events(
         self, jobs: list[Job], user_id: str | None, *, named: bool, closing: Callable[[], bool]

@@ -26,8 +26,9 @@ async def list_dead_letters(
 ) -> DeadLetterPage:
     """Newest first. Pass `next` as `after` for the page that follows."""
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    jobs, following = await wiring.reads.run(wiring.queries.page, wanted, query.limit, query.after)
-    return DeadLetterPage(dead_letters=[DeadLetter.of(job) for job in jobs], next=following)
+    page = await wiring.reads.run(wiring.queries.page, wanted, query.limit, query.after)
+    letters = [DeadLetter.of(job) for job in page.jobs]
+    return DeadLetterPage(dead_letters=letters, next=page.next, searched_to=page.searched_to)
 
 
 @router.post(

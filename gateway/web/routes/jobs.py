@@ -28,10 +28,15 @@ _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 
 @router.get("", summary="List jobs", responses=problems(503))
 async def list_jobs(query: Annotated[JobsQuery, Query()], wiring: Wired, caller: Called) -> JobPage:
-    """Newest first. Pass `next` as `after` for the page that follows."""
+    """Newest first. Pass `next` as `after` for the page that follows.
+
+    With `q`, or several filters that each fit many jobs, it looks at the newest first, and for half a second: a page
+    may then have fewer jobs than `limit`, or none, and `searched_to` says how far it came. `next` goes on from there.
+    """
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    jobs, following = await wiring.reads.run(wiring.queries.page, wanted, query.limit, query.after)
-    return JobPage(jobs=[JobSummary.of(job) for job in jobs], next=following)
+    page = await wiring.reads.run(wiring.queries.page, wanted, query.limit, query.after)
+    jobs = [JobSummary.of(job) for job in page.jobs]
+    return JobPage(jobs=jobs, next=page.next, searched_to=page.searched_to)
 
 
 # before `/jobs/{job_id}`, which would take it for an id

@@ -68,3 +68,6 @@ class DeadLetter(BaseModel):
 class DeadLetterPage(BaseModel):
     dead_letters: list[DeadLetter]
     next: str | None = Field(description="`after` of the next page; null on the last.")
+    searched_to: Timestamp | None = Field(
+        description="Where a search ran out of time, as for `GET /jobs`.", examples=[None]
+    )

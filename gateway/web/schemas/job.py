@@ -94,6 +94,11 @@ class JobSummary(JobStatusView):
 class JobPage(BaseModel):
     jobs: list[JobSummary]
     next: str | None = Field(description="`after` of the next page; null on the last.")
+    searched_to: Timestamp | None = Field(
+        description="Where a search ran out of time: jobs created before then were not looked at; go on with `next`. "
+        "Null if the page is all that it could be.",
+        examples=[None],
+    )
 
 
 class ExitView(BaseModel):

@@ -269,7 +269,7 @@ def test_a_list_of_which_most_cannot_be_read_leads_to_its_end(served: Mongo) -> 
             good.append(job.id)
     queries, seen, cursor = JobQueries(served), [], None
     while True:
-        jobs, cursor = queries.page(JobFilter(), 2, cursor)
+        jobs, cursor, _ = queries.page(JobFilter(), 2, cursor)
         seen += [job.id for job in jobs]
         if cursor is None:
             break

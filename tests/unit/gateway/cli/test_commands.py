@@ -196,6 +196,14 @@ def test_jobs_are_listed(gateway: StandIn, run: Run) -> None:
     assert gateway.asked("/jobs")[0].query == "status=running&limit=20"
 
 
+def test_a_list_of_jobs_says_how_it_goes_on_and_how_far_a_search_came(gateway: StandIn, run: Run) -> None:
+    searched = {"jobs": [], "next": f"17-{JOB}", "searched_to": "2026-01-01T00:00:00.000Z"}
+    gateway.says("GET /jobs", Answer(200, searched))
+    done = run("jobs", "--tag", "daily", "--search", "shop", "--after", f"18-{JOB}")
+    assert done.stdout.splitlines()[-1] == f"searched back to 2026-01-01T00:00:00.000Z; more: --after 17-{JOB}"
+    assert gateway.asked("/jobs")[0].query == f"tag=daily&q=shop&limit=20&after=18-{JOB}"
+
+
 def test_a_log_so_far_is_printed_line_by_line(gateway: StandIn, run: Run) -> None:
     gateway.says(f"GET /jobs/{JOB}/status", Answer(200, END))
     lines = [log("boom", "ERROR"), {"level": "ERROR", "msg": "Traceback", "cont": True}]

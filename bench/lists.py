@@ -1,0 +1,111 @@
+"""`GET /jobs` at 100,000 jobs: lists by tag and by spider, alone and with other filters, and a search for text."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+
+from bench.dispatch import Platform, platform
+from bench.table import Row, render
+from gateway.domain.job import CrawlSpec, Job, JobStatus, new_job_id
+
+JOBS, USERS, ROUNDS = 100_000, 500, 7
+#: Seconds that were asked for.
+LIST, SEARCH = 0.05, 1.0
+ASKED = "what was asked for"
+#: One of so many jobs has the rare tag, or the rare spider; every other one has the common tag.
+RARE = 1000
+LISTS: dict[str, dict[str, Any]] = {
+    "tag=common": {"tag": "common"},
+    "tag=rare": {"tag": "rare"},
+    "spider=rare": {"spider": "rare"},
+    "tag=rare&status=error": {"tag": "rare", "status": "error"},
+    "tag=common&user_id=…": {"tag": "common", "user_id": "user-7"},
+    "spider=seo&user_id=…&status=error": {"spider": "seo", "user_id": "user-10", "status": "error"},
+}
+
+
+def main(arguments: Sequence[str]) -> list[Row]:
+    if arguments:
+        sys.exit("python -m bench lists takes no arguments")
+    return run()
+
+
+def run() -> list[Row]:
+    with platform() as stack:
+        fill(stack)
+        with stack.parts("gateway"), httpx.Client(base_url=stack.url, timeout=60, trust_env=False) as http:
+            seconds = {name: list_seconds(http, wanted) for name, wanted in LISTS.items()}
+            answers = search(http, "first-of-all")
+    for name, taken in seconds.items():
+        print(f"{taken * 1000:8.1f} ms  GET /jobs?{name}", file=sys.stderr)
+    print(f"{sum(answers):8.1f} s   GET /jobs?q=… to the first job, in {len(answers)} answers", file=sys.stderr)
+    slowest, tag = max(seconds.values()), seconds["tag=rare"]
+    return [
+        Row(f"GET /jobs?tag=…, {JOBS:,} jobs", "s", tag, LIST, ASKED, tag / LIST, "<= 1"),
+        Row(f"GET /jobs by tag or spider, {JOBS:,} jobs: slowest of {len(LISTS)} lists", "s", slowest, LIST, ASKED,
+            slowest / LIST, "<= 1"),
+        Row(f"GET /jobs?q=…, {JOBS:,} jobs, found in the oldest: slowest of {len(answers)} answers", "s",
+            max(answers), SEARCH, ASKED, max(answers) / SEARCH, "<= 1"),
+    ]  # fmt: skip
+
+
+def fill(stack: Platform) -> None:
+    began = datetime.now().astimezone() - timedelta(days=30)
+    for start in range(0, JOBS, 1000):
+        jobs = [ended_job(number, began) for number in range(start, start + 1000)]
+        stack.database["jobs"].insert_many([job.to_document() for job in jobs], ordered=False)
+
+
+def ended_job(number: int, began: datetime) -> Job:
+    job_id, moment, is_rare = new_job_id(), began + timedelta(seconds=25 * number), number % RARE == 0
+    page = f"http://site.example/{number or 'first-of-all'}"
+    return Job(
+        id=job_id,
+        user_id=f"user-{number % USERS}",
+        spec=CrawlSpec(spider="rare" if is_rare else "seo", start_urls=(page,)),
+        status=JobStatus.ERROR if number % 10 == 0 else JobStatus.FINISHED,
+        tags=["rare", "common"] if is_rare else ["common"][: number % 2],
+        fingerprint=job_id,
+        message="finished",
+        settled=True,
+        created_at=moment,
+        updated_at=moment,
+        not_before=moment,
+        finished_at=moment,
+    )
+
+
+def list_seconds(http: httpx.Client, wanted: dict[str, Any]) -> float:
+    """Of the median; a full page, or all that there is."""
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        page = http.get("/jobs", params=wanted).raise_for_status().json()
+        times.append(time.perf_counter() - began)
+        assert page["jobs"], wanted
+        assert page["searched_to"] is None, "it has not looked at all"
+    return statistics.median(times)
+
+
+def search(http: httpx.Client, text: str) -> list[float]:
+    """Seconds of each answer until the oldest job of all was found."""
+    times, after = list[float](), None
+    while True:
+        began = time.perf_counter()
+        wanted = {"q": text} if after is None else {"q": text, "after": after}
+        page = http.get("/jobs", params=wanted).raise_for_status().json()
+        times.append(time.perf_counter() - began)
+        if page["jobs"]:
+            return times
+        after = page["next"]
+
+
+if __name__ == "__main__":
+    print(render(run()))

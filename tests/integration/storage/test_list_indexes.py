@@ -1,0 +1,110 @@
+"""Which index leads each question of a list: the embedded server's planner is asked, for no server tells it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import bson
+import pytest
+from jobs import make_job
+from pymongo import MongoClient
+from pymongo.monitoring import CommandListener, CommandStartedEvent
+
+from embedded.mongo.index import Index, IndexSpec
+from embedded.mongo.plan import Plan, choose
+from gateway.domain.clock import utc_now
+from gateway.domain.job import Job, JobStatus
+from gateway.storage import job_queries
+from gateway.storage.indexes import INDEXES, ensure_indexes
+from gateway.storage.job_queries import JobFilter, JobQueries
+
+NOW = utc_now()
+#: More than a list takes for few.
+MANY = job_queries.FEW + 5
+
+
+class Asked(CommandListener):
+    """The finds that were sent."""
+
+    def __init__(self) -> None:
+        self.finds: list[dict[str, Any]] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name == "find":
+            self.finds.append(bson.decode(bson.encode(event.command)))
+
+    def succeeded(self, _: Any) -> None:
+        """Of no interest."""
+
+    def failed(self, _: Any) -> None:
+        """Of no interest."""
+
+
+@pytest.fixture(scope="module")
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture(scope="module")
+def queries(embedded_uri: str, asked: Asked) -> Iterator[JobQueries]:
+    """Of many jobs with a tag, a spider and a user, and a few with others."""
+    client = MongoClient[dict[str, Any]](embedded_uri, tz_aware=True, event_listeners=[asked])
+    database = client["list_indexes"]
+    ensure_indexes(database)
+    database["jobs"].insert_many([one.to_document() for one in made()])
+    yield JobQueries(database)
+    client.drop_database("list_indexes")
+    client.close()
+
+
+def made() -> Iterator[Job]:
+    for number in range(MANY):
+        age = {"created_at": NOW - timedelta(seconds=number)}
+        yield make_job(user_id="many", tags=["many", "other"], status=JobStatus.FINISHED, **age)
+    for status in (JobStatus.FINISHED, JobStatus.RUNNING):
+        yield make_job(user_id="few", tags=["few"], spider="few", status=status)
+
+
+def plan(find: dict[str, Any]) -> Plan:
+    with sqlite3.connect(":memory:") as connection:
+        indexes = [Index(connection, number, IndexSpec(one.document)) for number, one in enumerate(INDEXES["jobs"])]
+    for index in indexes:
+        index.multikey = int(index.spec.name == "tag_newest")
+    return choose(indexes, dict(find["filter"]), list(find.get("sort", {}).items()))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "leading"),
+    [
+        ({}, "newest"),
+        ({"tag": "many"}, "tag_newest"),
+        ({"spider": "seo"}, "spider_newest"),
+        ({"user_id": "many"}, "user_newest"),
+        ({"status": (JobStatus.RUNNING, JobStatus.FINISHED)}, "status_newest"),
+        # by what the fewest have
+        ({"tag": "few", "user_id": "many"}, "tag_newest"),
+        ({"tag": "many", "user_id": "few"}, "user_newest"),
+        ({"spider": "few", "user_id": "many", "status": (JobStatus.FINISHED,)}, "spider_newest"),
+        ({"user_id": "many", "status": (JobStatus.RUNNING, JobStatus.PENDING)}, "status_newest"),
+        ({"tag": "few", "q": "text"}, "tag_newest"),
+        # a look at the next of many, and at which of them fit
+        ({"tag": "many", "user_id": "many", "since": NOW - timedelta(hours=1)}, "user_newest"),
+        ({"spider": "seo", "status": (JobStatus.FINISHED, JobStatus.ERROR)}, "spider_newest"),
+        ({"q": "text"}, "newest"),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else value,
+)
+@pytest.mark.parametrize("after", [None, f"{int(NOW.timestamp() * 1000)}-{'f' * 32}"], ids=["first", "further"])
+def test_each_question_of_a_list_is_led_by_an_index_in_its_order(
+    queries: JobQueries, asked: Asked, wanted: dict[str, Any], leading: str, after: str | None
+) -> None:
+    asked.finds.clear()
+    queries.page(JobFilter(**wanted), 10, after)
+    plans = [plan(find) for find in asked.finds]
+    assert asked.finds
+    assert {(found.index and found.index.spec.name, found.is_sorted) for found in plans} == {(leading, True)}
+    # none of them reads from the newest on for what is further down
+    assert after is None or all(interval.low != b"" for found in plans for interval in found.intervals)
