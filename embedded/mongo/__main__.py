@@ -8,6 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
+from embedded.mongo.login import USER
 from embedded.mongo.server import serve
 from embedded.mongo.store import StoreError
 
@@ -18,16 +19,27 @@ def main() -> int:
     parser.add_argument("--path", type=Path, required=True, help="the database file, made if it is not there")
     parser.add_argument("--host", default="127.0.0.1", help="a loopback address")
     parser.add_argument("--port", type=int, default=27017, help="0 lets the system choose")
+    parser.add_argument(
+        "--password-file", type=Path, help=f"serves those alone who log in as {USER} with the password in this file"
+    )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
-        asyncio.run(serve(arguments.path, arguments.host, arguments.port))
+        password = _password(arguments.password_file) if arguments.password_file else None
+        asyncio.run(serve(arguments.path, arguments.host, arguments.port, password))
     except ValueError as error:
         parser.error(str(error))
     except (StoreError, OSError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - the message is for whoever starts us
         return 1
     return 0
+
+
+def _password(file: Path) -> str:
+    """Raises `OSError`, and `ValueError` for an empty one."""
+    if not (password := file.read_text(encoding="ascii").strip()):
+        raise ValueError(f"{file} is empty")
+    return password
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ class Code(IntEnum):
     BadValue = 2
     UnknownError = 8
     FailedToParse = 9
+    Unauthorized = 13
     TypeMismatch = 14
     InvalidLength = 16
+    AuthenticationFailed = 18
     IllegalOperation = 20
     NamespaceNotFound = 26
     IndexNotFound = 27

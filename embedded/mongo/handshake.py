@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from embedded.mongo.arguments import Arguments
 from embedded.mongo.collection import MAX_DOCUMENT_BYTES
+from embedded.mongo.login import MECHANISM
 from embedded.mongo.paths import Document
 from embedded.mongo.wire import MAX_MESSAGE_BYTES
 from embedded.mongo.writes import MAX_STATEMENTS
@@ -15,8 +16,9 @@ _WIRE_VERSION = 21
 _VERSION = [7, 0, 0, 0]
 
 
-def hello(_: Arguments) -> Document:
+def hello(command: Arguments) -> Document:
     """A standalone without sessions: no `setName`, no `logicalSessionTimeoutMinutes`, so no retryable writes."""
+    mechanisms = {"saslSupportedMechs": [MECHANISM]} if command.any("saslSupportedMechs") else {}
     return {
         "helloOk": True,
         "isWritablePrimary": True,
@@ -28,6 +30,7 @@ def hello(_: Arguments) -> Document:
         "minWireVersion": 0,
         "maxWireVersion": _WIRE_VERSION,
         "readOnly": False,
+        **mechanisms,
     }
 
 

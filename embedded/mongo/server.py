@@ -14,6 +14,7 @@ from typing import Any
 
 from embedded.mongo.commands import Commands
 from embedded.mongo.executor import Executor
+from embedded.mongo.login import Credentials, Login
 from embedded.mongo.store import Store
 from embedded.mongo.wire import Messages, Request, WireError, encode_reply
 
@@ -25,8 +26,9 @@ MAX_CONNECTIONS = 500
 class Connection(asyncio.Protocol):
     """Answers in the order of the questions. Bytes that are no message end this connection, and only this one."""
 
-    def __init__(self, executor: Executor, connections: set[Connection]) -> None:
+    def __init__(self, executor: Executor, connections: set[Connection], credentials: Credentials | None) -> None:
         self._executor = executor
+        self._login = Login(credentials)
         self._connections = connections
         self._messages = Messages()
         self._requests: deque[Request] = deque()
@@ -56,27 +58,33 @@ class Connection(asyncio.Protocol):
         self._ask_next()
 
     def _ask_next(self) -> None:
-        if self._requests and not self._is_busy:
-            self._is_busy = True
+        while self._requests and not self._is_busy:
             request = self._requests.popleft()
-            self._executor.submit(
-                request.command, partial(encode_reply, request), lambda reply: self._answer(request, reply)
-            )
+            reply = self._login.answer(request.command)
+            if reply is not None:
+                self._write(request, encode_reply(request, reply))
+                continue
+            self._is_busy = True
+            self._executor.submit(request.command, partial(encode_reply, request), partial(self._answer, request))
 
     def _answer(self, request: Request, reply: bytes) -> None:
-        if request.wants_reply and not self._transport.is_closing():
-            self._transport.write(reply)
+        self._write(request, reply)
         self._is_busy = False
         self._ask_next()
 
+    def _write(self, request: Request, reply: bytes) -> None:
+        if request.wants_reply and not self._transport.is_closing():
+            self._transport.write(reply)
 
-async def serve(path: Path, host: str, port: int) -> None:
-    """Serve the file until SIGTERM or SIGINT. Prints `ready on HOST:PORT`, with the port the system chose for 0.
+
+async def serve(path: Path, host: str, port: int, password: str | None = None) -> None:
+    """Serve the file until SIGTERM or SIGINT, to everybody or to those who know the password. Prints `ready on
+    HOST:PORT`, with the port the system chose for 0.
 
     Raises `ValueError` for a host that is not loopback, `StoreError` and `OSError`.
     """
     if not ipaddress.ip_address(host).is_loopback:
-        raise ValueError(f"{host} is not a loopback address: this server knows no passwords; use MongoDB instead")
+        raise ValueError(f"{host} is not a loopback address: this server knows no TLS; use MongoDB instead")
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -85,7 +93,8 @@ async def serve(path: Path, host: str, port: int) -> None:
     try:
         executor = Executor(store, Commands(store))
         connections: set[Connection] = set()
-        listener = await loop.create_server(lambda: Connection(executor, connections), host, port)
+        credentials = Credentials(password) if password else None
+        listener = await loop.create_server(lambda: Connection(executor, connections, credentials), host, port)
         print(f"ready on {host}:{listener.sockets[0].getsockname()[1]}", flush=True)  # noqa: T201 - who starts us waits for it
         await stopped.wait()
         listener.close()

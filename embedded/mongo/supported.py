@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from embedded.mongo.commands import NAMES
+from embedded.mongo.login import COMMANDS as LOGIN
 from embedded.mongo.match import LOGICAL, OPERATORS
 from embedded.mongo.reads import STAGES
 from embedded.mongo.update import MODIFIERS
 
 SUPPORTED: Mapping[str, Iterable[str]] = {
-    "commands": NAMES,
+    "commands": (*NAMES, *LOGIN),
     "query operators": (*LOGICAL, *OPERATORS, "$regex", "$options", "$comment"),
     "update operators": (*MODIFIERS, "$each", "$slice"),
     "projection": ("1", "0"),

@@ -34,13 +34,14 @@ def listening(host: str, port: int) -> Probe:
     return probe
 
 
-def redis_answers(host: str, port: int) -> Probe:
+def redis_answers(host: str, port: int, password: str) -> Probe:
     """Redis says PONG; while it still loads its append-only file it says LOADING."""
 
     async def ask() -> bytes:
         reader, writer = await asyncio.open_connection(host, port)
         try:
-            writer.write(b"PING\r\n")
+            writer.write(f"AUTH {password}\r\nPING\r\n".encode())
+            await reader.readline()
             return await reader.readline()
         finally:
             writer.close()

@@ -5,6 +5,7 @@ which finds in it the ports to use again and the processes that a killed supervi
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 FILE = "stack.json"
 LOCK = "stack.lock"
+#: What a mode may say about anybody but the owner.
+_OTHERS = 0o077
 
 
 class AlreadyRunningError(Exception):
@@ -80,6 +83,19 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
     Path(name).replace(path)
+
+
+def make_private(home: Path) -> None:
+    """Close the data folder, and what it holds, to all but its owner. Raises `OSError`."""
+    if not home.stat().st_mode & _OTHERS:
+        return
+    # the folder itself last: if we are interrupted the next start goes on
+    for folder, _, files in os.walk(home.resolve(), topdown=False):
+        for path in (*(Path(folder, name) for name in files), Path(folder)):
+            with suppress(FileNotFoundError):
+                mode = path.lstat().st_mode
+                if not stat.S_ISLNK(mode):
+                    path.chmod(stat.S_IMODE(mode) & ~_OTHERS)
 
 
 @contextmanager

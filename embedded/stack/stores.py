@@ -14,11 +14,14 @@ from urllib.parse import urlsplit
 from embedded.stack.ports import LOOPBACK, PortPicker
 from embedded.stack.probe import listening, redis_answers
 from embedded.stack.process import Process
-from gateway.settings import Settings
+from embedded.stack.state import write_private
+from gateway.settings import Settings, kept_secret
 
 #: `SET … NX GET` needs it.
 _REDIS_AT_LEAST = 7
 _DATABASE = "discoverybot"
+#: Who logs in to the embedded server.
+_USER = "discoverybot"
 _REDIS_SETTINGS = frozenset({"redis_url", "redis_host", "redis_port", "redis_db"})
 #: Seconds for one look at a store that is not ours.
 _LOOK = 3
@@ -43,16 +46,29 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
     if settings.model_fields_set & _REDIS_SETTINGS:
         return Store(settings.redis_location, f"your own, {_check_redis(settings.redis_location)}")
     binary, origin = redis_binary()
-    folder = _folder(home / "redis")
+    folder, password = _folder(home / "redis"), kept_secret(home / "redis-password")
+    # of a command every user of the machine can read the arguments
+    write_private(secret := folder / "password.conf", f"requirepass {password}\n")
     port = ports.pick("redis")
     command = (
-        *(str(binary), "--bind", LOOPBACK, "--port", str(port), "--dir", str(folder), "--daemonize", "no"),
+        *(
+            str(binary),
+            str(secret),
+            "--bind",
+            LOOPBACK,
+            "--port",
+            str(port),
+            "--dir",
+            str(folder),
+            "--daemonize",
+            "no",
+        ),
         # every write in the file before the next answer, on disk within a second
         *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--loglevel", "warning"),
         *("--maxmemory-policy", "noeviction"),  # it is also the broker
     )
-    process = Process("redis", command, probe=redis_answers(LOOPBACK, port))
-    return Store(f"redis://{LOOPBACK}:{port}/0", origin, process)
+    process = Process("redis", command, probe=redis_answers(LOOPBACK, port, password))
+    return Store(f"redis://:{password}@{LOOPBACK}:{port}/0", origin, process)
 
 
 def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> Store:
@@ -60,14 +76,15 @@ def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> Store:
     if "mongo_uri" in settings.model_fields_set:
         return Store(settings.mongo_uri, f"your own, {_check_mongo(settings.mongo_uri)}")
     port = ports.pick("mongo")
-    url = f"mongodb://{LOOPBACK}:{port}/{_DATABASE}"
     probe = listening(LOOPBACK, port)
     if mongod := shutil.which("mongod"):
         folder = _folder(home / "mongod")
         command = (mongod, "--bind_ip", LOOPBACK, "--port", str(port), "--dbpath", str(folder), "--quiet")
-        return Store(url, mongod, Process("mongo", command, probe=probe))
-    file = _folder(home / "mongo") / "discoverybot.sqlite"
-    place = ("--path", str(file), "--host", LOOPBACK, "--port", str(port))
+        process = Process("mongo", command, probe=probe)
+        return Store(f"mongodb://{LOOPBACK}:{port}/{_DATABASE}", f"{mongod}, without a password,", process)
+    file, secret = _folder(home / "mongo") / "discoverybot.sqlite", home / "mongo-password"
+    url = f"mongodb://{_USER}:{kept_secret(secret)}@{LOOPBACK}:{port}/{_DATABASE}?authSource=admin"
+    place = ("--path", str(file), "--host", LOOPBACK, "--port", str(port), "--password-file", str(secret))
     process = Process("mongo", (sys.executable, "-m", "embedded.mongo", *place), probe=probe)
     return Store(url, "the embedded server", process)
 

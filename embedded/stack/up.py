@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 import signal
 import sys
 import time
@@ -17,12 +17,12 @@ import embedded
 from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, cannot_bind, demand
 from embedded.stack.probe import healthy, http_answers
 from embedded.stack.stack_log import StackLog
-from embedded.stack.state import FILE, AlreadyRunningError, StackState, only_stack, write_private
+from embedded.stack.state import FILE, AlreadyRunningError, StackState, make_private, only_stack
 from embedded.stack.stores import StoreError, choose_mongo, choose_redis, redacted
 from embedded.stack.supervisor import PATIENCE, Supervisor
 from embedded.stack.table import IMPORTS, Plan, processes
 from embedded.stack.zygote import Zygote, warm_zygote
-from gateway.settings import Settings, SettingsError
+from gateway.settings import Settings, SettingsError, kept_secret
 
 #: scrapyd.conf, scrapy.cfg and celery_app.py stand here; every process of the stack runs here.
 ROOT = Path(embedded.__file__).resolve().parents[1]
@@ -50,9 +50,12 @@ def up(settings: Settings, options: UpOptions) -> int:
     began = time.monotonic()
     home = settings.discoverybot_home.absolute()
     try:
+        # for all that is started here, too: what the state folder holds is nobody else's business
+        os.umask(0o077)
         home.mkdir(parents=True, exist_ok=True)
         with only_stack(home):
             _end_leftovers(home)
+            make_private(home)
             # first of all: its imports take longer than all else
             with warm_zygote(IMPORTS) as zygote:
                 plan = make_plan(settings, home, free_ports=options.free_ports)
@@ -90,15 +93,7 @@ def make_plan(settings: Settings, home: Path, *, free_ports: bool) -> Plan:
 
 def scrapyd_password(settings: Settings, home: Path) -> str:
     """`SCRAPYD_PASSWORD`, else the one made at the first start and kept in the data folder."""
-    if given := settings.scrapyd_password.get_secret_value():
-        return given
-    file = home / PASSWORD_FILE
-    with suppress(FileNotFoundError):
-        if kept := file.read_text().strip():
-            return kept
-    made = secrets.token_urlsafe(18)
-    write_private(file, made + "\n")
-    return made
+    return settings.scrapyd_password.get_secret_value() or kept_secret(home / PASSWORD_FILE)
 
 
 async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: float) -> int:

@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,66 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path) -> None:
     refused = run("--path", str(path), "--port", "0")
     assert refused.returncode == 1
     assert "mongo.sqlite is damaged" in refused.stderr
+
+
+# --- the password
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a server that asks for a password."""
+    folder = tmp_path_factory.mktemp("locked")
+    (folder / "password").write_text("pass-_word\n")
+    options = ("--path", str(folder / "mongo.sqlite"), "--port", "0", "--password-file", str(folder / "password"))
+    with subprocess.Popen([*COMMAND, *options], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield port_of(process.stdout.readline())
+        process.terminate()
+
+
+def test_who_knows_the_password_is_let_in(locked: int) -> None:
+    for options in ("", "?authSource=admin", "?authMechanism=SCRAM-SHA-256"):
+        with MongoClient[Document](f"mongodb://discoverybot:pass-_word@127.0.0.1:{locked}/test{options}") as client:
+            assert client.get_default_database()["c"].find_one() is None
+
+
+@pytest.mark.parametrize("user", ["", "discoverybot:wrong@", "somebody:pass-_word@", "discoverybot:pass-_word%20@"])
+def test_who_does_not_may_ask_for_the_time_only(locked: int, user: str) -> None:
+    with MongoClient[Document](f"mongodb://{user}127.0.0.1:{locked}/test") as client:
+        with pytest.raises(OperationFailure) as caught:
+            client.get_default_database()["c"].find_one()
+        assert caught.value.code == (18 if user else 13)
+    with MongoClient[Document](f"mongodb://127.0.0.1:{locked}/test") as client:
+        assert client.admin.command("hello")["isWritablePrimary"]
+
+
+def test_a_login_that_is_none_ends_nothing(locked: int) -> None:
+    start = {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "$db": "admin"}
+    tries: list[Document] = [
+        {"saslContinue": 1, "payload": b"", "$db": "admin"},
+        {**start, "payload": b"n,,n=discoverybot,r=x"},
+        # nothing has been proved yet
+        {"saslContinue": 1, "payload": b"", "$db": "admin"},
+        {"saslContinue": 1, "payload": b"c=biws,r=x,p=AAAA", "$db": "admin"},
+        *({**start, "payload": payload} for payload in (5, b"", b"\xff", b"n,,", b"y,,n=discoverybot,r=x")),
+        {**start, "mechanism": "PLAIN", "payload": b"n,,n=discoverybot,r=x"},
+        {"find": "c", "$db": "test"},
+    ]
+    with socket.create_connection(("127.0.0.1", locked), timeout=10) as connection:
+        codes = []
+        for command in tries:
+            connection.sendall(message(b"\0" + bson.encode(command)))
+            codes.append(bson.decode(connection.recv(4096)[21:]).get("code"))
+    assert codes == [18, None, 18, 18, 18, 18, 18, 18, 18, 18, 13]
+
+
+def test_a_server_without_a_password_knows_nobody(server: StoreProcess) -> None:
+    with (
+        MongoClient[Document](f"mongodb://discoverybot:x@127.0.0.1:{port_of(server)}/test") as client,
+        pytest.raises(OperationFailure) as caught,
+    ):
+        client.get_default_database()["c"].find_one()
+    assert caught.value.code == 18
 
 
 # --- bad bytes
