@@ -65,6 +65,11 @@ class Dedupe:
         present = await self._redis.set(key, mine.encode(), nx=True, get=True, ex=self._ttl)
         return Entry.decode(present) if isinstance(present, bytes) else None
 
+    async def present(self, key: str) -> Entry | None:
+        """Who has the key."""
+        present = await self._redis.get(key)
+        return Entry.decode(present) if isinstance(present, bytes) else None
+
     @state_change("dedupe.confirm")
     async def confirm(self, key: str, claimed: Entry, job_id: str) -> None:
         """The document exists: from now on the key alone answers. `job_id` differs if another job has won. What was

@@ -22,6 +22,7 @@ from gateway.storage.expiry import Ended, ExpiryStore, Part
 from gateway.storage.heartbeats import HeartbeatStore
 from gateway.storage.items import ItemStore
 from gateway.storage.job_sweeps import JobSweeps
+from gateway.storage.jobs import CLAIM_KEPT, IdempotencyKeys
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
@@ -66,6 +67,7 @@ class Retention:
         spiders: SpiderStore,
         sweeps: JobSweeps,
         unreadable: UnreadableStore,
+        keys: IdempotencyKeys,
         heartbeats: HeartbeatStore,
         ledger: LedgerStore,
         audit: AuditStore,
@@ -88,6 +90,7 @@ class Retention:
         self._monotonic = monotonic
         self._running = threading.Lock()
         self._unreadable = unreadable
+        self._keys = keys
         self._passed_over: set[str] = set()
 
     def run(self) -> None:
@@ -99,6 +102,7 @@ class Retention:
             self._unreadable.look_again()
             self._forget_nodes(now)
             self._heartbeats.forget(now - PROCESS_GONE_AFTER)
+            self._keys.forget(now - CLAIM_KEPT)
             self._remove_part("logs", now, self._keep.logs, deadline)
             self._remove_part("items", now, self._keep.items, deadline)
             self._remove_jobs(now, deadline)

@@ -17,7 +17,7 @@ from gateway.domain.errors import (
     ScheduleEndedError,
     ScheduleNotFoundError,
 )
-from gateway.domain.fingerprint import fingerprint
+from gateway.domain.fingerprint import fingerprint, former_fingerprint, start_pages
 from gateway.domain.job import CrawlSpec, Job, JobStatus, new_job_id
 from gateway.domain.recurrence import check_timing, first
 from gateway.domain.schedule import CatchUp, CrawlOrder, Overlap, Schedule, Timing
@@ -72,6 +72,13 @@ class ScheduleReceipt(NamedTuple):
         return self.found.not_before if self.found.status is JobStatus.SCHEDULED else None
 
 
+class Identity(NamedTuple):
+    """The fingerprint of a request, and the one that it had in versions before this one."""
+
+    now: str
+    former: str
+
+
 class ScheduleSubmission:
     def __init__(
         self,
@@ -94,7 +101,10 @@ class ScheduleSubmission:
         pinned = self._check.pin(order.spec)
         asked = unpinned(order.spec, pinned)
         # whatever is deployed before the time comes, it is the same request
-        identity = fingerprint(order.user_id, asked, when=_identity(when))
+        asked_for = (order.user_id, asked)
+        identity = Identity(
+            fingerprint(*asked_for, when=_identity(when)), former_fingerprint(*asked_for, when=_identity(when))
+        )
         order = order._replace(spec=asked if when.interval else pinned)
         with truth_store_errors():
             for _ in range(_MAX_ROUNDS):
@@ -103,22 +113,25 @@ class ScheduleSubmission:
                 self._check_new(pinned, when)
                 if order.spec.ignore_cache:
                     # not before it is sure that there will be another one
-                    (self._schedules if when.interval else self._jobs).overtake(identity)
+                    self._overtake(order, when, identity)
                 try:
-                    return ScheduleReceipt(self._insert(order, when, identity), cached=False)
-                except (LiveTwinError, IdempotencyConflictError):
+                    return ScheduleReceipt(self._insert(order, when, identity.now), cached=False)
+                except IdempotencyConflictError:
+                    if self._find_idempotent(order, identity) is None:
+                        raise
+                except LiveTwinError:
                     # somebody was quicker; or has ended in this moment
                     continue
         raise ConflictError("the same crawl is being scheduled and ended over and over; ask again")
 
     # --- what is there already
 
-    def _known(self, order: Order, when: When, identity: str) -> ScheduleReceipt | None:
+    def _known(self, order: Order, when: When, identity: Identity) -> ScheduleReceipt | None:
         if known := self._find_idempotent(order, identity):
             return ScheduleReceipt(known, cached=True)
         if order.spec.ignore_cache:
             return None
-        twin = self._schedules.find_live(identity) if when.interval else self._jobs.find_live(identity)
+        twin = self._twin(order, when, identity)
         if twin is None:
             return None
         try:
@@ -127,12 +140,26 @@ class ScheduleSubmission:
             # in this moment: it is no twin any more
             return None
 
-    def _find_idempotent(self, order: Order, identity: str) -> Schedule | Job | None:
+    def _twin(self, order: Order, when: When, identity: Identity) -> Schedule | Job | None:
+        """Who lives for the same request: under its fingerprint, or under that of versions before this one."""
+        store = self._schedules if when.interval else self._jobs
+        if (twin := store.find_live(identity.now)) or identity.now == identity.former:
+            return twin
+        twin = store.find_live(identity.former)
+        return twin if twin is not None and _starts_alike(twin, order) else None
+
+    def _overtake(self, order: Order, when: When, identity: Identity) -> None:
+        if twin := self._twin(order, when, identity):
+            (self._schedules if when.interval else self._jobs).overtake(twin.live_key or identity.now)
+
+    def _find_idempotent(self, order: Order, identity: Identity) -> Schedule | Job | None:
         key = order.unique_idempotency_key
         if key is None:
             return None
         known = self._schedules.find_idempotent(key) or self._jobs.find_idempotent(key)
-        if known is not None and known.fingerprint != identity:
+        if known is None or known.fingerprint == identity.now:
+            return known
+        if known.fingerprint != identity.former or not _starts_alike(known, order):
             raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
         return known
 
@@ -165,6 +192,11 @@ class ScheduleSubmission:
         schedule = _schedule(order, when, timing, identity, now)
         self._schedules.insert(schedule)
         return schedule
+
+
+def _starts_alike(known: Schedule | Job, order: Order) -> bool:
+    crawl = known if isinstance(known, Job) else known.crawl
+    return crawl is not None and start_pages(crawl.spec) == start_pages(order.spec)
 
 
 def spelled(interval: str) -> str:

@@ -28,7 +28,7 @@ from gateway.domain.errors import (
     TooManyError,
     UnavailableError,
 )
-from gateway.domain.fingerprint import fingerprint
+from gateway.domain.fingerprint import fingerprint, former_fingerprint, start_pages
 from gateway.domain.job import DEFAULT_PROJECT, GOOD_STATUSES, CrawlSpec, Job, new_job_id
 from gateway.domain.public_address import Network
 from gateway.redis.dedupe import Dedupe, Entry
@@ -150,10 +150,34 @@ class Submission:
             if order.webhook_url:
                 await self._run(self._jobs.add_webhook, present.job_id, order.webhook_url)
             return _cached(present)
+        if present is None and (known := await self._of_before(order, identity)):
+            # under this key nobody would release it if it fails
+            await self._try_redis(lambda: self._dedupe.withdraw(key, mine))
+            return known
         claimed = present or mine
         receipt = await self._materialise_claimed(order, identity, key, claimed, helping=present is not None)
         await self._confirm(key, claimed, receipt.job_id)
         return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
+
+    async def _of_before(self, order: Order, identity: str) -> Receipt | None:
+        """The job that answers under the fingerprint that versions before this one gave the same request."""
+        former = former_fingerprint(order.user_id, order.spec)
+        if former == identity:
+            return None
+        entry: Entry | None = None
+        with suppress(redis.RedisError):
+            entry = await self._dedupe.present(redis_keys.dedupe(order.user_id, order.spec.spider, former))
+        job = await self._run(self._find_of_before, former, entry and entry.job_id)
+        if job is None or start_pages(job.spec) != start_pages(order.spec) or not await self._may_answer(job.id):
+            return None
+        if order.webhook_url:
+            await self._run(self._jobs.add_webhook, job.id, order.webhook_url)
+        return Receipt(job.id, cached=True, cached_at=job.created_at)
+
+    def _find_of_before(self, former: str, job_id: str | None) -> Job | None:
+        with truth_store_errors(), suppress(JobNotFoundError):
+            return self._jobs.find_live(former) or (self._jobs.get(job_id) if job_id else None)
+        return None
 
     def _check_addresses(self, order: Order) -> None:
         check_addresses(order.spec, order.webhooks, self._allowed)
@@ -228,7 +252,9 @@ class Submission:
             # None: it has ended in this moment, or must first be overtaken
             return self._join(order, identity)
         except IdempotencyConflictError:
-            return self._find_idempotent(order, identity)
+            if (known := self._find_idempotent(order, identity)) is None:
+                raise
+            return known
         self._waker.wake(ENQUEUE_CRAWL, entry.job_id)
         log.info("crawl_accepted", job_id=entry.job_id, task_id=entry.job_id, status="pending")
         return Receipt(entry.job_id, cached=False)
@@ -252,7 +278,7 @@ class Submission:
         with truth_store_errors():
             job = self._jobs.find_idempotent(key)
             other = job is None and self._schedules.find_idempotent(key) is not None
-        if other or (job and job.fingerprint != identity and not _was_pinned_to(job, order)):
+        if other or (job and job.fingerprint != identity and not _was_asked_by(job, order)):
             raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
         return Receipt(job.id, cached=True, cached_at=job.created_at) if job else None
 
@@ -286,10 +312,12 @@ class Submission:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
-def _was_pinned_to(job: Job, order: Order) -> bool:
-    """The same request, repeated after a new version was deployed: it is still that job."""
-    then = order.spec.model_copy(update={"version": job.spec.version})
-    return order.pinned and job.fingerprint == fingerprint(order.user_id, then)
+def _was_asked_by(job: Job, order: Order) -> bool:
+    """The same request, repeated after a new version of the project was deployed, or of this one: still that job."""
+    then = order.spec.model_copy(update={"version": job.spec.version}) if order.pinned else order.spec
+    if job.fingerprint == fingerprint(order.user_id, then):
+        return True
+    return job.fingerprint == former_fingerprint(order.user_id, then) and start_pages(job.spec) == start_pages(then)
 
 
 def _moment(entry: Entry) -> datetime:

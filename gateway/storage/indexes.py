@@ -115,6 +115,8 @@ INDEXES: dict[str, list[IndexModel]] = {
     ],
     # one document an entry of Celery's beat_schedule
     "static_entries": [],
+    # one document a user and key of the last day
+    "idempotency_keys": [IndexModel([("claimed_at", ASCENDING)], name="claimed")],
     # one document a kind of running number
     "counters": [],
     # `_id` is what may run once at a time, `job_id` who has it

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, NamedTuple, Self
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, Self
 
 from pymongo import ASCENDING, ReturnDocument
 from pymongo.database import Database
@@ -40,12 +40,50 @@ class DueWebhooks(NamedTuple):
         return cls(document["_id"], urls)
 
 
+_KEY_USED = "Idempotency-Key: it was used before, for another request"
+#: A key's claim decides between requests of one moment; after that the documents that have the key do.
+CLAIM_KEPT = timedelta(days=1)
+#: Which collection holds what a claim is for; of one user and key there is one document in one of them.
+_MADE_IN = {"job": "jobs", "schedule": "schedules"}
+
+
+class IdempotencyKeys:
+    """Whether `<user_id>:<Idempotency-Key>` is a job's or a schedule's, decided before either is inserted. Whoever
+    dies in between has decided no more than that: the same request, asked again, is carried out.
+    """
+
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._database = database
+        self._claims = database["idempotency_keys"]
+        self._clock = clock
+
+    @state_change("idempotency_keys.claim")
+    def claim(self, key: str, kind: Literal["job", "schedule"]) -> None:
+        """Raises `IdempotencyConflictError` where the key is of the other kind."""
+        try:
+            self._claims.insert_one({"_id": key, "kind": kind, "claimed_at": self._clock()})
+        except DuplicateKeyError:
+            found = self._claims.find_one({"_id": key})
+            if found and found["kind"] != kind:
+                raise IdempotencyConflictError(_KEY_USED) from None
+        # of versions that made no claims, or of long ago
+        (other,) = _MADE_IN.keys() - {kind}
+        if self._database[_MADE_IN[other]].find_one({"idempotency_key": key}, {"_id": 1}):
+            raise IdempotencyConflictError(_KEY_USED)
+
+    @state_change("idempotency_keys.forget")
+    def forget(self, before: datetime) -> None:
+        """What was claimed before then."""
+        self._claims.delete_many({"claimed_at": {"$lt": before}})
+
+
 class JobStore:
     """The `jobs` collection as the path of a job's life needs it, but for its way to a node: that is `JobQueue`'s."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
+        self._keys = IdempotencyKeys(database, clock)
         self._clock = clock
 
     # --- submit
@@ -53,6 +91,8 @@ class JobStore:
     @state_change("jobs.insert")
     def insert(self, job: Job) -> None:
         """Raises `JobExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by which key was taken."""
+        if job.idempotency_key:
+            self._keys.claim(job.idempotency_key, "job")
         try:
             self._jobs.insert_one(job.to_document())
         except DuplicateKeyError as error:
@@ -60,7 +100,7 @@ class JobStore:
             if self._jobs.find_one({"_id": job.id}, {"_id": 1}):
                 raise JobExistsError(f"there is a job {job.id!r} already") from error
             if job.idempotency_key and self.find_idempotent(job.idempotency_key):
-                raise IdempotencyConflictError("this idempotency key was used before") from error
+                raise IdempotencyConflictError(_KEY_USED) from error
             raise LiveTwinError("the same crawl is already under way") from error
 
     def get(self, job_id: str) -> Job:

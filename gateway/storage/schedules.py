@@ -22,6 +22,7 @@ from gateway.domain.errors import (
 from gateway.domain.schedule import Schedule, ScheduleState
 from gateway.storage.client import Document
 from gateway.storage.documents import Documents, reader
+from gateway.storage.jobs import IdempotencyKeys
 from gateway.storage.newest_first import page
 
 #: Where text is looked for.
@@ -58,6 +59,7 @@ class ScheduleStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._schedules = database["schedules"]
         self._documents = Documents(self._schedules, reader(Schedule))
+        self._keys = IdempotencyKeys(database, clock)
         self._clock = clock
 
     # --- one at a time
@@ -65,6 +67,8 @@ class ScheduleStore:
     @state_change("schedules.insert")
     def insert(self, schedule: Schedule) -> None:
         """Raises `ScheduleExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by which key was taken."""
+        if schedule.idempotency_key:
+            self._keys.claim(schedule.idempotency_key, "schedule")
         try:
             self._schedules.insert_one(schedule.to_document())
         except DuplicateKeyError as error:

@@ -36,10 +36,14 @@ class ItemExport:
         self._last = None if after is None else _item_at(job_id, after)
         self._encoder = encoder
         self._batch = encoder.first_batch
+        self._is_begun = False
         self.count = 0
 
     def next_batch(self, most: int | None = None) -> bytes:
         """The next items, encoded, `most` at most; empty at the end."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._encoder.begin(lambda count: self._store.page(self._job_id, self._attempt, None, count))
         limit = self._batch if most is None else min(self._batch, most)
         items = self._page(limit)
         if not items:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -23,6 +23,9 @@ class ItemFormat(Protocol):
     extension: str
     #: Items to begin with, before it is known how large they are.
     first_batch: int
+
+    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
+        """To be called before anything is encoded; `first` reads so many of the very first items of them all."""
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """The next items; the first call also yields what stands before them."""
@@ -41,6 +44,9 @@ class JsonFormat:
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self._fields = fields
         self._separator = b'{"items":[\n'
+
+    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
+        pass
 
     def encode(self, items: Sequence[Item]) -> bytes:
         parts = []
@@ -62,6 +68,9 @@ class JsonLinesFormat:
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self._fields = fields
 
+    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
+        pass
+
     def encode(self, items: Sequence[Item]) -> bytes:
         return b"".join(_json(_row(item, self._fields)) + b"\n" for item in items)
 
@@ -70,7 +79,8 @@ class JsonLinesFormat:
 
 
 class CsvFormat:
-    """Columns are the `fields`, or those of the first batch: what comes later cannot add to a header already sent.
+    """Columns are the `fields`, or those of the first hundred items of all, on each page the same: what comes later
+    cannot add to a header already sent.
 
     Nested values are JSON, `null` is empty, booleans are `true` and `false`. `escape_formulas`: text that begins like
     a formula gets a `'` before it, which spreadsheets do not show.
@@ -84,21 +94,26 @@ class CsvFormat:
     def __init__(self, fields: Sequence[str] = (), *, escape_formulas: bool = False) -> None:
         self._fields = fields
         self._shown = _escaped if escape_formulas else str
-        self._columns: list[str] | None = None
+        self._columns = list(fields)
+        self._is_begun = False
+
+    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
+        if not self._columns:
+            rows = [_row(item, ()) for item in first(self.first_batch)]
+            self._columns = list(dict.fromkeys(name for row in rows for name in row))
 
     def encode(self, items: Sequence[Item]) -> bytes:
         rows = [_row(item, self._fields) for item in items]
         buffer = io.StringIO(newline="")
         writer = csv.writer(buffer)
-        columns = self._columns
-        if columns is None:
-            columns = self._columns = list(self._fields or dict.fromkeys(name for row in rows for name in row))
-            writer.writerows([list(map(self._shown, columns))] if columns else [])
-        writer.writerows([self._cell(row.get(column)) for column in columns] for row in rows)
+        if not self._is_begun:
+            self._is_begun = True
+            writer.writerows([list(map(self._shown, self._columns))] if self._columns else [])
+        writer.writerows([self._cell(row.get(column)) for column in self._columns] for row in rows)
         return buffer.getvalue().encode("utf-8", "replace")
 
     def end(self, following: str | None) -> bytes:  # noqa: ARG002 - a table has no end
-        return self.encode(()) if self._columns is None else b""
+        return b"" if self._is_begun else self.encode(())
 
     def _cell(self, value: Any) -> str:
         if value is None:

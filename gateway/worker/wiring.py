@@ -50,7 +50,7 @@ from gateway.storage.indexes import ensure_indexes
 from gateway.storage.items import ItemStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
-from gateway.storage.jobs import JobStore
+from gateway.storage.jobs import IdempotencyKeys, JobStore
 from gateway.storage.lanes import LaneStore
 from gateway.storage.leases import LeaseStore
 from gateway.storage.ledger import LedgerStore
@@ -210,7 +210,8 @@ class Wiring:
             deletion=Deletion(jobs=self.jobs, items=items, logs=logs, dedupe=dedupe),
             dedupe=dedupe, items=items, logs=logs, nodes=self._nodes, spiders=SpiderStore(database),
             sweeps=JobSweeps(database), heartbeats=self.heartbeats, ledger=LedgerStore(database),
-            audit=AuditStore(database), unreadable=UnreadableStore(database), clock=self.clock,
+            audit=AuditStore(database), unreadable=UnreadableStore(database), keys=IdempotencyKeys(database),
+            clock=self.clock,
         )  # fmt: skip
 
     @built_once

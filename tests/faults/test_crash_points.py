@@ -97,6 +97,8 @@ ELSEWHERE = {
     "targets.replace": "needs a site: services/test_site_kills.py",
     "targets.scheduled": "needs a site: services/test_site_kills.py",
     "targets.delete": "needs a site: services/test_site_kills.py",
+    "idempotency_keys.claim": "needs a request with a key: storage/test_jobs.py",
+    "idempotency_keys.forget": "comes a day later, and nothing follows: services/test_retention.py",
     "schedules.insert": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.overtake": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.change": "needs a schedule: services/test_scheduling_kills.py",

@@ -62,8 +62,9 @@ _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
     "/jobs/{job_id}/items", summary="Download items", tags=["jobs"], response_class=Response, responses=_RESPONSES
 )
 async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], wiring: Wired) -> Response:
-    """Without `limit` all items there are at this moment, streamed. A CSV has the columns of its first items,
-    or those that `fields` names. Of a schedule those of the run under way, or the one before.
+    """Without `limit` all items there are at this moment, streamed. A CSV has the columns of the first hundred
+    items, or those that `fields` names, on every page the same. Of a schedule those of the run under way, or the one
+    before.
     """
     return await _items(wiring, job_id, query)
 

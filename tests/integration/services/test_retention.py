@@ -24,6 +24,7 @@ from gateway.storage.audit import AuditFilter, AuditStore
 from gateway.storage.expiry import ExpiryStore
 from gateway.storage.heartbeats import BEAT, HeartbeatStore
 from gateway.storage.items import Item, ItemStore
+from gateway.storage.jobs import IdempotencyKeys
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogChunk, LogStore
 from gateway.storage.spiders import SpiderStore
@@ -47,6 +48,7 @@ def retain(platform: Platform) -> Retain:
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
             "unreadable": UnreadableStore(platform.database),
+            "keys": IdempotencyKeys(platform.database, platform.clock),
         }  # fmt: skip
         return Retention(keep=keep, clock=platform.clock, **{**given, **parts})
 

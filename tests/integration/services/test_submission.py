@@ -10,7 +10,7 @@ from conftest import DEAD_AFTER, Platform
 
 from gateway.domain import redis_keys
 from gateway.domain.errors import ForbiddenAddressError, IdempotencyConflictError, InvalidRequestError
-from gateway.domain.fingerprint import fingerprint
+from gateway.domain.fingerprint import fingerprint, former_fingerprint
 from gateway.domain.job import CrawlSpec, JobStatus, new_job_id
 from gateway.domain.node_files import SpiderInfo
 from gateway.domain.outcome import Outcome
@@ -107,6 +107,30 @@ async def test_a_request_whose_owner_died_before_the_document_is_finished_by_the
     assert {receipt.job_id for receipt in receipts} == {dead.job_id}
     assert platform.jobs.get(dead.job_id).status is JobStatus.PENDING
     assert platform.redis.get(key_of(order())) == dead._replace(confirmed=True).encode().encode()
+
+
+SPELLED = {"start_urls": ("https://site.example/?b=2&a=1#/jobs",)}
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["alive", "cached"])
+async def test_a_job_under_the_fingerprint_of_versions_before_still_answers(
+    platform: Platform, submission: Submission, *, is_over: bool
+) -> None:
+    asked, other = order(spec=SPELLED), order(spec={"start_urls": ("https://site.example/?a=1&b=2#/about",)})
+    former = former_fingerprint(asked.user_id, asked.spec)
+    assert former == former_fingerprint(other.user_id, other.spec)
+    old = asked.to_job(new_job_id(), former, platform.clock())
+    platform.jobs.insert(old)
+    if is_over:
+        platform.database["jobs"].update_one(
+            {"_id": old.id}, {"$unset": {"live_key": ""}, "$set": {"status": "finished"}}
+        )
+        entry = Entry(old.id, 1_700_000_000_000, confirmed=True)
+        platform.redis.set(redis_keys.dedupe("ada", "seo", former), entry.encode())
+    assert (await submission.submit(other)).cached is False
+    for _ in range(2):
+        receipt = await submission.submit(asked)
+        assert (receipt.job_id, receipt.cached) == (old.id, True)
 
 
 async def test_a_flushed_redis_changes_nothing_while_the_job_lives(

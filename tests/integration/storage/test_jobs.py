@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs import make_job, placed
+from killed import killed_everywhere
+from pymongo.database import Database
+from scheduled import make_schedule
 
 from gateway.domain.clock import utc_now
 from gateway.domain.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
@@ -12,7 +19,8 @@ from gateway.domain.job import Job, JobStatus
 from gateway.domain.node_files import ExitReport, Progress, SpiderReport
 from gateway.domain.outcome import Outcome
 from gateway.storage.job_queue import JobQueue
-from gateway.storage.jobs import JobStore
+from gateway.storage.jobs import IdempotencyKeys, JobStore
+from gateway.storage.schedules import ScheduleStore
 
 FINISHED = Outcome(JobStatus.FINISHED, "12 pages")
 
@@ -160,3 +168,55 @@ def test_a_webhook_is_added_once(jobs: JobStore) -> None:
     for _ in range(2):
         jobs.add_webhook(job.id, "http://hook.example/")
     assert jobs.get(job.id).webhooks == ["http://hook.example/"]
+
+
+@pytest.mark.parametrize("first", ["job", "schedule"])
+def test_one_idempotency_key_is_of_a_job_or_of_a_schedule(served: Database[dict[str, Any]], first: str) -> None:
+    jobs, schedules = JobStore(served), ScheduleStore(served)
+    makes: dict[str, Callable[[], None]] = {
+        "job": lambda: jobs.insert(make_job(idempotency_key="ada:k")),
+        "schedule": lambda: schedules.insert(make_schedule(idempotency_key="ada:k")),
+    }
+    makes.pop(first)()
+    (other,) = makes.values()
+    with pytest.raises(IdempotencyConflictError):
+        other()
+    # as versions before this one left it, or a day later
+    IdempotencyKeys(served).forget(utc_now() + timedelta(days=1))
+    with pytest.raises(IdempotencyConflictError):
+        other()
+    assert served["jobs"].count_documents({}) + served["schedules"].count_documents({}) == 1
+
+
+def test_of_simultaneous_requests_with_one_key_one_is_carried_out(served: Database[dict[str, Any]]) -> None:
+    jobs, schedules = JobStore(served), ScheduleStore(served)
+
+    def ask(number: int) -> None:
+        key = f"ada:{number // 8}"
+        with suppress(IdempotencyConflictError):
+            if number % 2:
+                jobs.insert(make_job(idempotency_key=key))
+            else:
+                schedules.insert(make_schedule(idempotency_key=key))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, range(160)))
+    made = [found["idempotency_key"] for name in ("jobs", "schedules") for found in served[name].find()]
+    assert sorted(made) == sorted(f"ada:{number}" for number in range(20))
+
+
+STORY = """
+from jobs import make_job
+from gateway.storage.client import connect
+from gateway.storage.jobs import JobStore
+
+def tell(uri):
+    jobs = JobStore(connect(uri))
+    if jobs.find_idempotent("ada:k") is None:
+        jobs.insert(make_job(idempotency_key="ada:k"))
+"""
+
+
+@pytest.mark.timeout(60)
+def test_whoever_is_killed_after_claiming_a_key_may_ask_again(embedded_uri: str, tmp_path: Path) -> None:
+    killed_everywhere(tmp_path, ("idempotency_keys.claim", "jobs.insert"), STORY, embedded_uri, beside=__file__)

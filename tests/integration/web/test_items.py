@@ -94,6 +94,26 @@ def test_a_csv_can_be_opened_as_a_table(gateway: httpx.Client, job: Job) -> None
     assert len(rows) == COUNT + 1
 
 
+def test_all_pages_of_a_csv_have_one_header(
+    gateway: httpx.Client, items: ItemStore, keep: Callable[[Job], Job]
+) -> None:
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+    job = keep(make_job(status=JobStatus.RUNNING, attempt=1, attempts={"1": attempt}))
+    found = [{"url": "a"}, {"url": "b", "title": "B"}, {"title": "C", "url": "c"}, {"price": 4}]
+    items.insert([Item(job.id, 1, number + 1, data) for number, data in enumerate(found)])
+    rows: list[str] = []
+    after: dict[str, str] = {}
+    for _ in range(2):
+        page = gateway.get(f"/jobs/{job.id}/items", params={"format": "csv", "limit": "2", **after})
+        header, *lines = page.text.splitlines()
+        assert header == "url,title,price"
+        rows += lines
+        after = {"after": page.headers.get("X-Next", "")}
+    assert rows == ["a,,", "b,B,", "c,C,", ",,4"]
+    past_the_end = gateway.get(f"/jobs/{job.id}/items?format=csv&limit=2&after=1-4")
+    assert past_the_end.text == "url,title,price\r\n"
+
+
 def test_named_fields_are_the_columns_in_their_order(gateway: httpx.Client, job: Job) -> None:
     text = gateway.get(f"/jobs/{job.id}/items?format=csv&fields=url,n&limit=2").text
     assert text == "url,n\r\nhttps://e/0,0\r\nhttps://e/1,1\r\n"

@@ -14,7 +14,8 @@ from httpx_sse import connect_sse
 from pymongo.database import Database
 
 from gateway.domain.clock import to_iso, utc_now
-from gateway.domain.job import JobStatus
+from gateway.domain.fingerprint import former_fingerprint
+from gateway.domain.job import CrawlSpec, JobStatus
 from gateway.storage.jobs import JobStore
 from gateway.storage.schedules import ScheduleStore
 
@@ -139,6 +140,35 @@ def test_an_idempotency_key_holds_over_crawls_of_every_kind(gateway: httpx.Clien
     for other in (crawl, {**later, "depth": 5}, {**crawl, "interval": "every 1d"}):
         refused = gateway.post("/crawl", json=other, headers=headers)
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
+
+
+def test_an_idempotency_key_used_for_two_kinds_at_once_makes_one(gateway: httpx.Client, crawl: Crawl) -> None:
+    later = {**crawl, **DAILY}
+
+    def ask_both(number: int) -> list[bool]:
+        headers = {"Idempotency-Key": f"both-{number}"}
+        with ThreadPoolExecutor(2) as threads:
+            bodies = ({**body, "depth": number % 5, "ignore_cache": True} for body in (crawl, later))
+            answers = threads.map(lambda body: gateway.post("/crawl", json=body, headers=headers).status_code, bodies)
+            return sorted(status in {200, 202} for status in answers)
+
+    assert [ask_both(number) for number in range(20)] == [[False, True]] * 20
+
+
+def test_a_schedule_of_versions_before_is_still_found(
+    gateway: httpx.Client, database: Database[dict[str, Any]], crawl: Crawl
+) -> None:
+    url = crawl["start_urls"][0] + "?b=2&a=1#/jobs"
+    asked = {"start_urls": [url], "interval": "every 4h"}
+    first = ask(gateway, crawl, **asked)["job_id"]
+    stored = database["schedules"].find_one({"_id": first})
+    assert stored is not None
+    spec = CrawlSpec.model_validate(stored["crawl"]["spec"])
+    former = former_fingerprint(stored["user_id"], spec, when={"interval": "every 4h", "timezone": "UTC"})
+    database["schedules"].update_one({"_id": first}, {"$set": {"fingerprint": former, "live_key": former}})
+    assert ask(gateway, crawl, **asked)["job_id"] == first
+    other = ask(gateway, crawl, **{**asked, "start_urls": [url.replace("jobs", "about")]})
+    assert (other["job_id"] != first, other["cached"]) == (True, False)
 
 
 def test_a_webhook_in_a_repeat_is_added(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.fingerprint import fingerprint
+from gateway.domain.fingerprint import fingerprint, start_pages
 from gateway.domain.job import CrawlSpec
 
 BASE: dict[str, Any] = {"spider": "seo", "start_urls": ("https://a.example/x", "https://b.example/"), "depth": 2}
@@ -22,7 +22,7 @@ def test_order_and_repeats_of_start_urls_do_not_matter(start_urls: list[str], ra
 
 
 def test_spellings_of_one_url_are_one() -> None:
-    spelled = {**BASE, "start_urls": ("HTTPS://A.example/x#part", "https://b.example")}
+    spelled = {**BASE, "start_urls": ("HTTPS://A.example/x", "https://b.example")}
     assert fingerprint("u", CrawlSpec(**spelled)) == fingerprint("u", CrawlSpec(**BASE))
 
 
@@ -30,10 +30,25 @@ def test_spellings_of_one_url_are_one() -> None:
     "change",
     [{"depth": 3}, {"depth": None}, {"spider": "other"}, {"params": {"a": 1}}, {"max_pages": 5}, {"timeout": 5},
      {"project": "mine"}, {"start_urls": ("https://a.example/x",)}, {"version": "1"}, {"max_items": 5},
-     {"project": "DEFAULT"}],
+     {"project": "DEFAULT"}, {"start_urls": ("https://a.example/x#/jobs", "https://b.example/")}],
 )  # fmt: skip
 def test_whatever_changes_the_work_changes_the_identity(change: dict[str, Any]) -> None:
     assert fingerprint("u", CrawlSpec(**{**BASE, **change})) != fingerprint("u", CrawlSpec(**BASE))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("/#/jobs", "/#/about"), ("/#/jobs", "/"), ("/?a=1&b=2", "/?b=2&a=1"), ("/?a=1&a=2", "/?a=2&a=1")],
+)
+def test_pages_that_differ_in_fragment_or_order_of_query_are_two(one: str, other: str) -> None:
+    asked = [CrawlSpec(**{**BASE, "start_urls": (f"https://a.example{page}",)}) for page in (one, other)]
+    assert len({fingerprint("u", spec) for spec in asked}) == 2
+    assert start_pages(asked[0]) != start_pages(asked[1])
+
+
+def test_spellings_of_a_query_are_one() -> None:
+    spelled = [{**BASE, "start_urls": (f"https://a.example/?q={text}",)} for text in ("caf\u00e9", "caf%C3%A9")]
+    assert len({fingerprint("u", CrawlSpec(**spec)) for spec in spelled}) == 1
 
 
 def test_users_and_times_tell_requests_apart_and_ignore_cache_does_not() -> None:

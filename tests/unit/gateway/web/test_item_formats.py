@@ -55,9 +55,10 @@ def test_a_line_that_is_no_json_object_does_not_spoil_the_document(raw: str) -> 
     assert document["items"] in ([{"_raw": raw}, {"a": 1}], [{"x": None}, {"a": 1}])
 
 
-def test_a_csv_has_the_columns_of_its_first_batch() -> None:
-    encoder = CsvFormat()
-    first = encoder.encode([item(1, {"url": "a", "n": 1}), item(2, {"url": "b", "links": [1, 2], "ok": True})])
+def test_a_csv_has_the_columns_of_the_first_items() -> None:
+    encoder, batch = CsvFormat(), [item(1, {"url": "a", "n": 1}), item(2, {"url": "b", "links": [1, 2], "ok": True})]
+    encoder.begin(lambda count: batch[:count])
+    first = encoder.encode(batch)
     text = (first + encoder.encode([item(3, {"url": 'say "x", y\n', "late": 1})])).decode()
     assert list(csv.reader(io.StringIO(text, newline=""))) == [
         ["url", "n", "links", "ok"],
@@ -77,7 +78,9 @@ def test_what_a_spreadsheet_would_run_is_escaped_on_request() -> None:
     row = {"=h": "=cmd|' /C calc'!A0", "b": "+1-1", "c": "-2+3", "d": "@SUM(1)", "e": "\t=1", "f": "＝1", "g": ["=1"]}
     numbers = {"n": -5, "m": "-5", "o": "+3,141.5", "p": "a=b", "q": ""}
     for escape, mark in ((True, "'"), (False, "")):
-        text = CsvFormat(escape_formulas=escape).encode([item(1, {**row, **numbers})]).decode()
+        encoder, batch = CsvFormat(escape_formulas=escape), [item(1, {**row, **numbers})]
+        encoder.begin(lambda _, batch=batch: batch)
+        text = encoder.encode(batch).decode()
         head, cells = csv.reader(io.StringIO(text))
         assert head[:2] == [f"{mark}=h", "b"]
         assert cells[:6] == [mark + value for value in list(row.values())[:6]]
