@@ -166,6 +166,8 @@ class Job(BaseModel):
     #: When the others are to be called (again); absent before the job's end and when there is nothing left to do.
     webhooks_due: datetime | None = None
     webhook_failures: int = 0
+    #: Why those failed that were called last and did not answer.
+    webhook_message: str | None = None
     max_retries: int = 3
     created_at: datetime
     updated_at: datetime

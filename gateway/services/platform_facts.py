@@ -21,6 +21,7 @@ from gateway.domain.schedule import ScheduleState
 from gateway.services.recent_ends import RecentEnds
 from gateway.storage.client import Document
 from gateway.storage.dead_letters import DeadLetterStore
+from gateway.storage.due_jobs import CallsToCome, DueJobs
 from gateway.storage.ended_jobs import EndedJob, EndedJobs
 from gateway.storage.heartbeats import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.storage.job_queries import JobQueries
@@ -45,6 +46,7 @@ class PlatformFacts(NamedTuple):
     #: Seconds for which the pending job that waits longest has been due.
     oldest_waiting: float
     dead_letters: int
+    webhooks: CallsToCome
     schedules: dict[ScheduleState, int]
     schedules_due: int
     #: Seconds by which the slot that waits longest is late.
@@ -73,6 +75,7 @@ class FactReader:
     ) -> None:
         self._queries = JobQueries(database)
         self._statistics = RunStatistics(database)
+        self._due = DueJobs(database)
         self._letters = DeadLetterStore(database, clock)
         self._schedules = ScheduleStore(database, clock)
         self._heartbeats = HeartbeatStore(database, clock)
@@ -110,6 +113,7 @@ class FactReader:
             by_reason=self._statistics.waiting_reasons(),
             oldest_waiting=_seconds_since(self._statistics.oldest_due(now), now),
             dead_letters=self._letters.count(),
+            webhooks=self._due.webhooks(now),
             schedules={state: self._schedules.count(state) for state in ScheduleState},
             schedules_due=self._schedules.count_due(now, MAX_DUE),
             lag=_seconds_since(self._schedules.next_run(), now),

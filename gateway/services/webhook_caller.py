@@ -58,7 +58,7 @@ class _Resolver:
         ).start()
         found = await answer
         if isinstance(found, Exception):
-            raise httpcore.ConnectError(f"{host} has no address ({found})") from found
+            raise httpcore.ConnectError(f"it has no address ({found})") from found
         return list(dict.fromkeys(found))[:MAX_ADDRESSES]
 
     def _look_up(
@@ -115,7 +115,8 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         found = await self._resolver.addresses(self._user_id, host, port)
         public = [address for address in found if is_allowed(address, self._allowed)]
         if not public:
-            raise httpcore.ConnectError(f"{host} leads to {found[0]}, which is not a public address")
+            # not where it leads to: the user who is told may not know that
+            raise httpcore.ConnectError("it leads to no public address")
         self._opened = await self._connect_to_one(public, port)
         return _CappedStream(self._opened)
 
@@ -153,7 +154,7 @@ class WebhookCaller:
         except TimeoutError:
             return f"no answer within {CALL_SECONDS:g} s"
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-            return f"{type(error).__name__}: {error}"
+            return str(error) or type(error).__name__
         except (httpcore.UnsupportedProtocol, httpx.InvalidURL, ValueError) as error:
             return str(error)
 

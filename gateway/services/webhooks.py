@@ -49,6 +49,8 @@ HOST_ROUNDS = 8
 #: Users looked at in one look, and jobs of each of them.
 USERS = 50
 PAGE = 200
+#: Characters kept of why calls have failed.
+MAX_MESSAGE = 1000
 #: Seconds between two looks: what is asked for meanwhile is one look.
 PAUSE = 0.1
 #: Seconds that the end of a worker may wait for the loop to end.
@@ -209,8 +211,9 @@ class Webhooks:
             again = bool(failures) and job.webhook_failures + 1 < MAX_ROUNDS
             delivered = [url for url in missing(job) if url not in failures]
             next_round = self._clock() + backoff(job.webhook_failures + 1) if again else None
+            reasons = "; ".join(f"{host_of(url)}: {reason}" for url, reason in failures.items())[:MAX_MESSAGE] or None
             try:
-                await self._ask(self._jobs.webhooks_called, job, delivered, next_round)
+                await self._ask(self._jobs.webhooks_called, job, delivered, reasons, next_round)
             except PyMongoError as error:
                 # called again once the lease has lapsed
                 log.warning("webhooks_not_recorded", error=str(error), kind=type(error).__name__)

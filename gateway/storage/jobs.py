@@ -257,14 +257,16 @@ class JobStore:
         return self._change({"_id": job_id, "webhooks_due": {"$lte": self._clock()}}, {"webhooks_due": until})
 
     @state_change("jobs.webhooks_called")
-    def webhooks_called(self, job: Job, delivered: Sequence[str], again: datetime | None) -> None:
-        """Who has answered by now, and when to call the others again (`None`: never)."""
+    def webhooks_called(
+        self, job: Job, delivered: Sequence[str], message: str | None, again: datetime | None
+    ) -> None:
+        """Who has answered by now, why the others have not, and when to call them again (`None`: never)."""
         answered = {"$addToSet": {"webhooks_delivered": {"$each": list(delivered)}}}
-        update: dict[str, Any] = {**answered}
+        update: dict[str, Any] = {**answered, "$set": {"webhook_message": message}}
         if again is None:
             update["$unset"] = {"webhooks_due": ""}
         else:
-            update["$set"] = {"webhooks_due": again}
+            update["$set"]["webhooks_due"] = again
             update["$inc"] = {"webhook_failures": 1}
         if not self._jobs.update_one({"_id": job.id, "webhooks_due": job.webhooks_due}, update).matched_count:
             # a webhook that was added meanwhile has moved the time; so has somebody else, if the lease has lapsed

@@ -37,6 +37,10 @@ def _queue(facts: PlatformFacts) -> Iterator[Metric]:
     text = "Seconds for which the pending job that waits longest has been due."
     yield gauge("queue_oldest_seconds", text, facts.oldest_waiting)
     yield gauge("dead_letters", "Jobs that are out of retries and wait for a person.", facts.dead_letters)
+    text = "Ended jobs whose webhooks are due and wait to be called; of the first 1,000 that have any to call."
+    yield gauge("webhooks_waiting", text, facts.webhooks.waiting)
+    text = "Of these 1,000, those of which a call has failed and is to be repeated."
+    yield gauge("webhooks_failing", text, facts.webhooks.failing)
     yield gauge("workers_alive", "Workers that gave a sign of life lately.", facts.workers)
 
 

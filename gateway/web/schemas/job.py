@@ -169,6 +169,8 @@ class JobDetail(JobStatusView):
     max_retries: int
     failures: int = Field(description="Attempts that ran and failed.")
     webhooks: list[str]
+    webhooks_delivered: list[str] = Field(description="Those of them that have answered.")
+    webhook_message: str | None = Field(description="Why the others have not, the last time they were called.")
     retry_of: str | None
     target: TargetRun | None = Field(description="What the message of a target's run says.")
     correlation_id: str | None = Field(description="The id of the request that asked for it.")
@@ -187,8 +189,9 @@ class JobDetail(JobStatusView):
             queue_position=queue_position,
             **job.model_dump(
                 include={
-                    "user_id", "tags", "priority", "max_retries", "failures", "webhooks", "retry_of",
-                    "correlation_id", "updated_at", "logs_removed_at", "items_removed_at",
+                    "user_id", "tags", "priority", "max_retries", "failures", "retry_of", "correlation_id",
+                    "webhooks", "webhooks_delivered", "webhook_message",
+                    "updated_at", "logs_removed_at", "items_removed_at",
                 }
             ),
             spec=job.spec.shown(),

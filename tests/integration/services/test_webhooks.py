@@ -138,9 +138,10 @@ def test_only_those_that_failed_are_called_again(platform: Platform, call: Call)
     call(world)
     wait_for_record(platform, job, webhook_failures=1)
     failed = world.urls()[0]
+    assert platform.jobs.get(job.id).webhook_message == f"{failed[7:-1]}: answered 500"
     platform.ahead += timedelta(minutes=10)
     call(world)
-    wait_for_record(platform, job, webhooks_due=None)
+    wait_for_record(platform, job, webhooks_due=None, webhook_message=None)
     assert sorted(world.urls()) == sorted(["http://a.example/", "http://b.example/", failed])
 
 
@@ -165,7 +166,7 @@ def test_what_was_delivered_after_the_lease_lapsed_counts_all_the_same(platform:
     assert slow is not None
     next_one = platform.jobs.claim_webhooks(job.id, platform.clock() + CALL_TIME)
     assert next_one is not None
-    platform.jobs.webhooks_called(slow, ["http://a.example/"], None)
+    platform.jobs.webhooks_called(slow, ["http://a.example/"], None, None)
     found = platform.jobs.get(job.id)
     assert (found.webhooks_delivered, found.webhooks_due) == (["http://a.example/"], next_one.webhooks_due)
 

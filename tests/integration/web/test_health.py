@@ -111,7 +111,7 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
     jobs.claim_webhooks(database["jobs"].find_one()["_id"], utc_now() + timedelta(minutes=1))
     claimed = jobs.claim_webhooks(job.id, utc_now() + timedelta(minutes=1))
     assert check()["message"] == "each is called when it is due"
-    jobs.webhooks_called(claimed, [], utc_now() + timedelta(seconds=2))
+    jobs.webhooks_called(claimed, [], "answered 500", utc_now() + timedelta(seconds=2))
     assert check() == {"status": "ok", "message": "calls for 1 ended jobs failed and are repeated", "todo": None}
     database["jobs"].delete_many({})
 

@@ -70,6 +70,18 @@ def test_filters_narrow_the_list(gateway: httpx.Client, keep: Keep, user: str) -
     assert found(q="site.example") == [new.id, old.id]
 
 
+def test_a_job_tells_who_was_told_of_its_end_and_why_others_were_not(
+    gateway: httpx.Client, keep: Keep, user: str
+) -> None:
+    told = {
+        "webhooks": ["http://a.example/", "http://b.example/"],
+        "webhooks_delivered": ["http://a.example/"],
+        "webhook_message": "b.example: answered 307, a redirect: none is followed",
+    }
+    detail = gateway.get(f"/jobs/{keep(make_job(user_id=user, **told, **ENDED)).id}").json()
+    assert {name: detail[name] for name in told} == told
+
+
 def test_a_waiting_job_tells_its_place_in_the_queue(gateway: httpx.Client, keep: Keep, user: str) -> None:
     # nobody else's jobs have such priorities
     first = keep(make_job(user_id=user, priority=1000))

@@ -116,7 +116,15 @@ def test_an_idle_platform_tells_of_every_state_that_there_is_nothing(door: httpx
     told = scrape(door)
     assert {told("jobs", status=status) for status in JobStatus} == {0}
     assert {told("jobs_waiting", reason=reason) for reason in (*WaitingReason, "unexplained")} == {0}
-    for name in ("queue_oldest_seconds", "dead_letters", "workers_alive", "beats_alive", "scheduler_lag_seconds"):
+    for name in (
+        "queue_oldest_seconds",
+        "dead_letters",
+        "webhooks_waiting",
+        "webhooks_failing",
+        "workers_alive",
+        "beats_alive",
+        "scheduler_lag_seconds",
+    ):
         assert told(name) == 0, name
     assert told("mongodb_up") == 1
     assert "process_resident_memory_bytes" in {name for name, _ in told.values}
@@ -126,7 +134,11 @@ def test_the_queue_is_told_by_status_and_by_what_jobs_wait_for(door: httpx.Clien
     for reason in (WaitingReason.CAPACITY, WaitingReason.CAPACITY, WaitingReason.SITE_BUSY, None):
         add(waiting_reason=reason, created_at=utc_now() - timedelta(minutes=2))
     add(**run(JobStatus.ERROR, dead=True))
+    for failures in (0, 1):
+        due = {"webhooks": ["http://a.example/"], "webhooks_due": utc_now(), "webhook_failures": failures}
+        add(**run(JobStatus.FINISHED, **due))
     told = scrape(door)
+    assert (told("webhooks_waiting"), told("webhooks_failing")) == (2, 1)
     assert (told("jobs", status="pending"), told("jobs", status="error"), told("dead_letters")) == (4, 1, 1)
     assert told("jobs_waiting", reason="capacity") == 2
     assert (told("jobs_waiting", reason="site_busy"), told("jobs_waiting", reason="unexplained")) == (1, 1)
