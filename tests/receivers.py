@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from itertools import count
+from itertools import chain, count, repeat
 from typing import NamedTuple, Self
 
 Behaviour = Callable[[socket.socket], None]
@@ -32,14 +32,23 @@ def drip(seconds: float) -> Behaviour:
     """A byte of an answer that never ends, every so many seconds: no wait for a byte is a long one."""
 
     def send(connection: socket.socket) -> None:
-        for byte in b"HTTP/1.1 200 OK\r\nX: ":
+        for byte in chain(b"HTTP/1.1 200 OK\r\nX: ", repeat(ord("x"))):
             connection.sendall(bytes([byte]))
-            time.sleep(seconds)
-        for _ in count():
-            connection.sendall(b"x")
-            time.sleep(seconds)
+            if _is_gone(connection, seconds):
+                return
 
     return send
+
+
+def _is_gone(connection: socket.socket, seconds: float) -> bool:
+    """Whether the other side goes within so many seconds."""
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except TimeoutError:
+        return False
+    return True
 
 
 def endlessly(first: bytes, again: bytes) -> Behaviour:
@@ -58,8 +67,7 @@ ENDLESS_BODY = endlessly(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n
 
 def never(connection: socket.socket) -> None:
     """Takes the request, and says nothing until the other side goes."""
-    while connection.recv(1 << 16):
-        pass
+    _is_gone(connection, 3600)
 
 
 class Receiver:

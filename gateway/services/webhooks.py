@@ -7,6 +7,7 @@ Each worker calls from a loop of its own, so that nothing else ever waits for a 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -25,7 +26,7 @@ from gateway.domain.clock import Clock, to_iso, utc_now
 from gateway.domain.job import Job
 from gateway.domain.outcome import backoff
 from gateway.services.webhook_caller import CALL_SECONDS
-from gateway.storage.jobs import MAX_WEBHOOKS, JobStore
+from gateway.storage.jobs import DueWebhooks, JobStore
 
 log = structlog.get_logger()
 Asked = ParamSpec("Asked")
@@ -35,10 +36,10 @@ Answer = TypeVar("Answer")
 MAX_ROUNDS = 7
 #: Calls of one round at a time.
 AT_ONCE = 4
-#: Seconds that all calls of one round may take together: as long as it takes where no receiver answers.
-ROUND_SECONDS = MAX_WEBHOOKS / AT_ONCE * CALL_SECONDS + 5
-#: A caller that has not come back by then is taken for dead; longer than a round and its record take.
-CALL_TIME = timedelta(seconds=ROUND_SECONDS + 20)
+#: Seconds that a round may take beyond its calls,
+ROUND_SLACK = 5.0
+#: and that a lease lasts beyond its round, in which the record is written.
+LEASE_SLACK = 10.0
 
 #: Rounds under way in one worker,
 ROUNDS = 32
@@ -180,15 +181,16 @@ class Webhooks:
         for due in await self._ask(self._jobs.due_webhooks, user_id, PAGE):
             hosts = set(map(host_of, due.urls))
             if self._shares.admits(user_id, hosts):
-                await self._begin(due.job_id, user_id, hosts)
+                await self._begin(due, user_id, hosts)
             else:
                 self._left = True
 
-    async def _begin(self, job_id: str, user_id: str, hosts: Iterable[str]) -> None:
+    async def _begin(self, due: DueWebhooks, user_id: str, hosts: Iterable[str]) -> None:
         """Unless somebody else was first, or the job cannot be read."""
-        until = self._clock() + CALL_TIME
-        end = asyncio.get_running_loop().time() + ROUND_SECONDS
-        job = await self._ask(self._jobs.claim_webhooks, job_id, until)
+        longest = round_seconds(len(due.urls))
+        end = asyncio.get_running_loop().time() + longest
+        until = self._clock() + timedelta(seconds=longest + LEASE_SLACK)
+        job = await self._ask(self._jobs.claim_webhooks, due.job_id, until)
         if job is not None:
             self._shares.take(user_id, hosts)
             task = asyncio.create_task(self._round(job, end))
@@ -248,6 +250,11 @@ class Webhooks:
         self, question: Callable[Asked, Answer], *args: Asked.args, **options: Asked.kwargs
     ) -> asyncio.Future[Answer]:
         return asyncio.get_running_loop().run_in_executor(self._threads, lambda: question(*args, **options))
+
+
+def round_seconds(calls: int) -> float:
+    """What a round of so many calls may take: as long as it takes where no receiver answers."""
+    return math.ceil(calls / AT_ONCE) * CALL_SECONDS + ROUND_SLACK
 
 
 def host_of(url: str) -> str:
