@@ -11,10 +11,10 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 
 from embedded.mongo.errors import Code, MongoError
-from embedded.mongo.index import Index
+from embedded.mongo.index import Fields, Index
 from embedded.mongo.keys import sort_key
 from embedded.mongo.match import Predicate, compile_filter
-from embedded.mongo.paths import Document, Path, elements_at
+from embedded.mongo.paths import MISSING, Document, Path, elements_at
 from embedded.mongo.plan import Plan, Sort, choose
 from embedded.mongo.scan import Scan, count_statement
 
@@ -78,7 +78,8 @@ class Collection:
     def insert(self, document: Document) -> None:
         """Raises `DuplicateKey`, `BSONObjectTooLarge`, `InvalidIdField` or `CannotIndexParallelArrays`."""
         body = _encoded(document)
-        keys = [(index, *index.spec.keys(document)) for index in self.indexes.values()]
+        fields = Fields(document)
+        keys = [(index, *index.spec.keys(fields)) for index in self.indexes.values()]
         for index, own, _ in keys:
             if index.holder(own) is not None:
                 raise index.duplicate(self.namespace, document)
@@ -92,9 +93,12 @@ class Collection:
         if body == found.body:
             return False
         changes: list[tuple[Index, set[bytes], set[bytes], int]] = []
+        old_fields, new_fields, changed = Fields(found.document), Fields(new), _Changed(found.document, new)
         for index in self.indexes.values():
-            old_keys, _ = index.spec.keys(found.document)
-            new_keys, multikey = index.spec.keys(new)
+            if not any(map(changed, index.spec.roots)):
+                continue
+            old_keys, _ = index.spec.keys(old_fields)
+            new_keys, multikey = index.spec.keys(new_fields)
             if index.holder(new_keys - old_keys, other_than=found.doc) is not None:
                 raise index.duplicate(self.namespace, new)
             changes.append((index, old_keys - new_keys, new_keys - old_keys, multikey))
@@ -105,8 +109,9 @@ class Collection:
         return True
 
     def remove(self, found: Found) -> None:
+        fields = Fields(found.document)
         for index in self.indexes.values():
-            index.remove(index.spec.keys(found.document)[0], found.doc)
+            index.remove(index.spec.keys(fields)[0], found.doc)
         self._connection.execute(f"DELETE FROM {self.table} WHERE doc = ?", (found.doc,))
 
     def fill(self, index: Index) -> None:
@@ -115,7 +120,7 @@ class Collection:
             if row is not None:
                 _, doc, body = row
                 document = decode(body)
-                keys, multikey = index.spec.keys(document)
+                keys, multikey = index.spec.keys(Fields(document))
                 if index.holder(keys) is not None:
                     raise index.duplicate(self.namespace, document)
                 self._add(index, keys, doc, multikey=multikey)
@@ -175,6 +180,29 @@ class Collection:
         """Whether the document is still what it was when it was found."""
         row = self._connection.execute(f"SELECT body FROM {self.table} WHERE doc = ?", (found.doc,)).fetchone()
         return row is not None and row[0] == found.body
+
+
+class _Changed:
+    """Tells of a field whether an update has changed it: most change few, and leave most indexes as they are."""
+
+    def __init__(self, old: Document, new: Document) -> None:
+        self._old, self._new = old, new
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, name: str) -> bool:
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._look(self._old.get(name, MISSING), self._new.get(name, MISSING))
+        return known
+
+    @staticmethod
+    def _look(old: Any, new: Any) -> bool:
+        if type(old) is not type(new):
+            return True
+        # within these 1 and true are equal to Python, and not to an index
+        if isinstance(old, dict | list):
+            return bson.encode({"": old}, codec_options=CODEC) != bson.encode({"": new}, codec_options=CODEC)
+        return bool(old != new)
 
 
 def _encoded(document: Document) -> bytes:

@@ -31,6 +31,28 @@ _KNOWN_ELSEWHERE = frozenset(
 ID_INDEX = "_id_"
 
 
+class Fields:
+    """What a document's indexes hold of it: each field is looked at and encoded once, however many have it."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self._values: dict[Path, tuple[list[Any], bool]] = {}
+        self._encoded: dict[tuple[Path, int], set[bytes]] = {}
+
+    def values(self, path: Path) -> tuple[list[Any], bool]:
+        found = self._values.get(path)
+        if found is None:
+            found = self._values[path] = elements_at(self.document, path)
+        return found
+
+    def encoded(self, path: Path, direction: int) -> set[bytes]:
+        found = self._encoded.get((path, direction))
+        if found is None:
+            plain = {encode(value) for value in self.values(path)[0]}
+            found = self._encoded[path, direction] = plain if direction > 0 else set(map(inverted, plain))
+        return found
+
+
 class IndexSpec:
     """An index as `createIndexes` describes it. Raises for what is no index or none of the supported kinds."""
 
@@ -44,6 +66,8 @@ class IndexSpec:
         self.paths: list[Path] = [tuple(name.split(".")) for name, _ in self.key]
         if self.sparse and self.partial is not None:
             raise MongoError(Code.CannotCreateIndex, 'cannot mix "partialFilterExpression" and "sparse" options')
+        #: The names of a document's own fields that its keys depend on.
+        self.roots = frozenset(name.partition(".")[0] for name in (*dict(self.key), *(self.partial or {})))
         self._covers = compile_filter(self.partial) if self.partial is not None else None
 
     def to_document(self) -> Document:
@@ -66,29 +90,23 @@ class IndexSpec:
             other.partial,
         )
 
-    def keys(self, document: Document) -> tuple[set[bytes], int]:
+    def keys(self, fields: Fields) -> tuple[set[bytes], int]:
         """The document's keys, none if it is not in the index; and which field's array made them ("multikey"), as a
         bit, the first field's is 1.
 
         Raises `CannotIndexParallelArrays` for two arrays at once.
         """
-        if self._covers and not self._covers(document):
+        if self._covers and not self._covers(fields.document):
             return set(), 0
-        fields = [elements_at(document, path) for path in self.paths]
-        if self.sparse and all(value is MISSING for values, _ in fields for value in values):
+        found = [fields.values(path) for path in self.paths]
+        if self.sparse and all(value is MISSING for values, _ in found for value in values):
             return set(), 0
-        if sum(is_array for _, is_array in fields) > 1:
-            arrays = " ".join(
-                f"[{name}]" for (name, _), (_, is_array) in zip(self.key, fields, strict=True) if is_array
-            )
-            raise MongoError(Code.CannotIndexParallelArrays, f"cannot index parallel arrays {arrays}")
-        encoded = [
-            {encode(value) if direction > 0 else inverted(encode(value)) for value in values}
-            for (values, _), (_, direction) in zip(fields, self.key, strict=True)
-        ]
-        return {b"".join(parts) for parts in product(*encoded)}, sum(
-            is_array << place for place, (_, is_array) in enumerate(fields)
-        )
+        arrays = [place for place, (_, is_array) in enumerate(found) if is_array]
+        if len(arrays) > 1:
+            names = " ".join(f"[{self.key[place][0]}]" for place in arrays)
+            raise MongoError(Code.CannotIndexParallelArrays, f"cannot index parallel arrays {names}")
+        encoded = [fields.encoded(path, direction) for path, (_, direction) in zip(self.paths, self.key, strict=True)]
+        return {b"".join(parts) for parts in product(*encoded)}, sum(1 << place for place in arrays)
 
 
 def _check_options(document: Document) -> None:

@@ -129,7 +129,10 @@ def _is_point(value: Any) -> bool:
 def choose(indexes: Iterable[Index], query: Document, sort: Sort = ()) -> Plan:
     """The best plan."""
     conditions = Conditions.of(query)
-    plans = [_plan(index, conditions, sort) for index in indexes if _holds_all_matches(index, conditions)]
+    # an index of which the first field is in neither leads nowhere
+    names = {*conditions.equal, *conditions.among, *conditions.ranges, *(name for name, _ in sort)}
+    useful = (index for index in indexes if index.spec.key[0][0] in names)
+    plans = [_plan(index, conditions, sort) for index in useful if _holds_all_matches(index, conditions)]
     best = max(plans, key=lambda plan: plan.score, default=Plan())
     return best if best.score else Plan(is_exact=not query)
 

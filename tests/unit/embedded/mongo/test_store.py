@@ -230,3 +230,18 @@ def test_an_array_before_the_order_of_an_index_does_not_disturb_it(tmp_path: Pat
     again = Store(tmp_path / "mongo.sqlite")
     assert list(again.collections["test", "jobs"].find(newest)).count(None) == 1
     again.close()
+
+
+def test_what_python_takes_for_equal_is_another_key(store: Store) -> None:
+    specs: list[Document] = [
+        {"key": {"a": 1}},
+        {"key": {"d.e": 1}},
+        {"key": {"b": 1}, "partialFilterExpression": {"a": True}},
+    ]
+    collection = filled(store, "c", [{"a": 1, "b": 5, "d": {"e": 1}}], specs)
+    (found,) = [found for found in collection.find(Search({})) if found]
+    collection.replace(found, {"_id": 0, "a": True, "b": 5, "d": {"e": True}})
+    for query in ({"a": True}, {"d.e": True}, {"a": True, "b": 5}):
+        assert len(answers(collection, Search(query))) == 1
+    for query in ({"a": 1}, {"d.e": 1}):
+        assert answers(collection, Search(query)) == []
