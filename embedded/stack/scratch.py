@@ -20,8 +20,9 @@ from embedded.stack.up import ROOT
 #: Settings of the user's own platform that must not reach a scratch one.
 _NOT_INHERITED = frozenset(
     {
-        *("MONGO_URI", "REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB"),
-        *("BROKER_URL", "RABBITMQ_URL", "HTTP_CACHE_REDIS_URL", "SCRAPYD_PASSWORD", "NODE_URL"),
+        *("MONGO_URI", "MONGO_PASSWORD", "REDIS_URL", "REDIS_HOST", "REDIS_PORT", "REDIS_DB", "REDIS_PASSWORD"),
+        *("BROKER_URL", "RABBITMQ_URL", "RABBITMQ_PASSWORD", "HTTP_CACHE_REDIS_URL", "HTTP_CACHE_REDIS_PASSWORD"),
+        *("SCRAPYD_PASSWORD", "NODE_URL", "GATEWAY_SIGNING_KEY", "DISCOVERYBOT_SECRETS"),
     }
 )
 #: Seconds to become healthy, and to stop.

@@ -14,6 +14,9 @@ def test_the_demo_finds_what_is_wrong_with_its_site_and_is_gone_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    # of the user's own platform
+    monkeypatch.setenv("MONGO_PASSWORD", "of-another")
+    monkeypatch.setenv("DISCOVERYBOT_SECRETS", "/nowhere")
     done = subprocess.run(
         [str(Path(sys.executable).with_name("discoverybot")), "demo"],
         cwd=ROOT,
