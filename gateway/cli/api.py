@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from gateway.cli.exit_code import ExitCode
 _TIMEOUT = httpx.Timeout(30, connect=5)
 #: Times that a crawl is asked for again after the connection broke; an Idempotency-Key makes that safe.
 _SUBMISSIONS = 3
+#: That a platform without a node may take until it has one.
+_START_SECONDS = 30
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -67,7 +70,7 @@ class Api:
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         for _ in range(_SUBMISSIONS - 1):
             try:
-                answer: dict[str, Any] = self._checked(self.client.post("/crawl", json=body, headers=headers)).json()
+                answer: dict[str, Any] = self._checked(self._post_once_started(body, headers)).json()
             except (httpx.ReadError, httpx.RemoteProtocolError):
                 continue
             except httpx.HTTPError as error:
@@ -75,6 +78,15 @@ class Api:
             return answer
         last: dict[str, Any] = self.post("/crawl", json=body, headers=headers)
         return last
+
+    def _post_once_started(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
+        """A platform that is about to start is waited for."""
+        end = time.monotonic() + _START_SECONDS
+        while _code(answer := self.client.post("/crawl", json=body, headers=headers)) == "starting":
+            if time.monotonic() > end:
+                break
+            time.sleep(float(answer.headers.get("Retry-After", 1)))
+        return answer
 
     @contextmanager
     def download(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:
@@ -120,8 +132,16 @@ def refusal(answer: httpx.Response) -> str:
 
 
 def _detail(answer: httpx.Response) -> Any:
+    return _part(answer, "detail")
+
+
+def _code(answer: httpx.Response) -> Any:
+    return _part(answer, "code")
+
+
+def _part(answer: httpx.Response, name: str) -> Any:
     try:
-        return answer.json()["error"]["detail"]
+        return answer.json()["error"][name]
     except (ValueError, KeyError, TypeError):
         return None
 

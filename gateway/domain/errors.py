@@ -241,6 +241,15 @@ class UnavailableError(DiscoveryBotError):
     code = "unavailable"
 
 
+class StartingError(UnavailableError):
+    """No crawl node has published its spiders yet: what can be crawled is not known, ask again."""
+
+    code = "starting"
+
+    def __init__(self) -> None:
+        super().__init__("no crawl node has published its spiders yet; nothing was accepted, ask again in a moment")
+
+
 class TooManyError(DiscoveryBotError):
     """Not now: nothing was accepted, ask again after `retry_after` seconds."""
 

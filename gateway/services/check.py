@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+#: Not well yet, and nobody's fault: a node is on its way.
+STARTING = "starting"
+
 
 class Check(NamedTuple):
-    #: `ok` or `down`.
+    #: `ok`, `down` or `starting`.
     status: str
     message: str
     #: How to mend it.

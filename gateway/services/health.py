@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.node_list import EVERY_NODE, NodeList
-from gateway.services.check import UNKNOWN, Check
+from gateway.services.check import STARTING, UNKNOWN, Check
 from gateway.services.idle_slots import IdleSlots
 from gateway.services.node_checks import NodeChecks
 from gateway.services.scheduler_status import MAX_DUE
@@ -38,13 +38,15 @@ class Report(NamedTuple):
 
     @property
     def accepting(self) -> bool:
-        """Whether a crawl that is asked for now would be kept: MongoDB is all that takes."""
-        return self.checks["mongo"].ok
+        """Whether a crawl that is asked for now would be kept: MongoDB, and one who knows what there is to crawl."""
+        return self.status in {"ok", "degraded"}
 
     @property
     def status(self) -> str:
-        if not self.accepting:
+        if not self.checks["mongo"].ok:
             return "down"
+        if self.checks["nodes"].status == STARTING:
+            return STARTING
         return "ok" if all(check.ok for check in self.checks.values()) else "degraded"
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from gateway.domain.clock import Clock
 from gateway.domain.node_list import NodeList
 from gateway.domain.node_state import NodeState
-from gateway.services.check import Check
+from gateway.services.check import STARTING, Check
 from gateway.services.node_health import MISSING_TODO, NodeReport, report_on
 from gateway.storage.nodes import Node, NodeStore
 from gateway.storage.spiders import SpiderStore
@@ -37,10 +37,11 @@ class NodeChecks:
         todo = "start Scrapyd and its tailer (`python -m gateway.tailer`); jobs wait for a node"
         told = self._told()
         alive = [(node, report) for node, report in told if report.state is not NodeState.DEAD]
+        if not self._spiders.nodes():
+            wait = "wait a moment, or see the tailer's log" if alive else todo
+            return Check(STARTING, "none has published its spiders yet", wait)
         if not alive:
             return Check("down", "none is alive" if told else "none was ever seen", todo)
-        if not self._spiders.nodes():
-            return Check("down", "none has published its spiders yet", "wait a moment, or see the tailer's log")
         free = sum(node.free_slots for node, report in alive if report.state is NodeState.UP)
         count = Counter(report.state for _, report in alive)
         others = "".join(f", {count[state]} {state.replace('_', ' ')}" for state in _OTHERS if count[state])

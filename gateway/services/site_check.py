@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NoReturn
 
-from gateway.domain.errors import InvalidRequestError
+from gateway.domain.errors import InvalidRequestError, StartingError
 from gateway.domain.fetch_options import FetchOptions
 from gateway.domain.job import CrawlSpec
 from gateway.domain.param_formats import compile_css
@@ -62,10 +62,10 @@ class SiteCheck:
 
     def _check_spider(self, sample: CrawlSpec) -> None:
         """Against what the nodes have published; where none has, the first run will tell."""
-        if not self._catalog.all():
-            return
         try:
             self._catalog.check(self._catalog.pin(sample))
+        except StartingError:
+            return
         except InvalidRequestError as error:
             _blame(_field_of_site(error.field), error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.domain.errors import InvalidRequestError, SiteDisabledError
+from gateway.domain.errors import InvalidRequestError, SiteDisabledError, StartingError
 from gateway.domain.schedule import Overlap, Schedule
 from gateway.domain.search_url import KEYWORDS, LOCATION
 from gateway.domain.site import Site, Target
@@ -65,7 +65,7 @@ class SiteOrders:
         try:
             _refuse_run(site, words)
             order = self._order(site, search, Trigger.SCHEDULED)
-        except (InvalidRequestError, SiteDisabledError) as error:
+        except (InvalidRequestError, SiteDisabledError, StartingError) as error:
             order = SlotOrder(site_crawl(site, search, self._job_timeout), skip=error.message)
         if not order.exclusive and schedule.overlap is Overlap.QUEUE:
             order = order._replace(exclusive=f"schedule:{schedule.id}")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from packaging.version import InvalidVersion, Version
 from pymongo.errors import ConnectionFailure, PyMongoError
 
-from gateway.domain.errors import InvalidRequestError
+from gateway.domain.errors import InvalidRequestError, StartingError
 from gateway.domain.job import DEFAULT_PROJECT, CrawlSpec
 from gateway.domain.node_files import SpiderInfo
 from gateway.domain.param_formats import RESERVED_PARAMS
@@ -73,7 +73,8 @@ class SpiderCatalog:
                 if self._failed_at > asked_at:
                     raise ConnectionFailure("the spiders could not be read")
                 self._infos = self._read()
-                self._read_at = self._monotonic()
+                # until a node has published ours, each request may be the first that it can be told from
+                self._read_at = self._monotonic() if _has_ours(self._infos) else float("-inf")
             return self._infos
 
     def _read(self) -> list[SpiderInfo]:
@@ -121,7 +122,8 @@ class SpiderCatalog:
     def check(self, spec: CrawlSpec) -> None:
         """Whether the spider of a pinned `spec` exists and takes these parameters and start URLs.
 
-        Raises `InvalidRequestError` that names the field and lists what exists, `ForbiddenAddressError`.
+        Raises `InvalidRequestError` that names the field and lists what exists, `ForbiddenAddressError`,
+        `StartingError`.
         """
         info = self.require(spec)
         if info.params_schema is None:
@@ -144,10 +146,18 @@ class SpiderCatalog:
             alike = [one for one in sorted(names) if one.lower() == name.lower()]
             if alike:
                 return _project(name if name in names else alike[0], infos)
+        self._require_published(infos)
         raise _unknown("project", name, names)
+
+    def _require_published(self, infos: Iterable[SpiderInfo]) -> None:
+        """Nothing is unknown before there was a node to tell. Raises `StartingError`."""
+        # spiders of our own project are nowhere but on nodes; those of kept eggs may be known before there are any
+        if not _has_ours(infos) and not self._store.nodes():
+            raise StartingError
 
     def _refusal(self, spec: CrawlSpec) -> InvalidRequestError:
         infos = self._infos
+        self._require_published(infos)
         of_project = [info for info in infos if info.project == spec.project]
         if infos and not of_project:
             return _unknown("project", spec.project, {info.project for info in infos})
@@ -158,6 +168,10 @@ class SpiderCatalog:
         where += f", version {spec.version!r}" if spec.version else ""
         known = {info.name for info in of_project if info.version == spec.version}
         return _unknown("spider", spec.spider, known, where)
+
+
+def _has_ours(infos: Iterable[SpiderInfo]) -> bool:
+    return any(info.project == DEFAULT_PROJECT for info in infos)
 
 
 def _with_one_latest(infos: list[SpiderInfo]) -> list[SpiderInfo]:
@@ -206,7 +220,7 @@ def _find(spec: CrawlSpec, infos: list[SpiderInfo]) -> SpiderInfo | None:
 
 def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> InvalidRequestError:
     names = sorted(known)[:_MOST_NAMES]
-    hint = f"there is {', '.join(names)}" if names else "no crawl node has published its spiders yet"
+    hint = f"there is {', '.join(names)}" if names else "there is none"
     return InvalidRequestError(
         field, f"unknown {field} {name!r}{where}; {hint}", detail={"field": field, "known": names}
     )

@@ -15,7 +15,12 @@ router = APIRouter(prefix="/health", tags=["platform"])
 @router.get(
     "",
     summary="What works, and how to mend what does not",
-    responses={503: {"model": HealthView, "description": "Nothing can be accepted: MongoDB is away."}},
+    responses={
+        503: {
+            "model": HealthView,
+            "description": "Nothing is accepted: MongoDB is away, or (`starting`) no node has published its spiders.",
+        }
+    },
 )
 @router.head("", include_in_schema=False)  # what some balancers ask
 async def health(response: Response, wiring: Wired) -> HealthView:

@@ -130,13 +130,15 @@ class DeployQuery(BaseModel):
 
 
 class CheckView(BaseModel):
-    status: Literal["ok", "down"]
+    status: Literal["ok", "down", "starting"]
     message: str
     todo: str | None = Field(default=None, description="How to mend it.")
 
 
 class HealthView(BaseModel):
-    status: Literal["ok", "degraded", "down"] = Field(description="Down: nothing can be accepted.")
+    status: Literal["ok", "degraded", "starting", "down"] = Field(
+        description="Starting: no node has published its spiders yet. With it, and with down, nothing is accepted."
+    )
     checks: dict[str, CheckView]
 
 

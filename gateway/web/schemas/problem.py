@@ -30,7 +30,7 @@ _MEANINGS = {
     429: "Too many requests, or too many crawls wait: nothing was done, ask again after `Retry-After` seconds",
     500: "A fault of ours; the log has more under the request id",
     502: "A crawl node did not do as asked; `detail` has what each of them said",
-    503: "The database is away; nothing was accepted, ask again after `Retry-After` seconds",
+    503: "The database is away, or no crawl node has published its spiders; ask again after `Retry-After` seconds",
     504: "The run has not ended in time; it goes on, and `detail.run_id` names it",
 }
 _CODES = {

@@ -15,11 +15,14 @@ from stores import embedded_mongo
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import JobStatus
+from gateway.domain.node_files import SpiderInfo
 from gateway.domain.outcome import Outcome
 from gateway.settings import Settings
+from gateway.storage.client import connect
 from gateway.storage.heartbeats import BEAT, WORKER, HeartbeatStore
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
+from gateway.storage.spiders import SpiderStore
 from gateway.storage.unreadable import UnreadableStore
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
@@ -135,13 +138,42 @@ def test_without_mongodb_nothing_is_accepted_and_everybody_is_told(
             assert gateway.get("/health/live").json() == {"status": "ok"}
             assert_refused(gateway.post("/crawl", json=crawl))
             mongo.start()
-            # taken by then, and refused for what it asks: no node has published a spider
-            refused = once_available(gateway, crawl)
-            assert refused.json()["error"]["detail"]["field"] == "spider"
+            database = connect(str(mongo))
+            SpiderStore(database).publish("n1", [SpiderInfo(project="default", name="seo")])
+            database.client.close()
+            assert once_available(gateway, crawl).status_code == 200
             mongo.stop()
             assert_refused(gateway.get("/jobs"))
             mongo.start()
             once_available(gateway, crawl)
+
+
+@pytest.mark.parametrize("asked", [{}, {"interval": "every 1h"}, {"project": "shop"}], ids=["now", "later", "egg"])
+def test_nothing_is_unknown_before_a_node_has_published_its_spiders(
+    serve: Serve, settings: Settings, crawl: dict[str, Any], tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    with (
+        embedded_mongo(tmp_path) as mongo,
+        serve(settings.model_copy(update={"mongo_uri": str(mongo)})) as gateway,
+    ):
+        database = connect(str(mongo))
+        # one that lives and has not come to its spiders
+        NodeStore(database).heartbeat(
+            "n1", url="http://127.0.0.1:6800", max_slots=4, alive=[], present=[], beating_since=utc_now()
+        )
+        health = gateway.get("/health")
+        assert (health.status_code, health.json()["status"]) == (503, "starting")
+        assert health.json()["checks"]["nodes"]["status"] == "starting"
+        assert int(health.headers["Retry-After"]) > 0
+        assert gateway.get("/health/live").status_code == 200
+        refused = gateway.post("/crawl", json={**crawl, **asked})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "starting")
+        assert int(refused.headers["Retry-After"]) > 0
+        SpiderStore(database).publish("n1", [SpiderInfo(project="default", name="seo")])
+        assert gateway.get("/health").status_code == 200
+        taken = once_available(gateway, {**crawl, **asked})
+        assert taken.status_code == (422 if "project" in asked else 202 if asked else 200)
+        database.client.close()
 
 
 def assert_refused(response: httpx.Response) -> None:

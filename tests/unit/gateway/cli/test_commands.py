@@ -242,6 +242,16 @@ def test_a_misspelt_setting_stops_doctor_with_its_name(run: Run) -> None:
     assert "unknown setting: GATEWAY_PROT" in done.stdout
 
 
+def test_a_platform_that_is_starting_is_waited_for(gateway: StandIn, run: Run) -> None:
+    _crawls(gateway)
+    starting = Answer(503, {"error": {"code": "starting", "message": "no node yet", "detail": None}})
+    gateway.says("POST /crawl", starting, Answer(200, RECEIPT))
+    assert run("crawl", "https://example.com").returncode == 0
+    assert len({request.headers["idempotency-key"] for request in gateway.asked("/crawl")}) == 1
+    gateway.says("POST /crawl", Answer(503, {"error": {"code": "unavailable", "message": "away", "detail": None}}))
+    assert run("crawl", "https://example.com").returncode == 1
+
+
 def test_doctor_shows_what_the_gateway_finds_broken_and_how_to_mend_it(gateway: StandIn, run: Run) -> None:
     checks = {
         "mongo": {"status": "ok", "message": "answers", "todo": None},
