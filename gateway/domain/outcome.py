@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal as signals
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -15,6 +16,14 @@ from gateway.domain.node_files import ITEMS_LOST, ExitReport, SpiderReport
 PARTIAL_ERROR_RATE = 0.30
 #: Scrapy finish reasons that mean the crawl has reached a limit it was given.
 OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
+#: What the next attempt would meet again: code that lacks something, arguments that the spider does not take, URLs of
+#: a scheme that nobody fetches.
+_FOR_GOOD = re.compile(
+    r"(in the spider: |in an item pipeline: )?"
+    r"((ModuleNotFound|Import|Syntax|Indentation|Tab)Error\b"
+    r"|NotSupported: Unsupported URL scheme|KeyError: .Spider not found"
+    r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
+)
 #: Seconds before the first retry; doubled for each further one.
 BACKOFF_BASE = 2.0
 BACKOFF_MAX = 300.0
@@ -52,8 +61,10 @@ def backoff(failures: int, jitter: Callable[[], float] = random.random) -> timed
 
 
 def _failed(message: str, exit_report: ExitReport, *, retryable: bool = True) -> Outcome:
-    last_line = next((line for line in reversed((exit_report.log_tail or "").splitlines()) if line.strip()), "")
-    return Outcome(JobStatus.ERROR, f"{message}: {last_line.strip()}" if last_line else message, retryable)
+    lines = (line.strip() for line in reversed((exit_report.log_tail or "").splitlines()))
+    last_line = next(filter(None, lines), "")
+    retryable = retryable and not _FOR_GOOD.match(last_line)
+    return Outcome(JobStatus.ERROR, f"{message}: {last_line}" if last_line else message, retryable)
 
 
 def _never_ran(exit_report: ExitReport) -> Outcome | None:
@@ -121,7 +132,9 @@ def _measured(report: SpiderReport) -> Outcome:
         if outcome := _forbidden_by_robots(report, errors):
             return outcome
         if errors == 0 or report.progress.requested_pages <= 0:
-            return Outcome(JobStatus.ERROR, f"nothing was fetched{example}", retryable=errors > 0)
+            return Outcome(
+                JobStatus.ERROR, f"nothing was fetched{example}", retryable=errors > 0 and _may_pass(report)
+            )
     elif report.finish_reason not in {"finished", *OWN_LIMITS}:
         return Outcome(JobStatus.PARTIAL, f"ended early ({report.finish_reason})")
     rate = errors / (pages + errors)
@@ -132,7 +145,13 @@ def _measured(report: SpiderReport) -> Outcome:
         return Outcome(JobStatus.FINISHED, "1 page" if pages == 1 else f"{pages} pages")
     status = JobStatus.PARTIAL if rate <= PARTIAL_ERROR_RATE else JobStatus.ERROR
     message = f"{errors} of {pages + errors} requests failed{example}"
-    return Outcome(status, message, retryable=status is JobStatus.ERROR)
+    return Outcome(status, message, retryable=status is JobStatus.ERROR and _may_pass(report))
+
+
+def _may_pass(report: SpiderReport) -> bool:
+    """Whether another attempt might be spared one of the errors that are told of, the first few."""
+    reasons = [error.get("reason", "") for error in report.errors]
+    return not reasons or not all(map(_FOR_GOOD.match, reasons))
 
 
 def _example(report: SpiderReport) -> str:

@@ -43,7 +43,7 @@ def ended(spider: SpiderReport | None = None, **facts: object) -> ExitReport:
         (ended(report(reason="shutdown"), stopped_by="stall", stall_seconds=900), JobStatus.ERROR, True),
         (ended(None, exit_code=None, signal=9, stopped_by="stall"), JobStatus.ERROR, True),
         (ended(None, exit_code=None, signal=11), JobStatus.ERROR, True),
-        (ended(None, exit_code=1, log_tail="Traceback…\nImportError: no module\n"), JobStatus.ERROR, True),
+        (ended(None, exit_code=1, log_tail="Traceback…\nOSError: busy\n"), JobStatus.ERROR, True),
         (ended(report(), exit_code=1), JobStatus.ERROR, True),
         (ended(None, exit_code=None, lost=True), JobStatus.ERROR, True),
         (ended(report(), exit_code=None, lost=True), JobStatus.FINISHED, False),
@@ -55,6 +55,44 @@ def test_the_facts_decide_how_an_attempt_ended(facts: ExitReport, status: JobSta
     outcome = decide(facts)
     assert (outcome.status, outcome.retryable) == (status, retryable)
     assert outcome.message
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ModuleNotFoundError: No module named 'shop.prices'",
+        "ImportError: cannot import name 'Price' from 'shop'",
+        "SyntaxError: invalid syntax",
+        "TypeError: Offers.__init__() got an unexpected keyword argument 'colour'",
+        "TypeError: Offers.__init__() missing 1 required positional argument: 'shop'",
+        "TypeError: Offers.__init__() takes 1 positional argument but 2 were given",
+        "KeyError: 'Spider not found: offers'",
+    ],
+)
+def test_what_would_fail_again_is_not_tried_again(said: str) -> None:
+    crashed = decide(ended(None, exit_code=1, log_tail=f"Traceback (most recent call last):\n{said}\n\n"))
+    assert (crashed.status, crashed.retryable) == (JobStatus.ERROR, False)
+    assert crashed.message.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "retryable"),
+    [
+        (["NotSupported: Unsupported URL scheme 'ftp': no handler available for that scheme"], False),
+        (
+            ["in the spider: ModuleNotFoundError: No module named 'x'", "NotSupported: Unsupported URL scheme 's3'"],
+            False,
+        ),
+        (["NotSupported: Unsupported URL scheme 'ftp'", "HTTP 503 Service Unavailable"], True),
+        (["in the spider: TypeError: 'NoneType' object is not subscriptable"], True),
+    ],
+)
+@pytest.mark.parametrize("pages", [0, 1])
+def test_only_errors_that_may_pass_are_tried_again(reasons: list[str], pages: int, *, retryable: bool) -> None:
+    spider = report(pages=pages, errors=len(reasons))
+    spider.errors = [{"url": "http://site/x", "reason": reason} for reason in reasons]
+    outcome = decide(ended(spider))
+    assert (outcome.status, outcome.retryable) == (JobStatus.ERROR, retryable)
 
 
 def test_exactly_thirty_percent_of_errors_is_partial_and_more_is_an_error() -> None:
