@@ -263,9 +263,12 @@ class Settings(DoorSettings):
     #: Requests that one caller may make, as `1200/minute;50/second`; `none` is no limit. Default: none while there
     #: are no keys, 1200 a minute once there are.
     gateway_rate_limit: str | None = None
-    #: Crawls of one user that may run at once, and that may wait to; 0 is no limit.
+    #: Crawls of one user that may run at once, and that may wait to, for a slot or for their time; 0 is no limit.
     crawl_user_running_max: int = Field(default=0, ge=0)
     crawl_user_waiting_max: int = Field(default=0, ge=0)
+    #: Schedules that one user may have, and runs that they may begin within a minute; 0 is no limit.
+    crawl_user_schedules_max: int = Field(default=1000, ge=0)
+    crawl_user_scheduled_per_minute: int = Field(default=0, ge=0)
     #: Crawls of all users that may wait; 0 is no limit.
     crawl_queue_max: int = Field(default=0, ge=0)
     #: Seconds for which a repeated request is answered with the job that exists.

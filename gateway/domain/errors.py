@@ -274,16 +274,14 @@ class QueueFullError(TooManyError):
 
 
 class UserQuotaError(TooManyError):
-    """As many crawls of this user wait as may."""
+    """This user has all that one may have. `name` is what `count` counts, `reason` says it without an advice."""
 
     code = "user_quota"
 
-    def __init__(self, user_id: str, waiting: int, limit: int, retry_after: int) -> None:
-        message = (
-            f"{waiting} crawls of {user_id!r} wait, and {limit} may (CRAWL_USER_WAITING_MAX); "
-            f"this one was not accepted: cancel some, or ask again in {retry_after} seconds"
-        )
-        super().__init__(message, retry_after, detail={"limit": limit, "waiting": waiting})
+    def __init__(self, reason: str, name: str, count: int, limit: int, retry_after: int) -> None:
+        message = f"{reason}; this one was not accepted: cancel some, or ask again in {retry_after} seconds"
+        super().__init__(message, retry_after, detail={"limit": limit, name: count})
+        self.reason = reason
 
 
 class NodeError(DiscoveryBotError):

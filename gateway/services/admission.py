@@ -1,4 +1,5 @@
-"""How many crawls may wait, of one user and of all. Whoever asks for one more is told when to ask again.
+"""How many crawls may wait, of one user and of all, and what a user's schedules may bring along. Whoever asks for one
+more is told when to ask again; an occurrence that finds no room is skipped.
 
 Nothing is locked across processes: each counts at most every `FRESH` seconds and adds what it has admitted itself.
 So one process keeps the limits to the job, but for those that schedules and retries bring along in between; several
@@ -12,9 +13,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import timedelta
+from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
+from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import QueueFullError, UserQuotaError
 from gateway.storage.waiting import WaitingStore
 
@@ -26,18 +31,42 @@ _SPARING = 20
 _ASK_AGAIN = (5, 15)
 #: Counted no further than so far beyond a limit: it is only told.
 _BEYOND = 1000
+_MINUTE = timedelta(minutes=1)
 #: Users of whom a count is remembered.
 _MOST_USERS = 1000
 
 
-class Admission:
-    """`queue_max`: waiting jobs of all, `user_max`: of one user; 0 is no limit, and costs nothing."""
+class Quotas(NamedTuple):
+    """0 is no limit, and costs nothing."""
 
-    def __init__(self, waiting: WaitingStore, *, queue_max: int = 0, user_max: int = 0) -> None:
+    #: Crawls of all users that may wait for a slot.
+    queue: int = 0
+    #: Crawls of one user that may wait, for a slot or for their time.
+    waiting: int = 0
+    #: Schedules of one user that have not ended,
+    schedules: int = 0
+    #: and runs that they may begin within a minute.
+    begun: int = 0
+
+
+class _Kind(Enum):
+    """Of what a user may have so many: its name among the quotas and in the refusal, and what that says."""
+
+    WAITING = ("waiting", "{count} crawls of {user!r} wait, and {limit} may (CRAWL_USER_WAITING_MAX)")
+    SCHEDULES = ("schedules", "{user!r} has {count} schedules, and may have {limit} (CRAWL_USER_SCHEDULES_MAX)")
+    BEGUN = (
+        "begun",
+        "schedules of {user!r} began {count} runs within a minute, and {limit} may (CRAWL_USER_SCHEDULED_PER_MINUTE)",
+    )
+
+
+class Admission:
+    def __init__(self, waiting: WaitingStore, quotas: Quotas = Quotas(), clock: Clock = utc_now) -> None:  # noqa: B008 - immutable
         self._waiting = waiting
-        self._user_max = user_max
-        self._queue = _Tally(waiting.count, queue_max) if queue_max else None
-        self._users: OrderedDict[str, _Tally] = OrderedDict()
+        self._quotas = quotas
+        self._clock = clock
+        self._queue = _Tally(waiting.count, quotas.queue) if quotas.queue else None
+        self._users: OrderedDict[tuple[_Kind, str], _Tally] = OrderedDict()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -46,24 +75,85 @@ class Admission:
 
         Raises `UserQuotaError`, `QueueFullError`, `PyMongoError`.
         """
-        with ExitStack() as places:
-            if self._user_max:
-                tally = self._of_user(user_id)
-                if (waiting := places.enter_context(tally.place())) is not None:
-                    raise UserQuotaError(user_id, waiting, self._user_max, _ask_again())
+        with self._places(user_id, _Kind.WAITING), ExitStack() as places:
             if self._queue and (waiting := places.enter_context(self._queue.place())) is not None:
                 raise QueueFullError(waiting, self._queue.most, _ask_again())
             yield
 
-    def _of_user(self, user_id: str) -> _Tally:
+    def room_for_later(self, user_id: str) -> AbstractContextManager[None]:
+        """The same for one whose time lies ahead: when it comes, nobody asks whether it may wait."""
+        return self._places(user_id, _Kind.WAITING)
+
+    @contextmanager
+    def room_by_hand(self, user_id: str) -> Iterator[None]:
+        """The same for a run of a schedule that somebody asks for."""
+        with self._places(user_id, _Kind.BEGUN), self.room(user_id):
+            yield
+
+    def room_for_schedule(self, user_id: str) -> AbstractContextManager[None]:
+        """The same for the insertion of a schedule."""
+        return self._places(user_id, _Kind.SCHEDULES)
+
+    def look(self) -> Look:
+        """For the occurrences that are found due at once."""
+        return Look(self._count, self._quotas)
+
+    @contextmanager
+    def _places(self, user_id: str, kind: _Kind) -> Iterator[None]:
+        limit = self._limit(kind)
+        with ExitStack() as places:
+            tally = self._tally(user_id, kind) if limit else None
+            if tally and (count := places.enter_context(tally.place())) is not None:
+                reason = _reason(kind, user_id, count, limit)
+                raise UserQuotaError(reason, kind.value[0], count, limit, _ask_again())
+            yield
+
+    def _limit(self, kind: _Kind) -> int:
+        limit: int = getattr(self._quotas, kind.value[0])
+        return limit
+
+    def _count(self, kind: _Kind, user_id: str, limit: int) -> int:
+        if kind is _Kind.WAITING:
+            return self._waiting.of_user(limit, user_id)
+        if kind is _Kind.SCHEDULES:
+            return self._waiting.schedules_of(limit, user_id)
+        return self._waiting.begun_by_schedules(limit, user_id, self._clock() - _MINUTE)
+
+    def _tally(self, user_id: str, kind: _Kind) -> _Tally:
         with self._lock:
-            tally = self._users.get(user_id)
+            tally = self._users.get((kind, user_id))
             if tally is None:
-                tally = self._users[user_id] = _Tally(partial(self._waiting.count, user_id=user_id), self._user_max)
+                tally = _Tally(partial(self._count, kind, user_id), self._limit(kind))
+                self._users[kind, user_id] = tally
                 if len(self._users) > _MOST_USERS:
                     self._users.popitem(last=False)
-            self._users.move_to_end(user_id)
+            self._users.move_to_end((kind, user_id))
             return tally
+
+
+class Look:
+    """What users' schedules may begin: counted anew at each look, since several beats look at the same."""
+
+    def __init__(self, count: Callable[[_Kind, str, int], int], quotas: Quotas) -> None:
+        limits = {_Kind.WAITING: quotas.waiting, _Kind.BEGUN: quotas.begun}
+        self._limits = {kind: limit for kind, limit in limits.items() if limit}
+        self._count = count
+        self._counts: dict[tuple[_Kind, str], int] = {}
+
+    def take(self, user_id: str) -> str | None:
+        """A place for one more run; or why there is none. Raises `PyMongoError`."""
+        for kind, limit in self._limits.items():
+            if (kind, user_id) not in self._counts:
+                self._counts[kind, user_id] = self._count(kind, user_id, limit + _BEYOND)
+            if (count := self._counts[kind, user_id]) >= limit:
+                return f"{UserQuotaError.code}: {_reason(kind, user_id, count, limit)}"
+        for kind in self._limits:
+            self._counts[kind, user_id] += 1
+        return None
+
+
+def _reason(kind: _Kind, user_id: str, count: int, limit: int) -> str:
+    return kind.value[1].format(count=count, user=user_id, limit=limit)
 
 
 class _Tally:

@@ -23,6 +23,7 @@ from gateway.services.scheduler_status import MAX_DUE
 from gateway.storage.client import Document
 from gateway.storage.due_jobs import DueJobs
 from gateway.storage.heartbeats import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
+from gateway.storage.ledger import LedgerStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.schedules import ScheduleStore
 from gateway.storage.spiders import SpiderStore
@@ -74,7 +75,7 @@ class Health:
         self._idle = IdleSlots(
             nodes=NodeStore(database, clock, node_list), jobs=self._due, dead_after=dead_after, clock=clock
         )
-        self._schedules = ScheduleStore(database, clock)
+        self._schedules, self._ledger = ScheduleStore(database, clock), LedgerStore(database)
         self._unreadable = UnreadableStore(database)
         self._heartbeats = HeartbeatStore(database, clock)
         self._late_after = late_after
@@ -139,7 +140,9 @@ class Health:
         now = self._clock()
         next_run = self._schedules.next_run()
         if next_run is None or now - next_run <= self._late_after:
-            return Check("ok", "every slot was fired in time")
+            refused = self._ledger.count_refused(now - timedelta(minutes=1), MAX_DUE)
+            skipped = f", but for {refused} skipped within a minute by their users' quotas" if refused else ""
+            return Check("ok", f"every slot was fired in time{skipped}")
         due, late = self._schedules.count_due(now, MAX_DUE), (now - next_run).total_seconds()
         todo = "see `beat`; with one alive look at its log, and at GET /scheduler/status"
         return Check("down", f"{due} due, the first for {late:.0f} s", todo)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from gateway.domain.errors import (
 from gateway.domain.job import Job
 from gateway.domain.recurrence import check_timing, first
 from gateway.domain.schedule import Overlap, Schedule, ScheduleState, Timing
+from gateway.services.admission import Admission
 from gateway.services.settling import Settling
 from gateway.services.slot_jobs import NOTHING_TO_RUN, job_by_hand
 from gateway.services.slot_orders import SlotOrder, SlotOrders
@@ -47,6 +48,7 @@ class ScheduleEdits:
         jobs: JobStore,
         settling: Settling,
         orders: SlotOrders,
+        admission: Admission | None = None,
         clock: Clock = utc_now,
     ) -> None:
         self._schedules = schedules
@@ -55,6 +57,7 @@ class ScheduleEdits:
         self._jobs = jobs
         self._settling = settling
         self._orders = orders
+        self._admission = admission
         self._clock = clock
 
     def edit(self, schedule_id: str, changes: dict[str, Any], *, rev: int | None = None) -> Schedule:
@@ -116,11 +119,12 @@ class ScheduleEdits:
         self._ledger.delete(schedule_id)
 
     def run_now(self, schedule_id: str) -> Job:
-        """A run beside its slots. Raises `ConflictError` where the schedule would skip a slot now."""
+        """A run beside its slots. Raises `ConflictError` where the schedule would skip a slot now, `TooManyError`."""
         for _ in range(_MAX_ROUNDS):
             job = job_by_hand(*self._may_run(schedule_id), self._clock())
-            if self._slots.insert([job]):
-                raise ConflictError("a run that somebody else has just asked for is not over")
+            with self._admission.room_by_hand(job.user_id) if self._admission else nullcontext():
+                if self._slots.insert([job]):
+                    raise ConflictError("a run that somebody else has just asked for is not over")
             self._settling.settle([job])
             with suppress(JobNotFoundError):
                 return self._jobs.get(job.id)

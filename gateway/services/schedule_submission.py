@@ -21,6 +21,7 @@ from gateway.domain.fingerprint import fingerprint, former_fingerprint, start_pa
 from gateway.domain.job import CrawlSpec, Job, JobStatus, new_job_id
 from gateway.domain.recurrence import check_timing, first
 from gateway.domain.schedule import CatchUp, CrawlOrder, Overlap, Schedule, Timing
+from gateway.services.admission import Admission
 from gateway.services.schedule_changes import ScheduleChanges, check_ahead, when_identity
 from gateway.services.submission import Order
 from gateway.services.work_check import WorkCheck, unpinned
@@ -87,16 +88,20 @@ class ScheduleSubmission:
         schedules: ScheduleStore,
         changes: ScheduleChanges,
         check: WorkCheck,
+        admission: Admission,
         clock: Clock = utc_now,
     ) -> None:
         self._jobs = jobs
         self._schedules = schedules
         self._changes = changes
         self._check = check
+        self._admission = admission
         self._clock = clock
 
     def submit(self, order: Order, when: When) -> ScheduleReceipt:
-        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`."""
+        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
+        `TooManyError`, but never where there is something that answers.
+        """
         self._check.addresses(order.spec, order.webhooks)
         pinned = self._check.pin(order.spec)
         asked = unpinned(order.spec, pinned)
@@ -187,10 +192,12 @@ class ScheduleSubmission:
         if timing is None:
             ahead = {"status": JobStatus.SCHEDULED, "not_before": when.schedule_at}
             job = order.to_job(new_job_id(), identity, now).model_copy(update=ahead)
-            self._jobs.insert(job)
+            with self._admission.room_for_later(order.user_id):
+                self._jobs.insert(job)
             return job
         schedule = _schedule(order, when, timing, identity, now)
-        self._schedules.insert(schedule)
+        with self._admission.room_for_schedule(order.user_id):
+            self._schedules.insert(schedule)
         return schedule
 
 

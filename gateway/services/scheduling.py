@@ -11,12 +11,14 @@ import structlog
 from pymongo.errors import PyMongoError
 
 from gateway.correlation import about
-from gateway.domain.catch_up import plan
+from gateway.domain.catch_up import Plan, plan
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import Job
+from gateway.domain.recurrence import count_due, following
 from gateway.domain.schedule import Overlap, Schedule
 from gateway.domain.slot import Slot, SlotFate, slot_id
 from gateway.domain.slot_rule import advanced
+from gateway.services.admission import Admission, Look
 from gateway.services.settling import Settled, Settling
 from gateway.services.slot_jobs import NOTHING_TO_RUN, slot_job
 from gateway.services.slot_orders import SlotOrder, SlotOrders, orders_of
@@ -32,6 +34,8 @@ BATCH = 500
 LEFT_OVER = timedelta(seconds=1)
 #: Seconds that a tick may take: others want their turn, and the next tick goes on at once.
 TICK_BUDGET = 5.0
+#: A schedule whose user has all that one may have is not looked at again before this.
+QUOTA_REST = timedelta(seconds=5)
 #: Schedules that are counted as due still.
 _MAX_COUNTED = 10_000
 
@@ -59,6 +63,7 @@ class Scheduling:
         settling: Settling,
         orders: SlotOrders,
         waker: Waker,
+        admission: Admission | None = None,
         clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,6 +72,7 @@ class Scheduling:
         self._settling = settling
         self._orders = orders
         self._waker = waker
+        self._admission = admission
         self._clock = clock
         self._monotonic = monotonic
         self._looked_at = float("-inf")
@@ -146,12 +152,13 @@ class Scheduling:
         now = self._clock()
         orders = orders_of(self._orders, schedules)
         live = self._live(schedules)
+        look = self._admission.look() if self._admission else None
         jobs: list[Job] = []
         for schedule in schedules:
             if jobs and self._monotonic() > end:
                 break
             try:
-                jobs.append(_decided(schedule, orders.get(schedule.id), live.get(schedule.id), now))
+                jobs.append(_decided(schedule, orders.get(schedule.id), live.get(schedule.id), look, now))
             except PyMongoError:
                 raise
             except Exception as error:  # noqa: BLE001 - one schedule of which nothing can be made must not keep the others
@@ -181,13 +188,17 @@ class Scheduling:
             log.error(event, schedule_id=schedule_id, **facts)
 
 
-def _decided(schedule: Schedule, order: SlotOrder | None, before: Run | None, now: datetime) -> Job:
+def _decided(
+    schedule: Schedule, order: SlotOrder | None, before: Run | None, look: Look | None, now: datetime
+) -> Job:
     if schedule.next_at is None or schedule.next_run is None:
         raise ValueError("it is due, but has no slot to come")
     planned = plan(schedule, now)
     fate, reason = planned.fate, planned.reason
     if fate is SlotFate.RUN and (skip := _why_not(order, before)):
         fate, reason = SlotFate.SKIP, skip
+    elif fate is SlotFate.RUN and look and (refusal := look.take(schedule.user_id)):
+        fate, reason, planned = SlotFate.SKIP, refusal, _after_a_rest(schedule, schedule.next_at, now)
     slot = Slot(
         rev=schedule.rev,
         at=schedule.next_at,
@@ -199,6 +210,13 @@ def _decided(schedule: Schedule, order: SlotOrder | None, before: Run | None, no
         next_due=planned.next.due if planned.next else None,
     )
     return slot_job(schedule, order, slot, fate, now)
+
+
+def _after_a_rest(schedule: Schedule, at: datetime, now: datetime) -> Plan:
+    """This slot stands for those of the next seconds: they would be refused, too, and cost others their time."""
+    until = now + QUOTA_REST
+    missed = count_due(schedule.id, schedule.timing, at, until)
+    return Plan(SlotFate.SKIP, missed, following(schedule.id, schedule.timing, at, until))
 
 
 def _is_before(run: Run, schedule: Schedule) -> bool:

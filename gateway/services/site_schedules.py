@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from gateway.domain.errors import ScheduleExistsError, ScheduleNotFoundError
 from gateway.domain.recurrence import first
 from gateway.domain.schedule import Schedule, ScheduleState, Timing
 from gateway.domain.site import OPERATOR, Site, Target, every_minutes
+from gateway.services.admission import Admission
 from gateway.services.schedule_edits import ScheduleEdits
 from gateway.storage.schedules import ScheduleStore
 
@@ -72,10 +73,21 @@ class Wanted(NamedTuple):
 
 
 class SiteSchedules:
-    def __init__(self, schedules: ScheduleStore, edits: ScheduleEdits, clock: Clock = utc_now) -> None:
+    def __init__(
+        self,
+        schedules: ScheduleStore,
+        edits: ScheduleEdits,
+        clock: Clock = utc_now,
+        admission: Admission | None = None,
+    ) -> None:
         self._schedules = schedules
         self._edits = edits
+        self._admission = admission
         self._clock = clock
+
+    def room(self) -> AbstractContextManager[None]:
+        """For the record of which one schedule more comes. Raises `UserQuotaError`."""
+        return self._admission.room_for_schedule(OPERATOR) if self._admission else nullcontext()
 
     def read(self, schedule_ids: Iterable[str]) -> dict[str, Schedule]:
         """Those that there are, by id."""

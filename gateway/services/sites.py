@@ -69,20 +69,23 @@ class SiteService:
         return self._sites.named(names)
 
     def create(self, fields: dict[str, Any]) -> ScheduledSite:
-        """Raises `InvalidRequestError` that names the field, `ForbiddenAddressError`, `SiteExistsError`."""
+        """Raises `InvalidRequestError` that names the field, `ForbiddenAddressError`, `SiteExistsError`,
+        `UserQuotaError`.
+        """
         now = self._clock()
         site = Site.model_validate(
             {**fields, "number": 0, "schedule_id": new_job_id(), "created_at": now, "updated_at": now}
         )
         self._check.check(site)
-        site.number = self._counters.next("sites")
-        try:
-            self._sites.insert(site)
-        except SiteExistsError:
-            # whoever made it may have died before its schedule was there
+        with self._schedules.room():
+            site.number = self._counters.next("sites")
+            try:
+                self._sites.insert(site)
+            except SiteExistsError:
+                # whoever made it may have died before its schedule was there
+                self.align(site.name)
+                raise
             self.align(site.name)
-            raise
-        self.align(site.name)
         return self.get(site.name)
 
     def edit(self, name: str, changes: dict[str, Any]) -> ScheduledSite:

@@ -56,7 +56,7 @@ class TargetService:
         return self._scheduled(found[:limit]), found[limit - 1].number if len(found) > limit else None
 
     def create(self, fields: dict[str, Any]) -> ScheduledTarget:
-        """Raises `InvalidRequestError` that names the field."""
+        """Raises `InvalidRequestError` that names the field, `UserQuotaError`."""
         now = self._clock()
         target = Target.model_validate(
             {
@@ -69,9 +69,10 @@ class TargetService:
             }
         )
         self._check.check_target(self._site_of(target), target, now)
-        target.number = self._counters.next("targets")
-        self._targets.insert(target)
-        self.align(target.id)
+        with self._schedules.room():
+            target.number = self._counters.next("targets")
+            self._targets.insert(target)
+            self.align(target.id)
         return self.get(target.id)
 
     def edit(self, target_id: str, changes: dict[str, Any]) -> ScheduledTarget:

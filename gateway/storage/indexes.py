@@ -35,6 +35,12 @@ INDEXES: dict[str, list[IndexModel]] = {
             name="waiting_user",
             partialFilterExpression={"status": "pending"},
         ),
+        # and how many wait for their time
+        IndexModel(
+            [("status", ASCENDING), ("user_id", ASCENDING)],
+            name="scheduled_user",
+            partialFilterExpression={"status": "scheduled"},
+        ),
         # who waits and was asked to end; few of many
         IndexModel([("status", ASCENDING), ("cancel_requested_at", ASCENDING)], name="status_cancel_requested"),
         IndexModel(
@@ -101,6 +107,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         IndexModel(_NEWEST, name="newest"),
         IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
         IndexModel([("state", ASCENDING), *_NEWEST], name="state_newest"),
+        # how many a user has
+        IndexModel([("user_id", ASCENDING), ("state", ASCENDING)], name="user_state"),
         IndexModel([("site", ASCENDING)], name="site", sparse=True),
         IndexModel([("target", ASCENDING)], name="target", sparse=True),
     ],

@@ -9,6 +9,7 @@ from pymongo import DESCENDING, UpdateOne
 from pymongo.database import Database
 
 from gateway.crash_points import state_change
+from gateway.domain.errors import UserQuotaError
 from gateway.domain.schedule import LedgerEntry, LedgerKind
 from gateway.storage.client import Document
 from gateway.storage.documents import Documents, reader
@@ -45,6 +46,11 @@ class LedgerStore:
     def latest(self, count: int) -> list[LedgerEntry]:
         """Of all schedules, what was recorded last."""
         return self._documents.find({}, count, [("recorded_at", DESCENDING)])
+
+    def count_refused(self, since: datetime, limit: int) -> int:
+        """Slots that were skipped since then because their user had all that one may have; up to `limit`."""
+        query: Document = {"recorded_at": {"$gte": since}, "reason": {"$regex": f"^{UserQuotaError.code}"}}
+        return self._ledger.count_documents(query, limit=limit)
 
     @state_change("schedule_ledger.delete")
     def delete(self, schedule_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.services.admission import Admission
 from gateway.services.job_or_schedule import JobOrSchedule
 from gateway.services.latest_version import LatestVersions
 from gateway.services.rendering import Rendering
@@ -43,6 +44,7 @@ def wire_schedules(
     truth: TruthStore,
     settings: Settings,
     waker: Waker,
+    admission: Admission,
     *,
     jobs: JobStore,
     catalog: SpiderCatalog,
@@ -60,18 +62,21 @@ def wire_schedules(
     )
     edits = ScheduleEdits(
         schedules=store, slots=slots, ledger=ledger, jobs=jobs, settling=settling, orders=orders,
-        clock=clock,
+        admission=admission, clock=clock,
     )  # fmt: skip
     check = WorkCheck(catalog, rendering, settings.allowed_networks)
     changes = ScheduleChanges(schedules=store, edits=edits, check=check, clock=clock)
     return Schedules(
         store=store,
         ledger=ledger,
-        submission=ScheduleSubmission(jobs=jobs, schedules=store, changes=changes, check=check, clock=clock),
+        submission=ScheduleSubmission(
+            jobs=jobs, schedules=store, changes=changes, check=check, admission=admission, clock=clock
+        ),
         changes=changes,
         edits=edits,
         scheduling=Scheduling(
-            schedules=store, slots=slots, settling=settling, orders=orders, waker=waker, clock=clock
+            schedules=store, slots=slots, settling=settling, orders=orders, waker=waker, admission=admission,
+            clock=clock,
         ),
         named=JobOrSchedule(jobs, store, JobQueries(database)),
-    )
+    )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.redis.dedupe import Dedupe, DedupeRelease
-from gateway.services.admission import Admission
+from gateway.services.admission import Admission, Quotas
 from gateway.services.rendering import Rendering
 from gateway.services.retry import Resubmission
 from gateway.services.spider_catalog import SpiderCatalog
@@ -41,9 +41,13 @@ def wire_submissions(
     threads: ThreadPool,
 ) -> Submissions:
     database, clock = truth.database, truth.clock
-    admission = Admission(
-        WaitingStore(database), queue_max=settings.crawl_queue_max, user_max=settings.crawl_user_waiting_max
+    quotas = Quotas(
+        queue=settings.crawl_queue_max,
+        waiting=settings.crawl_user_waiting_max,
+        schedules=settings.crawl_user_schedules_max,
+        begun=settings.crawl_user_scheduled_per_minute,
     )
+    admission = Admission(WaitingStore(database), quotas, clock)
     return Submissions(
         admission=admission,
         new=Submission(

@@ -11,6 +11,7 @@ from redis import Redis
 from gateway.domain.node_list import NodeList
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.dedupe import DedupeRelease
+from gateway.services.admission import Admission, Quotas
 from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
 from gateway.services.deletion import Deletion
@@ -64,6 +65,7 @@ from gateway.storage.static_entries import StaticEntryStore
 from gateway.storage.targets import TargetStore
 from gateway.storage.unreadable import UnreadableStore
 from gateway.storage.user_slots import UserSlotStore
+from gateway.storage.waiting import WaitingStore
 from gateway.worker.built_once import built_once
 from gateway.worker.egg_wiring import egg_stores
 
@@ -272,8 +274,15 @@ class Wiring:
             settling=self._settling,
             orders=self._orders,
             waker=self._waker,
+            admission=self._admission,
             clock=self.clock,
         )
+
+    @built_once
+    def _admission(self) -> Admission:
+        settings = self._settings
+        quotas = Quotas(waiting=settings.crawl_user_waiting_max, begun=settings.crawl_user_scheduled_per_minute)
+        return Admission(WaitingStore(self._database), quotas, self.clock)
 
     @built_once
     def site_upkeep(self) -> SiteUpkeep:

@@ -14,6 +14,7 @@ from gateway.domain.job import CrawlSpec, Job, new_job_id
 from gateway.domain.recurrence import first
 from gateway.domain.schedule import CrawlOrder, LedgerKind, Schedule, Timing
 from gateway.domain.slot import slot_id
+from gateway.services.admission import Admission, Quotas
 from gateway.services.schedule_edits import ScheduleEdits
 from gateway.services.scheduling import Scheduling
 from gateway.services.settling import Settling
@@ -24,6 +25,7 @@ from gateway.storage.jobs import JobStore
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.schedules import ScheduleStore
 from gateway.storage.slots import SlotStore
+from gateway.storage.waiting import WaitingStore
 
 #: Everything begins here.
 START = datetime(2027, 6, 1, 9, tzinfo=UTC)
@@ -69,9 +71,10 @@ class Clockwork:
         )  # fmt: skip
         self.beat = self.new_beat()
 
-    def new_beat(self) -> Scheduling:
+    def new_beat(self, quotas: Quotas = Quotas()) -> Scheduling:  # noqa: B008 - immutable
         return Scheduling(
             schedules=self.schedules, slots=self.slots, settling=self.settling, orders=self.orders, waker=self,
+            admission=Admission(WaitingStore(self.database), quotas, self.clock),
             clock=self.clock, monotonic=self.seconds,
         )  # fmt: skip
 

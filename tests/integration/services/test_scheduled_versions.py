@@ -13,6 +13,7 @@ from gateway.domain.clock import utc_now
 from gateway.domain.job import CrawlSpec, Job
 from gateway.domain.node_files import SpiderInfo
 from gateway.domain.schedule import Schedule
+from gateway.services.admission import Admission
 from gateway.services.latest_version import LatestVersions
 from gateway.services.rendering import Rendering
 from gateway.services.schedule_changes import ScheduleChanges
@@ -26,6 +27,7 @@ from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.schedules import ScheduleStore
 from gateway.storage.spiders import SpiderStore
+from gateway.storage.waiting import WaitingStore
 
 DAILY = When(interval="@daily")
 
@@ -60,7 +62,13 @@ def shop() -> Shop:
     check = WorkCheck(catalog, Rendering(NodeStore(database), timedelta(seconds=10)))
     schedules = ScheduleStore(database)
     changes = cast("ScheduleChanges", None)  # nothing is joined here
-    submission = ScheduleSubmission(jobs=JobStore(database), schedules=schedules, changes=changes, check=check)
+    submission = ScheduleSubmission(
+        jobs=JobStore(database),
+        schedules=schedules,
+        changes=changes,
+        check=check,
+        admission=Admission(WaitingStore(database)),
+    )
     return Shop(database=database, catalog=catalog, submission=submission)
 
 

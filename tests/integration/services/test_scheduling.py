@@ -13,6 +13,7 @@ from stores import embedded_mongo
 from gateway.domain.job import JobStatus
 from gateway.domain.schedule import CatchUp, LedgerKind, Overlap, ScheduleState
 from gateway.domain.slot import SlotFate
+from gateway.services.admission import Quotas
 
 SECOND = timedelta(seconds=1)
 FIRED, SKIPPED, MISSED = LedgerKind.FIRED, LedgerKind.SKIPPED, LedgerKind.MISSED
@@ -254,3 +255,75 @@ def test_the_ledger_comes_in_pages_newest_first(works: Clockwork) -> None:
     assert [entry.at for entry in first + second] == [START + SECOND * number for number in (4, 3, 2, 1, 0)]
     assert end is None
     assert {entry.schedule_id for entry in works.ledger.latest(10)} == {schedule.id, other.id}
+
+
+# --- what a user may have
+
+
+def test_an_occurrence_that_finds_no_room_is_skipped_and_the_ledger_says_why(works: Clockwork) -> None:
+    beat = works.new_beat(Quotas(waiting=3))
+    greedy = [works.schedule("every 1s", user_id="greedy", overlap=Overlap.ALLOW) for _ in range(5)]
+    other = works.schedule("every 1s", user_id="other")
+    report = beat.tick()
+    assert (len(report.fired), len(report.skipped)) == (4, 2)
+    assert len(works.runs(other)) == 1
+    refused = [schedule for schedule in greedy if not works.runs(schedule)]
+    (entry,), _ = works.ledger.page(refused[0].id, 10)
+    assert entry.reason == "user_quota: 3 crawls of 'greedy' wait, and 3 may (CRAWL_USER_WAITING_MAX)"
+    # it stands for those of the next five seconds, and asks again after them
+    assert (entry.kind, entry.missed) == (SKIPPED, 5)
+    after = works.schedules.get(refused[0].id)
+    assert (after.next_at, after.runs, after.state) == (START + 6 * SECOND, 0, ScheduleState.ACTIVE)
+    assert not works.held(refused[0])
+    for schedule in greedy:
+        for job in works.runs(schedule):
+            works.finish(job)
+            works.edits.pause(schedule.id)
+    works.at(6 * SECOND)
+    beat.tick()
+    assert len(works.runs(refused[0])) == 1
+
+
+def test_jobs_that_wait_for_their_time_and_those_of_other_beats_count(works: Clockwork) -> None:
+    schedule = works.schedule(user_id="greedy")
+    for status in (JobStatus.PENDING, JobStatus.SCHEDULED):
+        works.jobs.insert(make_job(status=status, user_id="greedy", not_before=START + HOUR))
+    assert len(works.new_beat(Quotas(waiting=2)).tick().skipped) == 1
+    works.at(HOUR)
+    assert len(works.new_beat(Quotas(waiting=3)).tick().fired) == len(works.runs(schedule)) == 1
+
+
+def test_a_users_schedules_begin_so_many_runs_a_minute_and_no_more(works: Clockwork) -> None:
+    beat = works.new_beat(Quotas(begun=10))
+    schedules = [works.schedule("every 1s", user_id="greedy", overlap=Overlap.ALLOW) for _ in range(4)]
+    other = works.schedule("every 1s", user_id="other", overlap=Overlap.ALLOW)
+    for second in range(59):
+        works.at(second * SECOND)
+        beat.tick()
+    assert sum(len(works.runs(schedule)) for schedule in schedules) == 10
+    assert len(works.runs(other)) == 10
+    works.at(66 * SECOND)
+    beat.tick()
+    assert sum(len(works.runs(schedule)) for schedule in schedules) == 20
+    entries, _ = works.ledger.page(schedules[0].id, 100)
+    (reason,) = {entry.reason for entry in entries if entry.kind is SKIPPED}
+    assert reason is not None
+    assert reason.startswith(
+        "user_quota: schedules of 'greedy' began 10 runs within a minute, and 10 may (CRAWL_USER_"
+    )
+
+
+@pytest.mark.parametrize("catch_up", CatchUp)
+def test_what_was_missed_is_not_made_up_for_beyond_what_a_user_may_have(works: Clockwork, catch_up: CatchUp) -> None:
+    schedule = works.schedule("every 1s", user_id="greedy", overlap=Overlap.ALLOW, catch_up=catch_up)
+    works.at(50 * SECOND)
+    beat = works.new_beat(Quotas(waiting=2))
+    for _ in range(3):
+        beat.tick()
+    assert len(works.runs(schedule)) <= 2
+    told = works.book(schedule)
+    # each slot is in the ledger, once
+    covered = sum(1 + missed for _, _, missed in told)
+    after = works.schedules.get(schedule.id).next_at
+    assert after is not None
+    assert covered == (after - START) / SECOND

@@ -116,11 +116,69 @@ def test_a_run_that_an_idempotency_key_names_is_answered_however_many_wait(two_e
     assert problem(two_each.scrape(user_id="anne")) == USER_QUOTA
 
 
-def test_what_is_asked_for_later_waits_for_its_time_and_is_not_refused(two_each: Board) -> None:
-    fill(two_each)
-    ahead = to_iso(utc_now() + timedelta(hours=1))
-    assert ask(two_each, "three", schedule_at=ahead).status_code == 202
+def _ahead(**ahead: float) -> str:
+    return to_iso(utc_now() + timedelta(**ahead))
+
+
+def test_what_is_asked_for_later_waits_and_counts_as_what_is_asked_for_now(two_each: Board) -> None:
+    at = _ahead(hours=1)
+    later = ask(two_each, "one", schedule_at=at).raise_for_status().json()["job_id"]
+    ask(two_each, "two").raise_for_status()
+    assert problem(ask(two_each, "three", schedule_at=at)) == USER_QUOTA
+    assert problem(ask(two_each, "three")) == USER_QUOTA
+    assert ask(two_each, "one", schedule_at=at).json()["job_id"] == later
+    # its runs are asked about when their time comes
     assert ask(two_each, "three", interval="@daily").status_code == 202
+
+
+def test_one_users_later_crawls_leave_room_for_anothers(serve: Serve, settings: Settings) -> None:
+    with limited(serve, settings, crawl_user_waiting_max=20, crawl_queue_max=50) as board:
+        at = _ahead(seconds=1)
+        with ThreadPoolExecutor(8) as threads:
+            asked = list(threads.map(lambda number: ask(board, str(number), schedule_at=at), range(80)))
+        # one that was being inserted may have been counted twice, for a moment
+        assert 12 <= sum(answer.is_success for answer in asked) <= 20
+        assert {problem(answer) for answer in asked if not answer.is_success} == {USER_QUOTA}
+        wait_until(lambda: board.http.post("/scheduler/run").json()["promoted"] == [], what="their time")
+        assert ask(board, "now", user="bert").status_code == 200
+        assert board.database["jobs"].count_documents({"user_id": "anne", "status": "pending"}) <= 20
+
+
+def test_a_run_by_hand_counts_and_is_refused_like_any_other(serve: Serve, settings: Settings) -> None:
+    limits = {"crawl_user_waiting_max": 2, "crawl_user_scheduled_per_minute": 1}
+    with limited(serve, settings, **limits) as board:
+        ids = [ask(board, name, interval="@yearly", overlap="allow").json()["job_id"] for name in ("a", "b")]
+        assert board.http.post(f"/schedules/{ids[0]}/run").is_success
+        refused = board.http.post(f"/schedules/{ids[1]}/run")
+        assert problem(refused) == USER_QUOTA
+        assert "began 1 runs within a minute, and 1 may" in refused.json()["error"]["message"]
+        ask(board, "now").raise_for_status()
+        assert board.database["jobs"].count_documents({"schedule_id": ids[1]}) == 0
+    with limited(serve, settings, crawl_user_waiting_max=2) as board:
+        schedule_id = ask(board, "a", interval="@yearly", overlap="allow").json()["job_id"]
+        fill(board)
+        assert problem(board.http.post(f"/schedules/{schedule_id}/run")) == USER_QUOTA
+        assert board.database["jobs"].count_documents({"schedule_id": schedule_id}) == 0
+
+
+def test_a_user_has_as_many_schedules_as_allowed_however_they_are_asked_for(serve: Serve, settings: Settings) -> None:
+    with limited(serve, settings, crawl_user_schedules_max=3) as board, ThreadPoolExecutor(8) as threads:
+        asked = list(threads.map(lambda number: ask(board, str(number), interval="@daily"), range(12)))
+        assert {answer.status_code for answer in asked} == {202, 429}
+        while len(mine := [answer.json()["job_id"] for answer in asked if answer.is_success]) < 3:
+            asked.append(ask(board, f"again{len(asked)}", interval="@daily"))
+        assert len(mine) == 3
+        told = next(answer for answer in asked if not answer.is_success).json()["error"]
+        assert "'anne' has 3 schedules, and may have 3 (CRAWL_USER_SCHEDULES_MAX)" in told["message"]
+        board.http.post(f"/schedules/{mine[0]}/pause").raise_for_status()
+        assert problem(ask(board, "more", interval="@daily")) == USER_QUOTA
+        assert ask(board, "more", interval="@daily", user="bert").status_code == 202
+        board.http.delete(f"/schedules/{mine[0]}").raise_for_status()
+        wait_until(lambda: ask(board, "more", interval="@daily").is_success, what="room for another")
+        # sites and targets are the operator's: `board` has one of each
+        targets = [board.http.post("/targets", json={"site": "board", "keywords": str(n)}) for n in range(4)]
+        assert [answer.status_code for answer in targets][-1] == 429
+        assert problem(targets[-1]) == USER_QUOTA
 
 
 def _refused_at(answer: httpx.Response, limit: int) -> bool:
