@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.services.admission import Admission
 from gateway.services.job_or_schedule import JobOrSchedule
 from gateway.services.latest_version import LatestVersions
 from gateway.services.rendering import Rendering
@@ -26,6 +25,7 @@ from gateway.storage.schedules import ScheduleStore
 from gateway.storage.sites import SiteStore
 from gateway.storage.slots import SlotStore
 from gateway.storage.targets import TargetStore
+from gateway.web.submission_wiring import Submissions
 from gateway.web.truth_store import TruthStore
 
 
@@ -44,13 +44,13 @@ def wire_schedules(
     truth: TruthStore,
     settings: Settings,
     waker: Waker,
-    admission: Admission,
+    submissions: Submissions,
     *,
     jobs: JobStore,
     catalog: SpiderCatalog,
     rendering: Rendering,
 ) -> Schedules:
-    database, clock = truth.database, truth.clock
+    database, clock, admission = truth.database, truth.clock, submissions.admission
     store, slots, ledger = ScheduleStore(database, clock), SlotStore(database, clock), LedgerStore(database)
     targets = TargetStore(database)
     orders = AllOrders(

@@ -174,22 +174,20 @@ def _assemble(
     completion = _completion(truth, jobs, nodes, release, announcer, waker)
     rendering = Rendering(nodes, timedelta(seconds=settings.node_dead_after), clock)
     submits = _threads(_SUBMIT_THREADS, "submit", truth, stack)
-    taken = wire_submissions(
+    submissions = wire_submissions(
         truth, settings, waker, jobs=jobs, dedupe=Dedupe(async_client, settings.crawl_cache_ttl), release=release,
         catalog=catalog, rendering=rendering, threads=submits,
     )  # fmt: skip
-    schedules = wire_schedules(
-        truth, settings, waker, taken.admission, jobs=jobs, catalog=catalog, rendering=rendering
-    )
-    runs = wire_runs(truth, settings, waker, taken, jobs=jobs, catalog=catalog, rendering=rendering)
+    schedules = wire_schedules(truth, settings, waker, submissions, jobs=jobs, catalog=catalog, rendering=rendering)
+    runs = wire_runs(truth, settings, waker, submissions, jobs=jobs, catalog=catalog, rendering=rendering)
     return Wiring(
         settings=settings, truth=truth, keys=_keys(settings, truth, stack), owners=OwnerStore(database), jobs=jobs,
         rates=_rates(settings, stack), audit=_audit(truth, stack), audited=AuditStore(database),
         queries=queries, items=items, nodes=nodes, node_list=node_list,
         node_console=_node_console(settings, stack), catalog=catalog,
-        submission=taken.new, resubmission=taken.again, runs=runs,
+        submission=submissions.new, resubmission=submissions.again, runs=runs,
         cancellation=Cancellation(jobs=jobs, completion=completion, waker=waker),
-        searches=wire_sites(truth, settings, catalog, schedules, taken.admission),
+        searches=wire_sites(truth, settings, catalog, schedules, submissions.admission),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         eggs=_eggs(settings, truth, nodes, announcer, stack), health=_health(settings, truth, client, stack),
         facts=_facts(settings, truth), submits=submits, reads=_threads(_READ_THREADS, "read", truth, stack),
