@@ -20,7 +20,8 @@ OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "resul
 #: a scheme that nobody fetches.
 _FOR_GOOD = re.compile(
     r"(in the spider: |in an item pipeline: )?"
-    r"((ModuleNotFound|Import|Syntax|Indentation|Tab)Error\b"
+    # a library that one node lacks is an ImportError, too
+    r"((ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError: cannot import name"
     r"|NotSupported: Unsupported URL scheme|KeyError: .Spider not found"
     r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
 )
