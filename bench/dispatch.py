@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -26,10 +25,11 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pymongo
 import redis
 
-from bench.cpu import end_tree
+from bench.cpu import end_tree, tree_seconds
 from bench.fake_nodes import Facts, fake_nodes
 from bench.our_platform import ROOT, embedded_mongo, free_port, valkey_server, wait_until
 from bench.table import Row, render
@@ -57,6 +57,8 @@ QUICK = 1000
 #: Slots of the one node beside many.
 ONE_NODE_SLOTS = 50
 QUEUE = "scraping"
+#: Modules that run beside the parts of the platform.
+_MEASURED = ("embedded.mongo", "bench.fake_nodes")
 
 
 class Size(NamedTuple):
@@ -158,6 +160,8 @@ class Platform:
     def __init__(self, folder: Path, mongo: str, valkey: str) -> None:
         self._folder = folder
         self._port = free_port()
+        #: Of the parts that were started last.
+        self.pids: dict[str, int] = {}
         self.mongo = mongo
         self.database = connect(mongo)
         self.broker = redis.Redis.from_url(valkey)
@@ -186,6 +190,7 @@ class Platform:
                         [sys.executable, "-m", *command], cwd=ROOT, env={**self.environment, **variables},
                         stdout=log, stderr=log,
                     )  # fmt: skip
+                self.pids[name] = process.pid
                 ends.callback(end_tree, process)
             wait_until(lambda: httpx.get(f"{self.url}/health/live", trust_env=False).is_success, what="the gateway")
             wait_until(lambda: self._signs_of_life() >= {*names} - {"gateway"}, what="beat and worker")
@@ -239,14 +244,34 @@ def short_crawls(stack: Platform, order: Callable[..., Facts], size: Size) -> fl
     order(slots=size.slots, lifetime=SHORT)
     with replenished(stack, order):
         time.sleep(size.short / 4)
-        before, began = order()["started"], time.monotonic()
+        before, began, spent = order()["started"], time.monotonic(), processor_seconds(stack)
         time.sleep(size.short)
         started, passed = order()["started"] - before, time.monotonic() - began
+        spent = {name: seconds - spent.get(name, 0) for name, seconds in processor_seconds(stack).items()}
+    show_spent(size, spent, started)
     order(slots=0)
     wait_until(lambda: not (order()["running"] or unsettled(stack.database)), timeout=300, what="the last one's end")
     order(lifetime=None)
     stack.database["jobs"].delete_many({"status": JobStatus.PENDING})
     return float(started / passed)
+
+
+def processor_seconds(stack: Platform) -> dict[str, float]:
+    """Of the processes that were started, by what they are: on a machine that others use, too, it says more than
+    rates do.
+    """
+    names = {pid: name for name, pid in stack.pids.items()}
+    spent: dict[str, float] = {}
+    for process in psutil.Process().children():
+        name = names.get(process.pid) or next((part for part in process.cmdline() if part in _MEASURED), None)
+        if name:
+            spent[name] = tree_seconds(process.pid)
+    return spent
+
+
+def show_spent(size: Size, spent: dict[str, float], jobs: int) -> None:
+    each = ", ".join(f"{name} {seconds * 1000 / max(jobs, 1):.2f}" for name, seconds in spent.items())
+    print(f"processor time of a job, {size.nodes} nodes: {each} ms", file=sys.stderr)
 
 
 def fill_and_go_on(stack: Platform, order: Callable[..., Facts], size: Size) -> tuple[float, Steady]:
@@ -318,8 +343,7 @@ def watch(stack: Platform, order: Callable[..., Facts], size: Size) -> Steady:
     with httpx.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
         while (passed := time.monotonic() - began) < size.steady:
             messages.append(float(stack.broker.llen(QUEUE)))
-            if passed >= len(cancels) * CANCEL_EVERY:
-                attempt = random.choice(order(attempts=True)["attempts"][-50:])
+            if passed >= len(cancels) * CANCEL_EVERY and (attempt := order(keep=True)["kept"]):
                 cancels[attempt] = time.monotonic()
                 http.post(f"/jobs/{attempt.partition('-')[0]}/cancel").raise_for_status()
             time.sleep(0.5)
@@ -342,18 +366,11 @@ def thirds(values: list[float], middle: Callable[[list[float]], float]) -> tuple
 
 
 def waited_for_cancels(order: Callable[..., Facts], asked: dict[str, float]) -> list[float]:
-    """Seconds that each took; of one that has not come the seconds up to now. One whose time was over when it was
-    asked to stop never hears of it.
-    """
+    """Seconds that each took; of one that has not come the seconds up to now."""
     deadline = time.monotonic() + 10 * CANCEL
-    while True:
-        facts, now = order(attempts=True), time.monotonic()
-        missing = [attempt for attempt in asked if attempt not in facts["cancelled"] and attempt in facts["attempts"]]
-        if not missing or now > deadline:
-            break
+    while asked.keys() - (told := order()["cancelled"]).keys() and time.monotonic() < deadline:
         time.sleep(0.2)
-    told = facts["cancelled"]
-    return [told.get(attempt, now) - moment for attempt, moment in asked.items() if attempt in {*told, *missing}]
+    return [told.get(attempt, time.monotonic()) - moment for attempt, moment in asked.items()]
 
 
 def fill_for_good(stack: Platform, order: Callable[..., Facts], size: Size) -> None:

@@ -75,6 +75,8 @@ class FakeNodes:
         self._lifetime: float | None = None
         self._ended_each_second = 0.0
         self._running: dict[str, FakeNode] = {}
+        #: Only a cancel ends them.
+        self._kept: set[str] = set()
         #: Those that have a running attempt.
         self._jobs: set[str] = set()
         self._ends: list[tuple[float, str]] = []
@@ -152,7 +154,14 @@ class FakeNodes:
             list(self._beats.map(self._beat, self.nodes.values()))
         self._lifetime = order.get("lifetime", self._lifetime)
         self._ended_each_second = order.get("ended_each_second", self._ended_each_second)
-        facts: Facts = {"started": len(self.started), "running": len(self._running), "recorded": self.recorded}
+        kept = random.choice(list(self._running)) if "keep" in order and self._running else None
+        self._kept |= {kept} if kept else set()
+        facts: Facts = {
+            "kept": kept,
+            "started": len(self.started),
+            "running": len(self._running),
+            "recorded": self.recorded,
+        }
         if "attempts" in order:
             facts |= {"times": sorted(self.started.values()), "attempts": list(self._running)}
         most = max(node.most for node in self.nodes.values())
@@ -164,7 +173,8 @@ class FakeNodes:
             await asyncio.sleep(_LOOK)
             now = time.monotonic()
             owed, looked = owed + (now - looked) * self._ended_each_second, now
-            over = random.sample(list(self._running), min(int(owed), len(self._running)))
+            endless = self._running.keys() - self._kept
+            over = random.sample(sorted(endless), min(int(owed), len(endless)))
             owed -= int(owed)
             while self._ends and self._ends[0][0] <= now:
                 over.append(heapq.heappop(self._ends)[1])
