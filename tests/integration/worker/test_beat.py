@@ -96,13 +96,15 @@ def test_a_tick_sees_to_targets_whose_schedules_nobody_lived_to_make(celery: Cel
     assert (made.target, made.timing.interval) == (target.id, "every 60m")
 
 
-def test_a_step_that_fails_is_logged_and_keeps_no_other(celery: Celery) -> None:
+def test_a_step_that_fails_is_logged_and_keeps_no_other(celery: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("something that nobody thought of")
+
     beat = MongoScheduler(celery)
     beat.tick()
     job = make_job(status=JobStatus.SCHEDULED, not_before=utc_now() - timedelta(seconds=1))
     JobStore(celery.wiring._database).insert(job)
-    nodes = celery.wiring._database["nodes"]
-    nodes.insert_one({"_id": "what is no node"})
+    monkeypatch.setattr(celery.wiring.sweeper, "sweep", fail)
     again = MongoScheduler(celery)
     with capture_logs() as logs:
         assert again.tick() == TICK
