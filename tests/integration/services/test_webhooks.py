@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -192,6 +193,19 @@ def test_more_than_one_look_can_see_are_all_called(
     call(world := Remembering())
     wait_for_calls(world, len(urls))
     assert sorted(world.urls()) == sorted(urls)
+
+
+def test_what_had_no_room_is_called_as_soon_as_a_round_ends(platform: Platform, call: Call) -> None:
+    def late(connection: socket.socket) -> None:
+        time.sleep(0.5)
+        answer()(connection)
+
+    with Receiver(late) as receiver:
+        jobs = [ended(platform, receiver.url(host=f"127.0.0.{number}")) for number in range(1, 3 * USER_ROUNDS)]
+        call(WebhookCaller(LOOPBACK))
+        for job in jobs:
+            wait_for_record(platform, job, webhooks_due=None)
+        assert len(receiver.calls) == len(jobs)
 
 
 def test_a_document_that_cannot_be_understood_keeps_no_other_waiting(platform: Platform, call: Call) -> None:
