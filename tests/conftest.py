@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import hypothesis
+import structlog
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,3 +22,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # a machine that others share says nothing about how long an example takes
 hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")
+
+# where a test does not configure logging a traceback comes with all its variables, which takes half a minute to draw
+structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
