@@ -19,6 +19,7 @@ from urllib.parse import quote
 from pydantic import Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gateway.domain.clock import VERDICT_SECONDS
 from gateway.domain.node_list import read_node_url
 from gateway.domain.public_address import Network, is_loopback, parse_networks
 from gateway.domain.web_origin import read_origin
@@ -292,7 +293,7 @@ class Settings(DoorSettings):
     #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
     scrapyd_url: Annotated[tuple[str, ...], NoDecode] = ()
     #: Seconds without a sign of life after which a node counts as dead.
-    node_dead_after: float = Field(default=30, ge=3)
+    node_dead_after: float = Field(default=30, ge=4 * VERDICT_SECONDS)
     #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
 

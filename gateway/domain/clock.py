@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 
 #: Hands out the present time; injected wherever a test must be able to turn it.
 Clock = Callable[[], datetime]
 
+#: Seconds that what a verdict rests on may take in all: a heartbeat, a step of a tick, a probe. Nobody is taken for
+#: dead who was silent for less than four times as long.
+VERDICT_SECONDS = 3.0
+#: When what this thread is at must be over, by the monotonic clock.
+_DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 _STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
@@ -25,6 +32,21 @@ def utc_now() -> datetime:
 def steady_seconds() -> float:
     """Counts on when somebody turns this machine's clock, and, where there is such a clock, while it sleeps."""
     return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """What the block asks must be answered within so many seconds, or sooner where a block around it says so."""
+    token = _DEADLINE.set(min(_DEADLINE.get(), time.monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def remaining(most: float) -> float:
+    """Seconds that a call may take that may take `most` elsewhere; not positive once the time is over."""
+    return min(most, _DEADLINE.get() - time.monotonic())
 
 
 class SteadyClock:

@@ -57,12 +57,12 @@ def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
     if scheme in _AMQP:
         options = {"confirm_publish": True, "write_timeout": CONFIRM_TIMEOUT}
         # of workers, in seconds; a connection on which two are missed is made anew
-        own = {"broker_heartbeat": 20, "task_queues": [_quorum_queue(queue_name)]}
+        own = {"broker_heartbeat": 6, "task_queues": [_quorum_queue(queue_name)]}
         return common | own | {"broker_transport_options": options}
     if scheme in _REDIS:
         # visibility: seconds until a message whose worker was killed is handed out again; the check: a connection on
         # which nothing comes, because a firewall forgot it, is made anew within twice as many seconds
-        limits = {"socket_timeout": 10, "socket_connect_timeout": 3, "health_check_interval": 10}
+        limits = {"socket_timeout": 3, "socket_connect_timeout": 3, "health_check_interval": 2}
         options = {"visibility_timeout": 60, **limits}
         return common | {"broker_transport_options": options}
     return common

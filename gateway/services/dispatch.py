@@ -9,7 +9,7 @@ from datetime import timedelta
 import structlog
 
 from gateway.correlation import about
-from gateway.domain.clock import Clock, utc_now
+from gateway.domain.clock import VERDICT_SECONDS, Clock, utc_now
 from gateway.domain.errors import JobNotFoundError, NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError
 from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
 from gateway.domain.node_files import AttemptId
@@ -23,6 +23,7 @@ from gateway.services.node_order import node_spec
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.turns import Look, Turns
 from gateway.services.user_limit import UserLimit
+from gateway.storage.client import within
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
@@ -30,7 +31,8 @@ from gateway.storage.nodes import Node, NodeStore
 
 log = structlog.get_logger()
 
-#: A worker that has not come back by then is taken for dead; longer than every time-out of the node's client.
+#: A worker that has not come back by then is taken for dead; longer than a claim, its placement and the node's answer
+#: may take together.
 CLAIM_SECONDS = 15
 #: Jobs whose node's answer is missing that are looked at in one go.
 BATCH = 200
@@ -89,10 +91,14 @@ class Dispatch:
             self._turns.told(hint)
         choice, look = self._choice(), self._turns.look()
         for job_id in self._sweeps.placed(self._clock(), BATCH):
-            if (job := self._queue.claim_placed(job_id, claim := self._new_claim())) is not None:
+            with within(VERDICT_SECONDS):
+                job = self._queue.claim_placed(job_id, claim := self._new_claim())
+            if job is not None:
                 started |= self._dispatch_told(job, claim, choice, look)
         while (room := choice.room()) is not None:
-            if (job := look.claim(claim := self._new_claim(), room)) is None:
+            with within(VERDICT_SECONDS):
+                job = look.claim(claim := self._new_claim(), room)
+            if job is None:
                 break
             started |= self._dispatch_told(job, claim, choice, look)
             choice = self._choice()
@@ -115,28 +121,30 @@ class Dispatch:
                 self._announcer.status(waiting)
 
     def _dispatch_told(self, job: Job, claim: Claim, choice: NodeChoice, look: Look) -> set[str]:
-        with about(job):
-            return self._dispatch(job, claim, choice, look)
-
-    def _dispatch(self, job: Job, claim: Claim, choice: NodeChoice, look: Look) -> set[str]:
         """The job's id, if it was started."""
+        with about(job):
+            with within(VERDICT_SECONDS):
+                ready = self._place(job, claim, choice, look)
+            known = job.placement is not None
+            return {job.id} if ready and self._post(ready[0], claim, *ready[1:], known=known) else set()
+
+    def _place(self, job: Job, claim: Claim, choice: NodeChoice, look: Look) -> tuple[Job, Placement, Node] | None:
+        """The job with its place, to be posted there."""
         if job.cancel_requested_at is not None and job.placement is None:
             self._completion.end_waiting(job, Outcome(JobStatus.CANCELLED, "cancelled on request"))
-            return set()
+            return None
         # one with a placement has never left
         if job.placement is None and not self._enters(job, claim, look):
-            return set()
+            return None
         node = self._node_for(job, choice)
         if node is None:
             self._place_elsewhere_later(job, claim, look)
-            return set()
+            return None
         placement = self._placement(job, node)
         placed = self._queue.place(job.id, claim, placement)
         if placed is not None and job.placement is None:
             look.placed(job.user_id)
-        if placed is not None and self._post(placed, claim, placement, node, known=job.placement is not None):
-            return {job.id}
-        return set()
+        return (placed, placement, node) if placed is not None else None
 
     def _enters(self, job: Job, claim: Claim, look: Look) -> bool:
         """Whether the job may be started as far as other jobs are concerned."""

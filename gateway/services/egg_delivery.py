@@ -14,6 +14,7 @@ from gateway.domain.errors import NodeError, NodeRefusedError, NodeShutError
 from gateway.domain.room import Egg
 from gateway.services.announcer import Announcer
 from gateway.services.scrapyd import ScrapydClient
+from gateway.storage.client import within
 from gateway.storage.egg_copies import EggCopies, EggCopy
 from gateway.storage.egg_needs import EggNeeds
 from gateway.storage.eggs import EggDamagedError, EggStore
@@ -21,6 +22,8 @@ from gateway.storage.nodes import Node, NodeStore
 
 log = structlog.get_logger()
 
+#: Seconds that reading an egg may take; with the call that brings it, fewer than the lease on the copy has.
+READ_SECONDS = 20.0
 #: What a node has taken it tells within a few seconds; asked for again before then it would be sent twice.
 QUIET = timedelta(seconds=30)
 #: Before the next try, doubled with each: of a node that did not answer, and of one that looked at it and said no.
@@ -74,7 +77,7 @@ class EggDelivery:
     def _send(self, node: Node, copy: EggCopy, content: Content) -> None:
         with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
             file = Path(folder, "brought.egg")
-            with file.open("wb") as opened:
+            with file.open("wb") as opened, within(READ_SECONDS):
                 for piece in self._eggs.read(content):
                     opened.write(piece)
             spiders = self._scrapyd.add_version(node.url, copy.project, copy.version, file)

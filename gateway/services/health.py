@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -30,6 +30,9 @@ from gateway.storage.spiders import SpiderStore
 from gateway.storage.unreadable import UnreadableStore
 
 _BROKER_TIMEOUT = 2
+#: Seconds for all checks together.
+_PATIENCE = 5.0
+_SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it, or the way to it, hangs")
 #: A slot that is due for longer is late: a few ticks, and what a busy machine takes for them.
 LATE_AFTER = timedelta(seconds=5)
 
@@ -100,7 +103,8 @@ class Health:
             "webhooks": self._check_webhooks,
         }
         running = {name: self._threads.submit(_known, check) for name, check in checks.items()}
-        return Report({name: future.result() for name, future in running.items()})
+        answered, _ = wait(running.values(), _PATIENCE)
+        return Report({name: future.result() if future in answered else _SLOW for name, future in running.items()})
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

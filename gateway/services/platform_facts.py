@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
-from pymongo import timeout
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
@@ -19,7 +18,7 @@ from gateway.domain.node_list import EVERY_NODE, NodeList
 from gateway.domain.node_state import NodeState
 from gateway.domain.schedule import ScheduleState
 from gateway.services.recent_ends import RecentEnds
-from gateway.storage.client import Document
+from gateway.storage.client import Document, within
 from gateway.storage.dead_letters import DeadLetterStore
 from gateway.storage.due_jobs import CallsToCome, DueJobs
 from gateway.storage.ended_jobs import EndedJob, EndedJobs
@@ -98,7 +97,7 @@ class FactReader:
 
     def _try_to_read(self) -> PlatformFacts | None:
         try:
-            with timeout(PATIENCE):
+            with within(PATIENCE):
                 return self._read()
         except PyMongoError as error:
             log.warning("facts_not_read", error=type(error).__name__)

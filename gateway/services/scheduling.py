@@ -33,7 +33,7 @@ BATCH = 500
 #: What is held for longer than this was left by somebody who died, or waits.
 LEFT_OVER = timedelta(seconds=1)
 #: Seconds that a tick may take: others want their turn, and the next tick goes on at once.
-TICK_BUDGET = 5.0
+TICK_BUDGET = 1.5
 #: A schedule whose user has all that one may have is not looked at again before this.
 QUOTA_REST = timedelta(seconds=5)
 #: Schedules that are counted as due still.

@@ -8,15 +8,18 @@ from contextlib import contextmanager
 from datetime import UTC, timedelta
 from typing import Any
 
+import pymongo
 from pymongo import MongoClient, ReadPreference
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError, WriteConcernError
 
-from gateway.domain.clock import SteadyClock, steady_seconds, utc_now
+from gateway.domain.clock import SteadyClock, deadline, steady_seconds, utc_now
 from gateway.domain.errors import UnavailableError
 
 Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
+#: Seconds after which a server that cannot be found is away.
+_SELECTION = 3.0
 #: Seconds between two measurements of the server's clock.
 MEASURE_SECONDS = 30.0
 DUPLICATE_KEY = 11000
@@ -38,9 +41,12 @@ UNSTORABLE = frozenset({2, 9, 14, 15, 22, 52, 53, 54, 55, 56, 57, 121, 10334, 17
 _ASKED = 3
 
 
-def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 10.0) -> Database[Document]:
-    """The database that `uri` names. Does not wait for the server; every call is bounded by `timeout` seconds. While
-    nobody calls, whether the server is there is looked at every `heartbeat` seconds.
+def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Database[Document]:
+    """The database that `uri` names. Does not wait for the server.
+
+    Every operation takes `timeout` seconds in all: to find the server, to connect, to send, on the server itself
+    (`maxTimeMS`) and to answer; `within` says otherwise for a block. Whether the server is there is looked at every
+    `heartbeat` seconds; where that is not answered, no connection of before is trusted any more.
 
     Journalled majority writes, retried once where a server can, and reads of the primary, whatever the URI says: an
     answer to a user is a promise, and a decision rests on what was written last.
@@ -57,13 +63,21 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 10.0) -> Datab
         retryWrites=True,
         retryReads=True,
         appname="discoverybot",
-        serverSelectionTimeoutMS=int(timeout * 1000),
-        connectTimeoutMS=int(timeout * 1000),
+        timeoutMS=int(timeout * 1000),
+        serverSelectionTimeoutMS=int(min(timeout, _SELECTION) * 1000),
+        connectTimeoutMS=int(min(timeout, _SELECTION) * 1000),
         heartbeatFrequencyMS=int(heartbeat * 1000),
-        socketTimeoutMS=30_000,
-        waitQueueTimeoutMS=int(timeout * 1000),
     )
     return client.get_default_database(DEFAULT_DATABASE, read_preference=ReadPreference.PRIMARY)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """All that the block asks of MongoDB, Redis and nodes takes so many seconds in all: fewer than its operations may
+    take one by one, or more where one of them is long.
+    """
+    with deadline(seconds), pymongo.timeout(seconds):
+        yield
 
 
 class ServerClock(SteadyClock):
@@ -134,4 +148,4 @@ def truth_store_errors() -> Iterator[None]:
             raise
         if isinstance(error, ConnectionFailure) or not error.timeout:
             raise UnavailableError(f"the database is not available ({type(error).__name__})") from error
-        raise UnavailableError("the database did not answer in time") from error
+        raise UnavailableError("this takes the database too long; ask for less, or later") from error

@@ -17,7 +17,7 @@ from gateway.storage.client import Document
 from gateway.storage.documents import Documents, reader
 
 #: A node that is being brought an egg is left alone for so long.
-LEASE = timedelta(seconds=60)
+LEASE = timedelta(seconds=150)
 #: What one who was killed was bringing may still arrive for so long after that.
 _LATE = timedelta(minutes=3)
 #: SHA-256 that are remembered while an egg is on its way.

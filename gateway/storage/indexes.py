@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextvars import Context
+
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from gateway.crash_points import state_change
-from gateway.storage.client import Document
+from gateway.storage.client import Document, within
 
 _NEWEST = [("created_at", DESCENDING), ("_id", DESCENDING)]
 _AUDITED = [("at", DESCENDING), ("_id", DESCENDING)]
@@ -172,9 +174,18 @@ RETIRED: dict[str, frozenset[str]] = {
 _INDEX_NOT_FOUND = 27
 
 
+#: Seconds that all indexes may take, of a collection with millions of documents too.
+BUILD_SECONDS = 3600.0
+
+
 @state_change("indexes.ensure")
 def ensure_indexes(database: Database[Document]) -> None:
-    """Create what is missing; what is there costs one round trip a collection."""
+    """Create what is missing; what is there costs one round trip a collection. No deadline around it counts."""
+    Context().run(_ensure, database)
+
+
+@within(BUILD_SECONDS)
+def _ensure(database: Database[Document]) -> None:
     for collection, models in INDEXES.items():
         if models:
             database[collection].create_indexes(models)

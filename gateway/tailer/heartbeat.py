@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import structlog
 
+from gateway.domain.clock import VERDICT_SECONDS
 from gateway.domain.node_files import AttemptId, attempt_dir, is_locked
+from gateway.storage.client import within
 from gateway.storage.nodes import NodeStore
 from gateway.tailer.catalog import CatalogPublisher
 from gateway.tailer.disk import Disk
@@ -21,6 +23,8 @@ log = structlog.get_logger()
 
 #: Seconds between two beats.
 EVERY = 2.0
+#: Seconds after one that failed: the next may find a connection that works.
+AGAIN = 0.5
 
 
 class NodeFacts(NamedTuple):
@@ -60,14 +64,15 @@ class Heartbeat(threading.Thread):
         is_well = True
         while True:
             try:
-                self.beat()
-                self._catalog.publish()
+                with within(VERDICT_SECONDS):
+                    self.beat()
+                    self._catalog.publish()
                 is_well = True
             except Exception as error:  # noqa: BLE001 - a node whose heart stops for good is taken for dead
                 if is_well:
                     log.warning("no_heartbeat", error=str(error))
                 is_well = False
-            if self._stopping.wait(EVERY):
+            if self._stopping.wait(EVERY if is_well else AGAIN):
                 return
 
     def beat(self) -> None:

@@ -7,6 +7,7 @@ nor key.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -17,12 +18,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.domain.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, NotFoundError
+from gateway.services.scrapyd import CALL_SECONDS
 
 #: Largest page, log or file of items that is passed on; of a larger one, ask for a `Range`.
 MAX_BYTES = 1 << 30
 #: Seconds that passing one on may take.
 MAX_SECONDS = 600
-_TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+#: Of each read, and until there is one.
+_TIMEOUT = httpx.Timeout(CALL_SECONDS, connect=3.0)
 _AT_ONCE = httpx.Limits(max_connections=16, max_keepalive_connections=4, keepalive_expiry=15)
 #: Home, jobs, logs and items; Scrapyd's JSON services are not for browsers.
 _PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
@@ -70,8 +73,9 @@ class NodeConsole:
         """A job that is none of ours. Raises `NodeError`."""
         answer = await self._send("POST", f"{node_url}/cancel.json", data={"project": project, "job": job})
         try:
-            told = httpx.Response(200, content=await answer.aread()).json()
-        except (httpx.HTTPError, ValueError) as error:
+            async with asyncio.timeout(CALL_SECONDS):
+                told = httpx.Response(200, content=await answer.aread()).json()
+        except (httpx.HTTPError, TimeoutError, ValueError) as error:
             raise NodeUnreachableError("the node's answer cannot be read") from error
         finally:
             await answer.aclose()
@@ -82,10 +86,11 @@ class NodeConsole:
         self, method: str, url: str, *, headers: dict[str, str] | None = None, data: dict[str, str] | None = None
     ) -> httpx.Response:
         try:
-            answer = await self._http.send(
-                self._http.build_request(method, url, headers=headers, data=data), stream=True
-            )
-        except httpx.HTTPError as error:
+            async with asyncio.timeout(CALL_SECONDS):
+                answer = await self._http.send(
+                    self._http.build_request(method, url, headers=headers, data=data), stream=True
+                )
+        except (httpx.HTTPError, TimeoutError) as error:
             told = str(error) or type(error).__name__
             raise NodeUnreachableError(f"the node does not answer ({told})") from error
         if answer.status_code in {401, 403}:

@@ -7,7 +7,10 @@ import contextvars
 import functools
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import ParamSpec, TypeVar
+
+from gateway.storage.client import within
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -35,14 +38,23 @@ class CheckedExecutor(ThreadPoolExecutor):
 
 
 class ThreadPool:
-    def __init__(self, threads: int, name: str, check: Check) -> None:
-        """`check` raises what whoever needs the threads is to be told while they would be of no use."""
+    def __init__(self, threads: int, name: str, check: Check, seconds: float | None = None) -> None:
+        """`check` raises what whoever needs the threads is to be told while they would be of no use. `seconds` is
+        what the stores have for a call in all, instead of for each operation.
+        """
+        self._seconds = seconds
         self.executor = CheckedExecutor(threads, name, check)
 
     async def run(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
         """Call `function` in one of the threads, with the caller's context (the request's id, for the log)."""
-        call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
+        call = functools.partial(
+            contextvars.copy_context().run, self._limited, functools.partial(function, *args, **kwargs)
+        )
         return await asyncio.get_running_loop().run_in_executor(self.executor, call)
+
+    def _limited(self, call: Callable[[], Result]) -> Result:
+        with nullcontext() if self._seconds is None else within(self._seconds):
+            return call()
 
     def close(self) -> None:
         self.executor.shutdown(wait=False, cancel_futures=True)

@@ -68,9 +68,10 @@ _DEPLOY_THREADS = 2
 _KEY_THREADS = 2
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0
-#: Seconds after which a call that finds no MongoDB gives up, so that the client can be told.
-_STORE_TIMEOUT = 3.0
-_HEALTH_TIMEOUT = 2.0
+#: Seconds that MongoDB has for an operation, so that the client can be told; lists and items have more.
+_STORE_SECONDS = 3.0
+_LIST_SECONDS = 10.0
+_HEALTH_SECONDS = 2.0
 _STOP_PATIENCE = 3.0
 
 
@@ -120,7 +121,7 @@ class Wiring:
 async def wire(settings: Settings) -> AsyncIterator[Wiring]:
     """Everything, connected lazily: a store that is away does not keep the gateway from starting."""
     async with AsyncExitStack() as stack:
-        truth = TruthStore(mongo.connect(settings.mongo_uri, timeout=_STORE_TIMEOUT, heartbeat=HEARTBEAT_SECONDS))
+        truth = TruthStore(mongo.connect(settings.mongo_uri, timeout=_STORE_SECONDS, heartbeat=HEARTBEAT_SECONDS))
         stack.callback(truth.database.client.close)
         await _start_preparing(truth, stack)
         client = connect_redis(settings.redis_location)
@@ -149,9 +150,11 @@ async def _start_preparing(truth: TruthStore, stack: AsyncExitStack) -> None:
     await truth.wait(_START_PATIENCE)
 
 
-def _threads(count: int, name: str, truth: TruthStore, stack: AsyncExitStack) -> ThreadPool:
-    """For calls that need the truth store."""
-    pool = ThreadPool(count, name, truth.refuse_if_away)
+def _threads(
+    count: int, name: str, truth: TruthStore, stack: AsyncExitStack, seconds: float | None = None
+) -> ThreadPool:
+    """For calls that need the truth store; `seconds` as of the pool."""
+    pool = ThreadPool(count, name, truth.refuse_if_away, seconds)
     stack.callback(pool.close)
     return pool
 
@@ -190,8 +193,8 @@ def _assemble(
         searches=wire_sites(truth, settings, catalog, schedules, submissions.admission),
         deletion=Deletion(jobs=jobs, items=items, logs=logs, dedupe=release),
         eggs=_eggs(settings, truth, nodes, announcer, stack), health=_health(settings, truth, client, stack),
-        facts=_facts(settings, truth), submits=submits, reads=_threads(_READ_THREADS, "read", truth, stack),
-        deploys=_threads(_DEPLOY_THREADS, "deploy", truth, stack), schedules=schedules,
+        facts=_facts(settings, truth), submits=submits, deploys=_threads(_DEPLOY_THREADS, "deploy", truth, stack),
+        reads=_threads(_READ_THREADS, "read", truth, stack, _LIST_SECONDS), schedules=schedules,
         streams=EventStreams(
             settings.redis_location, jobs, logs, queries, schedules.store, clock=clock, check=truth.refuse_if_away
         ),
@@ -245,7 +248,7 @@ def _eggs(
 
 def _health(settings: Settings, truth: TruthStore, client: redis.Redis, stack: AsyncExitStack) -> SharedHealth:
     # its own client: the others' time-outs are too long for whoever asks after our health
-    database = mongo.connect(settings.mongo_uri, timeout=_HEALTH_TIMEOUT)
+    database = mongo.connect(settings.mongo_uri, timeout=_HEALTH_SECONDS)
     stack.callback(database.client.close)
     health = Health(
         database=database,

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import structlog
 from celery.beat import ScheduleEntry, Scheduler
 
+from gateway.domain.clock import VERDICT_SECONDS
+from gateway.storage.client import within
 from gateway.storage.heartbeats import BEAT
 from gateway.worker.wiring import Wiring
 
@@ -97,7 +99,8 @@ class MongoScheduler(Scheduler):
     def _try(self, failure: str, step: Callable[[Wiring], Result]) -> Result | None:
         """One step of a tick must not keep the others from being taken."""
         try:
-            return step(self._wiring)
+            with within(VERDICT_SECONDS):
+                return step(self._wiring)
         except Exception as error:  # noqa: BLE001 - see the class: whatever it was, the next tick looks again
             log.warning(failure, error=str(error), kind=type(error).__name__)
             return None

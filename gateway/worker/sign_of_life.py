@@ -12,6 +12,8 @@ from typing import Any
 import structlog
 from celery import bootsteps
 
+from gateway.domain.clock import VERDICT_SECONDS
+from gateway.storage.client import within
 from gateway.storage.heartbeats import WORKER
 from gateway.worker.wiring import Wiring
 
@@ -42,8 +44,9 @@ class SignOfLife(bootsteps.StartStopStep):
     def _beat(self) -> None:
         while not self._ended.is_set():
             try:
-                self._wiring.heartbeats.beat(self._name)
-                self._wiring.clock.keep()
+                with within(VERDICT_SECONDS):
+                    self._wiring.heartbeats.beat(self._name)
+                    self._wiring.clock.keep()
                 self._wiring.webhooks.look()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)

@@ -51,7 +51,7 @@ class Picky(scrapy.Spider):
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     home = tmp_path_factory.mktemp("stack") / "home"
-    with running_stack(home, NODE_DEAD_AFTER="6", NODE_FORK="false", NODE_NAME="first") as stack:
+    with running_stack(home, NODE_DEAD_AFTER="12", NODE_FORK="false", NODE_NAME="first") as stack:
         yield stack
 
 

@@ -20,7 +20,7 @@ SLOTS = 3
 CRAWLS = 12
 ROUNDS = full_or_short(3, 1)
 #: Seconds; several heartbeats, and more than a busy machine stands still.
-DEAD_AFTER = 8
+DEAD_AFTER = 12
 PATIENCE = 120.0
 
 

@@ -177,7 +177,7 @@ def hung() -> Iterator[str]:
 def test_a_scrapyd_that_hangs_costs_one_waiting_and_no_job(
     platform: Platform, hung: str, monkeypatch: pytest.MonkeyPatch, double: NodeDouble
 ) -> None:
-    for name in ("_TIMEOUT", "_PROBE_TIMEOUT"):
+    for name in ("CALL_SECONDS", "VERDICT_SECONDS"):
         monkeypatch.setattr(f"gateway.services.scrapyd.{name}", 0.5)
     platform.dispatch._scrapyd = ScrapydClient("", "")
     now = platform.clock()

@@ -14,6 +14,7 @@ from gateway.domain.job import JobStatus
 from gateway.domain.schedule import CatchUp, LedgerKind, Overlap, ScheduleState
 from gateway.domain.slot import SlotFate
 from gateway.services.admission import Quotas
+from gateway.services.scheduling import TICK_BUDGET
 
 SECOND = timedelta(seconds=1)
 FIRED, SKIPPED, MISSED = LedgerKind.FIRED, LedgerKind.SKIPPED, LedgerKind.MISSED
@@ -89,7 +90,7 @@ def test_more_than_a_batch_is_fired_in_one_tick(works: Clockwork, monkeypatch: p
 
 def test_a_tick_gives_others_their_turn(works: Clockwork) -> None:
     ids = {slot(works.schedule()) for _ in range(9)}
-    works.slowness = 2.0
+    works.slowness = TICK_BUDGET * 0.4
     first = works.beat.tick()
     assert 0 < len(first.fired) < 9
     assert first.due_left == 9 - len(first.fired)

@@ -127,8 +127,6 @@ def test_what_mongodb_fails_for_reasons_of_its_own_may_be_asked_again(answering:
         answer = answering.http.get("/jobs/" + "0" * 32)
         answers[code] = (answer.status_code, answer.json()["error"]["code"], answer.headers.get("Retry-After"))
     assert answers == dict.fromkeys(PASSING, (503, "unavailable", "2"))
-    code = 13
-    assert answering.http.get("/jobs/" + "0" * 32).status_code == HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def test_a_list_whose_cursor_is_lost_may_be_asked_for_again(answering: Answering) -> None:

@@ -23,6 +23,7 @@ def test_every_setting_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("GATEWAY_PORT", "eighty"), ("GATEWAY_PORT", "70000"), ("CRAWL_CACHE_TTL", "0"), ("LOG_LEVEL", "loud"),
+     ("NODE_DEAD_AFTER", "11"),
      ("CRAWL_ALLOW_NETWORKS", "127.0.0.1/33"), ("NODE_SLOTS", "0"), ("NODE_NAME", "../x"), ("NODE_URL", "ftp://x"),
      ("GATEWAY_RATE_LIMIT", "lots"), ("GATEWAY_RATE_LIMIT", "0/minute"), ("GATEWAY_RATE_LIMIT", "5/second;none"),
      ("GATEWAY_CORS_ORIGINS", "*"), ("GATEWAY_CORS_ORIGINS", "https://app.example, app.example"),

@@ -1,0 +1,178 @@
+"""Connections that go silent without an end, and answers of MongoDB that are lost, at each kind of write."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import psutil
+import pytest
+from fault_table import FULL, record
+from nodes import own_node
+from relay import LOSE, MongoRelay, Relay
+from sites.server import Site
+from stack import Stack, running_stack
+from stores import embedded_mongo, valkey_server
+from witness import Witness
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
+
+PROCESSES = ("gateway", "worker", "beat", "tailer")
+#: Connections of one process to one store that go silent, one after the other; in short one of each store at a time.
+EACH = 8
+#: Seconds within which a crawl that was asked for must have begun, whatever has gone silent.
+BEGUN_WITHIN = 5.0
+CRAWLS = 20 if FULL else 6
+_WRITES = frozenset({"insert", "update", "delete", "findAndModify"})
+
+
+class Ways(NamedTuple):
+    """A platform each of whose stores is behind a relay."""
+
+    stack: Stack
+    mongo: MongoRelay
+    redis: Relay
+    broker: Relay
+
+    def connections_of(self, process: str) -> Iterator[tuple[Relay, list[int]]]:
+        """By relay, the clients' ends of what the process has open."""
+        root = psutil.Process(self.stack.ready["pids"][process])
+        own = {
+            connection.laddr.port
+            for found in (root, *root.children(recursive=True))
+            for connection in found.net_connections("tcp")
+        }
+        for relay in (self.mongo, self.redis, self.broker):
+            yield relay, sorted(relay.ports() & own)
+
+
+@contextmanager
+def platform_behind_relays(home: Path) -> Iterator[Ways]:
+    with ExitStack() as ends:
+        mongo, redis, broker = (
+            ends.enter_context(server(home / name))
+            for server, name in ((embedded_mongo, "mongo"), (valkey_server, "redis"), (valkey_server, "broker"))
+        )
+        relays = [ends.enter_context(kind.before(url).running()) for kind, url in (
+            (MongoRelay, mongo), (Relay, redis), (Relay, broker),
+        )]  # fmt: skip
+        addresses = [relay.url(url) for relay, url in zip(relays, (mongo, redis, broker), strict=True)]
+        own = dict(zip(("MONGO_URI", "REDIS_URL", "BROKER_URL"), addresses, strict=True))
+        stack = ends.enter_context(running_stack(home / "home", **own, CRAWL_STOP_GRACE="3"))
+        assert isinstance(relays[0], MongoRelay)
+        yield Ways(stack, relays[0], *relays[1:])
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
+    with platform_behind_relays(tmp_path_factory.mktemp("ways")) as ways:
+        yield ways
+
+
+class Pulse(threading.Thread):
+    """Watches whether the node is taken for dead at any time."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(daemon=True)
+        self._stack = stack
+        self._over = threading.Event()
+        self.dead = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._over.wait(0.5):
+            answer = self._stack.http.get(f"{self._stack.url}/nodes")
+            if answer.status_code == 200:
+                self.dead += any(node["state"] == "dead" for node in answer.json()["nodes"])
+
+
+def test_a_connection_that_goes_silent_delays_a_crawl_by_seconds_and_kills_no_node(ways: Ways, site: Site) -> None:
+    silenced, waited = 0, []
+    with Pulse(ways.stack) as pulse, Witness(ways.stack, site) as witness:
+        for process in PROCESSES:
+            for ports in silences(ways, process):
+                for relay, port in ports:
+                    relay.forget({port})
+                silenced += len(ports)
+                waited.append(one_crawl(witness))
+        witness.wait()
+        assert silenced >= len(PROCESSES)
+        assert pulse.dead == 0
+        record(
+            "Connections that go silent, of each process", f"{silenced}, one after the other",
+            recovered=max(waited), **witness.verdict(),
+        )  # fmt: skip
+        assert max(waited) < BEGUN_WITHIN, waited
+
+
+def silences(ways: Ways, process: str) -> Iterator[list[tuple[Relay, int]]]:
+    """What is to go silent together."""
+    if not FULL:
+        yield [(relay, ports[-1]) for relay, ports in ways.connections_of(process) if ports]
+        return
+    for kind, (_, found) in enumerate(ways.connections_of(process)):
+        for port in found[-EACH:]:
+            relay, ports = list(ways.connections_of(process))[kind]
+            if port in ports:
+                yield [(relay, port)]
+
+
+def one_crawl(witness: Witness) -> float:
+    """Seconds from when a user asks for it until it begins."""
+    asked = time.monotonic()
+    crawls = witness.begin(1)
+    return witness.wait_for_visit(crawls, after=asked)
+
+
+def kind_of(command: dict[str, Any]) -> str:
+    """What a write does, to which collection and fields."""
+    name = next(iter(command))
+    changes = (
+        [command.get("update", {})] if name == "findAndModify" else [one["u"] for one in command.get("updates", [])]
+    )
+    queries = [one["q"] for one in command.get("deletes", [])]
+    fields = {
+        f"{operator} {'.'.join('N' if part.isdigit() else part for part in field.split('.'))}"
+        for change in changes
+        if isinstance(change, dict)
+        for operator, values in change.items()
+        if isinstance(values, dict)
+        for field in values
+    }
+    return f"{name} {command[name]} {sorted(fields | {field for query in queries for field in query})}"
+
+
+def test_an_answer_that_is_lost_at_any_kind_of_write_loses_and_doubles_nothing(ways: Ways, site: Site) -> None:
+    lost: set[str] = set()
+
+    def fault(command: dict[str, Any]) -> str | None:
+        if next(iter(command)) not in _WRITES or (kind := kind_of(command)) in lost:
+            return None
+        lost.add(kind)
+        return LOSE
+
+    with Witness(ways.stack, site) as witness:
+        witness.check_each_once()
+        ways.mongo.fault = fault
+        try:
+            witness.begin(CRAWLS, at_once=4)
+            witness.wait()
+        finally:
+            ways.mongo.fault = lambda _: None
+        assert len(lost) > 12, sorted(lost)
+        assert own_node(ways.stack)["used_slots"] == 0
+        record(
+            "MongoDB's answer lost, once at each kind of write", f"{len(lost)} kinds, {CRAWLS} crawls",
+            recovered=None, **witness.verdict(),
+        )  # fmt: skip
