@@ -249,10 +249,8 @@ def short_crawls(stack: Platform, order: Callable[..., Facts], size: Size) -> fl
         started, passed = order()["started"] - before, time.monotonic() - began
         spent = {name: seconds - spent.get(name, 0) for name, seconds in processor_seconds(stack).items()}
     show_spent(size, spent, started)
-    order(slots=0)
-    wait_until(lambda: not (order()["running"] or unsettled(stack.database)), timeout=300, what="the last one's end")
+    wait_for_ends(stack, order)
     order(lifetime=None)
-    stack.database["jobs"].delete_many({"status": JobStatus.PENDING})
     return float(started / passed)
 
 
@@ -375,17 +373,23 @@ def waited_for_cancels(order: Callable[..., Facts], asked: dict[str, float]) -> 
 
 def fill_for_good(stack: Platform, order: Callable[..., Facts], size: Size) -> None:
     """All slots are full, nothing ends and nothing waits."""
-    wait_until(lambda: not unsettled(stack.database), timeout=5 * size.patience, what="that nothing is undecided")
-    waits = {"status": JobStatus.PENDING, "claim": {"$exists": False}, "placement": {"$exists": False}}
-    stack.database["jobs"].delete_many(waits)
-    missing = size.all_slots - order()["running"]
-    insert(stack.database, missing)
+    wait_for_ends(stack, order)
+    insert(stack.database, size.all_slots - order(slots=size.slots)["running"])
     wait_until(lambda: order()["running"] >= size.all_slots, timeout=5 * size.patience, what="full slots")
 
 
-def unsettled(database: pymongo.database.Database[Document]) -> bool:
-    jobs = database["jobs"]
-    return any(jobs.find_one(query, {"_id": 1}) for query in ({"undecided": True}, {"settled": False}))
+def wait_for_ends(stack: Platform, order: Callable[..., Facts]) -> None:
+    """Nothing more is started, until all that was begun is known to MongoDB, too; what waits then is taken away."""
+    jobs, deadline = stack.database["jobs"], time.monotonic() + 300
+    started = order(slots=0)["started"]
+    while True:
+        time.sleep(2)
+        facts = order()
+        if facts["started"] == started and facts["running"] == jobs.count_documents({"status": JobStatus.RUNNING}):
+            break
+        assert time.monotonic() < deadline, "what has ended is not known to have"
+        started = facts["started"]
+    jobs.delete_many({"status": JobStatus.PENDING})
 
 
 def claim_ms(database: pymongo.database.Database[Document], count: int) -> float:

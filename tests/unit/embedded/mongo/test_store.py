@@ -232,6 +232,18 @@ def test_an_array_before_the_order_of_an_index_does_not_disturb_it(tmp_path: Pat
     again.close()
 
 
+def test_an_index_that_an_older_version_knew_to_have_arrays_gives_no_order(tmp_path: Path) -> None:
+    store = Store(tmp_path / "mongo.sqlite")
+    filled(store, "jobs", [{"a": 1, "b": [1, 9]}, {"a": 1, "b": [2]}], [{"key": {"a": 1, "b": 1}}])
+    store.connection.execute("UPDATE indexes SET multikey = 1 WHERE multikey")
+    store.commit()
+    store.close()
+    again = Store(tmp_path / "mongo.sqlite")
+    largest = Search({"a": 1}, [("b", -1)])
+    assert [found["_id"] for found in answers(again.collections["test", "jobs"], largest)] == [0, 1]
+    again.close()
+
+
 def test_what_python_takes_for_equal_is_another_key(store: Store) -> None:
     specs: list[Document] = [
         {"key": {"a": 1}},
