@@ -70,6 +70,20 @@ def test_filters_narrow_the_list(gateway: httpx.Client, keep: Keep, user: str) -
     assert found(q="site.example") == [new.id, old.id]
 
 
+def test_a_search_that_ran_out_of_time_says_how_far_it_came(
+    gateway: httpx.Client, keep: Keep, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FEW": 1, "FIRST_LOOK": 2, "SEARCH_SECONDS": 0}.items():
+        monkeypatch.setattr(f"gateway.storage.job_queries.{name}", value)
+    made = [keep(make_job(user_id=user, created_at=utc_now() - timedelta(seconds=n))) for n in range(5)]
+    asked = {"user_id": user, "q": made[-1].id}
+    pages = [gateway.get("/jobs", params=asked).json()]
+    while pages[-1]["next"]:
+        pages.append(gateway.get("/jobs", params={**asked, "after": pages[-1]["next"]}).json())
+    assert [page["searched_to"] for page in pages] == [to_iso(made[1].created_at), to_iso(made[3].created_at), None]
+    assert [len(page["jobs"]) for page in pages] == [0, 0, 1]
+
+
 def test_a_job_tells_who_was_told_of_its_end_and_why_others_were_not(
     gateway: httpx.Client, keep: Keep, user: str
 ) -> None:
