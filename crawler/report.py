@@ -22,6 +22,7 @@ from gateway.domain.clock import to_iso, utc_now
 from gateway.domain.node_files import (
     ITEMS,
     ITEMS_LOST,
+    MAX_RECORD,
     PROGRESS,
     REPORT,
     Progress,
@@ -178,7 +179,12 @@ class Report:
             ended_at=utc_now(),
         )
         self._write(PROGRESS, report.progress.model_dump_json())
-        self._write(REPORT, report.model_dump_json())
+        text = report.model_dump_json()
+        if len(text.encode()) > MAX_RECORD:
+            # nobody would read it
+            stats = {"discoverybot/stats_left_out": len(report.stats)}
+            text = report.model_copy(update={"stats": stats}).model_dump_json()
+        self._write(REPORT, text)
 
     def _write(self, name: str, text: str) -> None:
         try:

@@ -16,7 +16,16 @@ from crawler.node.started_mark import StartedMark
 from gateway.crash_points import state_change
 from gateway.domain.clock import utc_now
 from gateway.domain.errors import InvalidRequestError
-from gateway.domain.node_files import EXIT, SPEC, STARTED, AttemptId, NodeSpec, attempt_dir, write_atomically
+from gateway.domain.node_files import (
+    EXIT,
+    SPEC,
+    STARTED,
+    AttemptId,
+    NodeSpec,
+    attempt_dir,
+    is_there,
+    write_atomically,
+)
 
 log = Logger()
 
@@ -68,11 +77,11 @@ class Intake:
     def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
         """Queue the attempt unless it was. Raises `InvalidRequestError` if it is too late for it, or no room."""
         folder = attempt_dir(self._outbox, attempt)
-        if (folder / STARTED).exists() or (folder / EXIT).exists():
+        if is_there(folder / STARTED) or is_there(folder / EXIT):
             return
         if spec.not_after < utc_now():
             raise InvalidRequestError("spec.not_after", "has passed: the attempt is stale")
-        if not (folder / SPEC).exists():
+        if not is_there(folder / SPEC):
             self._require_room()
         write_spec(folder, spec)
         if not any(message["_job"] == queued.job for message in self._queues[project].list()):
@@ -87,7 +96,7 @@ class Intake:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""
         pending = bool(remove(self._queues[project], job))
         attempt = AttemptId.parse(job)
-        if attempt is not None and not (attempt_dir(self._outbox, attempt) / STARTED).exists():
+        if attempt is not None and not is_there(attempt_dir(self._outbox, attempt) / STARTED):
             try:
                 self._bar(attempt)
             except OSError:  # a full disk; it is out of the queue
@@ -106,6 +115,8 @@ class Intake:
 
 @state_change("node.write_spec")
 def write_spec(folder: Path, spec: NodeSpec) -> None:
+    if folder.is_symlink():  # an earlier attempt of the job has put it there
+        folder.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / SPEC, spec.model_dump_json(exclude_none=True).encode(), private=True)
 

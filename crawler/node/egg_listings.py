@@ -8,10 +8,12 @@ from pydantic import BaseModel
 
 from crawler.node.egg import EggStorage
 from gateway.crash_points import state_change
-from gateway.domain.node_files import SpiderInfo, write_atomically
+from gateway.domain.node_files import SpiderInfo, read_file, write_atomically
 
 #: Raised when more is told of a spider, so that every egg is looked at again.
 _FORMAT = 1
+#: Bytes; twice what a listing may say (`crawler.node.command`).
+MAX_LISTING = 16 << 20
 
 
 class _Record(BaseModel):
@@ -49,7 +51,7 @@ class EggListings:
 
     def _stamp(self, project: str, version: str) -> tuple[int, int] | None:
         try:
-            found = self._storage.path(project, version).stat()
+            found = self._storage.path(project, version).lstat()
         except FileNotFoundError:
             return None
         return found.st_size, found.st_mtime_ns
@@ -57,6 +59,6 @@ class EggListings:
 
 def _read(path: Path) -> _Record | None:
     try:
-        return _Record.model_validate_json(path.read_bytes())
+        return _Record.model_validate_json(read_file(path, MAX_LISTING))
     except (OSError, ValueError):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +15,8 @@ from gateway.domain.node_files import (
     AttemptId,
     ExitReport,
     SpiderReport,
+    file_size,
+    read_part,
     read_record,
     write_exclusively,
 )
@@ -43,10 +44,9 @@ def with_account(folder: Path, report: ExitReport) -> ExitReport:
 
 def read_log_tail(path: Path) -> str | None:
     """The last whole lines of a log, as text; `None` where there is nothing."""
-    with suppress(OSError), path.open("rb") as log:
-        size = log.seek(0, os.SEEK_END)
-        log.seek(max(0, size - LOG_TAIL))
-        tail = log.read(LOG_TAIL)
+    with suppress(OSError):
+        size = file_size(path)
+        tail = read_part(path, max(0, size - LOG_TAIL), LOG_TAIL)
         if size > LOG_TAIL and b"\n" in tail[:-1]:
             tail = tail.partition(b"\n")[2]
         return tail.decode("utf-8", "replace") or None

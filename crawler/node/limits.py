@@ -13,7 +13,7 @@ from twisted.internet.base import DelayedCall
 from crawler.node.family import uses_more_than
 from crawler.node.loop import reactor
 from crawler.node.quiet import Quiet
-from gateway.domain.node_files import LOG
+from gateway.domain.node_files import LOG, open_file
 from gateway.settings import NodeSettings
 
 #: Seconds between two looks at the memory.
@@ -65,7 +65,7 @@ class LimitWatch:
             self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
         with suppress(OSError):
             # held open: one that is deleted goes on growing
-            self._log = os.open(folder / LOG, os.O_RDONLY | os.O_CLOEXEC)
+            self._log = open_file(folder / LOG)
         if self._limits.log and self._log is not None:
             self._later("log", LOG_INTERVAL, self._look_at_log, self._log, 0)
         if self._limits.stall:

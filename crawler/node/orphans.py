@@ -24,7 +24,16 @@ from crawler.node.started_mark import read_mark
 from crawler.node.stopping import note_stopping
 from crawler.node.zygote_process import WARM_UP
 from gateway.domain.clock import utc_now
-from gateway.domain.node_files import EXIT, SPEC, AttemptId, NodeSpec, is_locked, read_record, stopping_reason
+from gateway.domain.node_files import (
+    EXIT,
+    SPEC,
+    AttemptId,
+    NodeSpec,
+    is_locked,
+    is_there,
+    read_record,
+    stopping_reason,
+)
 from gateway.settings import NodeSettings
 
 #: Seconds between two looks at whether an orphan has ended.
@@ -89,7 +98,7 @@ class Orphan:
 def find_orphans(settings: NodeSettings) -> Iterator[Orphan]:
     """The attempts in the outbox that still run, though this Scrapyd has started nothing yet."""
     for folder in sorted(settings.outbox.glob("*-*")):
-        if AttemptId.parse(folder.name) is None or (folder / EXIT).exists() or not is_locked(folder):
+        if AttemptId.parse(folder.name) is None or is_there(folder / EXIT) or not is_locked(folder):
             continue
         pid, started_at = read_mark(folder)
         pid = pid or _search(folder)

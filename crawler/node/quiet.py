@@ -46,7 +46,7 @@ class Quiet:
 
     def _touched_at(self) -> int:
         try:
-            return self._active.stat().st_mtime_ns
+            return self._active.lstat().st_mtime_ns
         except OSError:
             return 0
 

@@ -18,7 +18,7 @@ import orjson
 from crawler.node.crawl import crawl
 from crawler.node.project_names import OWN_PROJECT, canonical
 from crawler.node.project_settings import project_settings
-from gateway.domain.node_files import SPEC, NodeSpec
+from gateway.domain.node_files import SPEC, NodeSpec, read_file
 from gateway.settings import NodeSettings
 
 
@@ -35,7 +35,7 @@ def main() -> None:
         _run_command()
         return
     _keep_mark()
-    spec = NodeSpec.model_validate(orjson.loads((Path(folder) / SPEC).read_bytes()))
+    spec = NodeSpec.model_validate(orjson.loads(read_file(Path(folder) / SPEC)))
     project = canonical(spec.project)
     os.environ["SCRAPY_PROJECT"] = project
     if spec.version:

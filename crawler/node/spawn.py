@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from crawler.node.family import kill_group
+from gateway.domain.node_files import open_file
 
 log = Logger()
 
@@ -95,7 +96,7 @@ def spawn(
 
     Raises `OSError` if it cannot be started. One that ends at once may have ended before this returns.
     """
-    output_fd = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    output_fd = open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         if inherited_fd is not None:
             os.set_inheritable(inherited_fd, True)  # noqa: FBT003 - takes no keyword

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 from scrapyd.config import Config
@@ -20,6 +20,7 @@ from scrapyd.interfaces import IEggStorage, IEnvironment
 from twisted.application.service import IServiceCollection, Service
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
+from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from crawler.node.catalog import write_catalog
@@ -31,7 +32,7 @@ from crawler.node.listing import Listing
 from crawler.node.loop import reactor
 from crawler.node.project_names import OWN_PROJECT
 from crawler.render.chromium import write_browser_file
-from gateway.domain.node_files import SpiderInfo
+from gateway.domain.node_files import SpiderInfo, remove_tree
 
 log = Logger()
 
@@ -86,8 +87,12 @@ class SpiderLists(Service):
 
     async def examine(self, egg: Path, project: str, version: str) -> Listing:
         """What there is in an egg that may not be stored yet. Raises `RunnerError` where that cannot be told."""
-        with TemporaryDirectory(prefix="listing-") as folder:
-            return await self._list([str(egg)], project, version, Path(folder))
+        folder = Path(mkdtemp(prefix="listing-"))
+        try:
+            return await self._list([str(egg)], project, version, folder)
+        finally:
+            # its code may have filled it with anything: Scrapyd does not wait for that to be removed
+            deferToThread(remove_tree, folder)
 
     def deployed(self, project: str, version: str, spiders: list[SpiderInfo]) -> None:
         """An egg has come to count. Raises `OSError`."""

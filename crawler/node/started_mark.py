@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import to_iso
-from gateway.domain.node_files import STARTED
+from gateway.domain.node_files import STARTED, read_file
 
 #: Bytes that a mark has at least.
 _SIZE = 80
@@ -75,7 +75,7 @@ def note_own_pid(fd: int) -> None:
 def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
     """Process id and start as the mark tells them; `None` where it does not."""
     try:
-        content: dict[str, Any] = json.loads((folder / STARTED).read_bytes())
+        content: dict[str, Any] = json.loads(read_file(folder / STARTED))
         return content.get("pid"), datetime.fromisoformat(content["started_at"])
     except (OSError, ValueError, KeyError, AttributeError):
         return None, None

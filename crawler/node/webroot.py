@@ -4,8 +4,10 @@
 # Twisted is typed in parts only.
 from __future__ import annotations
 
+import errno
 import os
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 from scrapyd import website
 from scrapyd.config import Config
@@ -17,6 +19,7 @@ from twisted.web.server import Request
 from crawler.node.config import load_settings
 from crawler.node.door import open_door
 from crawler.node.project_names import canonical
+from gateway.domain.node_files import LOG, AttemptId, HostileFileError, attempt_dir, open_file
 
 _CORS = (b"Access-Control-Allow-Origin", b"Access-Control-Allow-Methods", b"Access-Control-Allow-Headers")
 
@@ -75,7 +78,31 @@ class Refused(Resource):
 
 
 class Logs(website.File):
-    """The logs' folder. A log may vanish at any time; Scrapyd's listing fails on a link that leads nowhere."""
+    """The logs' folder. A log may vanish at any time; Scrapyd's listing fails on a link that leads nowhere.
+
+    The log of an attempt is a link to a file in its folder. Any other link was put there by a spider.
+    """
+
+    _size = 0
+
+    def openForReading(self) -> IO[bytes]:  # noqa: N802 - Twisted's name
+        path = Path(os.fsdecode(self.path))
+        try:
+            log = os.fdopen(open_file(_attempt_log(path) or path), "rb")
+        except HostileFileError as error:
+            raise PermissionError(errno.EACCES, str(error)) from error
+        self._size = os.fstat(log.fileno()).st_size
+        return log
+
+    def getFileSize(self) -> int:  # noqa: N802 - Twisted's name
+        return self._size
 
     def listNames(self) -> list[str]:  # noqa: N802 - Twisted's name
         return [name for name in super().listNames() if self.child(name).exists()]
+
+
+def _attempt_log(link: Path) -> Path | None:
+    """The log that the launcher's link leads to; `None` for everything else, links of other people included."""
+    attempt = AttemptId.parse(link.stem)
+    log = attempt_dir(load_settings().outbox, attempt) / LOG if attempt else None
+    return log if log and link.is_symlink() and link.readlink() == log else None

@@ -24,6 +24,7 @@ from crawler.node.fork_channel import MAX_FRAME
 from crawler.node.forked_process import ForkedProcess
 from crawler.node.loop import reactor
 from crawler.node.spawn import SpawnedProcess, Usage, start_session, watch
+from gateway.domain.node_files import open_file
 
 log = Logger()
 
@@ -84,7 +85,7 @@ class ZygoteProcess(Int32StringReceiver):
     def fork(self, process: ForkedProcess) -> None:
         """Ask for a fork. Raises `OSError` if its log cannot be opened."""
         start = process.start
-        output = os.open(start.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        output = open_file(start.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.forks += 1
         self._asked[self.forks] = process, output
         request = {"id": self.forks, "argv": start.args[2:], "env": dict(start.env)}

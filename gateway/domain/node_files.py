@@ -15,15 +15,24 @@ tell from them alone what happened:
 `exit.json`        how the process ended; written exclusively, by the launcher or, were it killed, the tailer
 `shipped.json`     the tailer's checkpoints
 =================  ===========================================================================================
+
+A spider runs code that nobody here wrote, in this very folder: under each of these names there may be a FIFO that
+never ends, a link to somebody else's file, a file without an end. So everybody opens, reads, writes and removes them
+by the functions at the end of this module, and by nothing else.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import re
-from contextlib import suppress
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
@@ -46,6 +55,12 @@ SHIPPED = "shipped.json"
 CATALOG = "catalog.json"
 #: Beside it: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
 BROWSER = "browser.json"
+
+#: Bytes that a file may have which is read whole; most of them hold a few hundred.
+LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 64 << 20}
+MAX_RECORD = 2 << 20
+#: Written by the spider's own process.
+_SPIDERS = frozenset({LOG, ITEMS, PROGRESS, ACTIVE, REPORT})
 
 #: What `stopping` and `stopped_by` may say.
 STOP_REASONS = frozenset({"timeout", "memory", "log", "stall", "cancel", "shutdown"})
@@ -160,6 +175,9 @@ class ExitReport(_Record):
     refused: str | None = None
     #: Nobody saw it end: its lock was free and there was no exit report.
     lost: bool = False
+    #: Why its items, or its log, are not all there: what the tailer found instead of the file. Nobody else says it.
+    items_lost: str | None = None
+    log_lost: str | None = None
     #: CPU seconds and peak resident bytes of the process, where the operating system told.
     cpu_seconds: float | None = None
     peak_memory_bytes: Int64 | None = None
@@ -193,34 +211,10 @@ def attempt_dir(outbox: Path, attempt: AttemptId) -> Path:
     return outbox / str(attempt)
 
 
-def write_atomically(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Replace `path`: readers see the old content or the new, never half of it. `private`: nobody else's, as there
-    are secrets in it.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    if private:
-        temporary.touch(mode=0o600)
-    temporary.write_bytes(data)
-    temporary.replace(path)
-
-
-def write_exclusively(path: Path, data: bytes) -> bool:
-    """Create `path` with its full content unless it exists; whether it was us."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(data)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink()
-    return True
-
-
 def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
     """The record in `path`, or `None` where there is none or it cannot be understood."""
     with suppress(OSError, ValueError, RecursionError):
-        return model.model_validate(whole_text(json.loads(path.read_bytes())))
+        return model.model_validate(whole_text(json.loads(read_file(path))))
     return None
 
 
@@ -238,7 +232,7 @@ def whole_text(value: Any) -> Any:
 def stopping_reason(folder: Path) -> str | None:
     """Why the attempt was asked to stop, if it was."""
     with suppress(OSError, ValueError):
-        reason = (folder / STOPPING).read_text()
+        reason = read_file(folder / STOPPING).decode()
         return reason if reason in STOP_REASONS else None
     return None
 
@@ -251,7 +245,7 @@ def is_locked(folder: Path) -> bool:
 def is_held(lock: Path) -> bool:
     """Whether a living process holds the `flock` on this file; false where there is none."""
     try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(lock)
     except OSError:
         return False
     try:
@@ -262,3 +256,214 @@ def is_held(lock: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+# --- opening, reading, writing and removing what a spider may have had its hands on
+
+
+class HostileFileError(OSError):
+    """It is not what it should be; the message names it and says what it is. Looking again will hardly help."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def is_there(path: Path) -> bool:
+    """Whether the name is taken, be it by a link that leads nowhere: nobody else can make it then."""
+    return os.path.lexists(path)
+
+
+def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of the regular file at `path`, which neither it nor the attempt's folder reaches by a link.
+
+    Never waits. Raises `FileNotFoundError`; `HostileFileError` for anything but a file that may be read; `OSError`.
+    """
+    careful = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with _folder_of(path) as folder:
+        try:
+            fd = os.open(path.name, flags | careful, 0o644, dir_fd=folder)
+        except OSError as error:
+            raise _told(error, path) from error
+        try:
+            _require_regular(os.fstat(fd), os.fstat(folder), path)
+            os.set_blocking(fd, True)
+        except BaseException:
+            os.close(fd)
+            raise
+    return fd
+
+
+def read_file(path: Path, limit: int | None = None) -> bytes:
+    """All of the file, unless that is more than `limit` bytes: by default, what the file of that name may have.
+
+    Raises what `open_file` does; a file that is too large is a hostile one.
+    """
+    limit = LIMITS.get(path.name, MAX_RECORD) if limit is None else limit
+    pieces, size, fd = [], 0, open_file(path)
+    try:
+        # one byte more: what grows while it is read has no other end
+        while size <= limit and (piece := os.read(fd, limit + 1 - size)):
+            pieces.append(piece)
+            size += len(piece)
+    finally:
+        os.close(fd)
+    if size > limit:
+        raise HostileFileError(errno.EFBIG, f"{path.name} is larger than {limit} bytes")
+    return b"".join(pieces)
+
+
+def read_part(path: Path, offset: int, size: int) -> bytes:
+    """Up to `size` bytes from `offset` on; none where there is no file yet. Raises what `open_file` does."""
+    try:
+        fd = open_file(path)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(fd, size, offset) if size > 0 else b""
+    finally:
+        os.close(fd)
+
+
+def file_size(path: Path) -> int:
+    """0 where there is no file yet. Raises what `open_file` does."""
+    try:
+        fd = open_file(path)
+    except FileNotFoundError:
+        return 0
+    try:
+        return os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+
+
+def write_atomically(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Replace `path`: readers see the old content or the new, never half of it. `private`: nobody else's, as there
+    are secrets in it. Raises `OSError`.
+    """
+    with _folder_of(path) as folder, _written(folder, path.name, data, 0o600 if private else 0o666) as temporary:
+        os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def write_exclusively(path: Path, data: bytes) -> bool:
+    """Create `path` with its full content unless it exists; whether it was us. Raises `OSError`."""
+    with _folder_of(path) as folder, _written(folder, path.name, data, 0o666) as temporary:
+        try:
+            os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            return False
+    return True
+
+
+def remove_tree(path: Path, *, within: float = 60.0) -> bool:
+    """Remove the folder and all that is in it, however deep and whoever may read it; whether nothing is left. What is
+    not done `within` so many seconds, because somebody still fills it, say, is left for another time.
+
+    No link is followed, nothing calls itself, and a few descriptors are all that is open: what lies deeper is brought
+    up first.
+    """
+    with suppress(OSError), _folder_of(path) as parent:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            _remove_cleared(path.name, parent, None, time.monotonic() + within)
+        else:
+            os.unlink(path.name, dir_fd=parent)
+    return not is_there(path)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@contextmanager
+def _folder_of(path: Path) -> Iterator[int]:
+    """A descriptor of the folder. An attempt's is no link: it is in its spider's hands, and so is its name."""
+    own = os.O_NOFOLLOW if AttemptId.parse(path.parent.name) else 0
+    try:
+        folder = os.open(path.parent, _FOLDER | own)
+    except OSError as error:
+        raise _told(error, path.parent) from error
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _written(folder: int, name: str, data: bytes, mode: int) -> Iterator[str]:
+    """A new file beside `name`, of a name that nobody could know before; gone in the end unless it was renamed."""
+    temporary = f".{name}.{secrets.token_hex(8)}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        yield temporary
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+
+
+#: What an `open` that must not wait says of what it cannot open.
+_INSTEAD = {
+    errno.ELOOP: "is a link",
+    errno.EMLINK: "is a link",
+    errno.ENXIO: "is a FIFO or a socket",
+    errno.EOPNOTSUPP: "is a socket",
+    errno.EISDIR: "is a folder",
+    errno.ENOTDIR: "is no folder",
+    errno.EACCES: "may not be opened",
+    errno.EPERM: "may not be opened",
+    errno.EWOULDBLOCK: "is leased to somebody else",
+}
+_KINDS = {stat.S_IFDIR: "is a folder", stat.S_IFIFO: "is a FIFO", stat.S_IFSOCK: "is a socket"}
+
+
+def _told(error: OSError, path: Path) -> OSError:
+    instead = _INSTEAD.get(error.errno or 0)
+    return HostileFileError(error.errno, f"{path.name} {instead}") if instead else error
+
+
+def _require_regular(found: os.stat_result, folder: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise HostileFileError(errno.EINVAL, f"{path.name} {_KINDS.get(stat.S_IFMT(found.st_mode), 'is a device')}")
+    if path.name in _SPIDERS and found.st_nlink > 1 and found.st_uid != folder.st_uid:
+        raise HostileFileError(errno.EINVAL, f"{path.name} is another name of somebody else's file")
+
+
+def _remove_cleared(name: str, parent: int, top: int | None, deadline: float) -> None:
+    """Remove the folder `name`, whose own folders are brought up to `top`; without one it is the top itself."""
+    _open_up(name, parent)
+    folder = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        while _clear(folder, top, deadline):
+            pass
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _clear(folder: int, top: int | None, deadline: float) -> bool:
+    """Remove what is in `folder`; whether there was anything. Raises `OSError`."""
+    found = False
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            found = True
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=folder)
+            elif top is None:
+                _remove_cleared(entry.name, folder, folder, deadline)
+            else:
+                _open_up(entry.name, folder)
+                os.rename(entry.name, secrets.token_hex(16), src_dir_fd=folder, dst_dir_fd=top)
+    return found
+
+
+def _open_up(name: str, folder: int) -> None:
+    """Its owner may do with it what it likes."""
+    if os.chmod in os.supports_follow_symlinks:
+        os.chmod(name, stat.S_IRWXU, dir_fd=folder, follow_symlinks=False)
+        return
+    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        Path(f"/proc/self/fd/{fd}").chmod(stat.S_IRWXU)
+    finally:
+        os.close(fd)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.domain.node_files import is_held
+from gateway.domain.node_files import is_held, read_file
 
 PLACE = "place.json"
 PLACE_LOCK = "place.lock"
@@ -36,7 +36,7 @@ class NodePlace(BaseModel):
 def read_place(home: Path) -> NodePlace | None:
     """`None` where nobody has written it yet."""
     with suppress(OSError, ValueError):
-        return NodePlace.model_validate_json((home / PLACE).read_bytes())
+        return NodePlace.model_validate_json(read_file(home / PLACE))
     return None
 
 

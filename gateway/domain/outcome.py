@@ -110,6 +110,8 @@ def _crashed(exit_report: ExitReport) -> Outcome | None:
 
 
 def _could_not_be_kept(exit_report: ExitReport) -> Outcome | None:
+    if exit_report.items_lost:
+        return Outcome(JobStatus.ERROR, f"what it found could not be read on the node: {exit_report.items_lost}")
     report = exit_report.report
     if report is None or report.finish_reason != ITEMS_LOST:
         return None

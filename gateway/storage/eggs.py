@@ -7,6 +7,7 @@ them, in one write. What is nobody's for long was left by somebody who died.
 from __future__ import annotations
 
 import hashlib
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -21,7 +22,7 @@ from pymongo.errors import DuplicateKeyError
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.eggs import MAX_EGG, Content, KeptEgg
-from gateway.domain.node_files import SpiderInfo
+from gateway.domain.node_files import SpiderInfo, open_file
 from gateway.domain.room import Egg
 from gateway.storage.client import Document
 from gateway.storage.documents import Documents
@@ -56,10 +57,10 @@ class EggStore:
     @state_change("eggs.write")
     def write(self, path: Path) -> Content:
         """Keep the bytes of `path`, which are nobody's yet. Raises `EggTooLargeError`, `OSError`."""
-        if path.stat().st_size > MAX_EGG:
-            raise EggTooLargeError(f"{path.name} has more than the {MAX_EGG >> 20} MiB that are kept")
         content_id, digest, size = uuid.uuid4().hex, hashlib.sha256(), 0
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > MAX_EGG:
+                raise EggTooLargeError(f"{path.name} has more than the {MAX_EGG >> 20} MiB that are kept")
             while piece := file.read(CHUNK):
                 chunk = {"_id": f"{content_id}:{size:012d}", "data": piece, "written_at": self._clock()}
                 self._chunks.insert_one(chunk)

@@ -62,7 +62,6 @@ def _run(wiring: Wiring) -> None:
     follower = wiring.follower
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: follower.stop())
-    wiring.outbox.finish_removals()
     # before the first beat: what it does not name as present is taken for gone
     follower.sweep()
     threads = (wiring.live, wiring.truth, wiring.heartbeat, wiring.eggs)

@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog
 from pydantic import TypeAdapter
 
-from gateway.domain.node_files import CATALOG, SpiderInfo
+from gateway.domain.node_files import CATALOG, HostileFileError, SpiderInfo, read_file
 from gateway.domain.room import Egg
 from gateway.storage.spiders import SpiderStore
 
@@ -26,9 +26,11 @@ class Catalog:
     def spiders(self) -> list[SpiderInfo] | None:
         """As of this moment, the same list for as long as it says the same; `None` before there is one."""
         try:
-            content = self._path.read_bytes()
+            content = read_file(self._path)
         except FileNotFoundError:
             return self._infos
+        except HostileFileError as error:
+            content = str(error).encode()  # no catalogue either
         if content != self._content:
             self._content = content
             try:

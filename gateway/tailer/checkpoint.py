@@ -7,11 +7,11 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.crash_points import state_change
 from gateway.domain.log_line import HEADLESS_LEVEL
-from gateway.domain.node_files import SHIPPED, write_atomically
+from gateway.domain.node_files import SHIPPED, read_file, write_atomically
 
 
 class LogPosition(BaseModel):
@@ -19,7 +19,7 @@ class LogPosition(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    offset: int = 0
+    offset: int = Field(default=0, ge=0)
     #: Level in force there, for lines that have none of their own.
     level: str = HEADLESS_LEVEL
 
@@ -32,9 +32,11 @@ class Checkpoint(BaseModel):
     #: Start of the chunk that still grows; everything before it is in MongoDB for good.
     log_mongo: LogPosition = LogPosition()
     #: Byte offset up to which `items.jsonl` is in MongoDB.
-    items: int = 0
+    items: int = Field(default=0, ge=0)
     #: Bytes that the log had when the exit report was first seen: nothing after them is part of it.
-    log_end: int | None = None
+    log_end: int | None = Field(default=None, ge=0)
+    #: Files that could not be read, however often it was tried, and what they were instead: shipped without them.
+    lost: dict[str, str] = Field(default_factory=dict)
     #: MongoDB has acknowledged the log, the items and the exit.
     acknowledged: bool = False
 
@@ -42,7 +44,7 @@ class Checkpoint(BaseModel):
 def load_checkpoint(folder: Path) -> Checkpoint:
     """The saved one, or the beginning where there is none or it cannot be understood."""
     with suppress(OSError, ValueError):
-        return Checkpoint.model_validate_json((folder / SHIPPED).read_bytes())
+        return Checkpoint.model_validate_json(read_file(folder / SHIPPED))
     return Checkpoint()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from gateway.domain.eggs import EggOnNode, KeptEgg, Standing, is_file_name, standing
-from gateway.domain.node_files import SpiderInfo
+from gateway.domain.node_files import HostileFileError, SpiderInfo, open_file
 from gateway.domain.room import Egg
 from gateway.storage.egg_copies import EggCopies, EggCopy
 from gateway.storage.eggs import EggStore, EggTooLargeError
@@ -149,7 +150,7 @@ class EggShipper(threading.Thread):
                     return None
                 deployed_at = datetime.fromtimestamp(stamp.changed_ns / 1e9, UTC)
                 known = self._hashed[egg] = stamp, EggOnNode(_sha256(path), deployed_at)
-        except FileNotFoundError:
+        except (FileNotFoundError, HostileFileError):
             self._hashed.pop(egg, None)
             return None
         return known[1]
@@ -167,13 +168,13 @@ def _by_egg(infos: list[SpiderInfo]) -> dict[Egg, list[SpiderInfo]]:
 
 
 def _stamp(path: Path) -> _Stamp:
-    found = path.stat()
+    found = path.lstat()
     return _Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with os.fdopen(open_file(path), "rb") as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()

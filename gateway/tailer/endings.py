@@ -15,15 +15,17 @@ from gateway.domain.node_files import (
     SPEC,
     STARTED,
     ExitReport,
+    HostileFileError,
     NodeSpec,
     SpiderReport,
     is_locked,
+    is_there,
+    read_part,
     read_record,
     stopping_reason,
     write_exclusively,
 )
 from gateway.tailer.attempt import Attempt
-from gateway.tailer.log_reader import read_bytes
 from gateway.tailer.outbox import is_withdrawn, started_at, withdraw
 
 log = structlog.get_logger()
@@ -44,11 +46,11 @@ class Endings:
 
     def look(self, attempt: Attempt) -> None:
         """Write the exit report of an attempt that nobody else will write one for. Raises `OSError`."""
-        if (attempt.folder / EXIT).exists():
+        if is_there(attempt.folder / EXIT):
             return
         if is_withdrawn(attempt.folder):
             self._refuse(attempt)
-        elif (attempt.folder / STARTED).exists():
+        elif is_there(attempt.folder / STARTED):
             self._look_at_lock(attempt)
         elif self._clock() > self._deadline(attempt) and withdraw(attempt.folder):
             self._refuse(attempt)
@@ -65,7 +67,7 @@ class Endings:
         spec = read_record(attempt.folder / SPEC, NodeSpec)
         if spec is not None:
             return spec.not_after + STALE_AFTER
-        made = datetime.fromtimestamp(attempt.folder.stat().st_mtime).astimezone()
+        made = datetime.fromtimestamp(attempt.folder.lstat().st_mtime).astimezone()
         return truncate(made) + SPEC_AFTER
 
     def _report_lost(self, attempt: Attempt) -> None:
@@ -89,7 +91,10 @@ class Endings:
 
 
 def _tail(attempt: Attempt) -> str | None:
-    tail = read_bytes(attempt.log_path, max(0, attempt.log_size - TAIL), TAIL)
+    try:
+        tail = read_part(attempt.log_path, max(0, attempt.log_size - TAIL), TAIL)
+    except HostileFileError as error:
+        return str(error)
     return tail.decode("utf-8", "replace") or None
 
 

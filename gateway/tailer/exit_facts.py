@@ -35,7 +35,7 @@ def read_facts(attempt: Attempt) -> ExitReport:
     if facts is not None:
         return _storable(facts)
     log.warning("exit_report_unreadable", attempt=str(attempt.id))
-    written = datetime.fromtimestamp((attempt.folder / EXIT).stat().st_mtime, UTC)
+    written = datetime.fromtimestamp((attempt.folder / EXIT).lstat().st_mtime, UTC)
     return ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), lost=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from gateway.domain.node_files import AttemptId, ExitReport
+from gateway.domain.node_files import ITEMS, LOG, AttemptId, ExitReport
 from gateway.tailer.attempt import Attempt
 from gateway.tailer.exit_facts import read_facts
 from gateway.tailer.outbox import started_at
@@ -31,6 +31,8 @@ class ExitShipper:
             self._completion.attempt_started(attempt.id, moment)
             attempt.start_reported = True
 
-    def ship_exit(self, attempt: Attempt, log_end: int) -> bool:
-        """To be called once MongoDB has all of the log and the items. Whether the job has the attempt."""
-        return self._completion.record_exit(attempt.id, read_facts(attempt), log_end)
+    def ship_exit(self, attempt: Attempt) -> bool:
+        """To be called once MongoDB has what can be read of log and items. Whether the job has the attempt."""
+        lost = attempt.checkpoint.lost
+        facts = read_facts(attempt).model_copy(update={"items_lost": lost.get(ITEMS), "log_lost": lost.get(LOG)})
+        return self._completion.record_exit(attempt.id, facts, attempt.log_end or 0)

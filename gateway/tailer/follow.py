@@ -52,8 +52,10 @@ class Follower:
         disk: Disk,
         plain_logs: PlainLogs,
         clock: Clock,
+        longest_log: int = 0,
     ) -> None:
         self._outbox = outbox
+        self._longest_log = longest_log
         self._live = live
         self._truth = truth
         self._keep = keep
@@ -119,6 +121,7 @@ class Follower:
             self._visit(attempt_id)
         if self._needs_room:
             self._make_room()
+        self._outbox.finish_removals()
         self._plain_logs.look()
 
     def _make_room(self) -> None:
@@ -130,6 +133,8 @@ class Follower:
                     break
                 if kept.relaunchable_until < now:
                     self._remove(attempt_id)
+                    if not self._outbox.finish_removals():
+                        break
         except OSError as error:
             log.warning("no_room_made", error=str(error))
 
@@ -162,7 +167,7 @@ class Follower:
                 log.exception("attempt_not_followed", attempt=str(attempt_id))
 
     def _admit(self, attempt_id: AttemptId) -> Attempt:
-        attempt = self._open[attempt_id] = Attempt(self._outbox.path, attempt_id)
+        attempt = self._open[attempt_id] = Attempt(self._outbox.path, attempt_id, self._longest_log)
         if attempt.checkpoint.acknowledged and attempt.log_end is not None:
             # whoever still wants the rest of a log that is acknowledged reads MongoDB
             self._set_aside(attempt)
@@ -194,7 +199,7 @@ class Follower:
 
     def _times(self, attempt: Attempt) -> _Kept:
         """Not to be removed while the same attempt might be launched again for want of its mark."""
-        ended = (attempt.folder / EXIT).stat().st_mtime
+        ended = (attempt.folder / EXIT).lstat().st_mtime
         spec = read_record(attempt.folder / SPEC, NodeSpec)
         relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
         return _Kept(max(ended + self._keep.total_seconds(), relaunchable), relaunchable)

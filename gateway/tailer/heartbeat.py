@@ -13,7 +13,7 @@ from typing import NamedTuple
 import structlog
 
 from gateway.domain.clock import VERDICT_SECONDS
-from gateway.domain.node_files import AttemptId, attempt_dir, is_locked
+from gateway.domain.node_files import AttemptId, attempt_dir, is_locked, read_file
 from gateway.storage.client import within
 from gateway.storage.nodes import NodeStore
 from gateway.tailer.catalog import CatalogPublisher
@@ -103,5 +103,5 @@ class Heartbeat(threading.Thread):
 def has_browser(file: Path) -> bool:
     """By what Scrapyd found when it started."""
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        return bool(json.loads(file.read_bytes())["chromium"])
+        return bool(json.loads(read_file(file))["chromium"])
     return False

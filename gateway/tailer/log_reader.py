@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 from gateway.domain.log_line import MAX_LINE, LogEntry, split_entries
+from gateway.domain.node_files import read_part
 from gateway.tailer.checkpoint import LogPosition
 
 
@@ -26,11 +26,11 @@ def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None) -
     """The entries in about `size` bytes from `start` on, of which the last may be long. Without a `log_end` a torn
     last line is left for later; with one it ends there, and nothing after it is read.
     """
-    data = read_bytes(path, start.offset, _bounded(start, size, log_end))
+    data = read_part(path, start.offset, _bounded(start, size, log_end))
     piece = _split(data, start, size, log_end)
     if not piece.entries and piece.more:
         # a line that is longer than what was asked for: an entry never is longer than this
-        data = read_bytes(path, start.offset, _bounded(start, MAX_LINE, log_end))
+        data = read_part(path, start.offset, _bounded(start, MAX_LINE, log_end))
         piece = _split(data, start, MAX_LINE, log_end)
     return piece
 
@@ -47,18 +47,6 @@ def cut(piece: LogPiece, minimum: int) -> LogPiece | None:
             more = piece.more or index + 1 < len(piece.entries)
             return LogPiece(piece.entries[: index + 1], piece.data[: entry.end - start], piece.start, end, more)
     return None
-
-
-def read_bytes(path: Path, offset: int, size: int) -> bytes:
-    """Up to `size` bytes; none where there is no file yet."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return b""
-    try:
-        return os.pread(fd, size, offset) if size > 0 else b""
-    finally:
-        os.close(fd)
 
 
 def _bounded(start: LogPosition, size: int, log_end: int | None) -> int:

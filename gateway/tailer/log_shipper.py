@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gateway.domain.log_line import MAX_LINE
+from gateway.domain.node_files import LOG
 from gateway.redis.log_stream import LogStream
 from gateway.storage.logs import LogChunk, LogStore
 from gateway.tailer.attempt import Attempt
@@ -26,7 +27,9 @@ class LiveLogShipper:
 
     def ship(self, attempt: Attempt) -> bool:
         """Ship one piece; whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
-        log_end = attempt.log_end
+        if LOG in attempt.checkpoint.lost:
+            return False
+        log_end = attempt.log_bound
         start = attempt.checkpoint.log_redis
         if attempt.log_size - start.offset > MAX_LAG:
             # read, not jumped over: a line without a head has the level of one that may lie far back
@@ -52,7 +55,7 @@ class LogShipper:
 
         To be called twice a second or so: the growing chunk is written anew each time.
         """
-        log_end = attempt.log_end
+        log_end = attempt.log_bound
         for _ in range(CHUNKS_PER_TURN):
             piece = _next_chunk(attempt, log_end)
             if piece.end.offset > attempt.log_stored:
@@ -64,7 +67,7 @@ class LogShipper:
 
     def is_complete(self, attempt: Attempt) -> bool:
         log_end = attempt.log_end
-        return log_end is not None and attempt.log_stored >= log_end
+        return LOG in attempt.checkpoint.lost or (log_end is not None and attempt.log_stored >= log_end)
 
     def _append(self, attempt: Attempt, piece: LogPiece) -> None:
         start, lines = piece.start, Counter(entry.level for entry in piece.entries)

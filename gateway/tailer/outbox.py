@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import truncate
-from gateway.domain.node_files import LOG, SPEC, STARTED, AttemptId, NodeSpec, attempt_dir, read_record
+from gateway.domain.node_files import (
+    LOG,
+    SPEC,
+    STARTED,
+    AttemptId,
+    HostileFileError,
+    NodeSpec,
+    attempt_dir,
+    read_file,
+    read_record,
+    remove_tree,
+    write_exclusively,
+)
 
 #: Prefix of a folder that is being removed: no attempt any more, whatever is left in it.
 _REMOVED = ".removed-"
+#: Seconds of a look that go into removing.
+REMOVAL_TURN = 0.1
 #: What a mark says that was made so that nobody else ever can.
 _WITHDRAWN = b'{"withdrawn": true}'
 
@@ -23,36 +36,46 @@ class Outbox:
     def __init__(self, node_dir: Path, outbox: Path) -> None:
         self.path = outbox
         self._logs = node_dir / "logs"
+        #: Folders on their way out.
+        self._removed: set[Path] = set()
 
     def scan(self) -> list[AttemptId]:
         with os.scandir(self.path) as entries:
-            found = [AttemptId.parse(entry.name) for entry in entries]
-        return [attempt_id for attempt_id in found if attempt_id is not None]
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        self._removed.update(self.path / name for name in names if name.startswith(_REMOVED))
+        return [attempt_id for name in names if (attempt_id := AttemptId.parse(name)) is not None]
 
     @state_change("tailer.remove_attempt")
     def remove(self, attempt_id: AttemptId) -> None:
-        """Remove an attempt and the link that Scrapyd's console shows its log by. Half removed is gone, too."""
+        """Take an attempt away, with the link that Scrapyd's console shows its log by. It is gone at once, though its
+        files may take `finish_removals` a while.
+        """
         folder = attempt_dir(self.path, attempt_id)
         spec = read_record(folder / SPEC, NodeSpec)
         if spec is not None:
             _remove_link(self._logs / spec.project / spec.spider / f"{attempt_id}.log", folder / LOG)
         removed = folder.with_name(f"{_REMOVED}{attempt_id}")
         folder.rename(removed)
-        shutil.rmtree(removed, ignore_errors=True)
+        self._removed.add(removed)
+
+    def finish_removals(self) -> bool:
+        """Remove what was taken away, in turns: a spider may have left a million files. Whether nothing is left."""
+        return not self._removed or self._remove_some()
 
     @state_change("tailer.finish_removals")
-    def finish_removals(self) -> None:
-        """What an earlier tailer had no time for."""
-        for folder in self.path.glob(f"{_REMOVED}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+    def _remove_some(self) -> bool:
+        for folder in tuple(self._removed):
+            if remove_tree(folder, within=REMOVAL_TURN / len(self._removed)):
+                self._removed.discard(folder)
+        return not self._removed
 
 
 def started_at(folder: Path) -> datetime | None:
     """When the attempt was launched; `None` if it was not."""
     mark = folder / STARTED
     try:
-        content = mark.read_bytes()
-        made = datetime.fromtimestamp(mark.stat().st_mtime, UTC)
+        made = datetime.fromtimestamp(mark.lstat().st_mtime, UTC)
+        content = _content(mark)
     except FileNotFoundError:
         return None
     if content == _WITHDRAWN:
@@ -64,7 +87,7 @@ def started_at(folder: Path) -> datetime | None:
 
 def is_withdrawn(folder: Path) -> bool:
     try:
-        return (folder / STARTED).read_bytes() == _WITHDRAWN
+        return _content(folder / STARTED) == _WITHDRAWN
     except FileNotFoundError:
         return False
 
@@ -72,15 +95,15 @@ def is_withdrawn(folder: Path) -> bool:
 @state_change("tailer.withdraw")
 def withdraw(folder: Path) -> bool:
     """Make the started mark, so that no launcher can; whether it was us. Raises `OSError`."""
-    temporary = folder / f".{STARTED}.{os.getpid()}"
-    temporary.write_bytes(_WITHDRAWN)
+    return write_exclusively(folder / STARTED, _WITHDRAWN)
+
+
+def _content(mark: Path) -> bytes:
+    """Nothing, where the mark is something else: it was launched, or it could not have become that."""
     try:
-        os.link(temporary, folder / STARTED)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink()
-    return True
+        return read_file(mark)
+    except HostileFileError:
+        return b""
 
 
 def _remove_link(link: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -41,11 +42,7 @@ class PlainLogs:
 
     def _old_ones(self) -> list[Path]:
         oldest = (self._clock() - self._keep).timestamp()
-        return [
-            path
-            for path in self._path.glob("*/*/*.log")
-            if not path.is_symlink() and path.is_file() and path.stat().st_mtime < oldest
-        ]
+        return [path for path in self._path.glob("*/*/*.log") if not _is_linked(path) and _is_older(path, oldest)]
 
     @state_change("tailer.remove_plain_logs")
     def _remove(self, old: Iterable[Path]) -> None:
@@ -54,6 +51,16 @@ class PlainLogs:
             return
         for path in old - _open_files():
             path.unlink(missing_ok=True)
+
+
+def _is_linked(path: Path) -> bool:
+    """Whether it, or a folder on the way to it, is a link: what is behind that is not ours to remove."""
+    return any(part.is_symlink() for part in (path, path.parent, path.parent.parent))
+
+
+def _is_older(path: Path, moment: float) -> bool:
+    found = path.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_mtime < moment
 
 
 def _open_files() -> set[Path]:

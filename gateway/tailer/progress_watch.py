@@ -23,7 +23,7 @@ class ProgressWatch:
         if not ended and time.monotonic() - self._told_at < EVERY:
             return None
         try:
-            status = self._path.stat()
+            status = self._path.lstat()
         except FileNotFoundError:
             return None
         self._seen = status.st_ino, status.st_mtime_ns

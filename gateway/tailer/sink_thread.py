@@ -118,7 +118,9 @@ class SinkThread(threading.Thread):
             self._stopping.wait(_pause(away))
             return away + 1
         failures = trouble.failures if (trouble := self._troubled.get(attempt.id)) else 0
-        log.error("attempt_not_shipped", attempt=str(attempt.id), store=self._sink.name, exc_info=error)
+        # of a file that cannot be read there is no more to say than that
+        about = {"error": str(error)} if isinstance(error, OSError) else {"exc_info": error}
+        log.error("attempt_not_shipped", attempt=str(attempt.id), store=self._sink.name, **about)
         self._troubled[attempt.id] = _Trouble(failures + 1, time.monotonic() + _pause(failures))
         return away
 

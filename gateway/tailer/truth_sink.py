@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.domain.errors import JobNotFoundError, UnavailableError
-from gateway.domain.node_files import AttemptId, Progress
+from gateway.domain.node_files import ITEMS, LOG, AttemptId, Progress
 from gateway.storage.client import is_passing
 from gateway.storage.items import ItemStore
 from gateway.storage.jobs import JobStore
@@ -25,22 +27,38 @@ class TruthSink:
         self._exit = ExitShipper(completion)
 
     def ship(self, attempt: Attempt) -> bool:
-        """Ship some of what is new; whether there may be more. Raises PyMongo's errors and `UnavailableError`."""
+        """Ship some of it; whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
         if attempt.checkpoint.acknowledged:
             return False
         self._exit.ship_start(attempt)
-        log_end = attempt.log_end
-        more_log = self._log.ship(attempt)
-        more_items = self._items.ship(attempt, ended=log_end is not None)
-        if log_end is None:
+        ended = attempt.has_ended
+        more = self._ship_files(attempt, ended=ended)
+        if not ended:
             self._ship_progress(attempt)
-        elif not more_items and self._log.is_complete(attempt):
-            self._end(attempt, log_end)
-            return False
-        return more_log or more_items
+        elif not more and self._log.is_complete(attempt):
+            self._end(attempt)
+        return more
 
-    def _end(self, attempt: Attempt, log_end: int) -> None:
-        if not self._exit.ship_exit(attempt, log_end):
+    def _ship_files(self, attempt: Attempt, *, ended: bool) -> bool:
+        """Each for itself: the log arrives though the items cannot be read. Raises `OSError` for those."""
+        more, failed = False, None
+        ships: dict[str, Callable[[], bool]] = {
+            LOG: lambda: self._log.ship(attempt),
+            ITEMS: lambda: self._items.ship(attempt, ended=ended),
+        }
+        for name, ship in ships.items():
+            try:
+                more |= name not in attempt.checkpoint.lost and ship()
+                attempt.was_read(name)
+            except OSError as error:
+                attempt.not_read(name, error)
+                failed = error
+        if failed is not None:
+            raise failed
+        return more
+
+    def _end(self, attempt: Attempt) -> None:
+        if not self._exit.ship_exit(attempt):
             self._remove_orphans(attempt.id.job_id)
         attempt.checkpoint.acknowledged = True
 

@@ -94,6 +94,8 @@ class Wiring:
             disk=self._disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
             clock=utc_now,
+            # its launcher ends an attempt long before; what makes a file longer than that is no logging
+            longest_log=2 * settings.crawl_max_log_bytes,
         )
 
     @cached_property

@@ -109,6 +109,10 @@ class ExitView(BaseModel):
     stopped_by: str | None = Field(description="`timeout`, `memory`, `log`, `stall`, `cancel` or `shutdown`.")
     refused: str | None = Field(description="Why the node did not start it.")
     lost: bool = Field(description="Nobody saw it end.")
+    items_lost: str | None = Field(
+        description="Why its items, or the last of them, could not be read on the node; those before are there."
+    )
+    log_lost: str | None = Field(description="The same of its log.")
     finish_reason: str | None = Field(description="Scrapy's own word.")
     cpu_seconds: float | None
     peak_memory_bytes: int | None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import time
@@ -10,8 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
+from hostile import plant
 
 
 def test_an_attempt_runs_and_its_end_is_accounted_for(node: Any) -> None:
@@ -148,7 +151,9 @@ def test_a_waiting_attempt_is_cancelled_and_never_runs(node: Any) -> None:
     "break_it",
     [
         pytest.param(lambda folder: (folder / "crawl.log").mkdir(), id="the log cannot be opened"),
+        pytest.param(lambda folder: os.mkfifo(folder / "crawl.log"), id="the log is a FIFO"),
         pytest.param(lambda folder: (folder / "spec.json").write_text("{"), id="the spec cannot be read"),
+        pytest.param(lambda folder: plant(folder / "spec.json", "fifo"), id="the spec is a FIFO"),
         pytest.param(lambda folder: [*map(Path.unlink, folder.iterdir()), folder.rmdir()], id="the folder is gone"),
     ],
 )
@@ -166,11 +171,23 @@ def test_a_failed_launch_frees_its_slot(node: Any, break_it: Any) -> None:
     node.wait_until_idle()
 
 
-def test_a_full_disk_at_the_end_costs_the_report_but_not_the_slot(node: Any) -> None:
+@pytest.mark.timeout(60)
+def test_a_spider_that_leaves_fifos_in_its_folder_keeps_nobody_waiting(node: Any) -> None:
+    folder = node.run_until_ready("hostile")
+    quick = node.run("quick")
+    assert node.exit_of(quick)["exit_code"] == 0
+    assert node.client.get(f"/logs/default/quick/{quick.name}.log").text == "quick begins\ndone\n"
+    shown = node.client.get(f"/logs/default/hostile/{folder.name}.log")
+    assert shown.status_code == httpx.codes.FORBIDDEN
+    report = node.exit_of(folder)
+    assert (report["exit_code"], report.get("report"), report.get("log_tail")) == (0, None, None)
+
+
+def test_an_end_that_cannot_be_written_costs_the_report_but_not_the_slot(node: Any) -> None:
     folder = node.run("gone")
     node.wait_until_idle()
     assert not (folder / "exit.json").exists()
-    assert f"[Errno {errno.ENOSPC}]" in node.log()
+    assert f"[Errno {errno.ENOENT}]" in node.log()
     node.exit_of(node.run("quick"))
 
 

@@ -61,6 +61,8 @@ class Crawl:
         self.id = attempt_id
         self.folder = folder
         self._mark: int | None = None
+        #: How many it has written.
+        self.items = 0
 
     def start(self) -> None:
         temporary = self.folder / ".started.test"
@@ -78,6 +80,7 @@ class Crawl:
 
     def item(self, data: bytes) -> None:
         _append(self.folder / ITEMS, data)
+        self.items += 1
 
     def progress(self, progress: Progress) -> None:
         write_atomically(self.folder / PROGRESS, progress.model_dump_json().encode())

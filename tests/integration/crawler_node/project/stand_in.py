@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 SPIDERS = (
-    *("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone"),
+    *("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone", "hostile"),
     *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints", "murmurs"),
 )
 _OPEN = Path("/proc/self/fd")
@@ -126,11 +126,20 @@ def reporting(folder: Path) -> None:
 
 
 def gone(folder: Path) -> None:
-    """Puts a full disk where the exit report is going to be written."""
+    """Takes away the folder that the exit report is going to be written to."""
+    folder.rename(folder.with_name("taken-away"))
+
+
+def hostile(folder: Path) -> None:
+    """Leaves FIFOs for whoever looks at its files, and under the names that others may write to."""
     import psutil  # noqa: PLC0415 - the others start the quicker without it
 
-    for ancestor in psutil.Process().parents():  # Scrapyd is one of them
-        (folder / f".exit.json.{ancestor.pid}").symlink_to("/dev/full")
+    names = ["report.json", "progress.json", "active", "items.jsonl", "stopping", "crawl.log"]
+    for name in names + [f".exit.json.{ancestor.pid}" for ancestor in psutil.Process().parents()]:
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+    (folder / "ready").touch()
+    time.sleep(2)
 
 
 def portrait(folder: Path) -> None:

@@ -1,0 +1,184 @@
+"""What a spider puts in the place of its files costs its own job what cannot be read, and nobody else anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hostile import KINDS, fill_tree, plant
+from stores import StoreProcess
+from tailer_node import Crawl, Node, eventually
+
+from gateway.domain.node_files import (
+    ACTIVE,
+    EXIT,
+    ITEMS,
+    LOG,
+    PROGRESS,
+    REPORT,
+    SHIPPED,
+    SPEC,
+    STARTED,
+    STOPPING,
+    ExitReport,
+    remove_tree,
+)
+from gateway.domain.outcome import decide
+
+TailingNode = Callable[..., AbstractContextManager[Node]]
+NAMES = (LOG, ITEMS, PROGRESS, ACTIVE, REPORT, STOPPING, EXIT, SHIPPED, STARTED, SPEC)
+#: Seconds within which another crawl's lines and items arrive meanwhile.
+PROMPT = 5.0
+#: Bytes of a log; its end is cut at twice that.
+MAX_LOG = 1 << 20
+SECRET = "a secret of the process that others look at"
+
+
+@pytest.fixture
+def node(tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess) -> object:
+    with tailing_node(tmp_path, mongo, valkey, CRAWL_MAX_LOG_BYTES=str(MAX_LOG)) as running:
+        yield running
+
+
+def hostile_crawl(node: Node, name: str, kind: str) -> Crawl:
+    crawl = node.crawl()
+    crawl.log_line("before")
+    crawl.item(b'{"number":0}\n')
+    plant(crawl.folder / name, kind)
+    return crawl
+
+
+def assert_ships(node: Node, crawl: Crawl) -> None:
+    """That lines and items which are written now arrive soon."""
+    crawl.log_line("meanwhile")
+    crawl.item(b'{"number":1}\n')
+    eventually(
+        lambda: node.stored_log(crawl) == crawl.log_file and len(node.stored_items(crawl)) == crawl.items,
+        timeout=PROMPT,
+    )  # fmt: skip
+
+
+def facts_of(node: Node, crawl: Crawl) -> ExitReport:
+    facts = node.ended(crawl, timeout=60).attempts["1"].exit
+    assert facts is not None
+    return facts
+
+
+def lives(node: Node) -> bool:
+    """Whether its heart beats from now on."""
+
+    def beat() -> datetime:
+        found = node.nodes.get(node.name)
+        assert found is not None
+        return found.heartbeat_at
+
+    before = beat()
+    return eventually(lambda: beat() > before)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_lies_in_the_place_of_a_file_the_attempt_ends_and_others_are_shipped(node: Node, kind: str) -> None:
+    neighbour = node.crawl()
+    hostile = {name: hostile_crawl(node, name, kind) for name in NAMES}
+    assert_ships(node, neighbour)
+    for crawl in hostile.values():
+        crawl.end()
+    assert_ships(node, neighbour)
+    for name, crawl in hostile.items():
+        facts = facts_of(node, crawl)
+        assert (name in (facts.items_lost or ""), name in (facts.log_lost or "")) == (
+            name == ITEMS, name == LOG and kind != "file without end"
+        ), name  # fmt: skip
+        assert facts.lost == (name in {EXIT, STARTED} and facts.exit_code is None), name
+        assert len(node.stored_log(crawl)) <= 2 * MAX_LOG
+        assert b"PATH=" not in node.stored_log(crawl)
+    assert_ships(node, neighbour)
+    assert lives(node)
+    neighbour.end()
+    assert node.ended(neighbour).attempts["1"].exit
+
+
+def test_a_job_whose_items_cannot_be_read_has_those_from_before_and_says_so(node: Node) -> None:
+    crawl = node.crawl()
+    crawl.item(b'{"number":0}\n')
+    eventually(lambda: node.stored_items(crawl))
+    (crawl.folder / ITEMS).unlink()
+    os.mkfifo(crawl.folder / ITEMS)
+    crawl.end()
+    facts = facts_of(node, crawl)
+    assert facts.items_lost == "items.jsonl is a FIFO"
+    outcome = decide(facts)
+    assert (outcome.status, outcome.retryable) == ("error", False)
+    assert outcome.message == "what it found could not be read on the node: items.jsonl is a FIFO"
+    assert len(node.stored_items(crawl)) == 1
+
+
+def test_items_that_were_cut_after_they_were_read_are_missed(node: Node) -> None:
+    crawl = node.crawl()
+    crawl.item(b'{"number":0}\n')
+    eventually(lambda: node.stored_items(crawl))
+    os.truncate(crawl.folder / ITEMS, 3)
+    crawl.end()
+    assert facts_of(node, crawl).items_lost == "items.jsonl was cut to 3 bytes when 13 were read"
+
+
+def test_a_log_that_becomes_a_link_ends_where_it_was_a_file(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("somebody else's\n" * 100)
+    crawl = node.crawl()
+    crawl.log_line("before")
+    log = crawl.log_file
+    eventually(lambda: node.stored_log(crawl) == log)
+    crawl.log_path.unlink()
+    crawl.log_path.symlink_to(tmp_path / "secret")
+    crawl.end()
+    assert facts_of(node, crawl).log_lost == "crawl.log is a link"
+    assert node.jobs.get(crawl.id.job_id).attempts["1"].log_end == len(log)
+    assert node.stored_log(crawl) == log
+
+
+def test_a_folder_that_becomes_a_link_is_left_alone(node: Node, tmp_path: Path) -> None:
+    other = node.crawl()
+    crawl = node.crawl()
+    crawl.folder.rename(tmp_path / "away")
+    crawl.folder.symlink_to(other.folder)
+    assert_ships(node, other)
+    other.end()
+    node.ended(other)
+    assert node.stored_log(crawl) == b""
+
+
+@contextmanager
+def closing_tree(folder: Path) -> Iterator[None]:
+    """What is left of it where a test fails is too deep for pytest."""
+    try:
+        yield
+    finally:
+        remove_tree(folder)
+
+
+@pytest.mark.timeout(120)
+def test_a_hostile_tree_goes_when_its_time_has_come_and_nothing_else_does(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
+) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    with (
+        tailing_node(tmp_path / "home", mongo, valkey, NODE_KEEP_SECONDS="0") as node,
+        closing_tree(node.outbox),
+    ):
+        neighbour = node.crawl()
+        crawl = node.crawl()
+        fill_tree(crawl.folder, depth=1500, files=20_000)
+        for link in (crawl.folder / "link", crawl.folder / "shut" / "link"):
+            link.symlink_to(tmp_path / "kept")
+        crawl.end()
+        node.ended(crawl)
+        while list(node.outbox.iterdir()) != [neighbour.folder]:
+            assert_ships(node, neighbour)
+        assert (tmp_path / "kept" / "file").exists()
+        assert lives(node)
