@@ -137,8 +137,8 @@ def test_the_lines_of_a_crawl_take_few_round_trips_to_redis_and_the_first_one_go
             taken, seconds = relay.round_trips - before, time.monotonic() - written
             crawl.end()
             node.ended(crawl)
-        # of a machine that is too busy to write them in that time it is asked that they are not more often
-        assert 0 < taken <= MOST_ROUND_TRIPS * max(1.0, seconds / (2 * SECONDS_OF_A_CRAWL))
+        # a machine that is too busy to write them in that time may take more, but not more often
+        assert 0 < taken <= MOST_ROUND_TRIPS * max(1.0, seconds / SECONDS_OF_A_CRAWL)
         assert waited < AT_ONCE
 
 
