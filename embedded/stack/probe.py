@@ -75,7 +75,7 @@ def http_answers(
 
 
 #: Checks that may fail though the whole stack is up: what somebody has drained, say, stays so over a restart.
-_NOT_OURS = frozenset({"node_list", "node_states", "waiting", "schedules"})
+_NOT_OURS = frozenset({"node_list", "node_states", "files", "waiting", "schedules"})
 
 
 def healthy(answer: httpx.Response) -> str | None:

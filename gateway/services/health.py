@@ -95,6 +95,7 @@ class Health:
             "node_list": self._nodes.listed,
             "node_states": self._nodes.states,
             "disk": self._nodes.disk,
+            "files": self._nodes.files,
             "waiting": self._idle.check,
             "documents": self._check_documents,
             "schedules": self._check_schedules,

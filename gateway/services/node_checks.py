@@ -65,6 +65,17 @@ class NodeChecks:
         todo = "free disk there, or lower NODE_MIN_FREE_BYTES or NODE_KEEP_SECONDS; until then it gets no new work"
         return Check("down", f"nearly full on {names}", todo)
 
+    def files(self) -> Check:
+        """Whether what crawls write can be read. Where it cannot, their own jobs alone miss it."""
+        told = [node for node, report in self._told() if node.troubles and report.state is not NodeState.DEAD]
+        if not told:
+            return Check("ok", "every crawl's files can be read")
+        names = ", ".join(f"{node.id} ({'; '.join(node.troubles)})" for node in told)
+        todo = (
+            "cancel those crawls, or look into their spiders: a file of theirs is a FIFO, a link, a folder or endless"
+        )
+        return Check("down", f"unreadable on {names}", todo)
+
     def listed(self) -> Check:
         """What `SCRAPYD_URL` names against who has registered."""
         if not self._list.urls:

@@ -34,9 +34,9 @@ class DueJobs:
 
     def since(self, moment: datetime, limit: int) -> list[Job]:
         """Those that have waited for nothing but a slot since then, the longest first; `limit` are looked at."""
-        query = {**FREE_TO_START, "not_before": {"$lte": moment}, "assignment": None}
+        query = {**FREE_TO_START, "not_before": {"$lte": moment}}
         found = self._documents.collection.find(query, sort=[("not_before", ASCENDING)], limit=limit)
-        return self._documents.many(found)
+        return [job for job in self._documents.many(found) if job.claim is None and job.placement is None]
 
     def webhooks(self, moment: datetime) -> CallsToCome:
         """Waiting: those that were due at `moment` already. Of many, the first `MAX_COUNTED` by their users."""

@@ -26,7 +26,7 @@ from gateway.domain.node_files import (
     write_exclusively,
 )
 from gateway.tailer.attempt import Attempt
-from gateway.tailer.outbox import is_withdrawn, started_at, withdraw
+from gateway.tailer.outbox import is_mark, is_withdrawn, started_at, withdraw
 
 log = structlog.get_logger()
 
@@ -72,11 +72,14 @@ class Endings:
 
     def _report_lost(self, attempt: Attempt) -> None:
         report = read_record(attempt.folder / REPORT, SpiderReport)
+        # a mark that is no file was put there by the spider: that is not a node's losing it
+        told = is_mark(attempt.folder)
         facts = ExitReport(
             attempt=attempt.id.attempt,
             started_at=started_at(attempt.folder),
             ended_at=self._clock(),
-            lost=True,
+            lost=told,
+            exit_code=None if told else 1,
             stopped_by=stopping_reason(attempt.folder),
             report=report,
             log_tail=None if report else _tail(attempt),

@@ -30,13 +30,18 @@ LEFT_OUT = "discoverybot/stats_left_out"
 
 
 def read_facts(attempt: Attempt) -> ExitReport:
-    """What `exit.json` says; that nobody knows, where it cannot be understood. Raises `OSError`."""
+    """What `exit.json` says; where it cannot be understood, that. Raises `OSError`.
+
+    Whoever writes a report writes a whole one. So what is there instead is the spider's own doing: its node has not
+    lost it.
+    """
     facts = read_record(attempt.folder / EXIT, ExitReport)
     if facts is not None:
         return _storable(facts)
     log.warning("exit_report_unreadable", attempt=str(attempt.id))
     written = datetime.fromtimestamp((attempt.folder / EXIT).lstat().st_mtime, UTC)
-    return ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), lost=True)
+    why = f"{EXIT} is not what a node writes"
+    return ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), exit_code=1, log_tail=why)
 
 
 def _storable(facts: ExitReport) -> ExitReport:

@@ -23,6 +23,8 @@ log = structlog.get_logger()
 
 #: Seconds between two beats.
 EVERY = 2.0
+#: Attempts whose files cannot be read that are told of.
+MOST_TROUBLES = 10
 #: Seconds after one that failed: the next may find a connection that works.
 AGAIN = 0.5
 
@@ -42,7 +44,9 @@ class NodeFacts(NamedTuple):
 
 
 class Heartbeat(threading.Thread):
-    """`present` names the attempts on this node whose end MongoDB has not yet acknowledged."""
+    """`present` names the attempts on this node whose end MongoDB has not yet acknowledged, `troubles` those with
+    files that cannot be read, and why.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,8 @@ class Heartbeat(threading.Thread):
         facts: NodeFacts,
         disk: Disk,
         present: Callable[[], Sequence[AttemptId]],
+        *,
+        troubles: Callable[[], Sequence[str]],
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._nodes = nodes
@@ -58,6 +64,7 @@ class Heartbeat(threading.Thread):
         self._facts = facts
         self._disk = disk
         self._present = present
+        self._troubles = troubles
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -92,6 +99,7 @@ class Heartbeat(threading.Thread):
             free_bytes=self._disk.free_bytes,
             disk_full=self._disk.is_full(),
             eggs=self._catalog.eggs(),
+            troubles=self._troubles()[:MOST_TROUBLES],
         )
         if is_new:
             self._catalog.forget()

@@ -85,6 +85,11 @@ def started_at(folder: Path) -> datetime | None:
     return truncate(made)
 
 
+def is_mark(folder: Path) -> bool:
+    """Whether what is there as the mark is one, or was."""
+    return bool(_content(folder / STARTED))
+
+
 def is_withdrawn(folder: Path) -> bool:
     try:
         return _content(folder / STARTED) == _WITHDRAWN

@@ -16,6 +16,8 @@ log = structlog.get_logger()
 #: Seconds to leave a store, or an attempt, alone after a failure; doubled for each further one.
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 2.0
+#: Seconds after which an attempt whose files cannot be read is told of.
+LASTING = 5.0
 #: Seconds between two rounds. A line that comes alone is shipped at once; of many in a row each round takes what has
 #: gathered, which costs a fraction of shipping them one by one. The pace doubles up to that of the event stream,
 #: where lines wait for each other anyway, and is forgotten after a while without rounds.
@@ -37,8 +39,10 @@ class Sink(Protocol):
 
 class _Trouble(NamedTuple):
     failures: int
-    #: Monotonic.
+    #: Monotonic, as is the next.
     until: float
+    since: float
+    error: Exception
 
 
 class SinkThread(threading.Thread):
@@ -64,6 +68,16 @@ class SinkThread(threading.Thread):
         with self._changed:
             self._waiting.pop(attempt_id, None)
             self._troubled.pop(attempt_id, None)
+
+    @property
+    def troubles(self) -> list[str]:
+        """Which attempts have had a file that cannot be read for a while, and what it is."""
+        then = time.monotonic() - LASTING
+        return [
+            f"{attempt_id}: {trouble.error}"
+            for attempt_id, trouble in list(self._troubled.items())
+            if trouble.since < then and isinstance(trouble.error, OSError)
+        ]
 
     def stop(self) -> None:
         self._stopping.set()
@@ -121,7 +135,8 @@ class SinkThread(threading.Thread):
         # of a file that cannot be read there is no more to say than that
         about = {"error": str(error)} if isinstance(error, OSError) else {"exc_info": error}
         log.error("attempt_not_shipped", attempt=str(attempt.id), store=self._sink.name, **about)
-        self._troubled[attempt.id] = _Trouble(failures + 1, time.monotonic() + _pause(failures))
+        now, since = time.monotonic(), trouble.since if trouble else time.monotonic()
+        self._troubled[attempt.id] = _Trouble(failures + 1, now + _pause(failures), since, error)
         return away
 
     def _succeeded(self, attempt: Attempt, away: int) -> int:

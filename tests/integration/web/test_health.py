@@ -41,8 +41,8 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     assert health.status_code == 200
     assert health.json()["status"] == "ok"
     assert set(health.json()["checks"]) == {
-        "mongo", "redis", "broker", "nodes", "node_list", "node_states", "disk", "waiting", "schedules", "workers",
-        "beat", "documents", "webhooks",
+        "mongo", "redis", "broker", "nodes", "node_list", "node_states", "disk", "files", "waiting", "schedules",
+        "workers", "beat", "documents", "webhooks",
     }  # fmt: skip
 
 

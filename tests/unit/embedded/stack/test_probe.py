@@ -11,7 +11,7 @@ def told(status: str, **checks: str) -> str | None:
     return healthy(httpx.Response(200, json=body, request=httpx.Request("GET", "http://127.0.0.1/health")))
 
 
-@pytest.mark.parametrize("check", ["node_states", "node_list", "waiting", "schedules"])
+@pytest.mark.parametrize("check", ["node_states", "node_list", "files", "waiting", "schedules"])
 def test_a_stack_is_up_though_its_node_is_drained_or_its_work_is_late(check: str) -> None:
     assert told("degraded", mongo="ok", **{check: "down"}) is None
 

@@ -1,0 +1,131 @@
+"""Spiders of a deployed project put FIFOs, links, folders and endless files in the place of their own files.
+
+They run on the one node there is, beside crawls of others.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from breakable import Platform
+from eggs import egg, source
+from fault_table import FULL, full_or_short, record
+from hostile import KINDS
+from sites.server import Site, html
+from stack import Stack, wait_until
+from witness import Witness
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
+
+#: Of files that one of the two crawls replaces; the other hides its items alone.
+NAMES = ("crawl.log", "report.json", "progress.json", "active", "stopping", "started", "shipped.json", "exit.json")
+KINDS_PLANTED = tuple(KINDS) if FULL else ("fifo", "link to an environment", "file without end")
+ROUNDS = full_or_short(3, 1)
+BYSTANDERS = full_or_short(10, 4)
+#: Seconds within which others' crawls begin meanwhile.
+PROMPT = 5.0
+PATIENCE = 150.0
+#: Puts what its parameters say into its folder; it runs until the file `gate` is there.
+SPIDERS = """
+import asyncio, os, pathlib, socket
+import scrapy
+
+def listen(path):
+    here = os.open(".", os.O_RDONLY)
+    os.chdir(path.parent)
+    socket.socket(socket.AF_UNIX).bind(path.name)
+    os.fchdir(here)
+
+def endless(path):
+    path.touch()
+    os.truncate(path, 1 << 42)
+
+KINDS = {
+    "fifo": os.mkfifo,
+    "socket": listen,
+    "folder": lambda path: path.mkdir(),
+    "link to an environment": lambda path: path.symlink_to(f"/proc/{os.getppid()}/environ"),
+    "link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
+    "link to nothing": lambda path: path.symlink_to("nowhere"),
+    "file without end": endless,
+}
+
+class Planter(scrapy.Spider):
+    name = "planter"
+
+    async def parse(self, response):
+        yield {"number": 0}
+        await asyncio.sleep(1)
+        folder = pathlib.Path(os.environ["DISCOVERYBOT_ATTEMPT_DIR"])
+        for name in self.files.split():
+            (folder / name).unlink(missing_ok=True)
+            KINDS[self.kind](folder / name)
+        while not pathlib.Path(self.gate).exists():
+            await asyncio.sleep(0.1)
+"""
+
+
+@pytest.fixture(scope="module")
+def stack(platform: Platform) -> Stack:
+    stack, content = platform.stack, egg(source("planter", spiders=SPIDERS))
+    answer = stack.http.post(f"{stack.url}/projects/planter/versions?version=1", content=content, timeout=90)
+    answer.raise_for_status()
+    known = f"{stack.url}/spiders?project=planter"
+    wait_until(lambda: stack.http.get(known).json().get("projects"), timeout=90, what="the project")
+    return stack
+
+
+def plant(stack: Stack, site: Site, gate: Path, kind: str, files: str) -> str:
+    """The job of a crawl that does so."""
+    path = f"/plant/{gate.parent.name}/{len(files)}"
+    site.pages |= {path: html("plant")}
+    params = {"kind": kind, "files": files, "gate": str(gate)}
+    return stack.crawl(site.url + path, project="planter", spider="planter", params=params, max_retries=0)
+
+
+def test_a_hostile_file_of_any_kind_costs_nobody_else_anything(
+    stack: Stack, site: Site, witness: Witness, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    slowest = 0.0
+    for kind in [*KINDS_PLANTED] * ROUNDS:
+        gate = tmp_path_factory.mktemp("gate") / "open"
+        planted = {files: plant(stack, site, gate, kind, files) for files in ("items.jsonl", " ".join(NAMES))}
+        slowest = max(slowest, first_visit(witness, BYSTANDERS))
+        gate.touch()
+        slowest = max(slowest, first_visit(witness, 1))
+        for job in planted.values():
+            stack.wait_final(job, timeout=PATIENCE)
+            assert b"PATH=" not in stack.log(job)
+        facts = stack.job(planted["items.jsonl"])["attempts"][0]["exit"]
+        assert facts["items_lost"].startswith("items.jsonl ")
+    witness.wait()
+    assert slowest < PROMPT
+    record(
+        "Hostile files of every kind",
+        f"{len(NAMES) + 1} names × {len(KINDS_PLANTED)} kinds, {len(witness.crawls)} crawls of others",
+        recovered=slowest, **witness.verdict(),
+    )  # fmt: skip
+
+
+def first_visit(witness: Witness, crawls: int) -> float:
+    """Seconds from asking for so many crawls to the first page of one."""
+    asked = time.monotonic()
+    return witness.wait_for_visit(witness.begin(crawls), after=asked)
+
+
+def test_health_names_a_crawl_whose_files_cannot_be_read(
+    stack: Stack, site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    gate = tmp_path_factory.mktemp("gate") / "open"
+    job = plant(stack, site, gate, "fifo", "items.jsonl")
+
+    def files() -> str:
+        check: dict[str, str] = stack.http.get(f"{stack.url}/health").json()["checks"]["files"]
+        return check["message"]
+
+    wait_until(lambda: f"{job}-1: items.jsonl is a FIFO" in files(), what="the check")
+    gate.touch()
+    assert stack.wait_final(job)["status"] == "error"
+    wait_until(lambda: files() == "every crawl's files can be read", what="the check")
