@@ -1,0 +1,150 @@
+"""Documents that nobody can read, in every collection and state: nobody else notices, and /health says so."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+from fault_table import full_or_short, record
+from sites.server import Site, links
+from stack import Stack, running_stack, wait_until
+from witness import Witness
+
+from gateway.domain.clock import utc_now
+from gateway.storage.unreadable import READERS
+
+#: Of each kind, and seconds for which others crawl beside them.
+OF_EACH = full_or_short(20, 2)
+SECONDS = full_or_short(60, 5)
+#: Seconds within which others' crawls start.
+PROMPT = 5.0
+#: One that cannot be read closes the door of a platform without keys, as any other does: storage/test_documents.py.
+#: Entries of Celery's own schedule are read where it has any.
+READ = set(READERS) - {"keys", "static_entries"}
+LISTS = (
+    *("/jobs", "/jobs?limit=1", "/schedules", "/schedules?limit=1", "/sites", "/targets", "/nodes", "/spiders"),
+    *("/dead-letters", "/jobs/queue/status", "/jobs/health", "/scheduler/status", "/audit", "/metrics"),
+)
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    with running_stack(tmp_path / "home") as stack:
+        yield stack
+
+
+class Spoiler:
+    """Copies documents of a living platform, and makes them such as no version can read."""
+
+    def __init__(self, stack: Stack, job_id: str, schedule_id: str) -> None:
+        self._mongo: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(
+            stack.environment()["MONGO_URI"], tz_aware=True
+        )
+        self.database = self._mongo.get_default_database()
+        self._job_id, self._schedule_id = job_id, schedule_id
+        self._node: str = self.database["nodes"].distinct("_id")[0]
+        self._made: list[tuple[str, dict[str, Any]]] = []
+        self._before = utc_now() - timedelta(seconds=30)
+
+    def close(self) -> None:
+        self._mongo.close()
+
+    def spoil(self) -> int:
+        """How many there are now."""
+        self._made = [(name, document) for _ in range(OF_EACH) for name, document in self._documents()]
+        for name, document in self._made:
+            self.database[name].insert_one(document)
+        return len(self._made)
+
+    def removed(self) -> list[tuple[str, Any]]:
+        gone = (one for one in self._made if not self.database[one[0]].find_one({"_id": one[1]["_id"]}))
+        return [(name, document["_id"]) for name, document in gone]
+
+    def _documents(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        name = uuid.uuid4().hex
+        yield from (("jobs", job) for job in self._jobs())
+        yield "schedules", {**self._copy("schedules", self._schedule_id), "next_run": self._before, "rev": "x"}
+        yield "schedule_ledger", {"_id": name, "schedule_id": self._schedule_id, "due": self._before, "kind": 7}
+        yield "sites", {"_id": name, "number": "x", "enabled": True}
+        yield "targets", {"_id": name, "number": uuid.uuid4().int % 10**9, "site": 7}
+        yield "nodes", {"_id": name, "url": 7, "slots": [], "render_slots": []}
+        yield "spiders", {"_id": name, "node": name, "project": "default", "name": "x", "info": 7}
+        yield "eggs", {"_id": f"p/{name}", "project": "p", "version": name, "content": 7}
+        yield "egg_copies", {"_id": f"{self._node}/p/{name}", "node": self._node, "project": 7, "outdated": True}
+        yield "audit", {"_id": name, "at": self._before, "kind": "x"}
+        yield "items", {"_id": f"{self._job_id}:0001:{name}", "data": {}}
+        yield "heartbeats", {"_id": f"beat:{name}", "at": "x"}
+        yield "heartbeats", {"_id": f"worker:{name}", "at": "x"}
+
+    def _jobs(self) -> Iterator[dict[str, Any]]:
+        """One for each question that is asked of jobs."""
+        now = utc_now()
+        waiting = {"status": "pending", "not_before": self._before, "rank": self._before}
+        for state in (
+            waiting,
+            {**waiting, "waiting_reason": "capacity"},
+            {**waiting, "webhooks_due": self._before, "webhooks": ["http://127.0.0.1:9/"]},
+            {"status": "scheduled", "not_before": self._before},
+            {"status": "running", "node": self._node, "undecided": True},
+            {"status": "error", "settled": False, "finished_at": now, "dead": True},
+            {"status": "pending", "cancel_requested_at": self._before, "not_before": now + timedelta(hours=1)},
+        ):
+            yield {**self._copy("jobs", self._job_id), "finished_at": now, **state, "max_retries": "x"}
+
+    def _copy(self, collection: str, identity: str) -> dict[str, Any]:
+        found = self.database[collection].find_one({"_id": identity})
+        assert found is not None
+        unique = {"live_key", "idempotency_key", "settled"}
+        return {**{key: value for key, value in found.items() if key not in unique}, "_id": uuid.uuid4().hex}
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(300)
+def test_what_cannot_be_read_is_nobody_elses_trouble(stack: Stack, site: Site) -> None:
+    with Witness(stack, site, pages=1) as witness:
+        site.pages["/again"] = links()
+        order = {"user_id": "patient", "spider": "seo", "start_urls": [f"{site.url}/again"]}
+        first = stack.crawl(f"{site.url}/again", user_id="first")
+        stack.wait_final(first)
+        schedule = {**order, "interval": "every 1s", "jitter": 0, "overlap": "allow"}
+        schedule_id = stack.http.post(f"{stack.url}/crawl", json=schedule).raise_for_status().json()["job_id"]
+        spoiler = Spoiler(stack, first, schedule_id)
+        made = spoiler.spoil()
+        others, slowest, end = 0, 0.0, time.monotonic() + SECONDS
+        while time.monotonic() < end or not others:
+            asked = time.monotonic()
+            crawls = witness.begin(1, user_id=f"other{others}")
+            slowest = max(slowest, witness.wait_for_visit(crawls, after=asked))
+            assert slowest < PROMPT
+            assert {path: code for path in _lists(first, schedule_id) if (code := _code(stack, path)) != 200} == {}
+            others += 1
+        wait_until(lambda: set(_named(stack)) == READ, timeout=30, what="a word of each in /health")
+        fired = stack.http.get(f"{stack.url}/schedules/{schedule_id}").json()["runs"]
+        assert fired >= SECONDS / 2
+        stack.http.post(f"{stack.url}/schedules/{schedule_id}/pause").raise_for_status()
+        witness.wait()
+        verdict = witness.verdict()
+        assert not spoiler.removed(), "somebody removed what cannot be read"
+        spoiler.close()
+    injected = f"{made} in {len(READ)} collections; {others} crawls of others, {SECONDS} s"
+    record("Unreadable documents", injected, recovered=None, **verdict)
+
+
+def _lists(job_id: str, schedule_id: str) -> tuple[str, ...]:
+    return (*LISTS, f"/jobs/{job_id}/items", f"/schedules/{schedule_id}/history")
+
+
+def _code(stack: Stack, path: str) -> int:
+    return stack.http.get(f"{stack.url}{path}").status_code
+
+
+def _named(stack: Stack) -> list[str]:
+    """The collections of which `/health` says that documents cannot be read."""
+    message = stack.http.get(f"{stack.url}/health").json()["checks"]["documents"]["message"]
+    return [part.split(" of ")[1] for part in message.partition(": ")[2].split(", ") if " of " in part]
