@@ -34,7 +34,7 @@ from bench.fake_nodes import Facts, fake_nodes
 from bench.our_platform import ROOT, embedded_mongo, free_port, valkey_server, wait_until
 from bench.table import Row, render
 from bench.wire_proxy import READS, Asked, Commands, CountingProxy
-from gateway.domain.job import Claim, CrawlSpec, Job, JobStatus, new_job_id
+from gateway.domain.job import Assignment, CrawlSpec, Job, JobStatus, new_job_id
 from gateway.services.sweeping import RECONCILE_SECONDS
 from gateway.storage.client import Document, connect
 from gateway.storage.indexes import ensure_indexes
@@ -396,25 +396,24 @@ def claim_ms(database: pymongo.database.Database[Document], count: int) -> float
     """Of the one job that may start, behind so many of its lane that were refused and have to wait."""
     database["jobs"].delete_many({})
     queue, later = JobQueue(database), datetime.now().astimezone() + timedelta(hours=1)
-    lane, refused = waiting_job("greedy").in_lane, new_claim()
-    own = {"lane": str(lane), "user_id": "greedy"}
+    lane = waiting_job("greedy").in_lane
     for job_id in insert(database, count):
-        # one by one behind each other the claims alone would take minutes
-        database["jobs"].update_one({"_id": job_id}, {"$set": {**own, "claim": refused.model_dump()}})
-        queue.dispatch_failed(job_id, refused, "refused", later, keep=False)
-    JobStore(database).insert(waiting_job("greedy"))
+        # one by one behind each other the assignments alone would take minutes
+        refused = Assignment(attempt=1, node="none", token=job_id, until=later)
+        changed = {"user_id": "greedy", "assignment": refused.model_dump(), "attempt": 1}
+        database["jobs"].update_one({"_id": job_id}, {"$set": changed, "$unset": {"lane": ""}})
+        queue.release(JobStore(database).get(job_id), not_before=later, message="refused")
     times = []
     for _ in range(20):
+        JobStore(database).insert(waiting_job("greedy"))
         began = time.perf_counter()
-        job = queue.claim(new_claim(), lane)
+        (candidate,) = queue.best(lane, 1)
+        assigned = queue.assign(
+            [(candidate, Assignment(attempt=1, node="none", token=uuid.uuid4().hex, until=later))]
+        )
         times.append(time.perf_counter() - began)
-        assert job is not None
-        database["jobs"].update_one({"_id": job.id}, {"$unset": {"claim": ""}})
+        assert assigned
     return statistics.median(times) * 1000
-
-
-def new_claim() -> Claim:
-    return Claim(token=uuid.uuid4().hex, until=datetime.now().astimezone() + timedelta(seconds=15))
 
 
 def check(facts: Facts, size: Size) -> None:

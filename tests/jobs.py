@@ -6,12 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gateway.domain.clock import utc_now
-from gateway.domain.job import Claim, CrawlSpec, Job, Placement, new_job_id
-from gateway.domain.lane import Lane, Need
-from gateway.storage.job_queue import JobQueue
-
-#: Where `make_job` puts its jobs.
-OURS = Lane(Need("default"), "ada")
+from gateway.domain.job import Assignment, CrawlSpec, Job, new_job_id
+from gateway.storage.job_queue import Candidate, JobQueue
 
 
 def make_job(**fields: Any) -> Job:
@@ -22,13 +18,9 @@ def make_job(**fields: Any) -> Job:
     return Job.model_validate({"id": new_job_id(), "created_at": now, "updated_at": now, **given, **fields})
 
 
-def claim(seconds: float = 30) -> Claim:
-    return Claim(token="token", until=utc_now() + timedelta(seconds=seconds))
-
-
-def placed(queue: JobQueue, job: Job, *, attempt: int = 1) -> Placement:
-    mine = claim()
-    assert queue.claim(mine, job.in_lane) is not None
-    placement = Placement(attempt=attempt, node="n1", not_after=utc_now())
-    assert queue.place(job.id, mine, placement) is not None
-    return placement
+def assigned(queue: JobQueue, job: Job, *, attempt: int = 1, node: str = "n1") -> Assignment:
+    """On its way to the node, as a worker has decided."""
+    assignment = Assignment(attempt=attempt, node=node, token="token", until=utc_now() + timedelta(seconds=120))
+    candidate = Candidate(job.in_lane, job.created_at, job.id, attempt - 1)
+    assert [one.id for one in queue.assign([(candidate, assignment)])] == [job.id]
+    return assignment

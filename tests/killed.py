@@ -63,6 +63,7 @@ def killed_everywhere(
         timeout=100,
         check=True,
     )
-    assert sorted(path.name for path in plan.iterdir()) == [], done.stderr
+    left = sorted(path.name for path in plan.iterdir())
+    assert not left, (left, done.stderr)
     # before it, what was logged
     assert done.stdout.splitlines()[-1].split() == [str(2 * len(points)), "0"], done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from pymongo.errors import PyMongoError
 ROOT = Path(__file__).parent.parent
 #: Seconds that a store may take to answer; a fraction of it is what it takes.
 START_TIMEOUT = 30.0
+#: MongoDB servers that store tests run against, besides mongomock.
+REAL_BACKENDS = ["embedded", *(["external"] if os.environ.get("MONGO_TEST_URI") else [])]
 
 
 class StoreProcess(str):

@@ -32,7 +32,7 @@ from gateway.redis.dedupe import Entry
 #: Documents asked for at a time.
 _BATCH = 500
 #: What a document has no more once it is final and settled.
-_PASSING = ("claim", "placement", "live_key", "undecided", "waiting_reason")
+_PASSING = ("assignment", "attend_at", "lane", "live_key", "waiting_reason")
 
 
 class Verdict(TypedDict):
@@ -171,11 +171,8 @@ class Witness:
     def _held(self) -> list[str]:
         """What our jobs hold beside their documents."""
         ours = set(self.jobs.values())
-        holders = [
-            *(attempt for node in self._database["nodes"].find() for attempt in node["slots"] + node["render_slots"]),
-            *(lease["job_id"] for lease in self._database["leases"].find()),
-        ]
-        return [f"{holder} holds a slot or lease" for holder in holders if holder.partition("-")[0] in ours]
+        holders = [(attempt, hold["_id"]) for hold in self._database["holds"].find() for attempt in hold["holders"]]
+        return [f"{holder} holds {what}" for holder, what in holders if holder.partition("-")[0] in ours]
 
     def _items(self) -> Counter[tuple[str, int]]:
         """By job and attempt."""

@@ -87,14 +87,14 @@ class Child:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signum)
 
-    async def stop(self) -> None:
-        """SIGTERM, then SIGKILL after the grace. Returns when it is gone and its last words are written."""
+    async def stop(self, grace: float) -> None:
+        """SIGTERM, then SIGKILL after so many seconds. Returns when it is gone and its last words are written."""
         if self.alive:
             self.signal(signal.SIGTERM)
             try:
-                await asyncio.wait_for(self.ended.wait(), self.process.grace)
+                await asyncio.wait_for(self.ended.wait(), grace)
             except TimeoutError:
-                self._log.say(f"{self.process.name} did not stop in {self.process.grace:g} s: killing it")
+                self._log.say(f"{self.process.name} did not stop in {grace:.3g} s: killing it")
                 self.signal(signal.SIGKILL)
                 await self.ended.wait()
         await self.drain()

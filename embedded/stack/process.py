@@ -25,5 +25,7 @@ class Process:
     #: What the kernel sends it when the supervisor itself was killed. SIGTERM for those that have
     #: processes of their own to end; the others are built to be killed at any moment.
     death_signal: signal.Signals = signal.SIGKILL
+    #: A store: it goes when all others are gone, who write to it up to their end.
+    goes_last: bool = False
     #: Its command is `python -m …`, and may be forked from a process that has imported what it needs.
     forkable: bool = False

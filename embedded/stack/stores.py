@@ -67,7 +67,7 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
         *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--loglevel", "warning"),
         *("--maxmemory-policy", "noeviction"),  # it is also the broker
     )
-    process = Process("redis", command, probe=redis_answers(LOOPBACK, port, password))
+    process = Process("redis", command, probe=redis_answers(LOOPBACK, port, password), goes_last=True)
     return Store(f"redis://:{password}@{LOOPBACK}:{port}/0", origin, process)
 
 
@@ -80,12 +80,12 @@ def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> Store:
     if mongod := shutil.which("mongod"):
         folder = _folder(home / "mongod")
         command = (mongod, "--bind_ip", LOOPBACK, "--port", str(port), "--dbpath", str(folder), "--quiet")
-        process = Process("mongo", command, probe=probe)
+        process = Process("mongo", command, probe=probe, goes_last=True)
         return Store(f"mongodb://{LOOPBACK}:{port}/{_DATABASE}", f"{mongod}, without a password,", process)
     file, secret = _folder(home / "mongo") / "discoverybot.sqlite", home / "mongo-password"
     url = f"mongodb://{_USER}:{kept_secret(secret)}@{LOOPBACK}:{port}/{_DATABASE}?authSource=admin"
     place = ("--path", str(file), "--host", LOOPBACK, "--port", str(port), "--password-file", str(secret))
-    process = Process("mongo", (sys.executable, "-m", "embedded.mongo", *place), probe=probe)
+    process = Process("mongo", (sys.executable, "-m", "embedded.mongo", *place), probe=probe, goes_last=True)
     return Store(url, "the embedded server", process)
 
 

@@ -33,6 +33,12 @@ GIVE_UP_AFTER = 5
 _LOOK = 0.1
 #: Seconds that a process may take to be ready before we say what it lacks, and until we say it again.
 PATIENCE = 5.0
+#: Seconds from Ctrl-C until everything is gone, whatever hangs: nothing is given longer than its part of them.
+STOP_SECONDS = 13.0
+#: Those at their end that are the stores', and those at the end of these that are what was left over's.
+_STORES_SECONDS, _STRAYS_SECONDS = 2.0, 0.5
+#: Seconds that one has to itself before the next one, which it may need, is stopped beside it.
+_HEAD_START = 1.0
 #: Two Ctrl-Cs closer together than this are one: `make` and `uv run` pass on what the terminal sent to all.
 _ONE_CTRL_C = 0.5
 
@@ -52,6 +58,7 @@ class Supervisor:
         log: StackLog,
         backoff_max: float = 10,
         stray_grace: float = 10,
+        stop_seconds: float = STOP_SECONDS,
         patience: float = PATIENCE,
         on_start: Callable[[], None] = lambda: None,
         zygote: Zygote | None = None,
@@ -61,6 +68,7 @@ class Supervisor:
         self._log = log
         self._backoff_max = backoff_max
         self._stray_grace = stray_grace
+        self._stop_seconds = stop_seconds
         self._patience = patience
         self._on_start = on_start
         self._zygote = zygote
@@ -202,20 +210,29 @@ class Supervisor:
     # Stopping
 
     async def _stop_all(self) -> None:
-        for process in reversed(self._processes):
-            child = self._children.get(process.name)
-            if child is not None:
-                if child.alive:
-                    self._log.say(f"stopping {process.name}")
-                await child.stop()
+        end = time.monotonic() + self._stop_seconds
+        for goes_last, until in ((False, end - _STORES_SECONDS), (True, end - _STRAYS_SECONDS)):
+            going = []
+            for process in reversed(self._processes):
+                child = self._children.get(process.name)
+                if child is not None and process.goes_last is goes_last:
+                    going.append(asyncio.create_task(self._stop_one(child, until)))
+                    await asyncio.wait(going[-1:], timeout=_HEAD_START)
+            await asyncio.gather(*going)
         if self._zygote:
             self._zygote.close()
-        await self._stop_strays()
+        await self._stop_strays(end)
         self._log.say("stopped")
 
-    async def _stop_strays(self) -> None:
+    async def _stop_one(self, child: Child, until: float) -> None:
+        if child.alive:
+            self._log.say(f"stopping {child.process.name}")
+        await child.stop(min(child.process.grace, max(0.0, until - time.monotonic())))
+
+    async def _stop_strays(self, end: float) -> None:
         """End what we inherited: spiders, mostly, whose Scrapyd was killed."""
-        for signum, patience in ((signal.SIGTERM, self._stray_grace), (signal.SIGKILL, 5)):
+        left = max(0.0, end - time.monotonic())
+        for signum, patience in ((signal.SIGTERM, min(self._stray_grace, left)), (signal.SIGKILL, 1)):
             deadline = time.monotonic() + patience
             strays = _descendants()
             for stray in strays:

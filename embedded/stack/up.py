@@ -19,7 +19,7 @@ from embedded.stack.probe import healthy, http_answers
 from embedded.stack.stack_log import StackLog
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, make_private, only_stack
 from embedded.stack.stores import StoreError, choose_mongo, choose_redis, redacted
-from embedded.stack.supervisor import PATIENCE, Supervisor
+from embedded.stack.supervisor import PATIENCE, STOP_SECONDS, Supervisor
 from embedded.stack.table import IMPORTS, Plan, processes
 from embedded.stack.zygote import Zygote, warm_zygote
 from gateway.settings import Settings, SettingsError, kept_secret
@@ -125,6 +125,8 @@ async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: flo
         log=log,
         backoff_max=plan.settings.discoverybot_restart_backoff_max,
         stray_grace=plan.settings.crawl_stop_grace,
+        # spiders that are to have longer have it
+        stop_seconds=max(STOP_SECONDS, plan.settings.crawl_stop_grace + 3),
         on_start=note,
         zygote=zygote,
     )

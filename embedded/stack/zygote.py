@@ -21,7 +21,7 @@ from embedded.stack.zygote_process import GO, MAX_MESSAGE, WARM, serve
 from gateway.forked import close_all_but, run_and_end
 
 #: Seconds that a fork may take. One that took longer is not told to go, and ends.
-_PATIENCE = 10.0
+_PATIENCE = 2.0
 
 
 class Zygote:

@@ -86,25 +86,19 @@ class CrawlSpec(BaseModel):
         return self.model_copy(update={"fetch": self.fetch.masked()}) if self.fetch else self
 
 
-class Placement(BaseModel):
-    """Where the coming attempt is being put. Kept until the node's answer is known, because an attempt
-    whose answer was lost must go to the same node again: only there is launching it twice impossible.
+class Assignment(BaseModel):
+    """Which node the coming attempt goes to, from the decision until the node's answer is known. An attempt whose
+    answer was lost goes to the same node again: only there is it impossible to launch it twice.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     attempt: int
     node: str
-    #: The node must not start it later than this.
-    not_after: datetime
-
-
-class Claim(BaseModel):
-    """A worker's short lease on a pending job. `token` tells two claims of one worker apart."""
-
-    model_config = ConfigDict(extra="forbid")
-
+    #: Names the worker's decision. Whoever takes the assignment over gives it a new token, so that the first worker
+    #: can no longer undo it.
     token: str
+    #: The node must not start the attempt later than this.
     until: datetime
 
 
@@ -174,10 +168,15 @@ class Job(BaseModel):
     #: Pending jobs are not looked at before this (back-off).
     not_before: datetime
     waiting_reason: WaitingReason | None = None
-    claim: Claim | None = None
-    placement: Placement | None = None
-    #: Number of the newest attempt that was ever placed; 0 before the first.
+    assignment: Assignment | None = None
+    #: When somebody must look at the job again, if nobody has by then: its exit is recorded and not decided upon, its
+    #: end has consequences that are not carried out, its node has not answered, its back-off is over, or it waits and
+    #: was cancelled.
+    attend_at: datetime | None = None
+    #: Number of the newest attempt that was ever assigned; 0 before the first. A number is assigned at most once.
     attempt: int = 0
+    #: Nodes where its last attempts failed, the latest last: others are tried first.
+    avoid: list[str] = Field(default_factory=list)
     #: By number as a string: MongoDB paths can then name one (`attempts.2.exit`).
     attempts: dict[str, Attempt] = Field(default_factory=dict)
     #: Attempts that ran and failed; compared with `max_retries`.
@@ -192,8 +191,6 @@ class Job(BaseModel):
     #: When its time was over: what there was of it before is gone, or about to be.
     logs_removed_at: datetime | None = None
     items_removed_at: datetime | None = None
-    #: The current attempt's exit is recorded, and nobody has decided yet what follows from it.
-    undecided: bool | None = None
     #: False from the outcome until every consequence of it has been carried out.
     settled: bool | None = None
     #: Out of retries: a dead letter.
@@ -213,15 +210,42 @@ class Job(BaseModel):
 
     def to_document(self) -> dict[str, Any]:
         """As stored: absent rather than null, so that sparse and partial indexes see what is there."""
-        return {**self.model_dump(by_alias=True, exclude_none=True), **self.queue_place()}
+        document = {**self.model_dump(by_alias=True, exclude_none=True), **self.queue_place()}
+        if self.status is JobStatus.PENDING and self.blocked:
+            del document["lane"]
+        elif self.status is JobStatus.PENDING and self.not_before > self.created_at:
+            del document["lane"]
+            document["attend_at"] = self.not_before
+        return document
+
+    def resources(self, node: str) -> list[str]:
+        """What an attempt on this node occupies: see `gateway/storage/holds.py`."""
+        browser = [browser_resource(node)] if self.render else []
+        exclusive = [self.exclusive] if self.exclusive else []
+        return [node_resource(node), *browser, user_resource(self.user_id), *exclusive]
 
     @property
     def in_lane(self) -> Lane:
         return Lane(Need(self.spec.project, self.spec.version, bool(self.render)), self.user_id)
 
     def queue_place(self) -> dict[str, Any]:
-        """What a new document says of the job's place among those that wait. Only the queue reads it again."""
+        """The job's place among those that wait. A pending job waits for a slot exactly while it has a lane."""
         return {"lane": str(self.in_lane), "rank": rank(max(self.created_at, self.not_before), self.priority)}
+
+
+def node_resource(node: str) -> str:
+    """A node's slots."""
+    return f"node:{node}"
+
+
+def browser_resource(node: str) -> str:
+    """Those of its slots that may drive a browser."""
+    return f"browser:{node}"
+
+
+def user_resource(user_id: str) -> str:
+    """The crawls that a user has running."""
+    return f"user:{user_id}"
 
 
 def new_job_id() -> str:

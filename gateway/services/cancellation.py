@@ -28,7 +28,7 @@ class Cancellation:
             job = self._jobs.request_cancel(job_id) or self._jobs.get(job_id)
             if job.is_final:
                 raise ConflictError(f"the job has ended already ({job.status})")
-            if job.status is not JobStatus.RUNNING and job.placement is None:
+            if job.status is not JobStatus.RUNNING and job.assignment is None:
                 # None: a worker was quicker; it looks again after it has handed the job over
                 job = self._completion.end_waiting(job, CANCELLED) or self._jobs.get(job_id)
             else:

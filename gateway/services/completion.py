@@ -19,10 +19,10 @@ from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.domain.outcome import Outcome, backoff, decide
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
-from gateway.services.exclusion import Exclusion
 from gateway.services.node_health import NodeHealth
-from gateway.services.user_limit import UserLimit
 from gateway.services.waker import CALL_WEBHOOKS, ENQUEUE_CRAWL, FINISH_CRAWL, Waker
+from gateway.storage.holds import HoldStore
+from gateway.storage.job_queue import JobQueue
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
 
@@ -38,22 +38,20 @@ class Completion:
         *,
         jobs: JobStore,
         nodes: NodeStore,
-        exclusion: Exclusion,
+        queue: JobQueue,
+        holds: HoldStore,
         dedupe: DedupeRelease,
         announcer: Announcer,
         waker: Waker,
-        limit: UserLimit | None = None,
         clock: Clock = utc_now,
     ) -> None:
         self._jobs = jobs
-        self._nodes = nodes
         self._health = NodeHealth(nodes, clock)
-        self._exclusion = exclusion
+        self._queue = queue
+        self._holds = holds
         self._dedupe = dedupe
         self._announcer = announcer
         self._waker = waker
-        # without it what users hold is freed by the sweep
-        self._limit = limit
         self._clock = clock
 
     def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None:
@@ -113,9 +111,9 @@ class Completion:
         """Carry out every consequence of the job's end. Repeated until all of them succeed."""
         if job.settled is not False:
             return
-        for attempt in job.attempts.values():
-            self._free_slot(job, attempt)
-        admitted = self._exclusion.leave(job)
+        admitted = None
+        if attempt := job.current:
+            admitted = self.free(job, attempt.attempt, attempt.node)
         if job.status not in GOOD_STATUSES:
             key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
             self._dedupe.release(key, job.id)
@@ -137,11 +135,19 @@ class Completion:
         except RedisError as error:
             log.warning("settle_later", job_id=job.id, error=str(error))
 
-    def _free_slot(self, job: Job, attempt: Attempt) -> None:
-        name = str(AttemptId(job.id, attempt.attempt))
-        self._nodes.free_slot(attempt.node, name)
-        if self._limit is not None:
-            self._limit.free(job, name)
+    def free(self, job: Job, attempt: int, node: str) -> Job | None:
+        """What the attempt holds, for it is over, or can never start; the job that may be looked at now instead."""
+        self._holds.free(str(AttemptId(job.id, attempt)), job.resources(node))
+        return self.admit(job.exclusive) if job.exclusive else None
+
+    def admit(self, exclusive: str) -> Job | None:
+        """Let the best job go that is blocked by what nobody holds any more. One more that was let go in vain is
+        blocked again when it is looked at.
+        """
+        admitted = self._queue.unblock(exclusive) if self._holds.free_of([exclusive]) else None
+        if admitted is not None:
+            self._announcer.status(admitted)
+        return admitted
 
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
         """The job, if this attempt is one of its own; a dispatch that nobody lived to record is recorded now."""
@@ -151,8 +157,8 @@ class Completion:
             return None
         if str(attempt_id.attempt) in job.attempts:
             return job
-        if job.placement is not None and job.placement.attempt == attempt_id.attempt:
-            return self._jobs.mark_running(job.id, job.placement) or self._acknowledge(attempt_id)
+        if job.assignment is not None and job.assignment.attempt == attempt_id.attempt:
+            return self._jobs.mark_running(job.id, job.assignment) or self._acknowledge(attempt_id)
         return None
 
     def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
@@ -163,12 +169,12 @@ class Completion:
             and job.cancel_requested_at is None
         )
         if again:
-            self._free_slot(job, attempt)
+            admitted = self.free(job, attempt.attempt, attempt.node)
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
             if waiting is not None:
                 self._health.judge(job, attempt)
                 self._announcer.status(waiting)
-                self._waker.wake_job(waiting)
+                self._waker.wake_job(admitted or waiting)
             return
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:

@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
-from contextlib import suppress
-from datetime import timedelta
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
 
 import structlog
+from pymongo.errors import PyMongoError
 
 from gateway.correlation import about
 from gateway.domain.clock import VERDICT_SECONDS, Clock, utc_now
-from gateway.domain.errors import JobNotFoundError, NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError
-from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
+from gateway.domain.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError
+from gateway.domain.job import (
+    Assignment,
+    Job,
+    JobStatus,
+    WaitingReason,
+    browser_resource,
+    node_resource,
+    user_resource,
+)
 from gateway.domain.node_files import AttemptId
 from gateway.domain.outcome import Outcome, backoff
 from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
-from gateway.services.exclusion import Exclusion
+from gateway.services.fair_queue import FairQueue, Look
 from gateway.services.node_choice import NodeChoice
-from gateway.services.node_health import NodeHealth
+from gateway.services.node_health import NodeHealth, NodeProbe
 from gateway.services.node_order import node_spec
 from gateway.services.scrapyd import ScrapydClient
-from gateway.services.turns import Look, Turns
-from gateway.services.user_limit import UserLimit
 from gateway.storage.client import within
-from gateway.storage.job_queue import JobQueue
-from gateway.storage.job_sweeps import JobSweeps
+from gateway.storage.holds import HoldStore, Wish
+from gateway.storage.job_queue import Candidate, JobQueue
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import Node, NodeStore
 
 log = structlog.get_logger()
+#: A node, or its name.
+NodeT = TypeVar("NodeT", Node, str)
 
-#: A worker that has not come back by then is taken for dead; longer than a claim, its placement and the node's answer
-#: may take together.
-CLAIM_SECONDS = 15
-#: Jobs whose node's answer is missing that are looked at in one go.
-BATCH = 200
+#: Jobs that are assigned in one go.
+BATCH = 64
+#: Jobs that are looked at in one go because their node's answer is missing, or their back-off is over.
+OVERDUE = 200
+#: Seconds after which a look ends, though more jobs wait: messages of other kinds want their turn.
+LOOK_SECONDS = 2.0
+#: Nodes that are spoken to at once.
+POSTING = 16
+#: Other calls to one node that may be under way at once.
+CALLS = 4
 #: A node must have started an attempt by then, or never.
 START_SECONDS = 120
 #: Clocks of nodes may be off by this much.
@@ -44,9 +63,74 @@ CLOCK_MARGIN = timedelta(seconds=30)
 MAX_DISPATCH_FAILURES = 8
 #: Seconds between two looks at a job whose node cannot be asked.
 LATER_SECONDS = 2
-#: Longest waits between two tries: of a job that holds no slot, and of one that does because an answer is missing.
+#: Longest waits between two tries: of a job that no node has, and of one that a node may have.
 MAX_DELAY = timedelta(seconds=60)
 MAX_UNSURE_DELAY = timedelta(seconds=8)
+
+_SITE = "site:"
+
+
+class _Planned(NamedTuple):
+    """A job, and the node that is to run it."""
+
+    candidate: Candidate
+    node: Node
+    assignment: Assignment
+
+    @property
+    def attempt(self) -> str:
+        return str(AttemptId(self.candidate.job_id, self.assignment.attempt))
+
+    def wishes(self, most_of_user: int) -> list[Wish]:
+        """What the attempt needs to hold."""
+        lane, node = self.candidate.lane, self.node
+        wishes = [
+            Wish(node_resource(node.id), self.attempt, node.max_slots),
+            Wish(user_resource(lane.user_id), self.attempt, most_of_user or None),
+        ]
+        if lane.need.render:
+            wishes.append(Wish(browser_resource(node.id), self.attempt, node.max_render_slots))
+        if self.candidate.exclusive:
+            wishes.append(Wish(self.candidate.exclusive, self.attempt, 1))
+        return wishes
+
+
+class NodeCalls:
+    """Calls to nodes that nobody waits for: whoever asked for one asks again if nothing comes of it. A node that does
+    not answer keeps few threads from the others.
+    """
+
+    def __init__(self, nodes: NodeStore, health: NodeHealth, clock: Clock, threads: Executor | None = None) -> None:
+        self._nodes = nodes
+        self._health = health
+        self._clock = clock
+        self._threads = threads or ThreadPoolExecutor(POSTING, thread_name_prefix="node-calls")
+        #: How many calls to each node are under way.
+        self._under_way: Counter[str] = Counter()
+        self._counting = threading.Lock()
+
+    def make(self, node_id: str, step: Callable[[Node], object]) -> None:
+        """Carry out the step soon, unless `CALLS` to the node are under way."""
+        with self._counting:
+            if self._under_way[node_id] >= CALLS:
+                return
+            self._under_way[node_id] += 1
+        self._threads.submit(self._carry_out, node_id, step)
+
+    def _carry_out(self, node_id: str, step: Callable[[Node], object]) -> None:
+        began_at = self._clock()
+        try:
+            if (node := self._nodes.get(node_id)) is not None:
+                step(node)
+        except NodeError as error:
+            log.warning("node_call_failed", node=node_id, error=error.message)
+            if _is_nodes_fault(error):
+                self._health.failed(node_id, error.message, began_at)
+        except (DiscoveryBotError, PyMongoError) as error:
+            log.warning("node_call_failed", node=node_id, error=str(error))
+        finally:
+            with self._counting:
+                self._under_way[node_id] -= 1
 
 
 class Dispatch:
@@ -55,247 +139,321 @@ class Dispatch:
         *,
         jobs: JobStore,
         queue: JobQueue,
-        sweeps: JobSweeps,
+        holds: HoldStore,
         nodes: NodeStore,
         scrapyd: ScrapydClient,
         completion: Completion,
-        exclusion: Exclusion,
-        turns: Turns,
-        limit: UserLimit,
+        fair: FairQueue,
         announcer: Announcer,
+        probe: NodeProbe,
         dead_after: timedelta,
         clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+        calls: Executor | None = None,
     ) -> None:
+        """`calls` carries out what nobody waits for. Default: threads of its own."""
         self._jobs = jobs
         self._queue = queue
-        self._sweeps = sweeps
+        self._holds = holds
         self._nodes = nodes
         self._health = NodeHealth(nodes, clock)
         self._scrapyd = scrapyd
         self._completion = completion
-        self._exclusion = exclusion
-        self._turns = turns
-        self._limit = limit
+        self._fair = fair
         self._announcer = announcer
         self._dead_after = dead_after
         self._clock = clock
+        self._monotonic = monotonic
+        self._posting = ThreadPoolExecutor(POSTING, thread_name_prefix="dispatch")
+        #: Nodes that are posted to right now: one that does not answer costs one wait, not one for each job.
+        self._busy: set[str] = set()
+        self._looking = threading.Lock()
+        #: Jobs that somebody waits for, since the last look; and whether anybody has asked for one since.
+        self._named: list[str] = []
+        self._is_asked = False
+        self._passed_over = False  # nodes, because they were busy
+        self._probe = probe
+        self._calls = NodeCalls(nodes, self._health, clock, calls)
+
+    # --- the look
 
     def fill(self, hint: str | None = None) -> int:
-        """Start jobs until room or jobs run out; how many were started. `hint` names the job somebody waits for.
+        """Start jobs until room or jobs run out, or `LOOK_SECONDS` are over; how many were started by this call.
+        `hint` names the job that somebody waits for.
 
-        A job whose node's answer is missing has its slot: it is looked at however full the nodes are. Were it not,
-        such jobs could hold every slot and wait for ever.
+        One thread looks at a time. The others leave it word, and return at once: it looks once more.
         """
-        started: set[str] = set()
         if hint is not None:
-            self._turns.told(hint)
-        choice, look = self._choice(), self._turns.look()
-        for job_id in self._sweeps.placed(self._clock(), BATCH):
-            with within(VERDICT_SECONDS):
-                job = self._queue.claim_placed(job_id, claim := self._new_claim())
-            if job is not None:
-                started |= self._dispatch_told(job, claim, choice, look)
-        while (room := choice.room()) is not None:
-            with within(VERDICT_SECONDS):
-                job = look.claim(claim := self._new_claim(), room)
-            if job is None:
+            self._named.append(hint)
+        self._is_asked = True
+        started, end = 0, self._monotonic() + LOOK_SECONDS
+        while self._is_asked and self._monotonic() < end and self._looking.acquire(blocking=False):
+            try:
+                self._is_asked = False
+                named, self._named = self._named, []
+                with within(VERDICT_SECONDS):
+                    overdue = self._overdue()
+                    assigned = self._assign_batch(named)
+            finally:
+                self._looking.release()
+            started += self._by_node(assigned, self._post_to_node)
+            started += self._by_node(overdue, self._settle_all)
+            # another thread has left out the nodes that were busy with us
+            self._is_asked |= self._passed_over
+        return started
+
+    def _assign_batch(self, named: Sequence[str]) -> list[tuple[Job, Node]]:
+        """The next jobs, each assigned to a node and holding all that it needs."""
+        self._queue.requeue(OVERDUE)
+        for job_id in named:
+            self._fair.named(job_id)
+        nodes = self._nodes.all(attempts=False)
+        busy = set(self._busy)
+        choice = NodeChoice(nodes, self._clock(), self._dead_after, busy)
+        planned = self._plan(choice, self._fair.look())
+        assigned = self._take_and_assign(planned)
+        self._is_asked |= len(planned) == BATCH
+        self._passed_over = bool(busy)
+        self._busy.update(node.id for _, node in assigned)
+        if left := set(named) - {job.id for job, _ in assigned}:
+            self._explain(left, nodes)
+        return assigned
+
+    def _plan(self, choice: NodeChoice, look: Look) -> list[_Planned]:
+        """Who goes where, by what is known now."""
+        planned: list[_Planned] = []
+        token, until = uuid.uuid4().hex, self._clock() + timedelta(seconds=START_SECONDS)
+        while len(planned) < BATCH and (room := choice.room()) is not None:
+            candidate = look.next(room)
+            if candidate is None:
                 break
-            started |= self._dispatch_told(job, claim, choice, look)
-            choice = self._choice()
-        if hint is not None and hint not in started:
-            self._explain(hint, choice)
-        return len(started)
+            node = choice.place(candidate.lane.need, candidate.avoid)
+            if node is None:
+                look.pass_over(candidate)
+                continue
+            look.started(candidate)
+            assignment = Assignment(attempt=candidate.attempt + 1, node=node.id, token=token, until=until)
+            planned.append(_Planned(candidate, node, assignment))
+        return planned
 
-    def _choice(self) -> NodeChoice:
-        return NodeChoice(self._nodes.all(), self._clock(), self._dead_after)
+    def _take_and_assign(self, planned: Sequence[_Planned]) -> list[tuple[Job, Node]]:
+        """First all holds, then the assignment: in this order an attempt that is assigned never lacks one. What was
+        taken for an attempt that is not assigned is given back.
+        """
+        if not planned:
+            return []
+        token = planned[0].assignment.token
+        wishes = {one.attempt: one.wishes(self._fair.most) for one in planned}
+        taken = self._holds.take([wish for group in wishes.values() for wish in group], token)
+        lacking = {wish.attempt for group in wishes.values() for wish in group if wish[:2] not in taken}
+        complete = [one for one in planned if one.attempt not in lacking and self._may_try(one)]
+        jobs = {job.id: job for job in self._queue.assign([(one.candidate, one.assignment) for one in complete])}
+        # others may go in the place of those that wait no more
+        self._is_asked |= len(jobs) < len(complete)
+        assigned = [(jobs[one.candidate.job_id], one.node) for one in planned if one.candidate.job_id in jobs]
+        kept = {str(AttemptId(job.id, job.attempt)) for job, _ in assigned}
+        self._holds.give_back([pair for pair in taken if pair[1] not in kept], token)
+        for one in planned:
+            if one.attempt not in kept:
+                self._hindered(one, taken)
+        return assigned
 
-    def _new_claim(self) -> Claim:
-        return Claim(token=uuid.uuid4().hex, until=self._clock() + timedelta(seconds=CLAIM_SECONDS))
+    def _may_try(self, one: _Planned) -> bool:
+        """A node that has failed gets one attempt at a time, until one succeeds."""
+        return not one.node.failures or self._nodes.begin_trial(one.node, one.attempt)
 
-    def _explain(self, job_id: str, choice: NodeChoice) -> None:
-        """Tell whoever waits for the job why it does."""
-        with suppress(JobNotFoundError):
-            job = self._jobs.get(job_id)
-            reason = self._limit.reason(job.user_id, choice.reason(job.in_lane.need), self._limit.full())
-            if reason is not None and (waiting := self._queue.note_waiting(job_id, reason)):
-                self._announcer.status(waiting)
-
-    def _dispatch_told(self, job: Job, claim: Claim, choice: NodeChoice, look: Look) -> set[str]:
-        """The job's id, if it was started."""
-        with about(job):
-            with within(VERDICT_SECONDS):
-                ready = self._place(job, claim, choice, look)
-            known = job.placement is not None
-            return {job.id} if ready and self._post(ready[0], claim, *ready[1:], known=known) else set()
-
-    def _place(self, job: Job, claim: Claim, choice: NodeChoice, look: Look) -> tuple[Job, Placement, Node] | None:
-        """The job with its place, to be posted there."""
-        if job.cancel_requested_at is not None and job.placement is None:
-            self._completion.end_waiting(job, Outcome(JobStatus.CANCELLED, "cancelled on request"))
-            return None
-        # one with a placement has never left
-        if job.placement is None and not self._enters(job, claim, look):
-            return None
-        node = self._node_for(job, choice)
-        if node is None:
-            self._place_elsewhere_later(job, claim, look)
-            return None
-        placement = self._placement(job, node)
-        placed = self._queue.place(job.id, claim, placement)
-        if placed is not None and job.placement is None:
-            look.placed(job.user_id)
-        return (placed, placement, node) if placed is not None else None
-
-    def _enters(self, job: Job, claim: Claim, look: Look) -> bool:
-        """Whether the job may be started as far as other jobs are concerned."""
-        if not self._exclusion.enter(job, claim):
-            return False
-        if self._limit.take(job, str(_next_attempt(job))):
-            return True
-        look.pass_over_user(job.user_id)
-        self._wait(job, claim, WaitingReason.USER_QUOTA)
-        return False
-
-    def _wait(self, job: Job, claim: Claim, reason: WaitingReason) -> None:
-        """The job goes back to where it was; told only if it waits for something else than before."""
-        waiting = self._queue.wait(job.id, claim, reason)
-        if waiting is None:
+    def _hindered(self, one: _Planned, taken: set[tuple[str, str]]) -> None:
+        """The attempt could not have all that it needs. What it needs for itself alone is worth being told of."""
+        exclusive, job_id = one.candidate.exclusive, one.candidate.job_id
+        if exclusive is None:
             return
-        self._exclusion.step_back(waiting, claim)
-        self._limit.give_back(job, str(_next_attempt(job)))
-        if job.waiting_reason is not reason:
+        if (exclusive, one.attempt) in taken:
+            # who was blocked by it meanwhile is free to go
+            self._completion.admit(exclusive)
+            return
+        self._is_asked = True
+        reason = WaitingReason.SITE_BUSY if exclusive.startswith(_SITE) else WaitingReason.PREVIOUS_RUN
+        if blocked := self._queue.block(job_id, reason):
+            self._announcer.status(blocked)
+            # who freed it before that was written has not seen anybody waiting
+            self._completion.admit(exclusive)
+
+    def _explain(self, job_ids: Collection[str], nodes: Sequence[Node]) -> None:
+        """Tell whoever waits for the jobs why they do."""
+        choice, full = NodeChoice(nodes, self._clock(), self._dead_after), self._fair.full()
+        reasons: dict[str, WaitingReason] = {}
+        for job in self._queue.in_lanes(list(job_ids)):
+            if reason := self._fair.reason(job.user_id, choice.reason(job.in_lane.need), full):
+                reasons[job.id] = reason
+        for waiting in self._queue.note_waiting(reasons) if reasons else ():
             self._announcer.status(waiting)
 
-    def _node_for(self, job: Job, choice: NodeChoice) -> Node | None:
-        """A node on which the job now holds a slot: the one whose answer is missing, else the emptiest."""
-        attempt = str(_next_attempt(job))
-        if job.placement is not None:
-            self._limit.hold(job, attempt)
-            node = self._nodes.get(job.placement.node)
-            is_there = node is not None and node.is_alive(self._clock(), self._dead_after) and not node.is_resting
-            if node and is_there and (attempt in node.present or not self._is_late(job.placement)):
-                # over its maximum by one at worst: what may run there already needs no free slot
-                self._nodes.take_slot(node, attempt, render=bool(job.render))
-                return node
-            return None
-        offered = choice.nodes_for(job)
-        return next((node for node in offered if self._nodes.take_slot(node, attempt, render=bool(job.render))), None)
+    # --- posting
 
-    def _placement(self, job: Job, node: Node) -> Placement:
-        """Posted again it must not be started later than was said at first, or where it is refused it had no end."""
-        if job.placement is not None and not self._is_late(job.placement):
-            return job.placement
-        not_after = self._clock() + timedelta(seconds=START_SECONDS)
-        return Placement(attempt=_next_attempt(job).attempt, node=node.id, not_after=not_after)
+    def _by_node(self, jobs: Sequence[tuple[Job, NodeT]], step: Callable[[Sequence[tuple[Job, NodeT]]], int]) -> int:
+        """Several nodes at once, the jobs of one node one after the other; the sum of what the steps say."""
+        groups: defaultdict[str, list[tuple[Job, NodeT]]] = defaultdict(list)
+        for job, node in jobs:
+            groups[node if isinstance(node, str) else node.id].append((job, node))
+        if len(groups) == 1:
+            return step(*groups.values())
+        return sum(self._posting.map(step, groups.values()))
 
-    def _is_late(self, placement: Placement) -> bool:
-        return self._clock() > placement.not_after + CLOCK_MARGIN
+    def _post_to_node(self, group: Sequence[tuple[Job, Node]]) -> int:
+        node, started = group[0][1], 0
+        try:
+            for number, (job, _) in enumerate(group):
+                with about(job):
+                    is_well, accepted = self._post(job, node, is_first=True)
+                started += accepted
+                if not is_well:
+                    self._take_back([job for job, _ in group[number + 1 :]])
+                    break
+        finally:
+            self._busy.discard(node.id)
+        return started
 
-    def _place_elsewhere_later(self, job: Job, claim: Claim, look: Look) -> None:
-        placement = job.placement
-        if placement is None:
-            look.pass_over(job.in_lane)
-            self._wait(job, claim, WaitingReason.CAPACITY)
-            return
-        if self._is_late(placement) and not self._may_have(job, placement):
-            # the node can no longer start it: the next attempt may go anywhere
-            if waiting := self._queue.abandon_placement(job.id, claim, placement):
-                self._give_up(placement.node, job, placement.attempt)
-        else:
-            message = f"node {placement.node} cannot be asked now; it may have taken the attempt"
-            later = self._clock() + timedelta(seconds=LATER_SECONDS)
-            waiting = self._queue.dispatch_failed(job.id, claim, message, later, keep=True)
-        if waiting is not None and (waiting.message, waiting.placement) != (job.message, placement):
-            self._announcer.status(waiting)
+    def _take_back(self, jobs: Sequence[Job]) -> None:
+        """They were assigned to a node that has failed before they were posted: others may have them at once."""
+        for job in jobs:
+            self._release(job)
 
-    def _may_have(self, job: Job, placement: Placement) -> bool:
-        """Whether the node has files of the attempt, as far as it could tell since it was too late to start it."""
-        node = self._nodes.get(placement.node)
-        if node is None or not node.is_alive(self._clock(), self._dead_after):
-            return False
-        told = node.heartbeat_at > placement.not_after + CLOCK_MARGIN
-        return not told or str(AttemptId(job.id, placement.attempt)) in node.present
-
-    def _give_up(self, node: str, job: Job, number: int) -> None:
-        """What was held for an attempt that nobody can start any more."""
-        attempt = str(AttemptId(job.id, number))
-        self._nodes.free_slot(node, attempt)
-        self._limit.free(job, attempt)
-
-    def _post(self, job: Job, claim: Claim, placement: Placement, node: Node, *, known: bool) -> bool:
+    def _post(self, job: Job, node: Node, *, is_first: bool) -> tuple[bool, bool]:
+        """Whether the node is well, and whether it has accepted."""
+        assignment = job.assignment
+        if assignment is None:
+            return True, False
         began_at = self._clock()
         try:
-            self._scrapyd.schedule(node.url, node_spec(job, placement))
+            self._scrapyd.schedule(node.url, node_spec(job, assignment))
         except (NodeUnreachableError, NodeRefusedError) as error:
-            # a first posting that certainly did not arrive, or was refused, left nothing behind; any other may have
-            certain = not known and not (isinstance(error, NodeUnreachableError) and error.may_have_arrived)
-            if _is_nodes_fault(error):
+            is_nodes_fault = _is_nodes_fault(error)
+            if is_nodes_fault:
                 self._health.failed(node.id, error.message, began_at)
-            self._not_taken(job, claim, node, error, certain=certain)
+            # a first posting that certainly did not arrive, or was refused, left nothing behind; any other may have
+            may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
+            self._not_accepted(job, error, certain=is_first and not may_have_arrived)
+            return not is_nodes_fault, False
+        running = self._jobs.mark_running(job.id, assignment)
+        # None: the tailer was quicker to see it run
+        if running is not None:
+            self._announcer.status(running)
+            log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
+            if running.cancel_requested_at is not None:
+                self.cancel(running)
+        return True, True
+
+    def _not_accepted(self, job: Job, error: NodeError, *, certain: bool) -> None:
+        failures = job.dispatch_failures + 1
+        again = self._clock() + min(backoff(failures), MAX_DELAY if certain else MAX_UNSURE_DELAY)
+        if not certain:
+            self._tell(self._queue.ask_later(job, error.message, again))
+            return
+        is_nodes_fault = _is_nodes_fault(error)
+        failed = self._release(job, not_before=again, message=error.message, avoid=is_nodes_fault)
+        if failed is not None and not is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
+            message = f"no node took it after {failures} tries: {error.message}"
+            self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, message))
+            return
+        self._tell(failed)
+
+    def _tell(self, failed: Job | None) -> None:
+        if failed is not None:
+            log.warning("dispatch_failed", job_id=failed.id, error=failed.message, failures=failed.dispatch_failures)
+            self._announcer.status(failed)
+
+    def _release(
+        self, job: Job, *, not_before: datetime | None = None, message: str | None = None, avoid: bool = False
+    ) -> Job | None:
+        """The attempt can never start: the job waits for the next one, and what was held for this one is free."""
+        released = self._queue.release(job, not_before=not_before or self._clock(), message=message, avoid=avoid)
+        # without its assignment a worker that was slow has nothing to say
+        if released is not None and job.assignment is not None:
+            # somebody may have it at once
+            self._is_asked |= not_before is None
+            self._completion.free(job, job.assignment.attempt, job.assignment.node)
+        return released
+
+    # --- answers that are missing
+
+    def _overdue(self) -> list[tuple[Job, str]]:
+        """Jobs whose nodes have not answered, and are asked again now: until they answer they get no others."""
+        found = self._queue.unanswered(OVERDUE)
+        overdue = [(job, job.assignment.node) for job in found if job.assignment]
+        overdue = [(job, node) for job, node in overdue if node not in self._busy]
+        self._busy.update(node for _, node in overdue)
+        return overdue
+
+    def _settle_all(self, group: Sequence[tuple[Job, str]]) -> int:
+        """Ask a node again for its answers, however full it is; how many attempts it has accepted."""
+        try:
+            return sum(self._settle(job) for job, _ in group)
+        finally:
+            self._busy.discard(group[0][1])
+
+    def _settle(self, found: Job) -> bool:
+        job = self._queue.take_over(found, uuid.uuid4().hex)
+        if job is None or job.assignment is None:
             return False
-        running = self._jobs.mark_running(job.id, placement)
-        if running is None:
-            # the tailer was quicker to see it run
-            return True
-        self._announcer.status(running)
-        log.info("dispatched", job_id=job.id, attempt=placement.attempt, node=node.id, status="running")
-        if running.cancel_requested_at is not None:
-            self.cancel(running)
-        return True
+        with about(job):
+            node = self._nodes.get(job.assignment.node)
+            if node is not None and self._may_be_asked(job.assignment, str(_attempt(job)), node):
+                if node.failures:
+                    self._nodes.begin_trial(node, str(_attempt(job)))
+                return self._post(job, node, is_first=False)[1]
+            if self._is_late(job.assignment) and not self._may_have(job, node):
+                # the node can no longer start it: the next attempt may go anywhere
+                self._tell_if_new(found, self._release(job))
+            else:
+                message = f"node {job.assignment.node} cannot be asked now; it may have taken the attempt"
+                later = self._clock() + timedelta(seconds=LATER_SECONDS)
+                self._tell_if_new(found, self._queue.ask_later(job, message, later))
+        return False
+
+    def _may_be_asked(self, assignment: Assignment, attempt: str, node: Node) -> bool:
+        if not node.is_alive(self._clock(), self._dead_after) or node.is_resting:
+            return False
+        return attempt in node.present or not self._is_late(assignment)
+
+    def _is_late(self, assignment: Assignment) -> bool:
+        return self._clock() > assignment.until + CLOCK_MARGIN
+
+    def _may_have(self, job: Job, node: Node | None) -> bool:
+        """Whether the node has files of the attempt, as far as it could tell since it was too late to start it."""
+        if node is None or job.assignment is None or not node.is_alive(self._clock(), self._dead_after):
+            return False
+        told = node.heartbeat_at > job.assignment.until + CLOCK_MARGIN
+        return not told or str(_attempt(job)) in node.present
+
+    def _tell_if_new(self, before: Job, now: Job | None) -> None:
+        if now is not None and (now.message, now.assignment is None) != (before.message, before.assignment is None):
+            self._announcer.status(now)
+
+    # --- calls that nobody waits for; whoever asked for one asks again if nothing comes of it
 
     def cancel(self, job: Job) -> None:
         """Ask the node to stop the running attempt. What ends it, and how, is the exit report's to say."""
         attempt = job.current
-        node = self._nodes.get(attempt.node) if attempt else None
-        if attempt is None or node is None or attempt.exit is not None:
-            return
-        try:
-            self.cancel_attempt(node, job.spec.project, AttemptId(job.id, attempt.attempt))
-        except NodeUnreachableError as error:
-            # reconciliation asks again
-            log.warning("cancel_failed", job_id=job.id, node=node.id, error=error.message)
+        if attempt is not None and attempt.exit is None:
+            self.stop(attempt.node, job.spec.project, AttemptId(job.id, attempt.attempt))
 
-    def cancel_attempt(self, node: Node, project: str, attempt: AttemptId) -> None:
-        """Raises `NodeUnreachableError`; a refusal is logged, for there is nothing else to do about it."""
-        try:
-            self._scrapyd.cancel(node.url, project, attempt)
-        except NodeRefusedError as error:
-            log.warning("cancel_refused", attempt=str(attempt), node=node.id, error=error.message)
+    def stop(self, node_id: str, project: str, attempt: AttemptId) -> None:
+        """Ask the node to stop the attempt."""
+        self._calls.make(node_id, lambda node: self._scrapyd.cancel(node.url, project, attempt))
 
     def post_again(self, job: Job) -> None:
-        """The attempt shows no sign of life: hand it to its node once more, which changes nothing if it has it.
-
-        Raises `NodeUnreachableError`.
-        """
+        """The attempt shows no sign of life: hand it to its node once more, which changes nothing if it has it."""
         attempt = job.current
-        node = self._nodes.get(attempt.node) if attempt else None
-        if attempt is None or node is None:
+        if attempt is None or attempt.exit is not None or attempt.started_at is not None:
             return
         # it is given up for lost by the time that was said at first
-        not_after = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
-        placement = Placement(attempt=attempt.attempt, node=node.id, not_after=not_after)
-        try:
-            self._scrapyd.schedule(node.url, node_spec(job, placement))
-        except NodeRefusedError as error:
-            log.warning("post_again_refused", job_id=job.id, node=node.id, error=error.message)
+        until = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
+        same = Assignment(attempt=attempt.attempt, node=attempt.node, token="", until=until)
+        self._calls.make(attempt.node, lambda node: self._scrapyd.schedule(node.url, node_spec(job, same)))
 
-    def _not_taken(
-        self, job: Job, claim: Claim, node: Node, error: NodeUnreachableError | NodeRefusedError, *, certain: bool
-    ) -> None:
-        delay = min(backoff(job.dispatch_failures + 1), MAX_UNSURE_DELAY if not certain else MAX_DELAY)
-        again = self._clock() + delay
-        failed = self._queue.dispatch_failed(job.id, claim, error.message, again, keep=not certain)
-        # without its claim a worker that was slow has nothing to say: another one may have posted the attempt since
-        if failed is None:
-            return
-        if certain:
-            self._give_up(node.id, job, job.attempt)
-            if not _is_nodes_fault(error) and failed.dispatch_failures >= MAX_DISPATCH_FAILURES:
-                message = f"no node took it after {failed.dispatch_failures} tries: {error.message}"
-                self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, message))
-                return
-        log.warning("dispatch_failed", job_id=job.id, error=failed.message, failures=failed.dispatch_failures)
-        self._announcer.status(failed)
+    def probe(self, node_id: str) -> None:
+        """Ask a node that has rested whether it is well."""
+        self._calls.make(node_id, self._probe.may_be_asked)
 
 
 def _is_nodes_fault(error: NodeError) -> bool:
@@ -303,6 +461,5 @@ def _is_nodes_fault(error: NodeError) -> bool:
     return isinstance(error, NodeUnreachableError | NodeShutError)
 
 
-def _next_attempt(job: Job) -> AttemptId:
-    """The one that is on its way to a node already, else a new one."""
-    return AttemptId(job.id, job.placement.attempt if job.placement else job.attempt + 1)
+def _attempt(job: Job) -> AttemptId:
+    return AttemptId(job.id, job.attempt)

@@ -61,7 +61,7 @@ class EggWatch:
         self._looked_at = self._monotonic()
         if not self._eggs.any():
             return
-        now, nodes = self._clock(), self._nodes.all()
+        now, nodes = self._clock(), self._nodes.all(attempts=False)
         alive = {node.id for node in nodes if node.is_alive(now, self._dead_after)}
         for copy in self._copies.outdated(BATCH):
             if copy.node in alive:
@@ -75,7 +75,7 @@ class EggWatch:
         room = choice.room()
         if room is None:
             return
-        lacking = self._needs.lacking(self._clock(), room)
+        lacking = self._needs.lacking(room)
         # what cannot be brought is passed over, or it would keep all others waiting
         brought = ((node, need) for need in lacking if (node := self._receiver(need, choice.able)) is not None)
         for node, need in islice(brought, BATCH):

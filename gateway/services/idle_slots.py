@@ -29,8 +29,8 @@ class _Look(NamedTuple):
     at: float
     #: Jobs that could have been started, by id,
     waiting: frozenset[str]
-    #: and all attempts that held a slot.
-    slots: frozenset[str]
+    #: and how many attempts have ever been given a slot.
+    started: int
 
 
 class IdleSlots:
@@ -57,12 +57,12 @@ class IdleSlots:
 
     def check(self) -> Check:
         """Raises PyMongo's errors."""
-        nodes = self._nodes.all()
+        nodes = self._nodes.all(attempts=False)
         waiting = frozenset(job.id for job in self._waiting(nodes))
-        look = _Look(self._monotonic(), waiting, frozenset(slot for node in nodes for slot in node.slots))
+        look = _Look(self._monotonic(), waiting, sum(node.taken_slots for node in nodes))
         with self._lock:
             first = self._first
-            if first is None or look.slots - first.slots or not look.waiting & first.waiting:
+            if first is None or look.started != first.started or not look.waiting & first.waiting:
                 self._first = look if waiting else None
                 return _OK
         if look.at - first.at < IDLE_SECONDS:
@@ -77,4 +77,5 @@ class IdleSlots:
         if choice.room() is None:
             return []
         due = self._jobs.since(now - DUE_FOR, BATCH)
-        return [job for job in due if job.waiting_reason is not WaitingReason.USER_QUOTA and choice.nodes_for(job)]
+        free = (job for job in due if job.waiting_reason is not WaitingReason.USER_QUOTA)
+        return [job for job in free if choice.suits(job.in_lane.need)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 
-from gateway.domain.job import DEFAULT_PROJECT, Job, WaitingReason
+from gateway.domain.job import DEFAULT_PROJECT, WaitingReason
 from gateway.domain.lane import Need
 from gateway.domain.node_state import NodeState
 from gateway.domain.room import Room
@@ -17,34 +17,54 @@ _HOPEFUL = frozenset({NodeState.UP, NodeState.RESTING, NodeState.DISK_FULL})
 
 
 class NodeChoice:
-    """Of the nodes as they were read at `now`."""
+    """Of the nodes as they were read at `now`, and of what was put on them since."""
 
-    def __init__(self, nodes: Iterable[Node], now: datetime, dead_after: timedelta) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], now: datetime, dead_after: timedelta, busy: Collection[str] = ()
+    ) -> None:
+        """Nodes that are `busy` are spoken to right now; they are offered more in a moment."""
         states = [(node, node.state(now, dead_after)) for node in nodes]
         self._hopeful = [node for node, state in states if state in _HOPEFUL]
-        up = [node for node, state in states if state is NodeState.UP]
-        able = [node for node in up if node.free_slots and not node.is_tried]
-        # one that has failed before comes last: were it the emptiest, it would get all there is
-        self._able = sorted(able, key=lambda node: (node.failures > 0, -node.free_slots, node.id))
+        up = [node for node, state in states if state is NodeState.UP and node.id not in busy]
+        self._able = [node for node in up if node.free_slots and not node.is_tried]
+        self._room: Room | None = None
 
     @property
     def able(self) -> list[Node]:
-        """Those with room, most room first."""
-        return self._able
+        """Those with room, the best first. One that has failed before comes last: were it the emptiest, it would get
+        all there is.
+        """
+        return sorted(self._able, key=lambda node: (node.failures > 0, -node.free_slots, node.id))
 
     def room(self) -> Room | None:
         """What could be started now; `None` if nothing."""
-        if not self._able:
-            return None
+        if self._able and self._room is None:
+            self._room = self._look()
+        return self._room if self._able else None
+
+    def _look(self) -> Room:
         browsers = [node for node in self._able if node.free_render_slots]
         rendered = frozenset(egg for node in browsers for egg in node.eggs) if browsers else None
         return Room(frozenset(egg for node in self._able for egg in node.eggs), rendered)
 
-    def nodes_for(self, job: Job) -> list[Node]:
-        """Those that may be offered the job, the best first; last of all the one where it has just failed."""
-        return sorted(
-            self._suitable(job.in_lane.need), key=lambda node: job.current is not None and job.current.node == node.id
-        )
+    def place(self, need: Need, avoid: Collection[str] = ()) -> Node | None:
+        """The node that is offered the job, which counts there from now on; one to `avoid` comes last of all."""
+        suitable = self._suitable(need)
+        if not suitable:
+            return None
+        best = min(suitable, key=lambda node: (node.id in avoid, node.failures > 0, -node.free_slots, node.id))
+        best.used_slots += 1
+        best.used_render_slots += need.render
+        if need.render or not best.free_slots or best.failures:
+            self._room = None
+        # one that has failed before has one attempt at a time
+        if not best.free_slots or best.failures:
+            self._able.remove(best)
+        return best
+
+    def suits(self, need: Need) -> bool:
+        """Whether some node could be offered a job that needs this."""
+        return bool(self._suitable(need))
 
     def _suitable(self, need: Need) -> list[Node]:
         return [node for node in self._able if _has_code(node, need) and _has_slot(node, need)]

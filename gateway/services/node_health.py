@@ -125,7 +125,7 @@ def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
             return NodeReport(state, f"SCRAPYD_URL does not name {node.url}", None, todo)
         case NodeState.DRAINING:
             todo = f"`discoverybot nodes resume {node.id}` gives it work again"
-            return NodeReport(state, f"drained by hand; {len(node.slots)} of its slots are in use",
+            return NodeReport(state, f"drained by hand; {node.used_slots} of its slots are in use",
                               node.draining_since, todo)  # fmt: skip
         case NodeState.RESTING | NodeState.QUARANTINED:
             todo = (

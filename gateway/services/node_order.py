@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gateway.correlation import correlation_of
-from gateway.domain.job import Job, Placement
+from gateway.domain.job import Assignment, Job
 from gateway.domain.node_files import NodeSpec
 
 
-def node_spec(job: Job, placement: Placement) -> NodeSpec:
+def node_spec(job: Job, assignment: Assignment) -> NodeSpec:
     spec = job.spec
     return NodeSpec(
         job_id=job.id,
-        attempt=placement.attempt,
+        attempt=assignment.attempt,
         project=spec.project,
         spider=spec.spider,
         version=spec.version,
@@ -22,7 +22,7 @@ def node_spec(job: Job, placement: Placement) -> NodeSpec:
         max_items=spec.max_items,
         timeout=spec.timeout,
         ignore_cache=spec.ignore_cache,
-        not_after=placement.not_after,
+        not_after=assignment.until,
         fetch=spec.fetch,
         site=spec.site,
         site_rate_limit=spec.site_rate_limit,

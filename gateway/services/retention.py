@@ -182,7 +182,7 @@ class Retention:
 
     def _forget_nodes(self, now: datetime) -> None:
         for node in self._nodes.all():
-            if now - node.heartbeat_at < NODE_GONE_AFTER or node.slots or self._sweeps.running_on(node.id):
+            if now - node.heartbeat_at < NODE_GONE_AFTER or node.used_slots or self._sweeps.running_on(node.id):
                 continue
             log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())
             self._nodes.forget(node)

@@ -5,6 +5,7 @@ Such requests are few and may be years old: MongoDB's unique keys alone decide, 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple
 
@@ -116,11 +117,12 @@ class ScheduleSubmission:
                 if known := self._known(order, when, identity):
                     return known
                 self._check_new(pinned, when)
-                if order.spec.ignore_cache:
-                    # not before it is sure that there will be another one
-                    self._overtake(order, when, identity)
                 try:
-                    return ScheduleReceipt(self._insert(order, when, identity.now), cached=False)
+                    with self._room(order.user_id, when):
+                        if order.spec.ignore_cache:
+                            # not before it is sure that there will be another one
+                            self._overtake(order, when, identity)
+                        return ScheduleReceipt(self._insert(order, when, identity.now), cached=False)
                 except IdempotencyConflictError:
                     if self._find_idempotent(order, identity) is None:
                         raise
@@ -192,13 +194,16 @@ class ScheduleSubmission:
         if timing is None:
             ahead = {"status": JobStatus.SCHEDULED, "not_before": when.schedule_at}
             job = order.to_job(new_job_id(), identity, now).model_copy(update=ahead)
-            with self._admission.room_for_later(order.user_id):
-                self._jobs.insert(job)
+            self._jobs.insert(job)
             return job
         schedule = _schedule(order, when, timing, identity, now)
-        with self._admission.room_for_schedule(order.user_id):
-            self._schedules.insert(schedule)
+        self._schedules.insert(schedule)
         return schedule
+
+    def _room(self, user_id: str, when: When) -> AbstractContextManager[None]:
+        """Raises `UserQuotaError`."""
+        room = self._admission.room_for_schedule if when.interval else self._admission.room_for_later
+        return room(user_id)
 
 
 def _starts_alike(known: Schedule | Job, order: Order) -> bool:

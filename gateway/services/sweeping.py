@@ -4,40 +4,48 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 
 import redis
 import structlog
 from pymongo.errors import PyMongoError
 
-from gateway.domain.clock import Clock, to_iso, utc_now
-from gateway.domain.errors import JobNotFoundError, UnreadableError
-from gateway.domain.job import WaitingReason
+from gateway.domain.clock import Clock, utc_now
+from gateway.domain.job import Job, JobStatus, WaitingReason
 from gateway.services.announcer import Announcer
 from gateway.services.cancellation import CANCELLED
 from gateway.services.completion import Completion
-from gateway.services.exclusion import Exclusion
+from gateway.services.fair_queue import FairQueue
 from gateway.services.node_choice import NodeChoice
 from gateway.services.node_watch import NodeWatch
-from gateway.services.turns import Turns
-from gateway.services.user_limit import UserLimit
-from gateway.services.waker import ENQUEUE_CRAWL, RECONCILE_NODE, REMOVE_EXPIRED, Waker
+from gateway.services.reconciliation import Reconciliation
+from gateway.services.waker import CANCEL_CRAWL, ENQUEUE_CRAWL, REMOVE_EXPIRED, Waker
+from gateway.storage.holds import HoldStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
-from gateway.storage.jobs import JobStore
-from gateway.storage.nodes import NodeStore
+from gateway.storage.jobs import CANCEL_SECONDS, JobStore
+from gateway.storage.nodes import Node, NodeStore
 
 log = structlog.get_logger()
 
 #: Jobs looked at in one sweep; the next one is a moment away.
 BATCH = 200
-#: Jobs made before there were lanes that are given theirs in one sweep.
-ADOPTED = 1000
-#: Seconds between two looks at a node.
+#: Seconds between two looks at what runs on the nodes.
 RECONCILE_SECONDS = 2.0
 #: Seconds between two looks at what has been kept for long enough.
 RETENTION_SECONDS = 60.0
+#: Seconds after which a job that could not be helped is looked at again.
+LATER_SECONDS = 5.0
+#: What a job waits for that comes or goes without anybody looking at the job; a back-off ends by itself.
+PASSING = (
+    WaitingReason.CAPACITY,
+    WaitingReason.NO_NODE,
+    WaitingReason.NO_SUCH_PROJECT,
+    WaitingReason.DISK_FULL,
+    WaitingReason.USER_QUOTA,
+    WaitingReason.BACKOFF,
+)
 
 
 class Sweeper:
@@ -49,9 +57,9 @@ class Sweeper:
         sweeps: JobSweeps,
         nodes: NodeStore,
         completion: Completion,
-        exclusion: Exclusion,
-        turns: Turns,
-        limit: UserLimit,
+        holds: HoldStore,
+        fair: FairQueue,
+        reconciliation: Reconciliation,
         announcer: Announcer,
         waker: Waker,
         dead_after: timedelta,
@@ -63,9 +71,9 @@ class Sweeper:
         self._sweeps = sweeps
         self._nodes = nodes
         self._completion = completion
-        self._exclusion = exclusion
-        self._turns = turns
-        self._limit = limit
+        self._holds = holds
+        self._fair = fair
+        self._reconciliation = reconciliation
         self._announcer = announcer
         self._waker = waker
         self._dead_after = dead_after
@@ -73,76 +81,86 @@ class Sweeper:
         self._clock = clock
         self._monotonic = monotonic
         self._reconciled_at = self._removed_at = float("-inf")
-        self._explained = ""
+        self._explained = self._blocked_for = ""
 
     def sweep(self) -> None:
         """One look at everything. Decides and settles by itself, so that no broker is needed for that."""
-        self._wake()
-        self._each(self._sweeps.undecided(BATCH), self._completion.conclude)
-        self._each(self._sweeps.unsettled(BATCH), self._completion.conclude)
-        self._each(self._sweeps.cancelled_while_waiting(BATCH), self._end_cancelled)
-        for job in self._exclusion.sweep():
-            self._waker.wake_job(job)
+        needs_worker = self._attend()
+        if self._monotonic() - self._reconciled_at >= RECONCILE_SECONDS:
+            self._reconciled_at = self._monotonic()
+            self._reconcile()
+        if not needs_worker and not self._queue.is_empty():
+            needs_worker = self._could_start(self._nodes.all(attempts=False))
+        if needs_worker:
+            self._waker.wake(ENQUEUE_CRAWL)
 
-    def _wake(self) -> None:
+    def _attend(self) -> bool:
+        """See to all jobs that somebody must look at; whether a worker could do something for one."""
+        needs_worker = False
+        for job in self._jobs.to_attend(BATCH):
+            try:
+                needs_worker |= self._attend_to(job)
+            except (PyMongoError, redis.RedisError):
+                raise
+            except Exception:
+                log.exception("sweep_step_failed", job_id=job.id)
+                self._jobs.attend_later(job.id, LATER_SECONDS)
+        return needs_worker
+
+    def _attend_to(self, job: Job) -> bool:
+        if job.is_final or (job.current and job.current.exit and job.status is JobStatus.RUNNING):
+            self._completion.conclude(job.id)
+            return False
+        if job.assignment is not None:
+            return True
+        if job.cancel_requested_at is None:
+            return self._back_off_is_over(job)
+        if job.status is JobStatus.RUNNING:
+            self._waker.wake(CANCEL_CRAWL, job.id)
+            self._jobs.attend_later(job.id, CANCEL_SECONDS)
+        else:
+            self._completion.end_waiting(job, CANCELLED)
+        return False
+
+    def _back_off_is_over(self, job: Job) -> bool:
+        if job.status is JobStatus.PENDING and not job.blocked:
+            return True
+        self._jobs.attended(job)
+        return False
+
+    def _could_start(self, nodes: list[Node]) -> bool:
+        room = NodeChoice(nodes, self._clock(), self._dead_after).room()
+        return room is not None and self._fair.candidate(room) is not None
+
+    def _reconcile(self) -> None:
         nodes = self._nodes.all()
-        dead = {node.id: to_iso(node.heartbeat_at) for node in nodes if self._watch.is_dead(node)}
+        dead = {node.id for node in nodes if self._watch.is_dead(node)}
+        self._reconciliation.run(nodes, dead)
+        self._admit_blocked()
         now = self._clock()
-        choice = NodeChoice(nodes, now, self._dead_after)
-        if waiting := self._waiting(now, choice):
-            self._wake_for(waiting)
-        if self._monotonic() - self._reconciled_at < RECONCILE_SECONDS:
-            return
-        self._reconciled_at = self._monotonic()
-        self._limit.sweep()
-        self._queue.adopt(ADOPTED)
-        self._explain_hindered(now, choice)
-        for node in nodes:
-            self._waker.wake(RECONCILE_NODE, node.id, dead.get(node.id))
+        if not self._queue.is_empty():
+            self._explain_hindered(NodeChoice(nodes, now, self._dead_after))
         if self._monotonic() - self._removed_at >= RETENTION_SECONDS:
             self._removed_at = self._monotonic()
             self._waker.wake(REMOVE_EXPIRED)
 
-    def _wake_for(self, job_id: str) -> None:
-        try:
-            self._waker.wake_job(self._jobs.get(job_id))
-        except (JobNotFoundError, UnreadableError):
-            # there may be others, and a worker looks for the best by itself
-            self._waker.wake(ENQUEUE_CRAWL)
+    def _admit_blocked(self) -> None:
+        """Make up for whoever freed what they wait for, and did not live to let them go."""
+        resources = self._queue.blocked_for(BATCH, self._blocked_for)
+        # it goes round, however many wait for one of them
+        self._blocked_for = resources[-1] if resources else ""
+        for resource in self._holds.free_of(resources) if resources else ():
+            if admitted := self._completion.admit(resource):
+                self._waker.wake_job(admitted)
 
-    def _waiting(self, now: datetime, choice: NodeChoice) -> str | None:
-        """A job that a worker could do something for."""
-        if placed := self._sweeps.placed(now, 1):
-            return placed[0]
-        room = choice.room()
-        head = self._turns.waiting(room) if room is not None else None
-        return head.job_id if head else None
-
-    def _explain_hindered(self, now: datetime, choice: NodeChoice) -> None:
+    def _explain_hindered(self, choice: NodeChoice) -> None:
         """What jobs wait for may have changed though they still have to wait."""
-        full, of_nodes = self._limit.full(), cache(choice.reason)
-        hindered = self._sweeps.hindered(now, BATCH, self._explained)
+        hindered = self._queue.hindered(PASSING, BATCH, self._explained)
         self._explained = hindered[-1].job_id if len(hindered) == BATCH else ""
-        changed: dict[str, WaitingReason] = {}
-        for job_id, lane, known in hindered:
-            reason = self._limit.reason(lane.user_id, of_nodes(lane.need), full)
-            if reason is not None and reason is not known:
-                changed[job_id] = reason
-        self._each(list(changed), lambda job_id: self._explain(job_id, changed[job_id]))
-
-    def _explain(self, job_id: str, reason: WaitingReason) -> None:
-        if waiting := self._queue.note_waiting(job_id, reason):
+        full, of_nodes = self._fair.full() if hindered else set(), cache(choice.reason)
+        reasons = {one.job_id: self._fair.reason(one.lane.user_id, of_nodes(one.lane.need), full) for one in hindered}
+        changed = {
+            one.job_id: reason for one in hindered if (reason := reasons[one.job_id]) and reason is not one.reason
+        }
+        for waiting in self._queue.note_waiting(changed) if changed else ():
             self._announcer.status(waiting)
-
-    def _end_cancelled(self, job_id: str) -> None:
-        self._completion.end_waiting(self._jobs.get(job_id), CANCELLED)
-
-    def _each(self, job_ids: list[str], step: Callable[[str], object]) -> None:
-        """One job that cannot be helped must not keep the others from being looked at; a store that is away must."""
-        for job_id in job_ids:
-            try:
-                step(job_id)
-            except (PyMongoError, redis.RedisError):
-                raise
-            except Exception:
-                log.exception("sweep_step_failed", job_id=job_id)

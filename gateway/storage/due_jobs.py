@@ -34,9 +34,9 @@ class DueJobs:
 
     def since(self, moment: datetime, limit: int) -> list[Job]:
         """Those that have waited for nothing but a slot since then, the longest first; `limit` are looked at."""
-        query = {**FREE_TO_START, "not_before": {"$lte": moment}}
+        query = {**FREE_TO_START, "not_before": {"$lte": moment}, "assignment": None}
         found = self._documents.collection.find(query, sort=[("not_before", ASCENDING)], limit=limit)
-        return [job for job in self._documents.many(found) if job.claim is None and job.placement is None]
+        return self._documents.many(found)
 
     def webhooks(self, moment: datetime) -> CallsToCome:
         """Waiting: those that were due at `moment` already. Of many, the first `MAX_COUNTED` by their users."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import NamedTuple
 
 from pymongo import ReturnDocument
@@ -16,7 +15,7 @@ from gateway.domain.lane import Need
 from gateway.domain.room import Egg, Room
 from gateway.storage.client import Document
 from gateway.storage.job_documents import FREE_TO_START, JobDocuments, change
-from gateway.storage.lanes import LaneStore
+from gateway.storage.job_queue import JobQueue
 
 
 class EggNeed(NamedTuple):
@@ -29,14 +28,14 @@ class EggNeeds:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
-        self._lanes = LaneStore(database)
+        self._queue = JobQueue(database, clock)
         self._clock = clock
 
-    def lacking(self, now: datetime, room: Room) -> Iterator[EggNeed]:
+    def lacking(self, room: Room) -> Iterator[EggNeed]:
         """Of jobs that could be started now, if a node with room had their egg; each is looked for when it is asked
         for, by one look, however many jobs need it.
         """
-        for need in self._lanes.needs(now):
+        for need in self._queue.needs():
             # of our own project, and of no certain version, there is nothing to bring
             if need.project == DEFAULT_PROJECT or need.version is None or room.fits(need):
                 continue
@@ -50,7 +49,7 @@ class EggNeeds:
         lanes: list[Document] = [{"lane": {"$gt": f"{need}/", "$lt": need.end}} for need in needs]
         told: list[Job] = []
         for lane in lanes:
-            query = {**FREE_TO_START, **lane, "placement": None, "message": {"$ne": message}}
+            query = {**FREE_TO_START, **lane, "message": {"$ne": message}}
             for found in list(self._jobs.find(query, {"_id": 1}, limit=limit - len(told))):
                 told += self._tell({**query, "_id": found["_id"]}, message)
             if len(told) >= limit:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from contextvars import Context
+from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.collection import Collection
@@ -10,7 +12,11 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from gateway.crash_points import state_change
+from gateway.domain.clock import utc_now
+from gateway.domain.job import browser_resource, node_resource, user_resource
+from gateway.domain.node_files import AttemptId
 from gateway.storage.client import Document, within
+from gateway.storage.holds import HoldStore, Wish
 
 _NEWEST = [("created_at", DESCENDING), ("_id", DESCENDING)]
 _AUDITED = [("at", DESCENDING), ("_id", DESCENDING)]
@@ -19,12 +25,14 @@ INDEXES: dict[str, list[IndexModel]] = {
     "jobs": [
         IndexModel([("live_key", ASCENDING)], name="live_key", unique=True, sparse=True),
         IndexModel([("idempotency_key", ASCENDING)], name="idempotency_key", unique=True, sparse=True),
-        # the best eligible job of a lane, and which lanes there are; only who waits is in these two
+        # the best job of a lane, and which lanes there are; only jobs that could be started now have one
         IndexModel(
-            [("status", ASCENDING), ("blocked", ASCENDING), ("lane", ASCENDING), ("rank", ASCENDING)],
-            name="waiting_lane_rank",
+            [("status", ASCENDING), ("lane", ASCENDING), ("rank", ASCENDING)],
+            name="queue_lane_rank",
             partialFilterExpression={"status": "pending"},
         ),
+        # whom somebody must look at; few of many
+        IndexModel([("attend_at", ASCENDING)], name="attend_at", sparse=True),
         # how many of a user's jobs are before another
         IndexModel(
             [("status", ASCENDING), ("blocked", ASCENDING), ("user_id", ASCENDING), ("rank", ASCENDING)],
@@ -43,8 +51,6 @@ INDEXES: dict[str, list[IndexModel]] = {
             name="scheduled_user",
             partialFilterExpression={"status": "scheduled"},
         ),
-        # who waits and was asked to end; few of many
-        IndexModel([("status", ASCENDING), ("cancel_requested_at", ASCENDING)], name="status_cancel_requested"),
         IndexModel(
             [("waiting_reason", ASCENDING), ("_id", ASCENDING)],
             name="waiting_reason_id",
@@ -52,8 +58,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         ),
         IndexModel([("settled", ASCENDING), ("finished_at", ASCENDING)], name="settled_finished", sparse=True),
         IndexModel([("finished_at", ASCENDING)], name="finished", sparse=True),
-        IndexModel([("undecided", ASCENDING)], name="undecided", sparse=True),
-        IndexModel([("placement.attempt", ASCENDING)], name="placed", sparse=True),
+        # who is on its way to a node
+        IndexModel([("assignment.attempt", ASCENDING)], name="assigned", sparse=True),
         # the users whose webhooks are to be called, and the first of each
         IndexModel(
             [("user_id", ASCENDING), ("webhooks_due", ASCENDING)],
@@ -94,7 +100,7 @@ INDEXES: dict[str, list[IndexModel]] = {
             name="site_newest",
             partialFilterExpression={"spec.site": {"$exists": True}},
         ),
-        # who waits for the same lease
+        # who waits for the same hold
         IndexModel(
             [("exclusive", ASCENDING), ("rank", ASCENDING)],
             name="blocked_exclusive_rank",
@@ -129,10 +135,8 @@ INDEXES: dict[str, list[IndexModel]] = {
     "idempotency_keys": [IndexModel([("claimed_at", ASCENDING)], name="claimed")],
     # one document a kind of running number
     "counters": [],
-    # `_id` is what may run once at a time, `job_id` who has it
-    "leases": [],
-    # `_id` is a user, `slots` the attempts that run for it; written only where there is a limit
-    "user_slots": [],
+    # `_id` is a resource, `holders` the attempts that occupy it
+    "holds": [],
     "nodes": [],
     "keys": [],
     "audit": [
@@ -168,6 +172,10 @@ RETIRED: dict[str, frozenset[str]] = {
             "status_blocked_render_priority_age",
             "blocked_exclusive_priority_age",
             "webhooks_due",
+            "waiting_lane_rank",
+            "status_cancel_requested",
+            "undecided",
+            "placed",
         }
     )
 }
@@ -189,6 +197,8 @@ def _ensure(database: Database[Document]) -> None:
     for collection, models in INDEXES.items():
         if models:
             database[collection].create_indexes(models)
+    if "placed" in database["jobs"].index_information():
+        carry_over(database)
     for collection, names in RETIRED.items():
         for name in names & set(database[collection].index_information()):
             _drop(database[collection], name)
@@ -201,3 +211,52 @@ def _drop(collection: Collection[Document], name: str) -> None:
         # others start at the same time
         if error.code != _INDEX_NOT_FOUND:
             raise
+
+
+# --- what versions before this one have left, as long as their indexes are there
+
+
+@state_change("upgrade.carry_over")
+def carry_over(database: Database[Document]) -> None:
+    """Claims and placements become assignments, and what attempts occupy becomes holds. May be repeated."""
+    jobs, now = database["jobs"], utc_now()
+    pending: Document = {"status": "pending"}
+    for found in jobs.find({"placement.attempt": {"$gte": 1}}):
+        _assign(jobs, found, now)
+    jobs.update_many({**pending, "blocked": True}, {"$unset": {"lane": "", "claim": ""}})
+    # ranked again by the next look, and those in a back-off once it is over
+    waiting = {**pending, "blocked": None, "assignment": None, "attend_at": None}
+    unranked: tuple[Document, ...] = ({"not_before": {"$gt": now}}, {"lane": None}, {"claim": {"$exists": True}})
+    for query in unranked:
+        jobs.update_many({**waiting, **query}, {"$set": {"attend_at": now}, "$unset": {"lane": "", "claim": ""}})
+    unfinished = ({"undecided": True}, {"settled": False}, {"cancel_requested_at": {"$exists": True}, **pending})
+    for query in unfinished:
+        jobs.update_many(query, {"$set": {"attend_at": now}, "$unset": {"undecided": ""}})
+    holds = HoldStore(database)
+    for found in jobs.find({"$or": [{"status": "running"}, {"assignment.attempt": {"$gte": 1}}]}):
+        _occupy(holds, found)
+    database["nodes"].update_many({}, {"$unset": {"slots": "", "render_slots": ""}})
+    for name in ("leases", "user_slots"):
+        database[name].drop()
+
+
+def _assign(jobs: Collection[Document], found: Document, now: datetime) -> None:
+    placement = found["placement"]
+    assignment = {"attempt": placement["attempt"], "node": placement["node"], "until": placement["not_after"]}
+    jobs.update_one(
+        {"_id": found["_id"], "placement.attempt": placement["attempt"]},
+        {
+            "$set": {"assignment": {**assignment, "token": uuid.uuid4().hex}, "attend_at": now},
+            "$unset": {"placement": "", "claim": "", "lane": ""},
+        },
+    )
+
+
+def _occupy(holds: HoldStore, found: Document) -> None:
+    """By the fields themselves: a document that cannot be read as a job must not keep the others from theirs."""
+    node = found.get("node") or found.get("assignment", {}).get("node", "")
+    browser = [browser_resource(node)] if found.get("render") else []
+    exclusive = [found["exclusive"]] if found.get("exclusive") else []
+    resources = [node_resource(node), *browser, user_resource(found["user_id"]), *exclusive]
+    attempt = str(AttemptId(found["_id"], found["attempt"]))
+    holds.take([Wish(resource, attempt) for resource in resources], "carried over")

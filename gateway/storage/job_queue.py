@@ -1,23 +1,52 @@
-"""The waiting jobs, and their way to a node: claimed, placed, handed over, or given back with the reason."""
+"""The waiting jobs, and their way to a node: found, assigned, or given back with the reason.
+
+A pending job waits for a slot exactly while it has a `lane`. It has none while it is assigned to a node, blocked by
+another crawl, or in a back-off: so an index on lanes holds those alone that could be started now.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
-from gateway.domain.lane import Lane, Need, rank
+from gateway.domain.job import Assignment, Job, JobStatus, WaitingReason
+from gateway.domain.lane import Lane, Need
 from gateway.storage.client import Document
-from gateway.storage.job_documents import FREE_TO_START, JobDocuments, change, eligible, unclaimed
+from gateway.storage.job_documents import JobDocuments, SetAside, change
 
+#: An assignment without an answer is looked at again after so many seconds; longer than all time-outs of a posting.
+ATTEND_SECONDS = 15
+#: Nodes that a job remembers to avoid.
+_AVOIDED = 5
 _BEST_FIRST = [("rank", ASCENDING)]
-#: What a job's place follows from.
-_PLACE_FIELDS = ("user_id", "spec.project", "spec.version", "render", "created_at", "not_before", "priority")
+_BY_LANE = [("lane", ASCENDING), ("rank", ASCENDING)]
+_CANDIDATE = dict.fromkeys(("lane", "rank", "attempt", "exclusive", "avoid"), 1)
+
+
+class Candidate(NamedTuple):
+    """A job that could be started now: what must be known to choose a node for it."""
+
+    lane: Lane
+    rank: datetime
+    job_id: str
+    #: Its last attempt.
+    attempt: int
+    exclusive: str | None = None
+    avoid: tuple[str, ...] = ()
+
+
+class Waiting(NamedTuple):
+    """A job that waits in its lane, and why as far as it has been told."""
+
+    job_id: str
+    lane: Lane
+    reason: WaitingReason
 
 
 class JobQueue:
@@ -26,114 +55,200 @@ class JobQueue:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
+        self._candidates = SetAside(self._jobs, _candidate)
         self._clock = clock
 
-    @state_change("jobs.claim")
-    def claim(self, claim: Claim, lane: Lane) -> Job | None:
-        """The best job of the lane that is pending and not blocked, due and unclaimed, now claimed."""
+    # --- who waits
+
+    def is_empty(self) -> bool:
+        """Whether nobody waits for a slot."""
+        return self._first({"$gt": ""}) is None
+
+    def heads(self, fits: Callable[[Need], bool], after: str = "") -> Iterator[Candidate]:
+        """The best of each lane that fits, by their names, from above `after` on. Each is read when it is asked for:
+        one seek leads past all jobs of a lane, and one past all lanes that need what nobody has (a "skip scan").
+        """
+        while (head := self._first({"$gt": after})) is not None:
+            if fits(head.lane.need):
+                yield head
+                after = str(head.lane)
+            else:
+                after = head.lane.need.end
+
+    def best(self, lane: Lane, limit: int) -> list[Candidate]:
+        """The best of the lane, in their order."""
+        query = {"status": JobStatus.PENDING, "lane": str(lane)}
+        return self._candidates.many(self._jobs.find(query, _CANDIDATE, sort=_BEST_FIRST, limit=limit))
+
+    def lane_of(self, job_id: str) -> Lane | None:
+        """In which the job waits; `None` if it does not."""
+        found = self._jobs.find_one({"_id": job_id, "status": JobStatus.PENDING, "lane": {"$gt": ""}}, {"lane": 1})
+        return None if found is None else Lane.parse(found["lane"])
+
+    def needs(self) -> Iterator[Need]:
+        """What waiting jobs need, each once."""
+        after = ""
+        while (head := self._first({"$gt": after})) is not None:
+            yield head.lane.need
+            after = head.lane.need.end
+
+    def unanswered(self, limit: int) -> list[Job]:
+        """Jobs that were assigned to a node whose answer is overdue."""
+        query = {"attend_at": {"$lte": self._clock()}, "assignment.attempt": {"$gte": 1}}
+        return self._documents.many(self._jobs.find(query, limit=limit))
+
+    def hindered(self, reasons: Sequence[WaitingReason], limit: int, after: str = "") -> list[Waiting]:
+        """Jobs that wait in a lane and have said so why, by their ids, from above `after` on."""
+        found: list[Waiting] = []
+        for reason in reasons:
+            query: Document = {"waiting_reason": reason, "_id": {"$gt": after}, "lane": {"$gt": ""}}
+            documents = self._jobs.find(query, {"lane": 1}, sort=[("_id", ASCENDING)], limit=limit)
+            found += [Waiting(one["_id"], Lane.parse(one["lane"]), reason) for one in documents]
+        return sorted(found)[:limit]
+
+    def blocked_for(self, limit: int, after: str = "") -> list[str]:
+        """Resources that blocked jobs wait for, in order, from above `after` on; of so many jobs."""
+        query = {"blocked": True, "exclusive": {"$gt": after}}
+        found = self._jobs.find(query, {"exclusive": 1}, sort=[("exclusive", ASCENDING)], limit=limit)
+        return list(dict.fromkeys(document["exclusive"] for document in found))
+
+    # --- the way to a node
+
+    def assign(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> list[Job]:
+        """Decide, before a node is told, which attempt goes to which node. Those that are assigned so now: of a job
+        that was assigned, blocked or ended since it was read, there is nothing to assign any more.
+        """
+        if not wanted:
+            return []
+        decided = {one.job_id: (one, assignment) for one, assignment in wanted}
+        found = self.in_lanes(list(decided))
+        if found and self._assign([decided[job.id] for job in found]) < len(found):
+            won = self._jobs.find({"_id": {"$in": list(decided)}}, {"assignment.token": 1})
+            tokens = {one["_id"]: one.get("assignment", {}).get("token") for one in won}
+            found = [job for job in found if tokens.get(job.id) == decided[job.id][1].token]
+        return [_on_its_way(job, decided[job.id][1]) for job in found]
+
+    @state_change("jobs.assign")
+    def _assign(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> int:
         now = self._clock()
-        document = self._jobs.find_one_and_update(
-            {**eligible(now), "lane": str(lane)},
-            {"$set": {"claim": claim.model_dump(), "updated_at": now}},
-            sort=_BEST_FIRST,
-            return_document=ReturnDocument.AFTER,
-        )
-        return self._documents.optional(document)
+        operations = [
+            UpdateOne(
+                {"_id": one.job_id, "status": JobStatus.PENDING, "lane": str(one.lane), "attempt": one.attempt},
+                change(now, _assigned(assignment, now), unset=("lane",)),
+            )
+            for one, assignment in wanted
+        ]
+        return self._jobs.bulk_write(operations, ordered=False).matched_count
 
-    @state_change("jobs.claim_placed")
-    def claim_placed(self, job_id: str, claim: Claim) -> Job | None:
-        """The job that was on its way to a node when its dispatcher failed: it has its slot already."""
+    @state_change("jobs.take_over")
+    def take_over(self, job: Job, token: str) -> Job | None:
+        """The assignment without an answer, under a new token; `None` if somebody else was quicker."""
+        if job.assignment is None:
+            return None
         now = self._clock()
-        due = {"_id": job_id, "status": JobStatus.PENDING, "not_before": {"$lte": now}}
         return self._change(
-            {**due, "placement.attempt": {"$exists": True}, "$or": unclaimed(now)}, {"claim": claim.model_dump()}
+            {"_id": job.id, "attend_at": job.attend_at, **_by(job.assignment)},
+            {"assignment.token": token, "attend_at": now + timedelta(seconds=ATTEND_SECONDS)},
         )
 
-    @state_change("jobs.drop_claim")
-    def drop_claim(self, job_id: str, claim: Claim) -> None:
-        """Whoever claimed the job so has not come back in time: nothing can be placed by that claim any more."""
-        late = {"claim.token": claim.token, "claim.until": {"$lte": self._clock()}}
-        self._jobs.update_one({"_id": job_id, **late}, {"$unset": {"claim": ""}})
-
-    @state_change("jobs.place")
-    def place(self, job_id: str, claim: Claim, placement: Placement) -> Job | None:
-        """Decide, before telling anybody, which attempt goes to which node; `None` if the claim is no longer ours."""
+    @state_change("jobs.release")
+    def release(
+        self, job: Job, *, not_before: datetime, message: str | None = None, avoid: bool = False
+    ) -> Job | None:
+        """The node certainly has not got the attempt, and will not start it: the job waits for its next one, from
+        `not_before` on. With a `message` that counts as a failed dispatch; with `avoid` other nodes are tried first.
+        """
+        if job.assignment is None:
+            return None
+        failed = message is not None
+        changes: Document = {"not_before": not_before, "attend_at": not_before}
+        changes |= (
+            {"message": message, "waiting_reason": WaitingReason.BACKOFF} if failed else {"dispatch_failures": 0}
+        )
+        if avoid:
+            changes["avoid"] = avoiding(job, job.assignment.node)
+        increment = None if message is None else "dispatch_failures"
         return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
-            {"placement": placement.model_dump(), "attempt": placement.attempt},
+            {"_id": job.id, **_by(job.assignment)}, changes, unset=("assignment",), increment=increment
         )
 
-    @state_change("jobs.wait")
-    def wait(self, job_id: str, claim: Claim, reason: WaitingReason) -> Job | None:
-        """Give the claim back: the job cannot be started now, and this is why."""
-        return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
-            {"waiting_reason": reason},
-            unset=("claim",),
-        )
+    @state_change("jobs.ask_later")
+    def ask_later(self, job: Job, message: str, at: datetime) -> Job | None:
+        """The node may have the attempt: it is asked again at `at`."""
+        if job.assignment is None:
+            return None
+        changes = {"message": message, "attend_at": at, "waiting_reason": WaitingReason.BACKOFF}
+        return self._change({"_id": job.id, **_by(job.assignment)}, changes, increment="dispatch_failures")
+
+    @state_change("jobs.use_up")
+    def use_up(self, job_id: str, attempt: int) -> bool:
+        """Nobody assigns this attempt any more: its number is used up. Whether nobody had by now."""
+        query = {"_id": job_id, "status": JobStatus.PENDING, "attempt": attempt - 1}
+        return self._jobs.update_one(query, {"$set": {"attempt": attempt}}).matched_count == 1
+
+    # --- waiting
+
+    @state_change("jobs.requeue")
+    def requeue(self, limit: int) -> int:
+        """Rank jobs again whose back-off is over, or that were made before there were lanes; how many there were."""
+        now = self._clock()
+        due: Document = {"status": JobStatus.PENDING, "attend_at": {"$lte": now}}
+        due |= dict.fromkeys(("assignment", "blocked", "lane"))
+        jobs = self._documents.many(self._jobs.find(due, limit=limit))
+        operations = [
+            UpdateOne(
+                {"_id": job.id, **due},
+                change(now, job.queue_place(), unset=("attend_at",)),
+            )
+            for job in jobs
+            if job.cancel_requested_at is None
+        ]
+        if operations:
+            self._jobs.bulk_write(operations, ordered=False)
+        return len(operations)
 
     @state_change("jobs.block")
-    def block(self, job_id: str, claim: Claim, reason: WaitingReason) -> Job | None:
-        """Give the claim back: another job has the lease, and this one is not looked at before that is free."""
-        return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
-            {"blocked": True, "waiting_reason": reason},
-            unset=("claim",),
-        )
+    def block(self, job_id: str, reason: WaitingReason) -> Job | None:
+        """Another crawl holds what the job needs for itself: it is not looked at before that is free."""
+        query = {"_id": job_id, "status": JobStatus.PENDING, "lane": {"$gt": ""}}
+        return self._change(query, {"blocked": True, "waiting_reason": reason}, unset=("lane",))
 
     @state_change("jobs.unblock")
     def unblock(self, exclusive: str) -> Job | None:
-        """The best of the jobs that wait for this lease, which from now on waits like all others."""
-        document = self._jobs.find_one_and_update(
-            {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING},
-            change(self._clock(), {}, unset=("blocked", "waiting_reason")),
-            sort=_BEST_FIRST,
-            return_document=ReturnDocument.AFTER,
-        )
-        return self._documents.optional(document)
+        """The best of the jobs that wait for this resource, which from now on waits like all others."""
+        query = {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING}
+        for best in self._documents.many(self._jobs.find(query, sort=_BEST_FIRST, limit=9)):
+            unset = ("blocked", "waiting_reason")
+            if job := self._change({"_id": best.id, **query}, {"lane": str(best.in_lane)}, unset=unset):
+                return job
+        return None
+
+    def in_lanes(self, job_ids: Sequence[str]) -> list[Job]:
+        """Those of them that wait for a slot."""
+        query = {"_id": {"$in": list(job_ids)}, "status": JobStatus.PENDING, "lane": {"$gt": ""}}
+        return self._documents.many(self._jobs.find(query))
 
     @state_change("jobs.note_waiting")
-    def note_waiting(self, job_id: str, reason: WaitingReason) -> Job | None:
-        """Say why the job has no slot yet; `None` if that is known, or it waits for a lease, for a node's answer or
-        not at all.
-        """
-        free = {"_id": job_id, **FREE_TO_START, "claim": {"$exists": False}, "placement": {"$exists": False}}
-        over = {"waiting_reason": WaitingReason.BACKOFF, "not_before": {"$lte": self._clock()}}
-        other = {"waiting_reason": {"$nin": [reason, WaitingReason.BACKOFF]}}
-        return self._change({**free, "$or": [other, over]}, {"waiting_reason": reason})
+    def note_waiting(self, reasons: Mapping[str, WaitingReason]) -> list[Job]:
+        """Say why jobs have no slot yet; those of them that waited for something else before, or had not said why."""
+        changed = [job for job in self.in_lanes(list(reasons)) if job.waiting_reason is not reasons[job.id]]
+        operations = [
+            UpdateOne(
+                {"_id": job.id, "status": JobStatus.PENDING, "lane": {"$gt": ""}},
+                change(self._clock(), {"waiting_reason": reasons[job.id]}),
+            )
+            for job in changed
+        ]
+        if operations:
+            self._jobs.bulk_write(operations, ordered=False)
+        return [job.model_copy(update={"waiting_reason": reasons[job.id]}) for job in changed]
 
-    @state_change("jobs.dispatch_failed")
-    def dispatch_failed(
-        self, job_id: str, claim: Claim, message: str, not_before: datetime, *, keep: bool
-    ) -> Job | None:
-        """Try again at `not_before`; with `keep` at the same node with the same attempt (its answer is unknown)."""
-        return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "claim.token": claim.token},
-            {"message": message, "not_before": not_before, "waiting_reason": WaitingReason.BACKOFF},
-            increment="dispatch_failures",
-            unset=("claim",) if keep else ("claim", "placement"),
-        )
-
-    @state_change("jobs.abandon_placement")
-    def abandon_placement(self, job_id: str, claim: Claim, placement: Placement) -> Job | None:
-        """The node is gone and the attempt can no longer be started there: free to place the next one."""
-        mine = {"placement.attempt": placement.attempt, "claim.token": claim.token}
-        return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, **mine},
-            # they were about that attempt
-            {"dispatch_failures": 0},
-            unset=("claim", "placement"),
-        )
-
-    @state_change("jobs.adopt")
-    def adopt(self, limit: int) -> int:
-        """Give their place to jobs that wait and were made before there were lanes; how many did."""
-        made_before = {**FREE_TO_START, "lane": None}
-        found = list(self._jobs.find(made_before, dict.fromkeys(_PLACE_FIELDS, 1), limit=limit))
-        for document in found:
-            # nobody else would write anything else
-            self._jobs.update_one({"_id": document["_id"]}, {"$set": _place(document)})
-        return len(found)
+    def _first(self, lane: Document) -> Candidate | None:
+        query = {"status": JobStatus.PENDING, "lane": lane}
+        while (found := self._jobs.find_one(query, _CANDIDATE, sort=_BY_LANE)) is not None:
+            if candidate := self._candidates.optional(found):
+                return candidate
+        return None
 
     def _change(
         self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
@@ -143,9 +258,30 @@ class JobQueue:
         return self._documents.optional(changed)
 
 
-def _place(document: Document) -> Document:
-    """By a job's document, which need not be one that can be read as a whole."""
-    spec = document["spec"]
-    need = Need(spec["project"], spec.get("version"), bool(document.get("render")))
-    due = max(document["created_at"], document["not_before"])
-    return {"lane": str(Lane(need, document["user_id"])), "rank": rank(due, document.get("priority", 0))}
+def avoiding(job: Job, node: str) -> list[str]:
+    """The nodes that the job avoids, and this one."""
+    return [*(other for other in job.avoid if other != node), node][-_AVOIDED:]
+
+
+def _candidate(document: Document) -> Candidate:
+    lane, avoid = Lane.parse(document["lane"]), tuple(document.get("avoid", ()))
+    return Candidate(
+        lane, document["rank"], document["_id"], document.get("attempt", 0), document.get("exclusive"), avoid
+    )
+
+
+def _on_its_way(job: Job, assignment: Assignment) -> Job:
+    return job.model_copy(update={"assignment": assignment, "attempt": assignment.attempt})
+
+
+def _by(assignment: Assignment) -> Document:
+    """As long as nobody has taken it over."""
+    return {"status": JobStatus.PENDING, "assignment.token": assignment.token}
+
+
+def _assigned(assignment: Assignment, now: datetime) -> Document:
+    return {
+        "assignment": assignment.model_dump(),
+        "attempt": assignment.attempt,
+        "attend_at": now + timedelta(seconds=ATTEND_SECONDS),
+    }

@@ -13,15 +13,19 @@ from pymongo.errors import DuplicateKeyError
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
-from gateway.domain.job import Attempt, Job, JobStatus, Placement, WaitingReason
+from gateway.domain.job import LIVE_STATUSES, Assignment, Attempt, Job, JobStatus, WaitingReason
 from gateway.domain.node_files import ExitReport, Progress
 from gateway.domain.outcome import Outcome
 from gateway.storage.client import Document
 from gateway.storage.documents import Documents
 from gateway.storage.job_documents import JobDocuments, change
+from gateway.storage.job_queue import avoiding
 
 #: Told of one job's end, at the most.
 MAX_WEBHOOKS = 20
+#: Seconds after which a cancellation that has had no effect is carried out again.
+CANCEL_SECONDS = 5
+_LIVE = sorted(LIVE_STATUSES)
 #: Somebody is to be told. Each job is due for a moment when it ends, also one that nobody wants to hear of.
 WATCHED: Document = {"webhooks.0": {"$exists": True}}
 
@@ -136,18 +140,19 @@ class JobStore:
     # --- facts
 
     @state_change("jobs.mark_running")
-    def mark_running(self, job_id: str, placement: Placement) -> Job | None:
+    def mark_running(self, job_id: str, assignment: Assignment) -> Job | None:
         """The node has accepted the attempt."""
-        attempt = Attempt(attempt=placement.attempt, node=placement.node, dispatched_at=self._clock())
+        number = assignment.attempt
+        attempt = Attempt(attempt=number, node=assignment.node, dispatched_at=self._clock())
         return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "placement.attempt": placement.attempt},
+            {"_id": job_id, "status": JobStatus.PENDING, "assignment.attempt": number},
             {
                 "status": JobStatus.RUNNING,
-                "node": placement.node,
+                "node": assignment.node,
                 "dispatch_failures": 0,
-                f"attempts.{placement.attempt}": attempt.model_dump(exclude_none=True),
+                f"attempts.{number}": attempt.model_dump(exclude_none=True),
             },
-            unset=("claim", "placement", "waiting_reason", "message"),
+            unset=("assignment", "attend_at", "waiting_reason", "message"),
         )
 
     @state_change("jobs.record_started")
@@ -182,7 +187,7 @@ class JobStore:
             f"{path}.exit": facts.model_dump(exclude_none=True),
             f"{path}.ended_at": facts.ended_at,
             f"{path}.log_end": log_end,
-            "undecided": True,
+            "attend_at": self._clock(),
         }
         if facts.started_at:
             facts_set[f"{path}.started_at"] = facts.started_at
@@ -199,6 +204,7 @@ class JobStore:
             "message": outcome.message,
             "finished_at": now,
             "settled": False,
+            "attend_at": now,
             "dead": dead,
             # also without webhooks: one that is added in this moment must not be forgotten
             "webhooks_due": now,
@@ -209,7 +215,7 @@ class JobStore:
         return self._change(
             {"_id": job.id, "status": job.status, "attempt": job.attempt},
             changes,
-            unset=("live_key", "claim", "placement", "waiting_reason", "undecided", "blocked", "held"),
+            unset=("live_key", "assignment", "waiting_reason", "blocked", "held", "lane"),
         )
 
     @state_change("jobs.retry")
@@ -221,11 +227,13 @@ class JobStore:
                 "status": JobStatus.PENDING,
                 "message": outcome.message,
                 "not_before": not_before,
+                "attend_at": not_before,
+                "avoid": avoiding(job, job.current.node) if job.current else [],
                 "waiting_reason": WaitingReason.BACKOFF,
                 **_attempt_outcome(job, outcome),
             },
             increment="failures",
-            unset=("placement", "claim", "progress", "node", "undecided"),
+            unset=("progress", "node"),
         )
 
     @state_change("jobs.settle")
@@ -233,9 +241,10 @@ class JobStore:
         """Every consequence was carried out. Where there is no webhook, nobody need look for what is due."""
         query = {"_id": job_id, "settled": False}
         unwatched = {**query, "webhooks.0": {"$exists": False}}
-        settled = {"$set": {"settled": True}}
+        settled: Document = {"$set": {"settled": True}, "$unset": {"attend_at": ""}}
         # one that is added from here on finds the job ended, and says itself that it is due
-        if not self._jobs.update_one(unwatched, {**settled, "$unset": {"webhooks_due": ""}}).matched_count:
+        no_webhook = {**settled, "$unset": {"attend_at": "", "webhooks_due": ""}}
+        if not self._jobs.update_one(unwatched, no_webhook).matched_count:
             self._jobs.update_one(query, settled)
 
     def next_to_tell(self, after: str) -> str | None:
@@ -274,12 +283,29 @@ class JobStore:
 
     @state_change("jobs.request_cancel")
     def request_cancel(self, job_id: str) -> Job | None:
-        """`None` if the job is final or was asked before."""
-        live = {"$in": [JobStatus.SCHEDULED, JobStatus.PENDING, JobStatus.RUNNING]}
-        return self._change(
-            {"_id": job_id, "status": live, "cancel_requested_at": {"$exists": False}},
-            {"cancel_requested_at": self._clock()},
-        )
+        """`None` if the job is final or was asked before. It is seen to that something comes of it."""
+        now = self._clock()
+        unasked = {"_id": job_id, "status": {"$in": _LIVE}, "cancel_requested_at": {"$exists": False}}
+        asked = {"cancel_requested_at": now}
+        attended = {**asked, "attend_at": now + timedelta(seconds=CANCEL_SECONDS)}
+        # an assignment is attended to at a time of its own
+        return self._change({**unasked, "assignment": None}, attended) or self._change(unasked, asked)
+
+    def to_attend(self, limit: int) -> list[Job]:
+        """Jobs that somebody must look at, the one that has waited longest first."""
+        due = {"attend_at": {"$lte": self._clock()}}
+        return self._documents.many(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
+
+    @state_change("jobs.attended")
+    def attended(self, job: Job) -> None:
+        """Nothing is left to see to, if it is as `job` still."""
+        self._jobs.update_one({"_id": job.id, "attend_at": job.attend_at}, {"$unset": {"attend_at": ""}})
+
+    @state_change("jobs.attend_later")
+    def attend_later(self, job_id: str, seconds: float) -> None:
+        """Look at the job again after so long, unless it is settled by then."""
+        later = self._clock() + timedelta(seconds=seconds)
+        self._jobs.update_one({"_id": job_id, "settled": {"$ne": True}}, {"$set": {"attend_at": later}})
 
     @state_change("jobs.delete")
     def delete(self, job_id: str) -> bool:

@@ -1,22 +1,24 @@
-"""Crawl nodes: who is alive, and which attempts hold their slots."""
+"""Crawl nodes: what they say of themselves, and what is held against them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING
 from pymongo.database import Database
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
+from gateway.domain.job import browser_resource, node_resource
 from gateway.domain.node_list import EVERY_NODE, NodeList
 from gateway.domain.node_state import QUARANTINE_AFTER, NodeState, rest
 from gateway.domain.room import Egg
 from gateway.storage.client import Document
 from gateway.storage.documents import Documents
+from gateway.storage.holds import HoldStore, Usage
 
 #: Jobs that are remembered to have failed on a node; more than it takes to put it into quarantine.
 _JOBS_KEPT = 20
@@ -40,13 +42,13 @@ class Node(BaseModel):
     id: str = Field(alias="_id")
     url: str
     max_slots: int
-    #: Attempts, `<job>-<attempt>`; a set, so that taking and freeing are idempotent and cannot drift, and no attempt
-    #: frees what the next one of its job holds.
-    slots: list[str] = Field(default_factory=list)
     #: How many of its slots may drive a browser; 0 without one.
     max_render_slots: int = 0
-    #: Those of `slots` that do.
-    render_slots: list[str] = Field(default_factory=list)
+    #: Not stored here: how many of its slots, and of its browsers, attempts hold (`gateway/storage/holds.py`).
+    used_slots: int = 0
+    used_render_slots: int = 0
+    #: How many attempts have ever held one.
+    taken_slots: int = 0
     #: Attempts whose started mark is locked: their processes are alive.
     alive: list[str] = Field(default_factory=list)
     #: Attempts whose files are on the node, alive or not, shipped or not.
@@ -66,6 +68,8 @@ class Node(BaseModel):
     failed_jobs: list[str] = Field(default_factory=list)
     #: While there are failures: the last attempt that was put there. The next has to wait for its end.
     trial: str | None = None
+    #: Not stored: whether that attempt is there still.
+    is_tried: bool = False
     #: Since when it is offered no new work because somebody said so.
     draining_since: datetime | None = None
     #: Not stored: whether it is one of those that get work.
@@ -98,17 +102,12 @@ class Node(BaseModel):
         return self.rest_until is not None
 
     @property
-    def is_tried(self) -> bool:
-        """It has failed before, and the one attempt that it may have until another succeeds is there."""
-        return self.failures > 0 and self.trial in self.slots
-
-    @property
     def free_slots(self) -> int:
-        return max(0, self.max_slots - len(self.slots))
+        return max(0, self.max_slots - self.used_slots)
 
     @property
     def free_render_slots(self) -> int:
-        return min(self.free_slots, max(0, self.max_render_slots - len(self.render_slots)))
+        return min(self.free_slots, max(0, self.max_render_slots - self.used_render_slots))
 
 
 class NodeStore:
@@ -117,6 +116,7 @@ class NodeStore:
     ) -> None:
         self._nodes = database["nodes"]
         self._documents = Documents(self._nodes, self._read)
+        self._holds = HoldStore(database, clock)
         self._clock = clock
         self._list = node_list
 
@@ -137,9 +137,7 @@ class NodeStore:
         eggs: Sequence[Egg] = (),
         troubles: Sequence[str] = (),
     ) -> bool:
-        """Register the node, or renew what it says of itself; its slots are the dispatcher's and stay. Whether it was
-        not known.
-        """
+        """Register the node, or renew what it says of itself. Whether it was not known."""
         said = {
             "url": url,
             "max_slots": max_slots,
@@ -154,48 +152,42 @@ class NodeStore:
             "eggs": [list(egg) for egg in eggs],
             "troubles": list(troubles),
         }
-        empty: Document = {"$setOnInsert": {"slots": [], "render_slots": []}}
-        return self._nodes.update_one({"_id": node}, {"$set": said, **empty}, upsert=True).upserted_id is not None
+        return self._nodes.update_one({"_id": node}, {"$set": said}, upsert=True).upserted_id is not None
 
-    def all(self) -> list[Node]:
-        return self._documents.many(self._nodes.find().sort("_id", ASCENDING))
+    def all(self, *, attempts: bool = True) -> list[Node]:
+        """With how many slots are in use; without `attempts` it is left out which attempts are there."""
+        fields = None if attempts else {"alive": 0, "present": 0}
+        return self._documents.many(self._with_usage(self._nodes.find({}, fields).sort("_id", ASCENDING)))
 
     def get(self, node: str) -> Node | None:
         document = self._nodes.find_one({"_id": node})
-        return None if document is None else self._documents.one(document)
+        return None if document is None else self._documents.one(*self._with_usage([document]))
+
+    def _with_usage(self, found: Iterable[Document]) -> list[Document]:
+        documents = list(found)
+        usage = self._holds.usage(of(node["_id"]) for node in documents for of in (node_resource, browser_resource))
+        for node in documents:
+            slots, browsers = (usage.get(of(node["_id"]), Usage(0, 0)) for of in (node_resource, browser_resource))
+            node |= {"used_slots": slots.used, "used_render_slots": browsers.used, "taken_slots": slots.taken}
+            if trial := node.get("trial"):
+                node["is_tried"] = trial in self._holds.holders(node_resource(node["_id"]))
+        return documents
 
     def _read(self, document: Document) -> Node:
         return Node.model_validate({**document, "listed": self._list.has(document["url"])})
 
-    @state_change("nodes.take_slot")
-    def take_slot(self, node: Node, attempt: str, *, render: bool = False) -> bool:
-        """Hold a slot for the attempt, with `render` a render slot too; whether it has them now. It is one update,
-        and none if the node has been drained or has failed since it was read.
+    @state_change("nodes.try")
+    def begin_trial(self, node: Node, attempt: str) -> bool:
+        """The attempt is the next one that the node may have until another succeeds; not if it has failed, or was
+        given another one, since it was read.
         """
-        most = {"slots": node.max_slots, **({"render_slots": node.max_render_slots} if render else {})}
-        if min(most.values()) < 1:
-            return False
-        unchanged = {f"max_{kind}": number for kind, number in most.items()}
-        room = [_holds_or_room(kind, attempt, number) for kind, number in most.items()]
-        update: Document = {"$addToSet": dict.fromkeys(most, attempt)}
-        if node.failures:
-            update["$set"] = {"trial": attempt}
-        taken = self._nodes.find_one_and_update(
-            {"_id": node.id, **unchanged, "$and": [*room, {"$or": [{"slots": attempt}, _as_open_as(node)]}]},
-            update,
-            return_document=ReturnDocument.AFTER,
-        )
-        return taken is not None
-
-    @state_change("nodes.free_slot")
-    def free_slot(self, node: str, attempt: str) -> None:
-        """Whatever the attempt holds there."""
-        self._nodes.update_one({"_id": node}, {"$pull": {"slots": attempt, "render_slots": attempt}})
+        unchanged = {"failed_at": _same(node.failed_at), "trial": _same(node.trial)}
+        return self._nodes.update_one({"_id": node.id, **unchanged}, {"$set": {"trial": attempt}}).matched_count == 1
 
     @state_change("nodes.forget")
     def forget(self, node: Node) -> None:
-        """Unless it has given a sign of life since it was read, or has an attempt."""
-        self._nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at, "slots": []})
+        """Unless it has given a sign of life since it was read."""
+        self._nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
 
     @state_change("nodes.failed")
     def failed(self, node: Node, failure: Failure) -> bool:
@@ -230,6 +222,10 @@ class NodeStore:
     @state_change("nodes.drain")
     def drain(self, node: str) -> Node | None:
         """Offer it no new work from now on; `None` if there is no such node."""
+        if self.get(node) is None:
+            return None
+        # workers that have read the node before can put nothing there any more
+        self._holds.close(node_resource(node))
         self._nodes.update_one(
             {"_id": node, "draining_since": {"$exists": False}}, {"$set": {"draining_since": self._clock()}}
         )
@@ -239,22 +235,12 @@ class NodeStore:
     def resume(self, node: str) -> Node | None:
         """Undo `drain`, and forget its failures: one that rests is probed next. `None` if there is no such node."""
         self._nodes.update_one({"_id": node}, {"$unset": {"draining_since": "", **_REMEMBERED}})
+        self._holds.open(node_resource(node))
         self._nodes.update_one(
             {"_id": node, "rest_until": {"$exists": True}}, {"$set": {"rest_until": self._clock()}}
         )
         return self.get(node)
 
 
-def _as_open_as(node: Node) -> Document:
-    """Neither drained nor put to rest since it was read, and nothing else tried on it."""
-    closed = {name: {"$exists": False} for name in ("draining_since", "rest_until")}
-    return {**closed, "failed_at": _same(node.failed_at), "trial": _same(node.trial)}
-
-
 def _same(value: object) -> object:
     return {"$exists": False} if value is None else value
-
-
-def _holds_or_room(slots: str, attempt: str, most: int) -> Document:
-    """A member already, or fewer members than `most`, which is above 0."""
-    return {"$or": [{slots: attempt}, {f"{slots}.{most - 1}": {"$exists": False}}]}

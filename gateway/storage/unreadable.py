@@ -9,6 +9,7 @@ from pymongo.database import Database
 
 from gateway.crash_points import state_change
 from gateway.domain.audit import AuditEntry
+from gateway.domain.clock import utc_now
 from gateway.domain.job import Job
 from gateway.domain.schedule import LedgerEntry, Schedule
 from gateway.domain.site import Site, Target
@@ -65,5 +66,7 @@ class UnreadableStore:
     @state_change("unreadable.forget")
     def _forget(self, found: Unreadable) -> None:
         # first what is lost if nobody comes back to it
-        self._database[found.collection].update_one({"_id": found.id, SET_ASIDE: True}, {"$unset": {SET_ASIDE: ""}})
+        # a job that waits is ranked anew when it is attended to
+        back = {"$unset": {SET_ASIDE: ""}, "$set": {"attend_at": utc_now()}}
+        self._database[found.collection].update_one({"_id": found.id, SET_ASIDE: True}, back)
         self._noted.delete_one({"_id": f"{found.collection}/{found.id}"})

@@ -16,17 +16,15 @@ from gateway.redis.dedupe import DedupeRelease
 from gateway.redis.log_stream import LogStream
 from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
-from gateway.services.exclusion import Exclusion
 from gateway.services.waker import CeleryWaker, create_producer
 from gateway.settings import Settings
 from gateway.storage.client import Document, ServerClock, connect
 from gateway.storage.egg_copies import EggCopies
 from gateway.storage.eggs import EggStore
+from gateway.storage.holds import HoldStore
 from gateway.storage.items import ItemStore
 from gateway.storage.job_queue import JobQueue
-from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
-from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.spiders import SpiderStore
@@ -147,12 +145,8 @@ class Wiring:
         return Completion(
             jobs=JobStore(self._database, self._clock),
             nodes=NodeStore(self._database, self._clock),
-            exclusion=Exclusion(
-                leases=LeaseStore(self._database),
-                queue=JobQueue(self._database, self._clock),
-                sweeps=JobSweeps(self._database),
-                announcer=announcer,
-            ),
+            queue=JobQueue(self._database, self._clock),
+            holds=HoldStore(self._database, self._clock),
             dedupe=DedupeRelease(redis),
             announcer=announcer,
             waker=CeleryWaker(self._producer),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -11,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pymongo.errors import PyMongoError
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 from starlette.types import Scope
 
 from gateway.domain.errors import (
@@ -132,8 +134,12 @@ async def _http(request: Request, error: Exception) -> Response:
 
 def _allowed(request: Request, named: str) -> str:
     """What is possible at this address. The framework names the methods of one route only."""
-    path = getattr(request.scope.get("route"), "path", "")
-    described = (method.upper() for method in request.app.openapi()["paths"].get(path, ()))
+    found = re.sub(r":\w+}", "}", getattr(request.scope.get("route"), "path", ""))
+    paths = request.app.openapi()["paths"]
+    # a more exact one may have other methods; one that leaves more open is meant for other addresses
+    exact = (path for path in paths if path.count("{") < found.count("{"))
+    there = {found, *(path for path in exact if compile_path(path)[0].match(request.scope["path"]))}
+    described = (method.upper() for path in there for method in paths.get(path, ()))
     return ", ".join(sorted({*described, *(method.strip() for method in named.split(",") if method)}))
 
 

@@ -70,7 +70,7 @@ class NodeConsole:
             raise
 
     async def cancel(self, node_url: str, project: str, job: str) -> None:
-        """A job that is none of ours. Raises `NodeError`."""
+        """A job that is none of ours. Raises `NotFoundError` where there is no such project, and `NodeError`."""
         answer = await self._send("POST", f"{node_url}/cancel.json", data={"project": project, "job": job})
         try:
             async with asyncio.timeout(CALL_SECONDS):
@@ -80,7 +80,9 @@ class NodeConsole:
         finally:
             await answer.aclose()
         if told.get("status") != "ok":
-            raise NodeRefusedError(str(told.get("message", "refused without a reason")))
+            message = str(told.get("message", "refused without a reason"))
+            # Scrapyd says so with 200, and by its words alone
+            raise NotFoundError(message) if message.endswith("not found") else NodeRefusedError(message)
 
     async def _send(
         self, method: str, url: str, *, headers: dict[str, str] | None = None, data: dict[str, str] | None = None

@@ -22,7 +22,6 @@ from gateway.services.audit_trail import AuditTrail
 from gateway.services.cancellation import Cancellation
 from gateway.services.completion import Completion
 from gateway.services.deletion import Deletion
-from gateway.services.exclusion import Exclusion
 from gateway.services.health import Health
 from gateway.services.job_or_schedule import JobOrSchedule
 from gateway.services.platform_facts import FactReader
@@ -34,13 +33,12 @@ from gateway.services.waker import CeleryWaker, Waker, create_producer
 from gateway.settings import Settings
 from gateway.storage import client as mongo
 from gateway.storage.audit import AuditStore
+from gateway.storage.holds import HoldStore
 from gateway.storage.items import ItemStore
 from gateway.storage.job_queries import JobQueries
 from gateway.storage.job_queue import JobQueue
-from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
 from gateway.storage.keys import KeyStore
-from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.owners import OwnerStore
@@ -229,13 +227,11 @@ def _audit(truth: TruthStore, stack: AsyncExitStack) -> AuditTrail:
 def _completion(  # noqa: PLR0917 - each of them is another thing that an end has consequences for
     truth: TruthStore, jobs: JobStore, nodes: NodeStore, dedupe: DedupeRelease, announcer: Announcer, waker: Waker
 ) -> Completion:
-    database, clock = truth.database, truth.clock
-    exclusion = Exclusion(
-        leases=LeaseStore(database), queue=JobQueue(database, clock), sweeps=JobSweeps(database), announcer=announcer
-    )
+    queue, holds = JobQueue(truth.database, truth.clock), HoldStore(truth.database, truth.clock)
     return Completion(
-        jobs=jobs, nodes=nodes, exclusion=exclusion, dedupe=dedupe, announcer=announcer, waker=waker, clock=clock
-    )
+        jobs=jobs, nodes=nodes, queue=queue, holds=holds, dedupe=dedupe, announcer=announcer, waker=waker,
+        clock=truth.clock,
+    )  # fmt: skip
 
 
 def _eggs(

@@ -13,7 +13,9 @@ from gateway.services import waker
 log = structlog.get_logger()
 
 #: The first argument of each is the job's id.
-_ABOUT_A_JOB = frozenset({waker.ENQUEUE_CRAWL, waker.FINISH_CRAWL, waker.CANCEL_CRAWL, waker.CALL_WEBHOOKS})
+_ABOUT_A_JOB = frozenset(
+    {waker.ENQUEUE_CRAWL, waker.FINISH_CRAWL, waker.CANCEL_CRAWL, waker.POST_AGAIN, waker.CALL_WEBHOOKS}
+)
 
 
 class TracedTask(Task):

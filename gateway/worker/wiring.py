@@ -18,7 +18,7 @@ from gateway.services.deletion import Deletion
 from gateway.services.dispatch import Dispatch
 from gateway.services.egg_delivery import EggDelivery
 from gateway.services.egg_watch import EggWatch
-from gateway.services.exclusion import Exclusion
+from gateway.services.fair_queue import FairQueue
 from gateway.services.latest_version import LatestVersions
 from gateway.services.node_health import NodeProbe
 from gateway.services.reconciliation import Reconciliation
@@ -36,8 +36,6 @@ from gateway.services.slot_orders import AllOrders, CrawlOrders
 from gateway.services.spider_catalog import SpiderCatalog
 from gateway.services.sweeping import Sweeper
 from gateway.services.targets import TargetService
-from gateway.services.turns import Turns
-from gateway.services.user_limit import UserLimit
 from gateway.services.waker import CeleryWaker
 from gateway.services.webhook_caller import WebhookCaller
 from gateway.services.webhooks import Webhooks
@@ -47,13 +45,12 @@ from gateway.storage.client import Document, ServerClock, connect
 from gateway.storage.counters import CounterStore
 from gateway.storage.expiry import ExpiryStore
 from gateway.storage.heartbeats import HeartbeatStore
+from gateway.storage.holds import HoldStore
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.items import ItemStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import IdempotencyKeys, JobStore
-from gateway.storage.lanes import LaneStore
-from gateway.storage.leases import LeaseStore
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
@@ -64,7 +61,6 @@ from gateway.storage.spiders import SpiderStore
 from gateway.storage.static_entries import StaticEntryStore
 from gateway.storage.targets import TargetStore
 from gateway.storage.unreadable import UnreadableStore
-from gateway.storage.user_slots import UserSlotStore
 from gateway.storage.waiting import WaitingStore
 from gateway.worker.built_once import built_once
 from gateway.worker.egg_wiring import egg_stores
@@ -116,33 +112,23 @@ class Wiring:
         return CeleryWaker(self._app)
 
     @built_once
-    def _exclusion(self) -> Exclusion:
-        return Exclusion(
-            leases=LeaseStore(self._database),
-            queue=self._queue,
-            sweeps=JobSweeps(self._database),
-            announcer=self._announcer,
-        )
+    def _holds(self) -> HoldStore:
+        return HoldStore(self._database, self.clock)
 
     @built_once
-    def _limit(self) -> UserLimit:
-        slots, lanes = UserSlotStore(self._database), LaneStore(self._database)
-        return UserLimit(self._settings.crawl_user_running_max, slots, self.jobs, self._queue, lanes, self.clock)
-
-    @built_once
-    def _turns(self) -> Turns:
-        return Turns(self._queue, LaneStore(self._database), self._limit, self.clock)
+    def _fair(self) -> FairQueue:
+        return FairQueue(self._queue, self._holds, self._settings.crawl_user_running_max, self.clock)
 
     @built_once
     def completion(self) -> Completion:
         return Completion(
             jobs=self.jobs,
             nodes=self._nodes,
-            exclusion=self._exclusion,
+            queue=self._queue,
+            holds=self._holds,
             dedupe=DedupeRelease(self._redis),
             announcer=self._announcer,
             waker=self._waker,
-            limit=self._limit,
             clock=self.clock,
         )
 
@@ -168,14 +154,13 @@ class Wiring:
         return Dispatch(
             jobs=self.jobs,
             queue=self._queue,
-            sweeps=JobSweeps(self._database),
+            holds=self._holds,
             nodes=self._nodes,
             scrapyd=self._scrapyd,
             completion=self.completion,
-            exclusion=self._exclusion,
-            turns=self._turns,
-            limit=self._limit,
+            fair=self._fair,
             announcer=self._announcer,
+            probe=NodeProbe(self._nodes, self._scrapyd, self.clock),
             dead_after=timedelta(seconds=settings.node_dead_after),
             clock=self.clock,
         )
@@ -185,15 +170,15 @@ class Wiring:
         return Webhooks(jobs=self.jobs, caller=WebhookCaller(self._settings.allowed_networks), clock=self.clock)
 
     @built_once
-    def reconciliation(self) -> Reconciliation:
+    def _reconciliation(self) -> Reconciliation:
         return Reconciliation(
-            jobs=self.jobs,
             sweeps=JobSweeps(self._database),
+            queue=self._queue,
+            holds=self._holds,
             nodes=self._nodes,
             logs=LogStore(self._database),
-            dispatch=self.dispatch,
             completion=self.completion,
-            probe=NodeProbe(self._nodes, self._scrapyd, self.clock),
+            waker=self._waker,
             clock=self.clock,
         )
 
@@ -224,9 +209,9 @@ class Wiring:
             sweeps=JobSweeps(self._database),
             nodes=self._nodes,
             completion=self.completion,
-            exclusion=self._exclusion,
-            turns=self._turns,
-            limit=self._limit,
+            holds=self._holds,
+            fair=self._fair,
+            reconciliation=self._reconciliation,
             announcer=self._announcer,
             waker=self._waker,
             dead_after=timedelta(seconds=self._settings.node_dead_after),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +19,10 @@ from stack import Stack, running_stack, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 NAMES = {"redis", "mongo", "scrapyd", "tailer", "worker", "beat", "gateway"}
+#: What is hung before it is stopped; each in turn takes minutes.
+ALL, SINGLE = "all", ("scrapyd", *sorted(NAMES - {"scrapyd"}))
+#: Seconds from Ctrl-C until nothing is left, whatever hangs.
+STOP_WITHIN = 15
 #: Of a crawl that takes longer than it is given when all stops.
 PAGES = 200
 
@@ -93,6 +100,19 @@ def test_the_next_start_goes_on_and_a_killed_stack_leaves_nothing(interrupted: I
         family = _family(stack)
         stack.process.kill()
         wait_until(lambda: not _alive(family), what="the end of all processes")
+
+
+@pytest.mark.parametrize("hung", [ALL, *(SINGLE if os.environ.get("FAULT_SECONDS") else SINGLE[:1])])
+def test_a_stack_whose_parts_hang_stops_within_fifteen_seconds_of_ctrl_c(tmp_path: Path, hung: str) -> None:
+    with running_stack(tmp_path) as stack:
+        family = _family(stack)
+        for name in NAMES if hung == ALL else {hung}:
+            stack.kill(name, signal.SIGSTOP)
+        began = time.monotonic()
+        stack.process.send_signal(signal.SIGINT)
+        wait_until(lambda: stack.process.poll() is not None, timeout=30, what="the end")
+        assert time.monotonic() - began < STOP_WITHIN
+        assert not _alive(family)
 
 
 def _is_run_again(stack: Stack, job_id: str) -> None:

@@ -84,24 +84,24 @@ def test_beats_that_stand_still_at_any_step_of_a_firing_fire_each_slot_once(ring
     record("Beats paused at each step of a firing", injected, recovered=recovered, **tally(ring, each, until))
 
 
-#: Seconds that a claim of the workers here lasts, instead of fifteen.
-CLAIM_SECONDS = 3
-#: Where a worker stands still with a claimed job: before it has put it anywhere, before it has told the node, before
-#: it has noted that the node took it; in full at every write in between.
-STEPS = ("jobs.claim.after", "jobs.place.after", "jobs.mark_running.before")
-ALL_STEPS = ("nodes.take_slot.before", "nodes.take_slot.after", "jobs.place.before", "jobs.mark_running.after")
+#: Seconds after which the workers here ask again for a node's answer, instead of fifteen.
+ATTEND_SECONDS = 3
+#: Where a worker stands still with a job: when it holds what the attempt needs, when it has assigned it, and when the
+#: node has taken it and nobody has noted so; in full at every write in between.
+STEPS = ("holds.take.after", "jobs.assign.after", "jobs.mark_running.before")
+ALL_STEPS = ("holds.take.before", "jobs.assign.before", "jobs.mark_running.after")
 POINTS = (*STEPS, *(ALL_STEPS if FULL else ()))
 
 
 class Worker:
-    """One beside the stack's own, with short claims (`quick_claims.py`) and a crash plan of its own."""
+    """One beside the stack's own, with little patience (`quick_attention.py`) and a crash plan of its own."""
 
     def __init__(self, stack: Stack, home: Path) -> None:
         self.plan = home / "plan"
         self.plan.mkdir(parents=True)
-        own = {"CLAIM_SECONDS": str(CLAIM_SECONDS), "DISCOVERYBOT_CRASH_PLAN": str(self.plan)}
+        own = {"ATTEND_SECONDS": str(ATTEND_SECONDS), "DISCOVERYBOT_CRASH_PLAN": str(self.plan)}
         env = {**stack.environment(), **own}
-        command = ("--quiet", "-A", "quick_claims", "worker")
+        command = ("--quiet", "-A", "quick_attention", "worker")
         self._log = home / "worker.log"
         self._process = warm.start("celery.__main__", *command, env=env, cwd=ROOT / "tests", stdout=self._log)
 
@@ -127,9 +127,7 @@ class Worker:
 
 @pytest.mark.stack
 @pytest.mark.timeout(420)
-def test_a_worker_that_stands_still_past_its_claim_changes_nothing_any_more(
-    platform: Platform, tmp_path: Path
-) -> None:
+def test_a_worker_that_stands_still_for_too_long_changes_nothing_any_more(platform: Platform, tmp_path: Path) -> None:
     stack = platform.stack
     with ExitStack() as ends, GatedSite() as site, Witness(stack, site) as witness:
         stack.kill("worker", signal.SIGSTOP)
@@ -139,7 +137,7 @@ def test_a_worker_that_stands_still_past_its_claim_changes_nothing_any_more(
             ends.callback(worker.kill)
         waited = [overtake(witness, site, slow, other, point) for point in POINTS]
         record(
-            "Workers paused past their claim", f"at {len(POINTS)} steps, {CLAIM_SECONDS} s",
+            "Workers paused in the midst of a dispatch", f"at {len(POINTS)} steps",
             recovered=max(waited), **witness.verdict(),
         )  # fmt: skip
 

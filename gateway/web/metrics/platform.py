@@ -66,9 +66,9 @@ def _nodes(facts: PlatformFacts) -> Iterator[Metric]:
 
 _OF_NODES: tuple[tuple[str, str, Callable[[Node], float]], ...] = (
     ("node_slots", "Crawls that the node runs at once.", lambda node: node.max_slots),
-    ("node_slots_used", "Of these, those that run.", lambda node: len(node.slots)),
+    ("node_slots_used", "Of these, those that run.", lambda node: node.used_slots),
     ("node_render_slots", "Of the node's slots, those that may drive a browser.", lambda node: node.max_render_slots),
-    ("node_render_slots_used", "Of these, those that do.", lambda node: len(node.render_slots)),
+    ("node_render_slots_used", "Of these, those that do.", lambda node: node.used_render_slots),
     ("node_failures", "Failures of the node in a row.", lambda node: node.failures),
     ("node_disk_full", "Whether the node takes no new work for want of disk.", lambda node: node.disk_full),
     ("node_free_bytes", "Bytes that are free on the node's disk.", lambda node: node.free_bytes or 0),

@@ -2,43 +2,38 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import mongomock
 import pytest
 import redis
-from pymongo.database import Database
 from stores import embedded_mongo, valkey_server
 
 from gateway.domain.clock import utc_now
-from gateway.domain.job import Job
+from gateway.domain.job import Job, node_resource
+from gateway.domain.node_files import AttemptId
 from gateway.redis.client import connect
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
 from gateway.services.completion import Completion
 from gateway.services.dispatch import Dispatch
-from gateway.services.exclusion import Exclusion
+from gateway.services.fair_queue import FairQueue
 from gateway.services.node_health import NodeProbe
 from gateway.services.reconciliation import Reconciliation
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
-from gateway.services.turns import Turns
-from gateway.services.user_limit import UserLimit
-from gateway.services.waker import ENQUEUE_CRAWL, RECONCILE_NODE
-from gateway.storage.client import Document
+from gateway.services.waker import ENQUEUE_CRAWL
 from gateway.storage.client import connect as connect_mongo
+from gateway.storage.holds import HoldStore, Wish
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
-from gateway.storage.lanes import LaneStore
-from gateway.storage.leases import LeaseStore
 from gateway.storage.logs import LogStore
 from gateway.storage.nodes import NodeStore
-from gateway.storage.user_slots import UserSlotStore
 
 sys.path.insert(0, str(Path(__file__).parent))
 from node_double import NodeDouble, node_double
@@ -46,11 +41,20 @@ from node_double import NodeDouble, node_double
 DEAD_AFTER = timedelta(seconds=30)
 
 
+class AtOnce(Executor):
+    """Carries out what it is given before it returns."""
+
+    def submit(self, step: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(step(*args, **options))
+        return done
+
+
 class Platform:
     """Services on real stores, with a clock that a test can turn and a waker that remembers."""
 
-    def __init__(self, redis_url: str, double: NodeDouble, database: Any = None, *, running_max: int = 0) -> None:
-        self.database: Any = mongomock.MongoClient(tz_aware=True)["services"] if database is None else database
+    def __init__(self, redis_url: str, double: NodeDouble, database: Any, *, running_max: int = 0) -> None:
+        self.database = database
         self.prepare()
         self.double = double
         self.ahead = timedelta()
@@ -58,32 +62,29 @@ class Platform:
         self.redis: redis.Redis = connect(redis_url)
         self.jobs = JobStore(self.database, self.clock)
         self.queue = JobQueue(self.database, self.clock)
+        self.holds = HoldStore(self.database, self.clock)
         self.nodes = NodeStore(self.database, self.clock)
         self.sweeps = JobSweeps(self.database)
         self.scrapyd = self.node_client()
         announcer = Announcer(self.redis)
-        self.leases = LeaseStore(self.database)
-        self.exclusion = Exclusion(leases=self.leases, queue=self.queue, sweeps=self.sweeps, announcer=announcer)
-        lanes, self.user_slots = LaneStore(self.database), UserSlotStore(self.database)
-        self.limit = UserLimit(running_max, self.user_slots, self.jobs, self.queue, lanes, self.clock)
-        self.turns = Turns(self.queue, lanes, self.limit, self.clock)
+        self.fair = FairQueue(self.queue, self.holds, running_max, self.clock)
         self.completion = Completion(
-            jobs=self.jobs, nodes=self.nodes, exclusion=self.exclusion, dedupe=DedupeRelease(self.redis),
-            announcer=announcer, waker=self, limit=self.limit, clock=self.clock,
+            jobs=self.jobs, nodes=self.nodes, queue=self.queue, holds=self.holds, dedupe=DedupeRelease(self.redis),
+            announcer=announcer, waker=self, clock=self.clock,
         )  # fmt: skip
         self.dispatch = Dispatch(
-            jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, scrapyd=self.scrapyd,
-            completion=self.completion, exclusion=self.exclusion, turns=self.turns, limit=self.limit,
-            announcer=announcer, dead_after=DEAD_AFTER, clock=self.clock,
+            jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, scrapyd=self.scrapyd,
+            completion=self.completion, fair=self.fair, announcer=announcer,
+            probe=NodeProbe(self.nodes, self.scrapyd, self.clock), dead_after=DEAD_AFTER, clock=self.clock,
+            calls=AtOnce(),
         )  # fmt: skip
         self.reconciliation = Reconciliation(
-            jobs=self.jobs, sweeps=self.sweeps, nodes=self.nodes, logs=LogStore(self.database),
-            dispatch=self.dispatch, completion=self.completion,
-            probe=NodeProbe(self.nodes, self.scrapyd, self.clock), clock=self.clock,
+            sweeps=self.sweeps, queue=self.queue, holds=self.holds, nodes=self.nodes, logs=LogStore(self.database),
+            completion=self.completion, waker=self, clock=self.clock,
         )  # fmt: skip
         self.sweeper = Sweeper(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,
-            exclusion=self.exclusion, turns=self.turns, limit=self.limit, announcer=announcer, waker=self,
+            holds=self.holds, fair=self.fair, reconciliation=self.reconciliation, announcer=announcer, waker=self,
             dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
 
@@ -95,12 +96,31 @@ class Platform:
         return ScrapydClient("discoverybot", "secret")
 
     def reconcile(self) -> None:
-        """What the beat and a worker do together: sweep, and look at the nodes that the sweep names."""
+        """What the beat and a worker do together: sweep, and what the sweep asks to be done at nodes."""
         self.woken.clear()
         self.sweeper.sweep()
+        self._carry_out()
+
+    def look_at_nodes(self) -> None:
+        """The same, at nodes alone, and however short a time after the last look."""
+        self.woken.clear()
+        self.reconciliation.run(self.nodes.all(), ())
+        self._carry_out()
+
+    def _carry_out(self) -> None:
         for task, *arguments in list(self.woken):
-            if task == RECONCILE_NODE:
-                self.reconciliation.node(*arguments)
+            match task:
+                case "post_again":
+                    self.dispatch.post_again(self.jobs.get(*arguments))
+                case "cancel_crawl":
+                    self.dispatch.cancel(self.jobs.get(*arguments))
+                case "probe_node":
+                    self.dispatch.probe(*arguments)
+                case "stop_attempt":
+                    node, project, name = arguments
+                    attempt = AttemptId.parse(name)
+                    assert attempt is not None
+                    self.dispatch.stop(node, project, attempt)
 
     def clock(self) -> datetime:
         return utc_now() + self.ahead
@@ -122,9 +142,16 @@ class Platform:
         )
 
     def slots(self, name: str = "n1") -> list[str]:
-        node = self.nodes.get(name)
-        assert node is not None
-        return node.slots
+        """Attempts that hold one."""
+        return self.holds.holders(node_resource(name))
+
+    def held(self) -> dict[str, list[str]]:
+        """Everything that is held, by whom."""
+        return {one.resource: [holder.attempt for holder in one.holders] for one in self.holds.all() if one.holders}
+
+    def take(self, resource: str, attempt: str, most: int = 99) -> bool:
+        """As a worker does before it assigns the attempt."""
+        return bool(self.holds.take([Wish(resource, attempt, most)], "token"))
 
 
 @pytest.fixture(scope="session")
@@ -140,7 +167,7 @@ def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def database(mongo_uri: str) -> Iterator[Database[Document]]:
+def database(mongo_uri: str) -> Iterator[Any]:
     """A server's: mongomock cannot follow where there are bulk writes."""
     database = connect_mongo(mongo_uri).client[uuid.uuid4().hex]
     ensure_indexes(database)
@@ -155,8 +182,8 @@ def double() -> Iterator[NodeDouble]:
 
 
 @pytest.fixture
-def platform(redis_url: str, double: NodeDouble) -> Iterator[Platform]:
-    platform = Platform(redis_url, double)
+def platform(redis_url: str, double: NodeDouble, database: Any) -> Iterator[Platform]:
+    platform = Platform(redis_url, double, database)
     platform.redis.flushall()
     yield platform
     platform.scrapyd.close()

@@ -11,7 +11,7 @@ from conftest import Platform
 from node_double import NodeDouble
 
 from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
-from gateway.services.dispatch import CLAIM_SECONDS
+from gateway.services.reconciliation import TAKEN_FOR
 from gateway.services.scrapyd import ScrapydClient
 from gateway.storage.client import connect
 
@@ -40,12 +40,11 @@ def tell(mongo_url: str, redis_url: str, node_url: str) -> None:
     jobs = platform.database["jobs"]
     check_limits(platform)
     for _ in range(ROUNDS):
-        # long enough for claims and back-offs to be over, and for the next look of the beat
-        platform.ahead += timedelta(seconds=CLAIM_SECONDS + 1)
+        # long enough for what was taken and never assigned, for missing answers, and for the next look of the beat
+        platform.ahead += TAKEN_FOR + timedelta(seconds=1)
         jobs.update_many(
-            {"claim": {"$exists": True}}, {"$set": {"claim.until": platform.clock() - timedelta(days=1)}}
+            {"attend_at": {"$exists": True}}, {"$set": {"attend_at": platform.clock() - timedelta(days=1)}}
         )
-        jobs.update_many({"status": "pending"}, {"$set": {"not_before": platform.clock() - timedelta(days=1)}})
         platform.heartbeat(slots=9)
         platform.sweeper.sweep()
         check_limits(platform)
@@ -54,7 +53,7 @@ def tell(mongo_url: str, redis_url: str, node_url: str) -> None:
         each_attempt_ends(platform)
         if is_over(platform):
             return
-    raise AssertionError(f"stuck: {list(jobs.find({'settled': {'$ne': True}}))}, {platform.user_slots.page(9)}")
+    raise AssertionError(f"stuck: {list(jobs.find({'settled': {'$ne': True}}))}, {platform.held()}")
 
 
 def check_limits(platform: Platform) -> None:
@@ -67,7 +66,7 @@ def check_limits(platform: Platform) -> None:
 
 def each_attempt_ends(platform: Platform) -> None:
     for job in platform.database["jobs"].find({"status": "running"}):
-        now, failed = platform.clock(), job["attempt"] == 1
+        now, failed = platform.clock(), len(job["attempts"]) == 1
         progress = Progress(completed_pages=1 - failed, errors_count=failed)
         report = SpiderReport(finish_reason="finished", progress=progress, ended_at=now)
         facts = ExitReport(attempt=job["attempt"], exit_code=0, ended_at=now, report=report)
@@ -78,4 +77,4 @@ def each_attempt_ends(platform: Platform) -> None:
 def is_over(platform: Platform) -> bool:
     """All have ended, and nobody holds anything."""
     unsettled = platform.database["jobs"].count_documents({"settled": {"$ne": True}})
-    return not (unsettled or platform.user_slots.page(1) or platform.leases.page(1) or platform.slots())
+    return not (unsettled or platform.held())

@@ -37,7 +37,7 @@ def later(platform: Platform, seconds: float, *names: str, slots: int = 2) -> No
     platform.heartbeat("other", slots=0)
     for name in names or ("n1",):
         platform.heartbeat(name, slots=slots)
-        platform.reconciliation.node(name)
+    platform.look_at_nodes()
 
 
 def ends(platform: Platform, job_id: str, **facts: object) -> None:

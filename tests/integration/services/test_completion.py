@@ -71,7 +71,7 @@ def test_whoever_ends_an_attempt_late_leaves_the_slot_of_the_next_one_alone(plat
     platform.heartbeat()
     platform.dispatch.fill()
     # what a worker does that read the job before it was tried again
-    platform.nodes.free_slot("n1", f"{job.id}-1")
+    platform.holds.free(f"{job.id}-1", job.resources("n1"))
     assert platform.slots() == [f"{job.id}-2"]
 
 
@@ -109,7 +109,7 @@ def test_an_attempt_that_nobody_waits_for_is_let_go(platform: Platform) -> None:
     job = running(platform)
     stray = job.model_copy(update={"attempt": 7})
     exit_of(platform, stray)
-    assert platform.jobs.get(job.id).undecided is None
+    assert platform.jobs.get(job.id).attend_at is None
     exit_of(platform, make_job(attempt=1))
 
 

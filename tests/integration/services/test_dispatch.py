@@ -60,7 +60,7 @@ def test_a_lost_answer_is_followed_by_the_same_attempt_at_the_same_node(platform
     (job,) = submitted(platform)
     assert platform.dispatch.fill() == 0
     unsure = platform.jobs.get(job.id)
-    assert unsure.placement is not None
+    assert unsure.assignment is not None
     assert platform.slots() == [f"{job.id}-1"]
     platform.double.mode = "ok"
     platform.ahead += timedelta(seconds=10)
@@ -114,11 +114,10 @@ def test_a_worker_that_died_after_the_node_accepted_is_made_up_for_by_the_next(p
     (job,) = submitted(platform)
     platform.dispatch.fill()
     # as the dead worker left it: placed and posted, not recorded
+    platform.database["jobs"].update_one({"_id": job.id}, {"$set": {"status": "pending"}, "$unset": {"attempts": ""}})
+    left = {"attempt": 1, "node": "n1", "token": "its", "until": platform.clock()}
     platform.database["jobs"].update_one(
-        {"_id": job.id}, {"$set": {"status": "pending"}, "$unset": {"attempts": "", "claim": ""}}
-    )
-    platform.database["jobs"].update_one(
-        {"_id": job.id}, {"$set": {"placement": {"attempt": 1, "node": "n1", "not_after": platform.clock()}}}
+        {"_id": job.id}, {"$set": {"assignment": left, "attend_at": platform.clock()}}
     )
     assert platform.dispatch.fill() == 1
     assert platform.double.posted == [f"{job.id}-1"] * 2
@@ -153,7 +152,7 @@ def test_a_node_where_nobody_answers_keeps_no_job(platform: Platform) -> None:
     (job,) = submitted(platform)
     assert platform.dispatch.fill() == 0
     waiting = platform.jobs.get(job.id)
-    assert (waiting.placement, platform.slots("dead")) == (None, [])
+    assert (waiting.assignment, platform.slots("dead")) == (None, [])
     platform.double.url = answering
     platform.ahead += timedelta(seconds=2)
     platform.heartbeat("n1")
@@ -172,7 +171,7 @@ def test_a_refusal_after_a_lost_answer_does_not_send_the_job_elsewhere(platform:
     platform.dispatch.fill()
     assert len(platform.double.posted) == 2
     unsure = platform.jobs.get(job.id)
-    assert unsure.placement is not None
+    assert unsure.assignment is not None
     assert unsure.attempt == 1
 
 
@@ -192,7 +191,7 @@ def test_a_node_that_refuses_for_ever_what_it_may_have_taken_gets_rid_of_the_job
     second = platform.jobs.get(job.id)
     # refused by the time that the first attempt was given up, each at most once in ten seconds
     assert (second.attempt, second.dispatch_failures) > (1, 0)
-    assert (second.status, second.placement, platform.slots()) == (JobStatus.PENDING, None, [])
+    assert (second.status, second.assignment, platform.slots()) == (JobStatus.PENDING, None, [])
     platform.double.mode = "ok"
     platform.ahead += timedelta(minutes=1)
     platform.heartbeat()

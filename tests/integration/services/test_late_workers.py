@@ -1,17 +1,22 @@
-"""A worker that stood still past its claim: whatever it writes, frees or decides then is not its to say any more."""
+"""A worker that stood still for too long: whatever it writes, frees or decides then is not its to say any more."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
+import pytest
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
-from gateway.domain.clock import to_iso
 from gateway.domain.job import Job, JobStatus
-from gateway.services.dispatch import CLAIM_SECONDS, MAX_DISPATCH_FAILURES
+from gateway.services.dispatch import MAX_DISPATCH_FAILURES
+from gateway.services.fair_queue import Look
+from gateway.services.node_choice import NodeChoice
+from gateway.services.reconciliation import TAKEN_FOR
+from gateway.storage.job_queue import ATTEND_SECONDS
 
-PAUSE = timedelta(seconds=CLAIM_SECONDS + 1)
+PAUSE = timedelta(seconds=ATTEND_SECONDS + 1)
 
 
 def submitted(platform: Platform, **fields: object) -> Job:
@@ -21,13 +26,22 @@ def submitted(platform: Platform, **fields: object) -> Job:
     return job
 
 
-def test_a_late_refusal_takes_no_slot_from_the_attempt_that_runs(platform: Platform) -> None:
+@pytest.fixture
+def other(platform: Platform, redis_url: str) -> Iterator[Platform]:
+    """Another worker."""
+    other = Platform(redis_url, platform.double, platform.database)
+    yield other
+    other.scrapyd.close()
+    other.redis.close()
+
+
+def test_a_late_refusal_takes_no_slot_from_the_attempt_that_runs(platform: Platform, other: Platform) -> None:
     job = submitted(platform)
 
     def another_worker_takes_over() -> None:
-        platform.ahead += PAUSE
+        platform.ahead = other.ahead = PAUSE
         platform.heartbeat()
-        assert platform.dispatch.fill() == 1
+        assert other.dispatch.fill() == 1
         platform.double.mode = "refuse"
 
     platform.double.meanwhile = another_worker_takes_over
@@ -37,29 +51,52 @@ def test_a_late_refusal_takes_no_slot_from_the_attempt_that_runs(platform: Platf
     assert platform.slots() == [f"{job.id}-1"]
 
 
-def test_a_late_refusal_gives_no_job_up_that_a_node_may_have(platform: Platform) -> None:
+def test_a_late_refusal_gives_no_job_up_that_a_node_may_have(platform: Platform, other: Platform) -> None:
     job = submitted(platform, dispatch_failures=MAX_DISPATCH_FAILURES - 1)
 
     def another_workers_answer_is_lost() -> None:
-        platform.ahead += PAUSE
+        platform.ahead = other.ahead = PAUSE
         platform.heartbeat()
         platform.double.mode = "vanish"
-        assert platform.dispatch.fill() == 0
+        assert other.dispatch.fill() == 0
         platform.double.mode = "refuse"
 
     platform.double.meanwhile = another_workers_answer_is_lost
     platform.dispatch.fill()
     unsure = platform.jobs.get(job.id)
-    assert (unsure.status, unsure.placement and unsure.placement.attempt) == (JobStatus.PENDING, 1)
+    assert (unsure.status, unsure.assignment and unsure.assignment.attempt) == (JobStatus.PENDING, 1)
     assert platform.slots() == [f"{job.id}-1"]
 
 
-def test_a_late_word_of_a_dead_node_ends_nothing_on_one_that_came_back(platform: Platform) -> None:
+def test_a_worker_that_sleeps_between_its_holds_and_its_assignment_can_assign_nothing_any_more(
+    platform: Platform,
+) -> None:
     job = submitted(platform)
-    platform.dispatch.fill()
-    node = platform.nodes.get("n1")
-    assert node is not None
-    platform.ahead += DEAD_AFTER + timedelta(seconds=5)
-    platform.heartbeat(alive=(f"{job.id}-1",))
-    platform.reconciliation.node("n1", to_iso(node.heartbeat_at))
-    assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+    planned = platform.dispatch._plan(NodeChoice(platform.nodes.all(), platform.clock(), DEAD_AFTER), look(platform))
+    assert platform.holds.take(planned[0].wishes(0), planned[0].assignment.token)
+    platform.ahead += TAKEN_FOR
+    platform.heartbeat()
+    platform.reconcile()
+    assert platform.held() == {}
+    assert platform.queue.assign([(one.candidate, one.assignment) for one in planned]) == []
+    assert platform.dispatch.fill() == 1
+    assert platform.double.posted == [f"{job.id}-2"]
+
+
+def look(platform: Platform) -> Look:
+    return platform.fair.look()
+
+
+def test_a_worker_that_sleeps_after_its_assignment_keeps_what_it_holds(platform: Platform) -> None:
+    job = submitted(platform)
+    assigned = platform.dispatch._assign_batch([])
+    platform.ahead += TAKEN_FOR
+    platform.heartbeat()
+    platform.reconcile()
+    assert platform.held() == {"node:n1": [f"{job.id}-1"], f"user:{job.user_id}": [f"{job.id}-1"]}
+    platform.dispatch._busy.clear()
+    assert platform.dispatch.fill() == 1
+    # it wakes up, and posts what another worker has posted
+    assert platform.dispatch._post_to_node(assigned) == 1
+    assert set(platform.double.posted) == {f"{job.id}-1"}
+    assert platform.slots() == [f"{job.id}-1"]

@@ -1,6 +1,4 @@
-"""Workers and beats, killed wherever a lease or a user's slot is taken, waited for or freed: never too many at once,
-nobody forgotten.
-"""
+"""Workers and beats, killed wherever a hold is taken, waited for or freed: never too many at once, none forgotten."""
 
 from __future__ import annotations
 
@@ -12,18 +10,16 @@ from killed import killed_everywhere
 from node_double import NodeDouble
 from stores import embedded_mongo
 
-from gateway.domain.job import JobStatus
+from gateway.domain.clock import utc_now
+from gateway.domain.job import Attempt, JobStatus
 from gateway.storage.client import connect
+from gateway.storage.holds import HoldStore, Wish
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.jobs import JobStore
-from gateway.storage.leases import LeaseStore
-from gateway.storage.user_slots import UserSlotStore
 
 POINTS = (
-    *("leases.take", "leases.free", "leases.give_back", "jobs.block", "jobs.unblock"),
-    *("user_slots.take", "user_slots.hold", "user_slots.free", "user_slots.give_back", "user_slots.forget"),
-    *("jobs.claim", "jobs.drop_claim", "jobs.adopt", "nodes.take_slot", "jobs.place", "jobs.mark_running"),
-    *("jobs.retry", "jobs.finish", "jobs.settle"),
+    *("holds.take", "holds.free", "holds.forget", "jobs.block", "jobs.unblock", "jobs.assign", "jobs.requeue"),
+    *("jobs.mark_running", "jobs.retry", "jobs.finish", "jobs.settle", "jobs.use_up"),
 )
 #: The `exclusive` of the jobs of each user.
 JOBS = {"ada": ("site:a", "site:a", "schedule:b", "schedule:b", None), "bob": (None, None, None)}
@@ -36,18 +32,23 @@ def test_whoever_is_killed_with_or_before_it_all_run_in_the_end_and_never_too_ma
     with embedded_mongo(tmp_path / "mongo") as uri:
         database = connect(uri)
         ensure_indexes(database)
-        jobs, leases = JobStore(database), LeaseStore(database)
+        jobs, holds = JobStore(database), HoldStore(database)
         made = [make_job(user_id=user, exclusive=key) for user, keys in JOBS.items() for key in keys]
+        leaked = made[-1]
+        # one that runs, so that another one is blocked by it
+        runs = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+        first = make_job(
+            user_id="carl", exclusive="site:c", status=JobStatus.RUNNING, attempt=1, attempts={"1": runs}
+        )
+        made += [first, make_job(user_id="dora", exclusive="site:c")]
         for job in made:
             jobs.insert(job)
-        # as jobs were before there were lanes
-        database["jobs"].update_many({"user_id": "bob"}, {"$unset": {"lane": "", "rank": ""}})
-        # of a job that was deleted behind everybody's back
-        assert leases.take("site:a", "0" * 32, "token")
+        holds.take([Wish(resource, f"{first.id}-1") for resource in first.resources("n1")], "token")
+        # of a job that was deleted behind everybody's back, and of one that was to be assigned, and never was
+        assert holds.take([Wish("site:a", f"{'0' * 32}-1", 1), Wish("user:bob", f"{leaked.id}-1")], "token")
         story = "from dispatch_story import tell"
         killed_everywhere(tmp_path, POINTS, story, uri, redis_url, double.url, beside=__file__)
         assert {jobs.get(job.id).status for job in made} == {JobStatus.FINISHED}
-        assert set(double.posted) == {f"{job.id}-{attempt}" for job in made for attempt in (1, 2)}
-        assert leases.page(9) == []
-        assert UserSlotStore(database).page(9) == []
+        assert all(len(jobs.get(job.id).attempts) == 2 for job in made)
+        assert [held for held in holds.all() if held.holders] == []
         database.client.close()

@@ -11,7 +11,7 @@ from conftest import DEAD_AFTER, Platform
 from node_double import NodeDouble, node_double
 from node_story import ends_well, later, node, state, submitted
 
-from gateway.domain.job import JobStatus, WaitingReason
+from gateway.domain.job import JobStatus, WaitingReason, node_resource
 from gateway.domain.node_list import NodeList
 from gateway.domain.node_state import NodeState
 from gateway.services.idle_slots import IdleSlots
@@ -46,9 +46,10 @@ def test_a_drained_node_keeps_what_it_runs_and_gets_nothing_new_even_after_it_wa
 
 def test_a_node_that_was_drained_since_it_was_looked_at_gives_no_slot(platform: Platform) -> None:
     platform.heartbeat()
-    seen = node(platform)
     platform.nodes.drain("n1")
-    assert not platform.nodes.take_slot(seen, f"{'a' * 32}-1")
+    assert not platform.take(node_resource("n1"), f"{'a' * 32}-1")
+    platform.nodes.resume("n1")
+    assert platform.take(node_resource("n1"), f"{'a' * 32}-1")
 
 
 def test_whoever_resumes_a_node_in_quarantine_has_it_probed_at_once(platform: Platform) -> None:
@@ -78,7 +79,7 @@ def test_a_node_that_was_started_anew_is_probed_at_once(platform: Platform) -> N
     platform.nodes.heartbeat(
         "n1", url=platform.double.url, max_slots=2, alive=(), present=(), beating_since=platform.clock()
     )
-    platform.reconciliation.node("n1")
+    platform.look_at_nodes()
     assert state(platform) is NodeState.UP
 
 

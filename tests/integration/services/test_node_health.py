@@ -78,7 +78,7 @@ def test_a_crawl_that_runs_is_a_success_before_it_ends(platform: Platform, sign:
     else:
         platform.ahead += timedelta(seconds=11)
     platform.heartbeat(alive=(str(attempt),))
-    platform.reconciliation.node("n1")
+    platform.look_at_nodes()
     assert node(platform).failures == 0
 
 

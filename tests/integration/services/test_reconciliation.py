@@ -7,6 +7,7 @@ from jobs import make_job
 
 from gateway.domain.job import Job, JobStatus
 from gateway.domain.node_files import AttemptId, ExitReport
+from gateway.services.reconciliation import TAKEN_FOR
 
 
 def running(platform: Platform) -> Job:
@@ -93,26 +94,29 @@ def test_a_job_that_cannot_be_read_keeps_no_other_from_its_end(platform: Platfor
     job = running(platform)
     poison = make_job()
     platform.jobs.insert(poison)
-    platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"undecided": True, "from_the_future": 1}})
+    platform.database["jobs"].update_one(
+        {"_id": poison.id}, {"$set": {"attend_at": poison.created_at, "attempts": "poison"}}
+    )
     platform.jobs.record_exit(job.id, 1, ExitReport(attempt=1, ended_at=platform.clock(), exit_code=1), 0)
     platform.reconcile()
-    assert platform.jobs.get(job.id).undecided is None
+    assert platform.jobs.get(job.id).status is JobStatus.PENDING
 
 
 def test_a_leaked_slot_is_freed_and_a_held_one_is_not(platform: Platform) -> None:
     job = running(platform)
-    node = platform.nodes.get("n1")
-    assert node is not None
-    platform.nodes.take_slot(node, f"{'f' * 32}-1")
+    platform.take("node:n1", f"{'f' * 32}-1")
+    platform.reconcile()
+    # somebody may be about to assign it
+    assert len(platform.slots()) == 2
+    platform.ahead += TAKEN_FOR
     platform.reconcile()
     assert platform.slots() == [f"{job.id}-1"]
 
 
 def test_a_slot_of_an_attempt_that_was_given_up_is_freed_though_its_job_runs_on(platform: Platform) -> None:
     job = running(platform)
-    node = platform.nodes.get("n1")
-    assert node is not None
-    platform.nodes.take_slot(node, f"{job.id}-0")
+    platform.take("node:n1", f"{job.id}-0")
+    platform.ahead += TAKEN_FOR
     platform.reconcile()
     assert platform.slots() == [f"{job.id}-1"]
 

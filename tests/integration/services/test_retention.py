@@ -186,9 +186,7 @@ def test_the_dead_are_forgotten_with_their_spiders_and_the_living_are_not(platfo
     for name in ("gone", "busy", "there"):
         platform.heartbeat(name)
         spiders.publish(name, [SpiderInfo(project="default", name=f"of-{name}")])
-    busy = platform.nodes.get("busy")
-    assert busy is not None
-    assert platform.nodes.take_slot(busy, "a" * 32)
+    assert platform.take("node:busy", f"{'a' * 32}-1")
     platform.ahead = timedelta(days=8)
     platform.heartbeat("there")
     retain().run()

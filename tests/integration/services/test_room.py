@@ -12,6 +12,7 @@ from jobs import make_job
 from gateway.domain.job import CrawlSpec, Job, JobStatus, WaitingReason
 from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.domain.room import Egg
+from gateway.services.reconciliation import TAKEN_FOR
 from gateway.services.waker import ENQUEUE_CRAWL
 
 
@@ -71,9 +72,7 @@ def test_a_browser_that_is_free_again_wakes_who_waits_for_it(platform: Platform)
     first, second = (submitted(platform, render=True) for _ in range(2))
     assert platform.dispatch.fill() == 1
     end(platform, first)
-    found = platform.nodes.get("n1")
-    assert found is not None
-    assert (found.slots, found.render_slots) == ([], [])
+    assert platform.held() == {}
     assert wakes_a_worker(platform)
     assert platform.dispatch.fill() == 1
     assert placed_on(platform, second) == "n1"
@@ -89,7 +88,8 @@ def test_a_rendering_job_goes_where_the_browser_is(platform: Platform) -> None:
 
 def test_a_leaked_render_slot_is_freed(platform: Platform) -> None:
     node(platform, max_render_slots=1)
-    platform.database["nodes"].update_one({"_id": "n1"}, {"$set": {"render_slots": ["f" * 32]}})
+    platform.take("browser:n1", f"{'f' * 32}-1", 1)
+    platform.ahead += TAKEN_FOR
     platform.reconcile()
     found = platform.nodes.get("n1")
     assert found is not None
@@ -179,4 +179,4 @@ def test_an_attempt_that_is_at_a_full_node_already_is_handed_over_all_the_same(p
     platform.reconcile()
     assert wakes_a_worker(platform)
     assert platform.dispatch.fill() == 1
-    assert platform.jobs.get(job.id).placement is None
+    assert platform.jobs.get(job.id).assignment is None

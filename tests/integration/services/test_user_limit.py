@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from threading import Event, Lock
+from typing import Any
 
 import pytest
 from conftest import Platform
-from jobs import claim, make_job
+from jobs import make_job
 from node_double import NodeDouble
-from stores import StoreProcess, embedded_mongo
 
-from gateway.domain.job import Claim, Job, JobStatus, Placement, WaitingReason
+from gateway.domain.job import Job, JobStatus, WaitingReason
 from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
-from gateway.services.dispatch import CLAIM_SECONDS
-from gateway.storage.client import connect
 
 Limited = Callable[[int], Platform]
 
 
-@pytest.fixture(scope="session")
-def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
-    with embedded_mongo(tmp_path_factory.mktemp("limit")) as uri:
-        yield uri
-
-
 @pytest.fixture
-def limited(mongo: StoreProcess, redis_url: str, double: NodeDouble) -> Iterator[Limited]:
+def limited(database: Any, redis_url: str, double: NodeDouble) -> Iterator[Limited]:
     with ExitStack() as stack:
-        database = connect(mongo.replace("/discoverybot", f"/t{uuid.uuid4().hex[:12]}"))
-        stack.callback(database.client.close)
 
         def platform(running_max: int) -> Platform:
             made = Platform(redis_url, double, database, running_max=running_max)
@@ -57,7 +46,9 @@ def running(platform: Platform) -> list[dict[str, str]]:
 
 
 def held(platform: Platform) -> dict[str, list[str]]:
-    return {slots.user_id: list(slots.attempts) for slots in platform.user_slots.page(9)}
+    """By user."""
+    users = (one for one in platform.holds.all() if one.resource.startswith("user:"))
+    return {one.resource[5:]: [holder.attempt for holder in one.holders] for one in users if one.holders}
 
 
 def ends(platform: Platform, job_id: str, pages: int = 1) -> None:
@@ -117,7 +108,7 @@ def test_between_its_attempts_a_job_holds_nothing_of_its_user(limited: Limited) 
     first, second = submitted(platform, 2)
     platform.dispatch.fill()
     ends(platform, first.id, pages=0)
-    assert held(platform) == {"ada": []}
+    assert held(platform) == {}
     assert platform.dispatch.fill() == 1
     assert [job["_id"] for job in running(platform)] == [second.id]
 
@@ -131,8 +122,8 @@ def test_what_no_node_took_holds_nothing_and_what_one_may_have_taken_does(
     (job,) = submitted(platform)
     double.mode = mode
     assert platform.dispatch.fill() == 0
-    unsure = platform.jobs.get(job.id).placement is not None
-    assert held(platform) == {"ada": [f"{job.id}-1"] if unsure else []}
+    unsure = platform.jobs.get(job.id).assignment is not None
+    assert held(platform) == ({"ada": [f"{job.id}-1"]} if unsure else {})
     double.mode = "ok"
     passes(platform, 600)
     # a node that failed returns when it answers
@@ -141,44 +132,11 @@ def test_what_no_node_took_holds_nothing_and_what_one_may_have_taken_does(
     assert len(held(platform)["ada"]) == 1
 
 
-def test_what_a_dead_worker_took_is_freed_and_a_sleeping_one_can_place_nothing_by_it(limited: Limited) -> None:
-    platform = limited(1)
-    (job,) = submitted(platform)
-    mine = Claim(token="asleep", until=platform.clock() + timedelta(seconds=CLAIM_SECONDS))
-    claimed = platform.queue.claim(mine, job.in_lane)
-    assert claimed is not None
-    assert platform.limit.take(claimed, f"{job.id}-1")
-    platform.limit.sweep()
-    assert held(platform) == {"ada": [f"{job.id}-1"]}
-    platform.ahead += timedelta(seconds=CLAIM_SECONDS + 1)
-    platform.limit.sweep()
-    assert held(platform) == {"ada": [f"{job.id}-1"]}
-    placement = Placement(attempt=1, node="n1", not_after=platform.clock())
-    assert platform.queue.place(job.id, mine, placement) is None
-    platform.limit.sweep()
-    platform.limit.sweep()
-    assert held(platform) == {}
-
-
-def test_a_worker_that_was_asleep_gives_back_nothing_that_another_took_since(limited: Limited) -> None:
-    platform = limited(1)
-    (job,) = submitted(platform)
-    first = platform.queue.claim(claim(seconds=-1), job.in_lane)
-    assert first is not None
-    assert platform.limit.take(first, f"{job.id}-1")
-    second = platform.queue.claim(Claim(token="other", until=platform.clock()), job.in_lane)
-    assert second is not None
-    assert platform.limit.take(second, f"{job.id}-1")
-    platform.limit.give_back(first, f"{job.id}-1")
-    assert held(platform) == {"ada": [f"{job.id}-1"]}
-
-
 def test_attempts_that_ran_before_there_was_a_limit_count(limited: Limited) -> None:
     before = limited(0)
     before.heartbeat(slots=50)
     submitted(before, 3)
     assert before.dispatch.fill() == 3
-    assert held(before) == {}
     platform = limited(3)
     (job,) = submitted(platform)
     assert platform.dispatch.fill(job.id) == 0
@@ -197,7 +155,7 @@ def test_many_workers_that_look_at_once_never_start_one_too_many(limited: Limite
         mine = platforms[seed % len(platforms)]
         while not over.is_set():
             mine.dispatch.fill()
-            mine.limit.sweep()
+            mine.reconciliation.run(mine.nodes.all(), ())
             for job in running(mine):
                 look_and_end(mine, job["_id"], pages=seed % 2)
 
@@ -210,7 +168,8 @@ def test_many_workers_that_look_at_once_never_start_one_too_many(limited: Limite
                 most[user] = max(most[user], count)
             ends(mine, job_id, pages=1 if job.attempt > 1 else pages)
         mine.database["jobs"].update_one(
-            {"_id": job_id, "status": "pending"}, {"$set": {"not_before": job.created_at}}
+            {"_id": job_id, "status": "pending", "attend_at": {"$gt": job.created_at}},
+            {"$set": {"attend_at": job.created_at}},
         )
         if mine.database["jobs"].count_documents({"status": JobStatus.FINISHED}) == len(jobs):
             over.set()
@@ -222,6 +181,4 @@ def test_many_workers_that_look_at_once_never_start_one_too_many(limited: Limite
         for task in tasks:
             task.result()
     assert most == dict.fromkeys(users, 2)
-    for _ in range(2):
-        platform.limit.sweep()
     assert held(platform) == {}

@@ -15,13 +15,13 @@ import mongomock
 import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
-from stores import embedded_mongo
+from stores import REAL_BACKENDS, embedded_mongo
 
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.jobs import JobStore
 
-BACKENDS = ["mongomock", "embedded", *(["external"] if os.environ.get("MONGO_TEST_URI") else [])]
+BACKENDS = ["mongomock", *REAL_BACKENDS]
 
 
 @pytest.fixture(scope="session")

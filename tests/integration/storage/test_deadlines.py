@@ -18,9 +18,9 @@ from stores import embedded_mongo, valkey_server
 from gateway.domain.clock import VERDICT_SECONDS
 from gateway.domain.errors import NodeUnreachableError
 from gateway.redis.client import connect as connect_redis
-from gateway.services import dispatch, egg_delivery, scrapyd
+from gateway.services import egg_delivery, reconciliation, scrapyd
 from gateway.services.scrapyd import ScrapydClient
-from gateway.storage import egg_copies
+from gateway.storage import egg_copies, job_queue
 from gateway.storage.client import connect, within
 from gateway.storage.indexes import ensure_indexes
 
@@ -158,6 +158,7 @@ def test_a_node_that_drips_its_answer_is_given_up_in_time(seconds: float | None)
 
 
 def test_leases_outlast_the_calls_that_are_made_under_them() -> None:
-    # a claim, its placement, and the answer of the node
-    assert dispatch.CLAIM_SECONDS > 2 * VERDICT_SECONDS + scrapyd.CALL_SECONDS
+    # an assignment, and the answer of the node
+    assert job_queue.ATTEND_SECONDS > VERDICT_SECONDS + scrapyd.CALL_SECONDS
+    assert reconciliation.TAKEN_FOR.total_seconds() > VERDICT_SECONDS
     assert egg_copies.LEASE.total_seconds() > egg_delivery.READ_SECONDS + scrapyd.DEPLOY_SECONDS

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import warm
 from bson.datetime_ms import DatetimeMS
-from jobs import OURS, claim, make_job
+from jobs import make_job
 from killed import killed_everywhere
 from pymongo.database import Database
 from scheduled import HOUR, make_schedule
@@ -21,7 +21,7 @@ from stores import embedded_mongo
 from gateway.domain.audit import AuditEntry
 from gateway.domain.clock import utc_now
 from gateway.domain.errors import UnreadableError
-from gateway.domain.job import JobStatus
+from gateway.domain.job import Job, JobStatus
 from gateway.domain.node_files import SpiderInfo
 from gateway.domain.room import Egg
 from gateway.domain.schedule import LedgerEntry, LedgerKind
@@ -282,19 +282,28 @@ def test_a_job_that_cannot_be_read_is_offered_to_dispatchers_once(served: Mongo)
     for job in (bad, good):
         jobs.insert(job)
     served["jobs"].update_one({"_id": bad.id}, {"$set": {"waiting_reason": "of tomorrow"}})
-    taken = [queue.claim(claim(seconds=-1), OURS) for _ in range(2)]
-    assert [job and job.id for job in taken] == [None, good.id]
+    assert _offered(queue, good) == [bad.id, good.id]
+    assert [job.id for job in queue.in_lanes([bad.id, good.id])] == [good.id]
+    assert _offered(queue, good) == [good.id]
     with pytest.raises(UnreadableError, match=r"waiting_reason.*doctor"):
         jobs.get(bad.id)
     # a newer version knows what to do with it
     served["jobs"].update_one({"_id": bad.id}, {"$unset": {"waiting_reason": ""}})
     UnreadableStore(served).look_again()
-    assert _claimed(queue) == bad.id
+    assert queue.requeue(9) == 1
+    assert _offered(queue, good) == [bad.id, good.id]
 
 
-def _claimed(queue: JobQueue) -> str | None:
-    job = queue.claim(claim(seconds=-1), OURS)
-    return job and job.id
+def test_a_job_without_a_place_in_its_lane_keeps_no_other_from_being_found(served: Mongo) -> None:
+    bad, good = make_job(created_at=NINE), make_job()
+    for job in (bad, good):
+        JobStore(served).insert(job)
+    served["jobs"].update_one({"_id": bad.id}, {"$set": {"rank": 0, "avoid": 7}})
+    assert [head.job_id for head in JobQueue(served).heads(lambda _: True)] == [good.id]
+
+
+def _offered(queue: JobQueue, job: Job) -> list[str]:
+    return [found.job_id for found in queue.best(job.in_lane, 9)]
 
 
 def test_what_is_missing_is_not_taken_for_what_cannot_be_read(served: Mongo) -> None:

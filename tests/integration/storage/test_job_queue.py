@@ -1,40 +1,58 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from jobs import OURS, claim, make_job, placed
+from jobs import assigned, make_job
 from pymongo.database import Database
+from stores import REAL_BACKENDS
 
 from gateway.domain.clock import utc_now
-from gateway.domain.job import CrawlSpec, Job, Placement, WaitingReason
+from gateway.domain.job import Assignment, CrawlSpec, Job, JobStatus, WaitingReason
 from gateway.domain.room import Egg, Room
-from gateway.services.turns import Turns
-from gateway.services.user_limit import UserLimit
+from gateway.services.fair_queue import FairQueue
+from gateway.storage.egg_needs import EggNeed, EggNeeds
+from gateway.storage.holds import HoldStore
+from gateway.storage.indexes import RETIRED, ensure_indexes
+from gateway.storage.job_queries import JobQueries
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
 from gateway.storage.jobs import JobStore
-from gateway.storage.lanes import LaneStore
-from gateway.storage.user_slots import UserSlotStore
+
+#: mongomock does not follow the bulk writes of PyMongo.
+pytestmark = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)
+
+Documents = Database[dict[str, Any]]
 
 
-def test_claims_take_the_best_eligible_job_once(jobs: JobStore, queue: JobQueue) -> None:
-    now = utc_now()
-    old = make_job(created_at=now - timedelta(minutes=5))
-    urgent = make_job(priority=9)
-    later = make_job(priority=99, not_before=now + timedelta(hours=1))
-    for job in (make_job(), old, urgent, later):
-        jobs.insert(job)
-    first, second = queue.claim(claim(), OURS), queue.claim(claim(), OURS)
-    assert first is not None
-    assert second is not None
-    assert (first.id, second.id) == (urgent.id, old.id)
+def of(project: str, version: str | None, **fields: Any) -> Job:
+    spec = CrawlSpec(project=project, version=version, spider="offers", start_urls=("http://shop.example/",))
+    return make_job(spec=spec, **fields)
 
 
 def of_shop(version: str, **fields: Any) -> Job:
-    spec = CrawlSpec(project="shop", version=version, spider="offers", start_urls=("http://shop.example/",))
-    return make_job(spec=spec, **fields)
+    return of("shop", version, **fields)
+
+
+def keep(database: Documents, jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        JobStore(database).insert(job)
+
+
+# --- who waits
+
+
+def test_the_best_of_a_lane_come_in_order_without_those_whose_time_has_not_come(
+    database: Documents, queue: JobQueue
+) -> None:
+    now = utc_now()
+    old, urgent, plain = make_job(created_at=now - timedelta(minutes=5)), make_job(priority=9), make_job()
+    later = make_job(priority=99, not_before=now + timedelta(hours=1))
+    keep(database, [plain, old, urgent, later])
+    assert [found.job_id for found in queue.best(old.in_lane, 9)] == [urgent.id, old.id, plain.id]
+    assert [found.job_id for found in queue.best(old.in_lane, 1)] == [urgent.id]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +68,8 @@ def of_shop(version: str, **fields: Any) -> Job:
         (Room(frozenset({Egg("shop", "1")}), frozenset({Egg("shop", "1")})), ["both", "shop 1", "rendered", "plain"]),
     ],
 )
-def test_only_what_there_is_room_for_is_claimed_the_best_first(
-    jobs: JobStore, queue: JobQueue, database: Database[dict[str, Any]], room: Room, names: list[str]
+def test_only_what_there_is_room_for_goes_the_best_first(
+    queue: JobQueue, database: Documents, room: Room, names: list[str]
 ) -> None:
     made = {
         "both": of_shop("1", render=True, priority=9),
@@ -60,83 +78,209 @@ def test_only_what_there_is_room_for_is_claimed_the_best_first(
         "rendered": make_job(render=True, priority=6),
         "plain": make_job(),
     }
-    for job in made.values():
-        jobs.insert(job)
-    lanes = LaneStore(database)
-    assert {head.job_id for head in lanes.heads(utc_now(), room.fits)} == {made[name].id for name in names}
-    look = Turns(queue, lanes, UserLimit(0, UserSlotStore(database), jobs, queue, lanes)).look()
-    claimed = [found.id for _ in made if (found := look.claim(claim(), room))]
-    assert claimed == [made[name].id for name in names]
+    keep(database, list(made.values()))
+    assert {head.job_id for head in queue.heads(room.fits)} == {made[name].id for name in names}
+    look = FairQueue(queue, HoldStore(database)).look()
+    order = [found.job_id for _ in made if (found := look.next(room))]
+    assert order == [made[name].id for name in names]
 
 
-def test_a_job_on_its_way_is_found_and_claimed_by_its_name(
-    jobs: JobStore, queue: JobQueue, database: Database[dict[str, Any]]
+def test_each_lane_that_fits_shows_its_best_job_that_could_be_started(database: Documents, queue: JobQueue) -> None:
+    now = utc_now()
+    ours = [make_job(), make_job(priority=5), make_job(priority=9, not_before=now + timedelta(hours=1))]
+    bobs = [make_job(user_id="bob"), make_job(user_id="bob", render=True)]
+    shops = [of("shop", "1"), of("shop", "2"), of("shop", None), of("other", "1")]
+    keep(database, [*ours, *bobs, *shops, make_job(user_id="carl", blocked=True)])
+
+    def heads(room: Room, after: str = "") -> set[str]:
+        return {head.job_id for head in queue.heads(room.fits, after)}
+
+    assert heads(Room()) == {ours[1].id, bobs[0].id}
+    assert heads(Room(), str(ours[0].in_lane)) == {bobs[0].id}
+    assert heads(Room(render_eggs=frozenset())) == {ours[1].id, bobs[0].id, bobs[1].id}
+    assert heads(Room(frozenset({Egg("shop", "2")}))) == {ours[1].id, bobs[0].id, shops[1].id, shops[2].id}
+    assert queue.lane_of(ours[0].id) == ours[0].in_lane
+    assert queue.lane_of(ours[2].id) is None
+
+
+def test_eggs_that_no_node_with_room_has_are_named_once_where_there_is_room_for_their_jobs(
+    database: Documents,
 ) -> None:
-    job, other = make_job(), make_job()
-    for made in (job, other):
-        jobs.insert(made)
-    placement = placed(queue, job)
-    sweeps = JobSweeps(database)
-    assert sweeps.placed(utc_now(), 9) == [job.id]
-    assert queue.claim_placed(job.id, claim()) is None
-    queue.dispatch_failed(job.id, claim(), "no answer", utc_now(), keep=True)
-    assert queue.claim_placed(other.id, claim()) is None
-    assert queue.claim_placed(job.id, claim()) is not None
-    running = jobs.mark_running(job.id, placement)
+    keep(database, [of("shop", "1", user_id=user) for user in ("ada", "bob", "carl")])
+    keep(database, [make_job(), of("shop", "2", render=True), of("shop", None), of("x", "1", blocked=True)])
+    keep(database, [of("here", "1")])
+
+    def lacking(room: Room) -> set[EggNeed]:
+        return set(EggNeeds(database).lacking(room))
+
+    here, shops = frozenset({Egg("here", "1")}), EggNeed(Egg("shop", "1"), render=False)
+    assert lacking(Room(here)) == {shops}
+    assert lacking(Room(here, frozenset())) == {shops, EggNeed(Egg("shop", "2"), render=True)}
+
+
+def test_jobs_of_one_version_are_told_why_it_does_not_come(database: Documents) -> None:
+    told = [of("shop", "1"), of("shop", "1", user_id="bob", render=True), of("shop", "1", user_id="carl")]
+    keep(database, [*told, of("shop", "1-1"), of("shop", "11"), of("shop", "1", blocked=True), make_job()])
+    needs, egg = EggNeeds(database), Egg("shop", "1")
+    first, rest = needs.tell(egg, "broken", 2), needs.tell(egg, "broken", 2)
+    assert {job.id for job in (*first, *rest)} == {job.id for job in told}
+    assert (len(first), len(rest), needs.tell(egg, "broken", 2)) == (2, 1, [])
+
+
+def test_users_who_wait_take_turns_also_in_the_count(database: Documents) -> None:
+    now = utc_now()
+    crowd = [make_job(user_id="bob", created_at=now - timedelta(minutes=9 - n)) for n in range(5)]
+    mine = [make_job(user_id="ada", created_at=now + timedelta(seconds=n)) for n in range(2)]
+    keep(database, [*crowd, *mine, make_job(user_id="bob", blocked=True), make_job(user_id="zoe")])
+    queries = JobQueries(database)
+    assert [queries.queue_position(job) for job in mine] == [2, 5]
+    assert [queries.queue_position(job) for job in crowd] == [1, 4, 6, 7, 8]
+
+
+def test_a_job_says_why_it_waits_and_says_it_once(database: Documents, queue: JobQueue) -> None:
+    job, other = make_job(), make_job(blocked=True)
+    keep(database, [job, other])
+    told = queue.note_waiting({job.id: WaitingReason.CAPACITY, other.id: WaitingReason.CAPACITY})
+    assert [(one.id, one.waiting_reason) for one in told] == [(job.id, WaitingReason.CAPACITY)]
+    assert queue.note_waiting({job.id: WaitingReason.CAPACITY}) == []
+    assert [one.job_id for one in queue.hindered([WaitingReason.CAPACITY], 9)] == [job.id]
+
+
+# --- the way to a node
+
+
+def test_an_attempt_is_assigned_once_and_leaves_the_queue(
+    jobs: JobStore, queue: JobQueue, database: Documents
+) -> None:
+    job = make_job()
+    jobs.insert(job)
+    (candidate,) = queue.best(job.in_lane, 9)
+    assignment = assigned(queue, job)
+    other = assignment.model_copy(update={"token": "other", "node": "n2"})
+    assert queue.assign([(candidate, other)]) == []
+    stored = jobs.get(job.id).assignment
+    assert stored is not None
+    assert (stored.token, stored.node) == ("token", "n1")
+    assert queue.is_empty()
+    (live,) = JobSweeps(database).live_attempts()
+    assert (str(live.id), live.node, live.is_running) == (f"{job.id}-1", "n1", False)
+    running = jobs.mark_running(job.id, assignment)
     assert running is not None
-    assert running.placement is None
-    assert sweeps.placed(utc_now(), 9) == []
+    assert (running.assignment, running.attend_at) == (None, None)
 
 
-def test_an_expired_claim_frees_the_job(jobs: JobStore, queue: JobQueue) -> None:
-    jobs.insert(make_job())
-    assert queue.claim(claim(seconds=-1), OURS) is not None
-    assert queue.claim(claim(), OURS) is not None
-    assert queue.claim(claim(), OURS) is None
+def test_of_many_jobs_those_are_assigned_that_nobody_else_has(jobs: JobStore, queue: JobQueue) -> None:
+    made = [make_job() for _ in range(3)]
+    for job in made:
+        jobs.insert(job)
+    candidates = queue.best(made[0].in_lane, 9)
+    assigned(queue, made[1])
+    mine = Assignment(attempt=1, node="n1", token="mine", until=utc_now())
+    found = queue.assign([(candidate, mine) for candidate in candidates])
+    assert {job.id for job in found} == {made[0].id, made[2].id}
 
 
-def test_a_placement_needs_the_claim(jobs: JobStore, queue: JobQueue) -> None:
+def test_who_takes_an_assignment_over_leaves_the_one_before_nothing_to_say(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    placement = Placement(attempt=1, node="n1", not_after=utc_now())
-    assert queue.place(job.id, claim(), placement) is None
-    assert queue.claim(claim(), OURS) is not None
-    assert queue.place(job.id, claim(), placement) is not None
-    assert jobs.get(job.id).attempt == 1
+    assigned(queue, job)
+    mine = jobs.get(job.id)
+    theirs = queue.take_over(mine, "theirs")
+    assert theirs is not None
+    assert queue.take_over(mine, "late") is None
+    assert queue.release(mine, not_before=utc_now()) is None
+    assert queue.ask_later(mine, "no answer", utc_now()) is None
+    later = queue.ask_later(theirs, "no answer", utc_now())
+    assert later is not None
+    assert (later.dispatch_failures, later.waiting_reason) == (1, WaitingReason.BACKOFF)
+    assert [found.id for found in queue.unanswered(9)] == [job.id]
 
 
-def test_a_job_that_cannot_be_started_says_why_and_can_be_claimed_again(jobs: JobStore, queue: JobQueue) -> None:
+def test_a_released_job_waits_for_its_next_attempt_once_its_back_off_is_over(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    queue.claim(claim(), OURS)
-    assert queue.note_waiting(job.id, WaitingReason.CAPACITY) is None
-    waiting = queue.wait(job.id, claim(), WaitingReason.CAPACITY)
-    assert waiting is not None
-    assert waiting.waiting_reason is WaitingReason.CAPACITY
-    noted = queue.note_waiting(job.id, WaitingReason.NO_NODE)
-    assert noted is not None
-    assert queue.note_waiting(job.id, WaitingReason.NO_NODE) is None
-    assert queue.claim(claim(), OURS) is not None
+    assigned(queue, job)
+    released = queue.release(jobs.get(job.id), not_before=utc_now(), message="refused", avoid=True)
+    assert released is not None
+    assert (released.assignment, released.attempt, released.dispatch_failures) == (None, 1, 1)
+    assert queue.is_empty()
+    assert queue.requeue(9) == 1
+    (candidate,) = queue.best(job.in_lane, 9)
+    assert (candidate.attempt, candidate.avoid) == (1, ("n1",))
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_failed_dispatch_keeps_its_placement_only_while_the_answer_is_unknown(
-    jobs: JobStore, queue: JobQueue, *, keep: bool
-) -> None:
+def test_a_job_in_its_back_off_is_in_no_lane(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    placement = placed(queue, job)
-    failed = queue.dispatch_failed(job.id, claim(), "no answer", utc_now(), keep=keep)
-    assert failed is not None
-    assert failed.placement == (placement if keep else None)
-    assert (failed.dispatch_failures, failed.claim) == (1, None)
+    assigned(queue, job)
+    queue.release(jobs.get(job.id), not_before=utc_now() + timedelta(hours=1), message="refused")
+    assert queue.requeue(9) == 0
+    assert queue.is_empty()
 
 
-def test_an_abandoned_placement_frees_the_job_for_its_next_attempt(jobs: JobStore, queue: JobQueue) -> None:
+def test_an_attempt_that_was_used_up_is_never_assigned(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    placement = placed(queue, job)
-    assert queue.abandon_placement(job.id, claim().model_copy(update={"token": "late"}), placement) is None
-    abandoned = queue.abandon_placement(job.id, claim(), placement)
-    assert abandoned is not None
-    assert (abandoned.placement, abandoned.attempt) == (None, 1)
+    (candidate,) = queue.best(job.in_lane, 9)
+    assert queue.use_up(job.id, 1)
+    assert not queue.use_up(job.id, 1)
+    late = Assignment(attempt=1, node="n1", token="late", until=utc_now())
+    assert queue.assign([(candidate, late)]) == []
+    assert queue.best(job.in_lane, 9)[0].attempt == 1
+
+
+def test_who_is_blocked_is_looked_at_again_once_it_is_let_go(jobs: JobStore, queue: JobQueue) -> None:
+    first, second = make_job(exclusive="site:a", priority=1), make_job(exclusive="site:a")
+    for job in (second, first):
+        jobs.insert(job)
+        assert queue.block(job.id, WaitingReason.SITE_BUSY) is not None
+    assert queue.is_empty()
+    assert queue.block(first.id, WaitingReason.SITE_BUSY) is None
+    assert queue.blocked_for(9) == ["site:a"]
+    let_go = queue.unblock("site:a")
+    assert let_go is not None
+    assert (let_go.id, let_go.blocked, let_go.waiting_reason) == (first.id, None, None)
+    assert [found.job_id for found in queue.best(first.in_lane, 9)] == [first.id]
+    assert queue.unblock("site:b") is None
+
+
+# --- what versions before have left
+
+
+def test_what_a_version_before_has_left_is_carried_over(database: Documents, jobs: JobStore, queue: JobQueue) -> None:
+    now = utc_now()
+    placed, claimed, held_up = make_job(), make_job(), make_job()
+    running = make_job(status=JobStatus.RUNNING, attempt=1, exclusive="site:a", render=True)
+    ended, asked = make_job(status=JobStatus.FINISHED, settled=False), make_job(cancel_requested_at=now)
+    keep(database, [placed, claimed, held_up, running, ended, asked])
+    claim = {"token": "t", "until": now}
+    for job, fields in (
+        (placed, {"placement": {"attempt": 1, "node": "n1", "not_after": now}, "claim": claim, "attempt": 1}),
+        (claimed, {"claim": claim}),
+        (held_up, {"not_before": now + timedelta(hours=1)}),
+        (running, {"node": "n2", "attempts": {"1": {"attempt": 1, "node": "n2", "dispatched_at": now}}}),
+    ):
+        database["jobs"].update_one({"_id": job.id}, {"$set": fields})
+    database["nodes"].insert_one({"_id": "n1", "slots": [f"{placed.id}-1"], "render_slots": []})
+    database["leases"].insert_one({"_id": "site:a", "job_id": running.id, "token": "t"})
+    database["jobs"].create_index([("placement.attempt", 1)], name="placed", sparse=True)
+    for _ in range(2):
+        ensure_indexes(database)
+    assert "placed" not in database["jobs"].index_information()
+    assert {one.resource: {holder.attempt for holder in one.holders} for one in HoldStore(database).all()} == {
+        "node:n1": {f"{placed.id}-1"},
+        "node:n2": {f"{running.id}-1"},
+        "browser:n2": {f"{running.id}-1"},
+        "user:ada": {f"{placed.id}-1", f"{running.id}-1"},
+        "site:a": {f"{running.id}-1"},
+    }
+    assert [job.id for job in queue.unanswered(9)] == [placed.id]
+    assert {job.id for job in jobs.to_attend(9)} >= {placed.id, ended.id, asked.id, claimed.id}
+    assert "leases" not in database.list_collection_names()
+
+
+def test_indexes_of_before_are_dropped(database: Documents) -> None:
+    retired = min(RETIRED["jobs"])
+    database["jobs"].create_index([("priority", -1)], name=retired)
+    ensure_indexes(database)
+    assert retired not in database["jobs"].index_information()

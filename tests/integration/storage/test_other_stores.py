@@ -6,24 +6,29 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from jobs import OURS, make_job
+from jobs import assigned, make_job
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+from stores import REAL_BACKENDS
 
 from gateway.domain.clock import utc_now
-from gateway.domain.job import Claim, JobStatus, Placement
+from gateway.domain.job import JobStatus
 from gateway.domain.node_files import ExitReport, SpiderInfo
 from gateway.domain.outcome import Outcome
 from gateway.domain.room import Egg
 from gateway.storage.heartbeats import BEAT, HeartbeatStore
+from gateway.storage.holds import HoldStore, Wish
 from gateway.storage.items import Item, ItemStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
-from gateway.storage.jobs import JobStore
+from gateway.storage.jobs import CANCEL_SECONDS, JobStore
 from gateway.storage.logs import LogChunk, LogStore
 from gateway.storage.nodes import Node, NodeStore
 from gateway.storage.spiders import SpiderStore
+
+#: mongomock does not follow the bulk writes of PyMongo.
+on_servers = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)
 
 Documents = Database[dict[str, Any]]
 JOB, OTHER = "a" * 32, "b" * 32
@@ -148,69 +153,53 @@ def heartbeat(nodes: NodeStore, name: str = "n1", *, slots: int = 2, alive: tupl
     return node
 
 
+def take(database: Documents, resource: str, attempt: str, most: int = 9) -> bool:
+    return bool(HoldStore(database).take([Wish(resource, attempt, most)], "t"))
+
+
+@on_servers
 def test_a_node_registers_itself_and_keeps_its_slots(database: Documents) -> None:
     nodes = NodeStore(database)
-    node = heartbeat(nodes)
-    assert nodes.take_slot(node, JOB)
-    assert heartbeat(nodes, alive=(f"{JOB}-1",)).slots == [JOB]
+    heartbeat(nodes)
+    assert take(database, "node:n1", f"{JOB}-1")
+    assert heartbeat(nodes, alive=(f"{JOB}-1",)).used_slots == 1
     assert [found.id for found in nodes.all()] == ["n1"]
+    assert nodes.all(attempts=False)[0].alive == []
     assert nodes.get("n2") is None
 
 
-def test_slots_are_a_set_with_a_maximum(database: Documents) -> None:
-    nodes = NodeStore(database)
-    node = heartbeat(nodes, slots=2)
-    assert nodes.take_slot(node, JOB)
-    assert nodes.take_slot(node, JOB)
-    assert nodes.take_slot(node, OTHER)
-    assert not nodes.take_slot(node, "c" * 32)
-    assert nodes.take_slot(node, OTHER)
-    for _ in range(2):
-        nodes.free_slot("n1", JOB)
-    assert nodes.take_slot(node, "c" * 32)
-    full = nodes.get("n1")
-    assert full is not None
-    assert (full.free_slots, set(full.slots)) == (0, {OTHER, "c" * 32})
-
-
-def test_a_rendering_job_takes_both_slots_or_none(database: Documents) -> None:
+@on_servers
+def test_a_node_shows_what_is_free(database: Documents) -> None:
     nodes = NodeStore(database)
     facts = {"url": "http://n:6800", "max_slots": 3, "alive": (), "present": (), "beating_since": utc_now()}
     assert nodes.heartbeat("n1", max_render_slots=1, eggs=[Egg("a.b$", "1.0")], **facts)
     assert not nodes.heartbeat("n1", max_render_slots=1, eggs=[Egg("a.b$", "1.0")], **facts)
     (node,) = nodes.all()
-    assert node.eggs == [Egg("a.b$", "1.0")]
-    for _ in range(2):
-        assert nodes.take_slot(node, JOB, render=True)
-    assert not nodes.take_slot(node, OTHER, render=True)
-    assert nodes.take_slot(node, OTHER)
-    assert nodes.take_slot(node, "c" * 32)
-    (full,) = nodes.all()
-    assert (set(full.slots), full.render_slots, full.free_render_slots) == ({JOB, OTHER, "c" * 32}, [JOB], 0)
-    nodes.free_slot("n1", OTHER)
-    assert not nodes.take_slot(node, "d" * 32, render=True)
-    nodes.free_slot("n1", JOB)
-    assert nodes.take_slot(node, "d" * 32, render=True)
-    nodes.heartbeat("n1", max_render_slots=0, **facts)
-    (without,) = nodes.all()
-    assert without.render_slots == ["d" * 32]
-    assert not nodes.take_slot(without, OTHER, render=True)
+    assert (node.eggs, node.free_slots, node.free_render_slots) == ([Egg("a.b$", "1.0")], 3, 1)
+    for resource in ("node:n1", "browser:n1"):
+        assert take(database, resource, f"{JOB}-1")
+    (node,) = nodes.all()
+    assert (node.free_slots, node.free_render_slots, node.taken_slots) == (2, 0, 1)
 
 
-def test_a_node_that_lives_or_holds_a_job_is_not_forgotten(database: Documents) -> None:
+def test_a_node_that_lives_is_not_forgotten(database: Documents) -> None:
     nodes = NodeStore(database)
-    old, busy = heartbeat(nodes, "old"), heartbeat(nodes, "busy")
-    alive = heartbeat(nodes, "alive")
-    assert nodes.take_slot(busy, JOB)
+    old, alive = heartbeat(nodes, "old"), heartbeat(nodes, "alive")
     nodes.forget(alive.model_copy(update={"heartbeat_at": utc_now() - timedelta(days=9)}))
-    nodes.forget(busy)
     nodes.forget(old)
-    assert [node.id for node in nodes.all()] == ["alive", "busy"]
+    assert [node.id for node in nodes.all()] == ["alive"]
 
 
-def test_a_node_without_slots_gives_none(database: Documents) -> None:
+@on_servers
+def test_a_node_that_has_failed_is_tried_with_one_attempt_at_a_time(database: Documents) -> None:
     nodes = NodeStore(database)
-    assert not nodes.take_slot(heartbeat(nodes, slots=0), JOB)
+    node = heartbeat(nodes)
+    assert nodes.begin_trial(node, f"{JOB}-1")
+    assert not nodes.begin_trial(node, f"{OTHER}-1")
+    assert take(database, "node:n1", f"{JOB}-1")
+    assert nodes.all()[0].is_tried
+    HoldStore(database).free(f"{JOB}-1", ["node:n1"])
+    assert not nodes.all()[0].is_tried
 
 
 def test_a_node_dies_by_the_clock(database: Documents) -> None:
@@ -253,24 +242,23 @@ def jobs(database: Documents) -> JobStore:
     return JobStore(database)
 
 
-def test_a_sweep_finds_what_was_left_undone(database: Documents, jobs: JobStore) -> None:
+@on_servers
+def test_what_was_left_undone_is_found(database: Documents, jobs: JobStore) -> None:
     sweeps, queue = JobSweeps(database), JobQueue(database)
     waiting, ending, cancelled = make_job(), make_job(priority=5), make_job()
     for job in (waiting, ending, cancelled):
         jobs.insert(job)
-    claim = Claim(token="t", until=utc_now())
-    placement = Placement(attempt=1, node="n1", not_after=utc_now())
-    assert queue.claim(claim, OURS) is not None
-    queue.place(ending.id, claim, placement)
-    jobs.mark_running(ending.id, placement)
+    jobs.mark_running(ending.id, assigned(queue, ending))
     assert sweeps.running_on("n1") == [ending.id]
     assert sweeps.running_on("n2") == []
-    jobs.record_exit(ending.id, 1, ExitReport(attempt=1, ended_at=utc_now()), 0)
-    assert sweeps.undecided(10) == [ending.id]
-    finished = jobs.finish(jobs.get(ending.id), Outcome(JobStatus.FINISHED, "done"))
-    assert finished is not None
-    assert (sweeps.undecided(10), sweeps.unsettled(10)) == ([], [ending.id])
-    jobs.settle(ending.id)
-    assert sweeps.unsettled(10) == []
+    assert jobs.to_attend(9) == []
+    jobs.record_exit(ending.id, 1, ExitReport(attempt=1, ended_at=utc_now(), exit_code=0), 0)
+    assert [job.id for job in jobs.to_attend(9)] == [ending.id]
     jobs.request_cancel(cancelled.id)
-    assert sweeps.cancelled_while_waiting(10) == [cancelled.id]
+    later = JobStore(database, lambda: utc_now() + timedelta(seconds=CANCEL_SECONDS))
+    assert [job.id for job in later.to_attend(9)] == [ending.id, cancelled.id]
+    jobs.finish(jobs.get(ending.id), Outcome(JobStatus.FINISHED, "done"))
+    assert [job.id for job in jobs.to_attend(9)] == [ending.id]
+    jobs.settle(ending.id)
+    jobs.attend_later(ending.id, -1)
+    assert jobs.to_attend(9) == []

@@ -76,7 +76,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(404, b"no")
 
     def do_POST(self) -> None:
-        if self._note():
+        if not self._note():
+            return
+        if b"project=nowhere" in self.node.asked[-1][3]:
+            self._answer(200, b'{"status": "error", "message": "project \'nowhere\' not found"}')
+        else:
             self._answer(200, b'{"status": "ok", "prevstate": "running"}')
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base's parameter

@@ -22,6 +22,7 @@ from gateway.services import platform_facts
 from gateway.settings import Settings
 from gateway.storage.client import connect
 from gateway.storage.heartbeats import BEAT, WORKER, HeartbeatStore
+from gateway.storage.holds import HoldStore, Wish
 from gateway.storage.jobs import JobStore
 from gateway.storage.nodes import NodeStore
 from gateway.web.metrics.recent import MAX_SITES
@@ -174,9 +175,7 @@ def test_nodes_and_processes_are_told(door: httpx.Client, own: Database[dict[str
     nodes = NodeStore(own)
     facts = {"url": "http://127.0.0.1:6800", "alive": [], "present": [], "beating_since": utc_now()}
     nodes.heartbeat("n1", max_slots=4, max_render_slots=1, free_bytes=5 << 30, **facts)
-    node = nodes.get("n1")
-    assert node is not None
-    assert nodes.take_slot(node, "a-1", render=True)
+    HoldStore(own).take([Wish("node:n1", "a-1", 4), Wish("browser:n1", "a-1", 1)], "t")
     gone = NodeStore(own, lambda: utc_now() - timedelta(hours=1))
     gone.heartbeat("n2", max_slots=2, disk_full=True, **facts)
     HeartbeatStore(own).beat(f"{WORKER}:here:1")

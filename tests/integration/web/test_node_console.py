@@ -142,6 +142,17 @@ def test_the_button_cancels_a_job_of_scrapyds_own(
     assert node.cancelled[-1] == b"project=theirs&job=one"
 
 
+def test_a_project_that_the_node_does_not_have_is_not_there(admin: httpx.Client, origin: dict[str, str]) -> None:
+    answer = admin.post("/nodes/n1/scrapyd/cancel.json", data={"project": "nowhere", "job": "one"}, headers=origin)
+    assert problem(answer) == (404, "not_found")
+    assert "nowhere" in answer.json()["error"]["message"]
+
+
+def test_what_is_possible_at_the_button_is_named(admin: httpx.Client, origin: dict[str, str]) -> None:
+    refused = admin.delete("/nodes/n1/scrapyd/cancel.json", headers=origin)
+    assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, POST")
+
+
 def test_a_job_of_ours_is_cancelled_as_ever_so_that_it_is_not_tried_again(
     admin: httpx.Client, node: StandInNode, own: Database[dict[str, Any]], origin: dict[str, str]
 ) -> None:

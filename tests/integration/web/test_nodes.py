@@ -16,6 +16,7 @@ from gateway.domain.node_files import SpiderInfo
 from gateway.domain.room import Egg
 from gateway.settings import Settings
 from gateway.storage.client import connect
+from gateway.storage.holds import HoldStore, Wish
 from gateway.storage.nodes import Failure, Node, NodeStore
 from gateway.storage.spiders import SpiderStore
 
@@ -75,8 +76,11 @@ def check(door: httpx.Client, name: str) -> dict[str, Any]:
     return answer
 
 
-def test_a_node_that_is_well_says_how_much_it_does(door: httpx.Client, store: NodeStore) -> None:
-    assert store.take_slot(beat(store, eggs=[Egg("shop", "1.4")], version="1.0"), "a-1")
+def test_a_node_that_is_well_says_how_much_it_does(
+    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]]
+) -> None:
+    beat(store, eggs=[Egg("shop", "1.4")], version="1.0")
+    assert HoldStore(own).take([Wish("node:n1", "a-1", 4)], "t")
     node = told(door)
     assert (node["state"], node["why"], node["todo"], node["failures"]) == ("up", None, None, 0)
     assert (node["load"], node["used_slots"], node["free_slots"]) == (0.25, 1, 3)

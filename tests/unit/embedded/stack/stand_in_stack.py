@@ -1,7 +1,7 @@
 """Runs a supervisor over stand-in processes: `python stand_in_stack.py TABLE.json READY.json [MODULE …]`.
 
-TABLE is a list of `{"name", "code", "forkable"?, "needs"?, "port"?, "grace"?, "death_signal"?}`; READY is written
-when all are ready and at each later start: `{name: pid}`. With MODULEs there is a zygote that imports them.
+TABLE is a list of `{"name", "code", "forkable"?, "needs"?, "port"?, "grace"?, "death_signal"?, "goes_last"?}`; READY
+is written when all are ready and at each later start: `{name: pid}`. With MODULEs a zygote imports them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ table = [
         grace=row.get("grace", 10),
         death_signal=signal.Signals[row.get("death_signal", "SIGKILL")],
         forkable=row.get("forkable", False),
+        goes_last=row.get("goes_last", False),
     )
     for row in json.loads(table_file.read_text())
 ]

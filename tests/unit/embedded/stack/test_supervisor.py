@@ -115,6 +115,46 @@ def test_one_that_does_not_stop_is_killed_after_its_grace(start: Start) -> None:
     assert not stack.survivors()
 
 
+@pytest.mark.parametrize("hangs", ["deaf", "stopped"])
+@pytest.mark.timeout(60)
+def test_a_stack_all_of_whose_parts_hang_is_gone_within_fifteen_seconds(start: Start, hangs: str) -> None:
+    names = ["redis", "mongo", "scrapyd", "tailer", "worker", "beat", "gateway"]
+    rows = [
+        {
+            "name": name,
+            "code": IGNORES_SIGTERM,
+            "grace": 15 if name == "scrapyd" else 10,
+            "goes_last": name in names[:2],
+        }
+        for name in names
+    ]
+    stack = start(rows)
+    pids = stack.pids()
+    stack.until(lambda: stack.log.count("| deaf") == len(names))
+    if hangs == "stopped":
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    stack.signal(signal.SIGINT)
+    assert stack.ended(30) == 0
+    assert time.monotonic() - began < 15
+    assert not stack.survivors()
+
+
+def test_stores_go_when_all_others_are_gone(start: Start) -> None:
+    stack = start(
+        [
+            {"name": "store", "code": SAYS_WHEN_IT_STOPS, "goes_last": True},
+            {"name": "deaf", "code": IGNORES_SIGTERM, "grace": 2},
+        ]
+    )
+    stack.pids()
+    stack.until(lambda: "| waits" in stack.log and "| deaf" in stack.log)
+    stack.signal(signal.SIGTERM)
+    assert stack.ended() == 0
+    assert stack.log.index("deaf did not stop") < stack.log.index("stopping store")
+
+
 def test_a_second_ctrl_c_kills_at_once(start: Start) -> None:
     stack = start([{"name": "deaf", "code": IGNORES_SIGTERM, "grace": 600}])
     stack.pids()

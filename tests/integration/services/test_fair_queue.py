@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-import mongomock
 import pytest
 from conftest import Platform
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobs import claim, make_job
+from jobs import make_job
 
 from gateway.domain.clock import utc_now
-from gateway.domain.job import Job, JobStatus
+from gateway.domain.job import Assignment, Job, JobStatus, user_resource
 from gateway.domain.room import Room
-from gateway.services.turns import Look, Turns
-from gateway.services.user_limit import UserLimit
+from gateway.services.fair_queue import FairQueue, Look
+from gateway.storage.client import connect
+from gateway.storage.holds import HoldStore, Wish
+from gateway.storage.indexes import ensure_indexes
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.jobs import JobStore
-from gateway.storage.lanes import LaneStore
-from gateway.storage.user_slots import UserSlotStore
 
 NOW = utc_now() - timedelta(days=1)
 #: A user, the minute in which its job was made, and the job's priority.
@@ -35,27 +34,31 @@ jobs_of_users = st.lists(
 class Queue:
     """Waiting jobs and as many slots, without nodes."""
 
-    def __init__(self, made: Sequence[tuple[str, int, int]]) -> None:
-        database: Any = mongomock.MongoClient(tz_aware=True)["turns"]
+    def __init__(self, database: Any, made: Sequence[tuple[str, int, int]]) -> None:
         self.documents = database["jobs"]
-        self.jobs, self.lanes = JobStore(database), LaneStore(database)
-        queue = JobQueue(database)
-        limit = UserLimit(0, UserSlotStore(database), self.jobs, queue, self.lanes)
-        self.turns = Turns(queue, self.lanes, limit)
+        self.documents.delete_many({})
+        database["holds"].delete_many({})
+        self.jobs, self.holds, self.queue = JobStore(database), HoldStore(database), JobQueue(database)
+        self.fair = FairQueue(self.queue, self.holds)
         for user, minute, priority in made:
             at = NOW + timedelta(minutes=minute)
             self.jobs.insert(make_job(user_id=user, created_at=at, priority=priority))
 
     def start(self, look: Look) -> Job | None:
-        job = look.claim(claim().model_copy(update={"token": uuid.uuid4().hex}), Room())
-        if job is not None:
-            self.documents.update_one({"_id": job.id}, {"$set": {"status": JobStatus.RUNNING}})
-            look.placed(job.user_id)
-        return job
+        candidate = look.next(Room())
+        if candidate is None:
+            return None
+        look.started(candidate)
+        assignment = Assignment(attempt=1, node="n1", token=uuid.uuid4().hex, until=utc_now())
+        assert self.holds.take([Wish(user_resource(candidate.lane.user_id), f"{candidate.job_id}-1")], "t")
+        (job,) = self.queue.assign([(candidate, assignment)])
+        return self.jobs.mark_running(job.id, assignment)
 
     def end(self, number: int) -> None:
-        running = sorted(job["_id"] for job in self.documents.find({"status": JobStatus.RUNNING}))
-        self.documents.update_one({"_id": running[number % len(running)]}, {"$set": {"status": JobStatus.FINISHED}})
+        running = sorted(self.documents.find({"status": JobStatus.RUNNING}), key=lambda job: job["_id"])
+        job = running[number % len(running)]
+        self.documents.update_one({"_id": job["_id"]}, {"$set": {"status": JobStatus.FINISHED}})
+        self.holds.free(f"{job['_id']}-1", [user_resource(job["user_id"])])
 
     def waiting(self) -> dict[str, Any]:
         """The rank of each waiting user's best job."""
@@ -63,33 +66,42 @@ class Queue:
         return {job["user_id"]: job["rank"] for job in found}
 
 
+@pytest.fixture(scope="module")
+def documents(mongo_uri: str) -> Iterator[Any]:
+    database = connect(mongo_uri).client["turns"]
+    ensure_indexes(database)
+    yield database
+    database.client.close()
+
+
 @pytest.fixture
 def looks(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every look for the best of a lane."""
-    find_one, seen = platform.database["jobs"].find_one, []
+    """Every look for the best of a lane, or of several."""
+    seen: list[Any] = []
+    for name in ("_first", "best"):
+        method = getattr(platform.queue, name)
 
-    def counted(query: dict[str, Any], *args: Any, **options: Any) -> Any:
-        if "lane" in query:
-            seen.append(query)
-        return find_one(query, *args, **options)
+        def counted(*args: Any, method: Callable[..., Any] = method) -> Any:
+            seen.append(args)
+            return method(*args)
 
-    monkeypatch.setattr(platform.database["jobs"], "find_one", counted)
+        monkeypatch.setattr(platform.queue, name, counted)
     return seen
 
 
 @settings(max_examples=40, deadline=None)
 @given(jobs_of_users, st.integers(1, 4), st.lists(st.integers(0, 3), min_size=18, max_size=18), st.integers(1, 3))
 def test_no_user_is_passed_over_for_one_that_has_more_nor_longer_than_each_other_has_a_turn(
-    made: list[tuple[str, int, int]], slots: int, ends: list[int], looks: int
+    documents: Any, made: list[tuple[str, int, int]], slots: int, ends: list[int], looks: int
 ) -> None:
-    queue = Queue(made)
-    look, passed, started = queue.turns.look(), Counter[str](), 0
+    queue = Queue(documents, made)
+    look, passed, started = queue.fair.look(), Counter[str](), 0
     while waiting := queue.waiting():
         if started >= slots:
             queue.end(ends[started % len(ends)])
-            look = queue.turns.look()
-        look = queue.turns.look() if started % looks == 0 else look
-        running = queue.lanes.running()
+            look = queue.fair.look()
+        look = queue.fair.look() if started % looks == 0 else look
+        running = queue.fair.running()
         job = queue.start(look)
         assert job is not None
         started += 1
@@ -101,23 +113,23 @@ def test_no_user_is_passed_over_for_one_that_has_more_nor_longer_than_each_other
     assert started == len(made)
 
 
-def test_one_user_with_a_long_queue_and_one_slot_does_not_keep_the_other_waiting() -> None:
-    queue = Queue([("a", 0, 100)] * 10 + [("b", 600, -100)] * 2)
+def test_one_user_with_a_long_queue_and_one_slot_does_not_keep_the_other_waiting(documents: Any) -> None:
+    queue = Queue(documents, [("a", 0, 100)] * 10 + [("b", 600, -100)] * 2)
     order = []
     for _ in range(12):
-        job = queue.start(queue.turns.look())
+        job = queue.start(queue.fair.look())
         assert job is not None
         order.append(job.user_id)
         queue.end(0)
     assert order[:5] == ["a", "b", "a", "b", "a"]
 
 
-def test_more_lanes_than_are_compared_at_once_come_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.services.known_lanes.LANES", 3)
-    queue = Queue([(f"user{n}", 0, n) for n in range(10)] * 2)
+def test_more_lanes_than_are_compared_at_once_come_round(documents: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.services.fair_queue.LANES", 3)
+    queue = Queue(documents, [(f"user{n}", 0, n) for n in range(10)] * 2)
     starts = Counter[str]()
     for _ in range(16):
-        look = queue.turns.look()
+        look = queue.fair.look()
         job = queue.start(look)
         assert job is not None
         starts[job.user_id] += 1
@@ -149,7 +161,7 @@ def test_who_comes_later_goes_next_where_its_message_arrives_and_elsewhere_at_th
     for message, later in ((True, 0), (False, 2)):
         newcomer = make_job(user_id=f"c{later}")
         platform.jobs.insert(newcomer)
-        platform.turns.count("b")
+        platform.fair.count("b")
         platform.ahead += timedelta(seconds=later)
         platform.heartbeat(slots=2 + bool(later))
         assert platform.dispatch.fill(newcomer.id if message else None) == 1
@@ -171,4 +183,4 @@ def test_a_backlog_that_fits_nowhere_costs_one_look_for_what_it_needs(platform: 
     platform.jobs.insert(ours)
     platform.heartbeat()
     assert platform.dispatch.fill(ours.id) == 1
-    assert len(looks) < 6
+    assert len(looks) < 10

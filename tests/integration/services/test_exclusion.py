@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Event, Lock
 
 import pytest
-from conftest import Platform
-from jobs import OURS, claim, make_job
-from node_double import NodeDouble
-from stores import StoreProcess, embedded_mongo
+from conftest import DEAD_AFTER, Platform
+from jobs import make_job
 
 from gateway.domain.job import Job, JobStatus, WaitingReason
 from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
 from gateway.domain.slot import Slot, SlotFate
 from gateway.services.cancellation import Cancellation
-from gateway.storage.client import connect
+from gateway.services.node_choice import NodeChoice
+from gateway.services.reconciliation import TAKEN_FOR
+from gateway.storage.jobs import CANCEL_SECONDS
 
 BOARD = "site:board"
 
 
-@pytest.fixture(scope="session")
-def mongo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
-    with embedded_mongo(tmp_path_factory.mktemp("leases")) as uri:
-        yield uri
-
-
-@pytest.fixture
-def platform(mongo: StoreProcess, redis_url: str, double: NodeDouble) -> Iterator[Platform]:
-    database = connect(mongo.replace("/discoverybot", f"/t{uuid.uuid4().hex[:12]}"))
-    platform = Platform(redis_url, double, database)
-    platform.redis.flushall()
-    yield platform
-    platform.scrapyd.close()
-    platform.redis.close()
-    database.client.close()
+def holders(platform: Platform, resource: str = BOARD) -> list[str]:
+    return platform.holds.holders(resource)
 
 
 def submitted(platform: Platform, count: int = 1, **fields: object) -> list[Job]:
@@ -77,7 +62,7 @@ def test_the_second_job_of_a_site_waits_for_the_first_and_lets_others_pass(platf
     assert platform.jobs.get(second.id).waiting_reason is WaitingReason.SITE_BUSY
     assert platform.jobs.get(later.id).waiting_reason is WaitingReason.PREVIOUS_RUN
     assert platform.dispatch.fill(second.id) == 0
-    assert platform.leases.holder(BOARD) == first.id
+    assert holders(platform) == [f"{first.id}-1"]
 
 
 def test_what_waits_for_a_lease_goes_by_priority_then_age(platform: Platform) -> None:
@@ -96,7 +81,7 @@ def test_what_waits_for_a_lease_goes_by_priority_then_age(platform: Platform) ->
         assert ends(platform, platform.jobs.get(job_id)).status is JobStatus.FINISHED
         platform.dispatch.fill()
     assert order == [holder.id, first.id, second.id, third.id]
-    assert platform.leases.page(9) == []
+    assert platform.held() == {}
 
 
 def test_the_end_of_a_job_wakes_the_one_that_waited_for_it(platform: Platform) -> None:
@@ -109,22 +94,22 @@ def test_the_end_of_a_job_wakes_the_one_that_waited_for_it(platform: Platform) -
     assert platform.jobs.get(second.id).waiting_reason is None
 
 
-def test_between_its_attempts_a_job_keeps_its_lease(platform: Platform) -> None:
+def test_between_its_attempts_a_job_stands_in_nobodys_way(platform: Platform) -> None:
     platform.heartbeat(slots=9)
     first, second = submitted(platform, 2)
     platform.dispatch.fill()
+    platform.woken.clear()
     assert ends(platform, first, pages=0).waiting_reason is WaitingReason.BACKOFF
-    platform.sweeper.sweep()
-    assert platform.dispatch.fill(second.id) == 0
+    assert ("enqueue_crawl", second.id) in platform.woken
+    assert platform.dispatch.fill() == 1
+    assert running(platform) == [second.id]
     platform.ahead += timedelta(minutes=10)
     platform.heartbeat(slots=9)
-    platform.sweeper.sweep()
+    assert platform.dispatch.fill(first.id) == 0
+    assert platform.jobs.get(first.id).waiting_reason is WaitingReason.SITE_BUSY
+    ends(platform, second)
     assert platform.dispatch.fill() == 1
-    assert running(platform) == [first.id]
-    assert platform.jobs.get(first.id).attempt == 2
-    ends(platform, first)
-    platform.dispatch.fill()
-    assert running(platform) == [second.id]
+    assert (running(platform), platform.jobs.get(first.id).attempt) == ([first.id], 2)
 
 
 def test_a_job_that_is_given_up_frees_its_lease(platform: Platform) -> None:
@@ -157,7 +142,7 @@ def test_a_blocked_job_is_cancelled_at_once_and_leaves_the_lease_where_it_is(pla
     platform.dispatch.fill()
     ended = cancelled(platform, second)
     assert (ended.status, ended.blocked) == (JobStatus.CANCELLED, None)
-    assert platform.leases.holder(BOARD) == first.id
+    assert holders(platform) == [f"{first.id}-1"]
     assert platform.jobs.get(third.id).blocked
 
 
@@ -175,6 +160,7 @@ def test_a_job_whose_time_has_not_come_is_cancelled_at_once_and_so_is_one_that_i
 def test_a_cancelled_job_that_nobody_ended_is_ended_by_the_sweep_while_it_is_scheduled(platform: Platform) -> None:
     (job,) = submitted(platform, status=JobStatus.SCHEDULED, not_before=platform.clock() + timedelta(hours=1))
     platform.jobs.request_cancel(job.id)
+    platform.ahead += timedelta(seconds=CANCEL_SECONDS)
     platform.sweeper.sweep()
     assert platform.jobs.get(job.id).status is JobStatus.CANCELLED
 
@@ -185,60 +171,42 @@ def test_a_holder_that_vanished_is_noticed_and_the_next_admitted_and_woken(platf
     platform.dispatch.fill()
     platform.database["jobs"].delete_one({"_id": first.id})
     platform.woken.clear()
+    platform.ahead += TAKEN_FOR
+    platform.heartbeat(slots=9)
     platform.sweeper.sweep()
     assert ("enqueue_crawl", second.id) in platform.woken
     assert platform.dispatch.fill() == 1
-    assert platform.leases.holder(BOARD) == second.id
+    assert holders(platform) == [f"{second.id}-1"]
 
 
-def test_a_job_without_room_stands_in_nobodys_way(platform: Platform) -> None:
+def test_a_job_that_gets_no_slot_gives_back_what_it_took(platform: Platform) -> None:
     platform.heartbeat(slots=1)
     first, second = submitted(platform, 2, priority=1)
-    mine = claim()
-    entered = platform.queue.claim(mine, OURS)
-    assert entered is not None
-    assert platform.exclusion.enter(entered, mine)
-    # somebody else looks meanwhile, and is quicker to the slot
-    (taker,) = submitted(platform, exclusive=None)
-    assert platform.dispatch.fill() == 1
-    assert platform.jobs.get(second.id).blocked
-    waiting = platform.queue.wait(first.id, mine, WaitingReason.CAPACITY)
-    assert waiting is not None
-    platform.exclusion.step_back(waiting, mine)
-    assert platform.leases.holder(BOARD) is None
+    choice = NodeChoice(platform.nodes.all(), platform.clock(), DEAD_AFTER)
+    planned = platform.dispatch._plan(choice, platform.fair.look())
+    # another worker is quicker to the slot, and meanwhile somebody is blocked by the site
+    assert platform.take("node:n1", f"{'f' * 32}-1", 1)
+    platform.queue.block(second.id, WaitingReason.SITE_BUSY)
+    assert platform.dispatch._take_and_assign(planned) == []
+    assert platform.held() == {"node:n1": [f"{'f' * 32}-1"]}
     assert platform.jobs.get(second.id).blocked is None
-    assert running(platform) == [taker.id]
+    assert platform.jobs.get(first.id).assignment is None
 
 
-def test_a_worker_that_was_asleep_frees_no_lease_that_another_took_for_the_same_job(platform: Platform) -> None:
-    platform.heartbeat(slots=9)
-    first, second = submitted(platform, 2)
-    mine = claim(seconds=-1)
-    asleep = platform.queue.claim(mine, OURS)
-    assert asleep is not None
-    assert platform.exclusion.enter(asleep, mine)
-    platform.database["jobs"].update_one({"_id": first.id}, {"$set": {"claim.token": "mine"}})
-    stale = platform.leases.page(9)
-    assert platform.dispatch.fill() == 1
-    for lease in stale:
-        platform.leases.give_back(lease)
-    platform.exclusion.step_back(asleep, mine)
-    assert platform.leases.holder(BOARD) == first.id
-    assert platform.jobs.get(second.id).blocked
-
-
-def test_a_lease_that_is_free_is_seen_by_the_sweep_however_many_wait_for_another(
+def test_a_site_that_is_free_is_seen_by_the_sweep_however_many_wait_for_another(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.services.exclusion.BATCH", 2)
-    assert platform.leases.take("site:a", "elsewhere", "t")
-    platform.jobs.insert(make_job(id="elsewhere", status=JobStatus.RUNNING, attempt=1))
+    monkeypatch.setattr("gateway.services.sweeping.BATCH", 2)
+    elsewhere = make_job(status=JobStatus.RUNNING, attempt=1)
+    platform.jobs.insert(elsewhere)
+    assert platform.take("site:a", f"{elsewhere.id}-1", 1)
     submitted(platform, 5, exclusive="site:a", blocked=True)
     waiting = [submitted(platform, exclusive=key, blocked=True)[0] for key in ("site:b", "site:c", "site:d")]
     for _ in range(4):
         platform.sweeper.sweep()
+        platform.ahead += timedelta(seconds=3)
     assert [platform.jobs.get(job.id).blocked for job in waiting] == [None, None, None]
-    assert platform.leases.holder("site:a") == "elsewhere"
+    assert holders(platform, "site:a") == [f"{elsewhere.id}-1"]
 
 
 def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Platform) -> None:
@@ -246,14 +214,13 @@ def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Plat
     kinds = ("site:a", "site:b", "schedule:c")
     jobs = [job for kind in kinds for job in submitted(platform, 8, exclusive=kind, max_retries=2)]
     kind_of = {job.id: job.exclusive for job in jobs}
-    crawls, over = Counter[str | None](), Event()
-    most, lock = Counter[str | None](), Lock()
+    most, lock, over = Counter[str | None](), Lock(), Event()
 
     def work(seed: int) -> None:
         while not over.is_set():
             platform.dispatch.fill()
             if seed % 3 == 0:
-                platform.exclusion.sweep()
+                platform.reconciliation.run(platform.nodes.all(), ())
             for job_id in running(platform):
                 crawl(job_id, fails=seed % 2 == 1)
 
@@ -264,10 +231,10 @@ def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Plat
             alive = Counter(kind_of[found] for found in running(platform))
             for kind, count in alive.items():
                 most[kind] = max(most[kind], count)
-            crawls[kind_of[job_id]] += 1
         ended = ends(platform, job, pages=0 if fails and job.attempt == 1 else 1)
         platform.database["jobs"].update_one(
-            {"_id": ended.id, "status": "pending"}, {"$set": {"not_before": ended.created_at}}
+            {"_id": ended.id, "status": "pending", "attend_at": {"$gt": ended.created_at}},
+            {"$set": {"attend_at": ended.created_at}},
         )
         if platform.database["jobs"].count_documents({"status": JobStatus.FINISHED}) == len(jobs):
             over.set()
@@ -280,4 +247,4 @@ def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Plat
             task.result()
     assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.FINISHED}
     assert set(most.values()) == {1}
-    assert platform.leases.page(9) == []
+    assert platform.held() == {}
