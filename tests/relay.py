@@ -152,7 +152,9 @@ def failure(code: int, *labels: str) -> Refuse:
 
 
 class MongoRelay(Relay):
-    """One that understands what is said. `fault` decides, in a thread of its own, on each command but handshakes."""
+    """One that understands what is said. `fault` decides, in a thread of its own, on each command but handshakes and
+    what drivers ask to see whether the server is there.
+    """
 
     def __init__(self, target_port: int, fault: Fault = lambda _: None) -> None:
         super().__init__(target_port)
@@ -175,7 +177,7 @@ class MongoRelay(Relay):
     def _lets_pass(self, request: Request, connection: Connection) -> bool:
         """Whether the server is asked."""
         name = next(iter(request.command))
-        if request.is_legacy or name == "hello":
+        if request.is_legacy or (name == "hello" and request.command["$db"] == "admin"):
             return True
         self.asked[name] += 1
         match self.fault(request.command):

@@ -16,7 +16,8 @@ Clock = Callable[[], datetime]
 VERDICT_SECONDS = 3.0
 #: When what this thread is at must be over, by the monotonic clock.
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
-_STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+#: Goes on while the machine sleeps. So does macOS's monotonic clock, but not Python's `time.monotonic()` there.
+_STEADY: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def truncate(moment: datetime) -> datetime:
@@ -30,8 +31,8 @@ def utc_now() -> datetime:
 
 
 def steady_seconds() -> float:
-    """Counts on when somebody turns this machine's clock, and, where there is such a clock, while it sleeps."""
-    return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
+    """Counts on when somebody turns this machine's clock, and while it sleeps."""
+    return time.clock_gettime(_STEADY)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pymongo
@@ -20,8 +20,8 @@ Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
 #: Seconds after which a server that cannot be found is away.
 _SELECTION = 3.0
-#: Seconds between two measurements of the server's clock.
-MEASURE_SECONDS = 30.0
+#: Seconds between two measurements of the server's clock: for so long two processes may be of two minds about it.
+MEASURE_SECONDS = 3.0
 DUPLICATE_KEY = 11000
 #: What MongoDB answers while it stops, elects, is busy or full, by its `error_codes.yml`: not the fault of what was
 #: asked, which may be asked again.
@@ -37,8 +37,6 @@ _PASSING = frozenset(
 )
 #: What it says of a document that it cannot hold, however often it is asked.
 UNSTORABLE = frozenset({2, 9, 14, 15, 22, 52, 53, 54, 55, 56, 57, 121, 10334, 17280, 17419})
-#: Times that the server is asked for its time: the quickest answer is the most exact one.
-_ASKED = 3
 
 
 def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Database[Document]:
@@ -82,37 +80,50 @@ def within(seconds: float) -> Iterator[None]:
 
 class ServerClock(SteadyClock):
     """Shows the database server's time, the one that all processes on all machines share, whoever turns this
-    machine's clock. Raises what PyMongo raises while the server cannot be asked for the first time.
+    machine's clock. Measured when it is first looked at, which raises what PyMongo raises; to be kept from then on.
     """
 
     def __init__(self, database: Database[Document]) -> None:
         self._database = database
         self._measuring = threading.Lock()
+        self._measured_at: float | None = None
         # where both agree this machine's is the finer one
         super().__init__(utc_now())
-        self.measure()
+
+    def __call__(self) -> datetime:
+        if self._measured_at is None:
+            self.measure()
+        return super().__call__()
 
     def keep(self) -> None:
-        """Measure again if that was long ago: the server's clock, too, may be turned. To be called now and then."""
-        if steady_seconds() - self._measured_at >= MEASURE_SECONDS:
+        """Look at the server's clock again if that was long ago: it may be turned, or belong to another server now.
+        For every process that lives for long, every few seconds.
+        """
+        if self._measured_at is None or steady_seconds() - self._measured_at >= MEASURE_SECONDS:
             self.measure()
 
     def measure(self) -> None:
-        """Ask the server for its time."""
+        """Ask the server for its time; more than once only where that is not what this clock shows."""
         with self._measuring:
+            answer = self._ask()
+            if _differ(*answer):
+                answer = min((answer, self._ask(), self._ask()), key=lambda found: found[1])
+            if _differ(*answer):
+                self.turn(answer[0])
             self._measured_at = steady_seconds()
-            ahead, exact_to = min((self._ask() for _ in range(_ASKED)), key=lambda answer: answer[1])
-            # below that it is the measurement that is off, not the clock
-            if abs(ahead) > max(timedelta(milliseconds=50), exact_to):
-                self.turn(ahead)
 
     def _ask(self) -> tuple[timedelta, timedelta]:
         """How far the server's clock is ahead of this one, and how exactly that is known."""
-        before = self()
+        before = super().__call__()
         # commands do not share the client's options: this time comes without its zone
         server = self._database.command("hello")["localTime"].replace(tzinfo=UTC)
-        underway = (self() - before) / 2
+        underway = (super().__call__() - before) / 2
         return server - (before + underway), underway
+
+
+def _differ(ahead: timedelta, exact_to: timedelta) -> bool:
+    """Below that it is the measurement that is off, not the clock."""
+    return abs(ahead) > max(timedelta(milliseconds=50), exact_to)
 
 
 def is_passing(error: Exception) -> bool:

@@ -6,15 +6,15 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
-from gateway.domain.clock import VERDICT_SECONDS
+from gateway.domain.clock import VERDICT_SECONDS, steady_seconds
 from gateway.domain.node_files import AttemptId, attempt_dir, is_locked, read_file
-from gateway.storage.client import within
+from gateway.storage.client import ServerClock, within
 from gateway.storage.nodes import NodeStore
 from gateway.tailer.catalog import CatalogPublisher
 from gateway.tailer.disk import Disk
@@ -40,7 +40,6 @@ class NodeFacts(NamedTuple):
     browser_file: Path
     #: With a browser.
     render_slots: int
-    beating_since: datetime
 
 
 class Heartbeat(threading.Thread):
@@ -54,8 +53,9 @@ class Heartbeat(threading.Thread):
         catalog: CatalogPublisher,
         facts: NodeFacts,
         disk: Disk,
-        present: Callable[[], Sequence[AttemptId]],
         *,
+        clock: ServerClock,
+        present: Callable[[], Sequence[AttemptId]],
         troubles: Callable[[], Sequence[str]],
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
@@ -63,6 +63,8 @@ class Heartbeat(threading.Thread):
         self._catalog = catalog
         self._facts = facts
         self._disk = disk
+        self._clock = clock
+        self._began = steady_seconds()
         self._present = present
         self._troubles = troubles
         self._stopping = threading.Event()
@@ -74,6 +76,7 @@ class Heartbeat(threading.Thread):
                 with within(VERDICT_SECONDS):
                     self.beat()
                     self._catalog.publish()
+                    self._clock.keep()
                 is_well = True
             except Exception as error:  # noqa: BLE001 - a node whose heart stops for good is taken for dead
                 if is_well:
@@ -94,7 +97,7 @@ class Heartbeat(threading.Thread):
             max_render_slots=facts.render_slots if has_browser(facts.browser_file) else 0,
             alive=[str(attempt_id) for attempt_id in alive],
             present=[str(attempt_id) for attempt_id in present],
-            beating_since=facts.beating_since,
+            beating_since=self._clock() - timedelta(seconds=steady_seconds() - self._began),
             version=facts.version,
             free_bytes=self._disk.free_bytes,
             disk_full=self._disk.is_full(),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
 
 from celery import Celery
 from pymongo.database import Database
 
-from gateway.domain.clock import Clock, utc_now
+from gateway.domain.clock import utc_now
 from gateway.domain.node_files import BROWSER
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.dedupe import DedupeRelease
@@ -43,23 +43,9 @@ from gateway.tailer.truth_sink import TruthSink
 ANNOUNCE_TIMEOUT = 0.5
 
 
-class TruthClock:
-    """MongoDB's time; whoever asks while MongoDB is away gets its error, as for anything else they ask of it."""
-
-    def __init__(self, database: Database[Document]) -> None:
-        self._database = database
-        self._clock: Clock | None = None
-
-    def __call__(self) -> datetime:
-        if self._clock is None:
-            self._clock = ServerClock(self._database)
-        return self._clock()
-
-
 class Wiring:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._started_at = utc_now()
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -107,13 +93,13 @@ class Wiring:
             outbox=settings.outbox,
             browser_file=settings.node_dir / BROWSER,
             render_slots=settings.node_render_slots,
-            beating_since=self._started_at,
         )
         catalog = CatalogPublisher(SpiderStore(self._database, self._clock), settings.node_name, settings.node_dir)
         nodes = NodeStore(self._database, self._clock)
         return Heartbeat(
-            nodes, catalog, facts, self._disk, lambda: self.follower.present, troubles=lambda: self.truth.troubles
-        )
+            nodes, catalog, facts, self._disk, clock=self._clock,
+            present=lambda: self.follower.present, troubles=lambda: self.truth.troubles,
+        )  # fmt: skip
 
     @cached_property
     def eggs(self) -> EggShipper:
@@ -135,8 +121,8 @@ class Wiring:
         return connect(self._settings.mongo_uri)
 
     @cached_property
-    def _clock(self) -> Clock:
-        return TruthClock(self._database)
+    def _clock(self) -> ServerClock:
+        return ServerClock(self._database)
 
     @cached_property
     def completion(self) -> Completion:

@@ -79,4 +79,6 @@ class TruthStore:
 
     def _prepare_once(self) -> ServerClock:
         ensure_indexes(self.database)
-        return ServerClock(self.database)
+        clock = ServerClock(self.database)
+        clock.measure()
+        return clock

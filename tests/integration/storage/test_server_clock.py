@@ -16,8 +16,10 @@ class OtherServer:
     def __init__(self, database: Any) -> None:
         self.database = database
         self.ahead = timedelta()
+        self.asked = 0
 
     def command(self, name: str) -> dict[str, datetime]:
+        self.asked += 1
         return {"localTime": self.database.command(name)["localTime"] + self.ahead}
 
 
@@ -45,6 +47,7 @@ def test_small_differences_are_the_measurements_own(server: Any) -> None:
 
 def test_it_follows_a_server_whose_clock_is_turned_once_it_is_measured_again(server: Any) -> None:
     clock = ServerClock(server)
+    clock()
     server.ahead = timedelta(seconds=5)
     assert distance(clock, timedelta()) < timedelta(seconds=1)
     clock.measure()
@@ -53,6 +56,7 @@ def test_it_follows_a_server_whose_clock_is_turned_once_it_is_measured_again(ser
 
 def test_it_is_measured_again_only_now_and_then(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ServerClock(server)
+    clock()
     server.ahead = timedelta(seconds=5)
     clock.keep()
     assert distance(clock, timedelta()) < timedelta(seconds=1)
@@ -73,3 +77,22 @@ class _Turned(datetime):
     @classmethod
     def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]  # aware like every time of ours
         return datetime.now(tz) + timedelta(seconds=5)
+
+
+def test_keeping_it_asks_once_where_nothing_has_changed(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.storage.client.MEASURE_SECONDS", 0.0)
+    clock = ServerClock(server)
+    clock()
+    for _ in range(20):
+        clock.keep()
+    # now and then somebody else is given the processor in between
+    assert 21 <= server.asked <= 30
+
+
+def test_a_server_that_cannot_be_asked_is_asked_again(server: Any) -> None:
+    clock, database = ServerClock(server), server.database
+    server.database = None
+    with pytest.raises(AttributeError):
+        clock()
+    server.database = database
+    assert distance(clock, timedelta()) < timedelta(seconds=1)
