@@ -37,6 +37,8 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_CRASH_PLAN",
         "DISCOVERYBOT_ATTEMPT_DIR",
         "DISCOVERYBOT_MARK_FD",
+        "DISCOVERYBOT_EGG",
+        "DISCOVERYBOT_KEEPER",
         "DISCOVERYBOT_SECRETS",  # where the settings are that are files
         "DISCOVERYBOT_URL",  # where the CLI finds the gateway
         "DISCOVERYBOT_KEY",  # and what it shows there
@@ -45,6 +47,9 @@ OUTSIDE_SETTINGS = frozenset(
 _RATE = r"[1-9]\d{0,8}/([1-9]\d{0,3})?(second|minute|hour|day)s?"
 #: A part of what the library that counts can read.
 _RATES = re.compile(rf"none|{_RATE}(\s*[;,]\s*{_RATE})*", re.IGNORECASE)
+_UIDS = re.compile(r"\d{1,10}-\d{1,10}")
+#: The last id means "none" to the kernel.
+_MOST_UIDS = 2**32 - 1
 LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 #: URLs, and the settings that hold the password of the user they name.
@@ -158,6 +163,8 @@ class NodeSettings(_Base):
     node_url: HttpUrl | None = None
     #: A folder that the nodes of this machine share, each with a place of its own in it: `<NODE_NAME>-<n>`.
     nodes_dir: Path | None = None
+    #: User ids `first-last` of which each project gets one; `crawler.node.keeper` starts such a node.
+    node_uids: str | None = None
     #: How many crawls may run at once on this node.
     node_slots: int = Field(default=8, ge=1, le=1000)
     #: Seconds that an ended attempt's files stay on the node once everything is shipped.
@@ -204,6 +211,19 @@ class NodeSettings(_Base):
         if isinstance(texts, tuple):
             parse_networks(texts)
         return texts
+
+    @field_validator("node_uids")
+    @classmethod
+    def _check_uids(cls, value: str | None) -> str | None:
+        first, last = map(int, value.split("-")) if value and _UIDS.fullmatch(value) else (0, 0)
+        if value is not None and not 0 < first <= last < _MOST_UIDS:
+            raise ValueError("must be first-last, user ids above 0 that nobody else has, like 20000-29999")
+        return value
+
+    @property
+    def user_range(self) -> range:
+        first, last = map(int, (self.node_uids or "1-0").split("-"))
+        return range(first, last + 1)
 
     @cached_property
     def allowed_networks(self) -> tuple[Network, ...]:

@@ -37,6 +37,9 @@ def wait_for(condition: Callable[[], Any], seconds: float = 15) -> Any:
 class Node:
     """A crawl node. `folder` is what Scrapyd is started in."""
 
+    #: What starts the command that starts it.
+    before: tuple[str, ...] = ()
+
     def __init__(self, home: Path, folder: Path, **environ: str) -> None:
         self.home, self.folder = home, folder
         with socket.socket() as probe:
@@ -70,7 +73,7 @@ class Node:
 
     def start(self) -> Node:
         self.home.mkdir(parents=True, exist_ok=True)
-        command = [str(Path(sys.executable).with_name("scrapyd")), "--pidfile="]
+        command = [*self.before, str(Path(sys.executable).with_name("scrapyd")), "--pidfile="]
         with (self.home / "scrapyd.log").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=self.folder, env=self.environ, stdout=log, stderr=log)
         wait_for(self.answers)

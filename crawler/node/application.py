@@ -10,10 +10,12 @@ import scrapyd.app
 from scrapyd.config import Config
 from scrapyd.interfaces import IEnvironment
 
-from crawler.node.config import apply, load_settings, require_password
+from crawler.node.accounts import Accounts, open_accounts
+from crawler.node.config import NodeConfigError, apply, load_settings, require_password
 from crawler.node.environment import NodeEnvironment
 from crawler.node.spider_lists import SpiderLists
 from gateway.secrecy import hide_process
+from gateway.settings import NodeSettings
 
 
 def application(config: Config) -> Any:
@@ -25,7 +27,15 @@ def application(config: Config) -> Any:
     for folder in (settings.outbox, settings.node_dir / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
     app = scrapyd.app.application(config)
-    # Scrapyd names no option for it; the launcher looks it up when it needs it
+    # Scrapyd names no option for these; the launcher looks them up when it needs them
     app.setComponent(IEnvironment, NodeEnvironment(config))
+    app.setComponent(Accounts, _open_accounts(settings))
     SpiderLists(config, app).setServiceParent(app)
     return app
+
+
+def _open_accounts(settings: NodeSettings) -> Accounts:
+    try:
+        return open_accounts(settings)
+    except OSError as error:
+        raise NodeConfigError(f"NODE_UIDS: its users cannot reach {settings.outbox}: {error.strerror}") from None

@@ -9,9 +9,10 @@ from pathlib import Path
 from twisted.internet.error import ProcessTerminated
 from twisted.python.failure import Failure
 
+from crawler.node.accounts import Account
 from crawler.node.crawl_process import CrawlProcess
 from crawler.node.exit_report import ended_report, with_account, write_exit
-from crawler.node.family import is_running, kill_rest
+from crawler.node.family import is_running
 from crawler.node.forked_process import NotStartedError, ProcessLostError
 from crawler.node.limits import Limits, LimitWatch
 from crawler.node.started_mark import StartedMark
@@ -32,13 +33,15 @@ class AttemptProcess(CrawlProcess):
         folder: Path,
         mark: StartedMark,
         limits: Limits,
+        account: Account,
     ) -> None:
         super().__init__(project, spider, str(attempt), args, grace)
         self._attempt = attempt
         self._folder = folder
         self._mark = mark
         self._stall_seconds = limits.stall
-        self._limits = LimitWatch(limits, self.stop, self.kill)
+        self._account = account
+        self._limits = LimitWatch(limits, self.stop, self.kill, account.uses_more_than)
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
         super().connectionMade()
@@ -52,7 +55,7 @@ class AttemptProcess(CrawlProcess):
     def kill(self) -> None:
         try:
             if self.pid is not None:
-                kill_rest(self.pid, self._folder)
+                self._account.kill_rest(self.pid, self._folder)
         finally:
             super().kill()
 
@@ -61,14 +64,14 @@ class AttemptProcess(CrawlProcess):
             self._limits.stop()
             self._kill_rest(status.value)
         finally:
-            self._account(status.value)
+            self._report_end(status.value)
 
     def _kill_rest(self, reason: BaseException | None) -> None:
         # long after its end, its number may be that of another process (but not while its group is there)
         if self.pid is not None and not (isinstance(reason, ProcessLostError) and is_running(self.pid)):
-            kill_rest(self.pid, self._folder)
+            self._account.kill_rest(self.pid, self._folder)
 
-    def _account(self, reason: BaseException | None) -> None:
+    def _report_end(self, reason: BaseException | None) -> None:
         try:
             write_exit(self._folder, self._report(reason))
         finally:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from scrapyd.spiderqueue import SqliteSpiderQueue
 from twisted.logger import Logger
 
+from crawler.node.accounts import Account, Accounts
 from crawler.node.exit_report import refuse
 from crawler.node.project_names import canonical
 from crawler.node.started_mark import StartedMark
@@ -69,8 +70,11 @@ class Intake:
     and once it has been launched, never again.
     """
 
-    def __init__(self, outbox: Path, queues: dict[str, SqliteSpiderQueue], min_free_bytes: int = 0) -> None:
+    def __init__(
+        self, outbox: Path, queues: dict[str, SqliteSpiderQueue], accounts: Accounts, min_free_bytes: int = 0
+    ) -> None:
         self._outbox = outbox
+        self._accounts = accounts
         self._queues = queues
         self._min_free_bytes = min_free_bytes
 
@@ -83,7 +87,7 @@ class Intake:
             raise InvalidRequestError("spec.not_after", "has passed: the attempt is stale")
         if not is_there(folder / SPEC):
             self._require_room()
-        write_spec(folder, spec)
+        write_spec(folder, spec, self._accounts.of(project))
         if not any(message["_job"] == queued.job for message in self._queues[project].list()):
             put(self._queues[project], queued)
 
@@ -114,11 +118,13 @@ class Intake:
 
 
 @state_change("node.write_spec")
-def write_spec(folder: Path, spec: NodeSpec) -> None:
+def write_spec(folder: Path, spec: NodeSpec, account: Account) -> None:
     if folder.is_symlink():  # an earlier attempt of the job has put it there
         folder.unlink()
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / SPEC, spec.model_dump_json(exclude_none=True).encode(), private=True)
+    account.make_folder(folder)
+    # there are secrets in it; a folder of another user is closed to all others
+    mode = 0o600 if account.uid is None else 0o644
+    write_atomically(folder / SPEC, spec.model_dump_json(exclude_none=True).encode(), mode=mode)
 
 
 @state_change("node.queue")

@@ -19,6 +19,8 @@ from crawler.node.egg_file import activate, leave_working_directory, read_egg
 from crawler.node.project_names import is_project_name
 from gateway.crash_points import state_change
 
+#: In the environment of a spider that may not look for its egg: where it is.
+EGG = "DISCOVERYBOT_EGG"
 #: Beside the projects' folders, where a file is taken for no project.
 _INCOMING = ".incoming-"
 #: Beside an egg: which spiders it has.
@@ -86,6 +88,12 @@ class EggStorage(FilesystemEggStorage):
         """Where it may be written down which spiders the egg has."""
         return self.path(project, version).with_suffix(_LISTING)
 
+    def wanted(self, project: str, version: str | None) -> Path | None:
+        """The egg that a job of this version is to run, without one the newest; `None` if it is not there."""
+        versions = self.list(project)
+        name = stored_version(version) if version else next(iter(versions[-1:]), None)
+        return self.path(project, name) if name and name in versions else None
+
     def has(self, project: str, version: str) -> bool:
         return self.path(project, version).is_file()
 
@@ -123,6 +131,10 @@ def project_environment(project: str) -> Iterator[None]:
     Scrapyd's runner does the same, but looks for eggs where scrapyd.conf says, not where this node keeps them.
     Raises `EggMissingError` and `EggError`.
     """
+    if handed := os.environ.get(EGG):
+        _activate(Path(handed))
+        yield
+        return
     storage = EggStorage(node_config())
     wanted = os.environ.get("SCRAPYD_EGG_VERSION")
     versions = storage.list(project)
@@ -135,11 +147,15 @@ def project_environment(project: str) -> Iterator[None]:
     with ExitStack() as stack:
         # an attempt's folder is removed by the tailer, also if the spider is killed
         folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR") or stack.enter_context(TemporaryDirectory(prefix="egg-"))
-        egg = read_egg(_keep(storage.path(project, version), Path(folder) / _IN_ATTEMPT))
-        leave_working_directory()
-        activate(egg)
-        os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
+        _activate(_keep(storage.path(project, version), Path(folder) / _IN_ATTEMPT))
         yield
+
+
+def _activate(path: Path) -> None:
+    egg = read_egg(path)
+    leave_working_directory()
+    activate(egg)
+    os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
 
 
 def _keep(egg: Path, copy: Path) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +60,8 @@ class _Surroundings:
                     self._known[pid] = _read(pid, known, now)
 
 
-_surroundings = _Surroundings()
+#: By the user who looks: nobody sees whose folder is in the environments of others' processes.
+_surroundings: defaultdict[int, _Surroundings] = defaultdict(_Surroundings)
 
 
 def members(pid: int, folder: Path) -> list[psutil.Process]:
@@ -67,13 +69,22 @@ def members(pid: int, folder: Path) -> list[psutil.Process]:
     found: dict[int, psutil.Process] = {}
     with suppress(psutil.Error):
         found[pid] = psutil.Process(pid)
-    for process in _surroundings.carriers(folder):
+    for process in _surroundings[os.geteuid()].carriers(folder):
         found.setdefault(process.pid, process)
     for root in tuple(found.values()):
         with suppress(psutil.Error):
             for descendant in root.children(recursive=True):
                 found.setdefault(descendant.pid, descendant)
     return list(found.values())
+
+
+def find_leader(folder: Path) -> int | None:
+    """The attempt's spider by its environment, where nobody was left to note its process id."""
+    for process in _surroundings[os.geteuid()].carriers(folder):
+        with suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == process.pid:
+                return process.pid
+    return None
 
 
 def memory(pid: int, folder: Path) -> int:
@@ -83,7 +94,10 @@ def memory(pid: int, folder: Path) -> int:
 
 def uses_more_than(limit: int, pid: int, folder: Path) -> bool:
     """Whether `memory` is more than `limit`, without asking for the shares, which are dear, where that is plain."""
-    family = members(pid, folder)
+    return use_more_than(limit, members(pid, folder))
+
+
+def use_more_than(limit: int, family: list[psutil.Process]) -> bool:
     return sum(map(_resident, family)) > limit and sum(map(_proportional, family)) > limit
 
 
@@ -95,7 +109,7 @@ def kill_rest(pid: int, folder: Path) -> None:
     for _ in range(KILL_ROUNDS):
         family = members(pid, folder)
         kill_group(pid)
-        family = [process for process in family if _lives(process)]
+        family = [process for process in family if lives(process)]
         for process in family:
             with suppress(psutil.Error):
                 process.kill()
@@ -112,7 +126,7 @@ def kill_group(leader: int) -> None:
 def is_running(pid: int) -> bool:
     """Whether there is a process of this number, and not only what is left of one that has ended."""
     try:
-        return _lives(psutil.Process(pid))
+        return lives(psutil.Process(pid))
     except psutil.Error:
         return False
 
@@ -130,7 +144,7 @@ def _folder_of(process: psutil.Process) -> str | None:
         return None
 
 
-def _lives(process: psutil.Process) -> bool:
+def lives(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -8,6 +8,7 @@ from twisted.internet.base import DelayedCall
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 
+from crawler.node.accounts import Account
 from crawler.node.forked_process import ForkedProcess, Start
 from crawler.node.loop import reactor
 from crawler.node.zygote_process import ZygoteProcess
@@ -22,7 +23,8 @@ _TOO_MANY = 2
 
 
 class ForkServer:
-    def __init__(self, runner: str, env: Mapping[str, str], renew_after: int) -> None:
+    def __init__(self, runner: str, env: Mapping[str, str], renew_after: int, account: Account) -> None:
+        self._account = account
         self._runner = runner
         self._env = env
         self._renew_after = renew_after
@@ -111,7 +113,7 @@ class ForkServer:
 
     def _started(self) -> ZygoteProcess | None:
         try:
-            return ZygoteProcess.launch(self, self._runner, self._env)
+            return ZygoteProcess.launch(self, self._runner, self._env, self._account)
         except Exception:  # noqa: BLE001 - whatever it is, the crawl that has just been asked for must not suffer
             log.failure("cannot start a zygote")
             return None

@@ -4,7 +4,6 @@
 # Twisted is typed in parts only.
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,7 +16,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from crawler.node.family import kill_group
+from crawler.node.accounts import Account
 from crawler.node.spawn import Usage, ended_reason, spawn
 from crawler.node.started_mark import StartedMark, read_mark
 from gateway.domain.node_files import is_locked
@@ -49,6 +48,7 @@ class Start(NamedTuple):
     folder: Path
     output: Path
     mark: StartedMark
+    account: Account
 
 
 class ForkedProcess:
@@ -72,14 +72,14 @@ class ForkedProcess:
         if self.pid is None:
             self._early = number
         else:
-            os.kill(self.pid, number)
+            self.start.account.signal(self.pid, number)
 
     def kill_group(self) -> None:
         """SIGKILL to the process and everything it has started in its group."""
         if self.pid is None:
             self._early = signal.SIGKILL
         elif self._is_there():
-            kill_group(self.pid)
+            self.start.account.kill_group(self.pid)
 
     def forked(self, pid: int) -> None:
         self.pid = pid
@@ -89,12 +89,12 @@ class ForkedProcess:
             log.failure("{pid} is not told of its start", pid=pid)
         if self._early is not None:
             with suppress(ProcessLookupError):
-                os.kill(pid, self._early)
+                self.start.account.signal(pid, self._early)
 
     def exited(self, status: int, usage: Usage) -> None:
         self.usage = usage
         if self.pid is not None:
-            kill_group(self.pid)  # what the spider left behind
+            self.start.account.kill_group(self.pid)  # what the spider left behind
         self._end(ended_reason(status))
 
     def lose_zygote(self) -> None:
@@ -112,7 +112,10 @@ class ForkedProcess:
             self._end(NotStartedError("asked to stop before it was started"))
             return
         try:
-            spawn(self._protocol, self.start.args, self.start.env, self.start.output, self.start.mark.fd)
+            start = self.start
+            spawn(
+                self._protocol, start.args, start.env, start.output, inherited_fd=start.mark.fd, account=start.account
+            )
         except Exception as error:  # noqa: BLE001 - every reason not to start it is the attempt's outcome
             log.failure("cannot start {args}", args=self.start.args)
             self._end(NotStartedError(f"{error}"))

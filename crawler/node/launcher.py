@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from scrapyd.config import Config
 from scrapyd.exceptions import DirectoryTraversalError
-from scrapyd.interfaces import IEnvironment, IPoller
+from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
 from scrapyd.launcher import Launcher, get_crawl_args
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
+from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_process import AttemptProcess
 from crawler.node.config import load_settings
 from crawler.node.crawl_process import CrawlProcess
+from crawler.node.egg import EggStorage
 from crawler.node.environment import NodeEnvironment
 from crawler.node.exit_report import refuse
 from crawler.node.fork_server import ForkServer
@@ -47,14 +49,15 @@ class NodeLauncher(Launcher):
         self._forks: ForkServer | None = None
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
-        for orphan in find_orphans(self.settings):
+        for orphan in find_orphans(self.settings, self.accounts):
             self.orphans[orphan.job] = orphan
             orphan.deferred.addCallback(lambda ended: self.orphans.pop(ended.job))
             orphan.start()
             log.info("{job} is still running", job=orphan.job)
         if self.settings.node_fork:
             env = self.environment.for_project(OWN_PROJECT)
-            self._forks = ForkServer(self.runner, env, self.settings.node_fork_renew_after)
+            account = self.accounts.of(OWN_PROJECT)
+            self._forks = ForkServer(self.runner, env, self.settings.node_fork_renew_after, account)
             self._forks.start()
         super().startService()
 
@@ -78,6 +81,11 @@ class NodeLauncher(Launcher):
     def environment(self) -> NodeEnvironment:
         environment: NodeEnvironment = self.app.getComponent(IEnvironment)
         return environment
+
+    @property
+    def accounts(self) -> Accounts:
+        accounts: Accounts = self.app.getComponent(Accounts)
+        return accounts
 
     def _spawn_process(self, message: dict[str, Any], slot: int) -> None:
         started = False
@@ -110,8 +118,14 @@ class NodeLauncher(Launcher):
         output = Path(settings.pop("LOG_FILE"))
         args = get_crawl_args({**message, "settings": {**message.get("settings", {}), **settings}})
         process = CrawlProcess(project, spider, job, self._command(*args), self.settings.crawl_stop_grace)
-        self._occupy(slot, process)
-        spawn(process, process.args, self.environment.get_environment(message, slot), output)
+        account = self.accounts.of(project)
+        with ExitStack() as stack:
+            own = nullcontext(output.parent) if account.uid is None else account.folder_for_a_moment()
+            env = self._environment(message, slot, account, stack.enter_context(own))
+            self._occupy(slot, process)
+            spawn(process, process.args, env, output, account=account)
+            ends = stack.pop_all()
+        process.deferred.addBoth(_close, ends)
         return True
 
     def _launch_attempt(self, message: dict[str, Any], attempt: AttemptId, slot: int) -> bool:
@@ -135,6 +149,9 @@ class NodeLauncher(Launcher):
             _refuse(folder, attempt, mark, "stale")
             return False
         project, spider = message["_project"], message["_spider"]
+        account = self.accounts.of(project)
+        if account.uid not in {None, folder.stat().st_uid}:
+            raise ValueError("it was queued before the project had a user of its own")
         process = AttemptProcess(
             project=project,
             spider=spider,
@@ -144,19 +161,26 @@ class NodeLauncher(Launcher):
             folder=folder,
             mark=mark,
             limits=limits_of(self.settings, spec.timeout),
+            account=account,
         )
         env = {
-            **self.environment.get_environment(message, slot),
+            **self._environment(message, slot, account, folder),
             "DISCOVERYBOT_ATTEMPT_DIR": str(folder),
             "DISCOVERYBOT_MARK_FD": str(mark.fd),
         }
         self._show_log(project, spider, folder)
         self._occupy(slot, process)
-        start = Start(process.args, env, folder, folder / LOG, mark)
+        start = Start(process.args, env, folder, folder / LOG, mark, account)
         if not (project == OWN_PROJECT and self._forks is not None and self._forks.fork(process, start)):
-            spawn(process, process.args, env, folder / LOG, mark.fd)
+            spawn(process, process.args, env, folder / LOG, inherited_fd=mark.fd, account=account)
         log.info("{attempt} is started, correlation id {id}", attempt=str(attempt), id=spec.correlation_id)
         return True
+
+    def _environment(self, message: dict[str, Any], slot: int, account: Account, folder: Path) -> dict[str, str]:
+        env: dict[str, str] = self.environment.get_environment(message, slot)
+        eggs: EggStorage = self.app.getComponent(IEggStorage)
+        egg = eggs.wanted(message["_project"], message.get("_version"))
+        return {**env, **account.environment(folder), **(account.hand_over(egg, folder) if egg else {})}
 
     def _command(self, *args: str) -> list[str]:
         return [sys.executable, "-m", self.runner, "crawl", *args]
@@ -170,6 +194,11 @@ class NodeLauncher(Launcher):
         """Scrapyd's console finds the log where it expects it. Nobody else does, so a failure is no matter."""
         with suppress(OSError, DirectoryTraversalError):
             _link_log(self.environment.log_path(project, spider, folder.name), folder / LOG)
+
+
+def _close(result: Any, ends: ExitStack) -> Any:
+    ends.close()
+    return result
 
 
 @state_change("node.link_log")

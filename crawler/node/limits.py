@@ -48,9 +48,14 @@ class LimitWatch:
     """
 
     def __init__(
-        self, limits: Limits, exceeded: Callable[[str], None], flooding: Callable[[], None] | None = None
+        self,
+        limits: Limits,
+        exceeded: Callable[[str], None],
+        flooding: Callable[[], None] | None = None,
+        uses_more_than: Callable[[int, int, Path], bool] = uses_more_than,
     ) -> None:
         self._limits = limits
+        self._uses_more_than = uses_more_than
         self._exceeded = exceeded
         self._flooding = flooding
         self._reported = False
@@ -85,7 +90,7 @@ class LimitWatch:
 
     def _look_at_memory(self, pid: int, folder: Path) -> None:
         self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
-        if uses_more_than(self._limits.memory, pid, folder):
+        if self._uses_more_than(self._limits.memory, pid, folder):
             self._report("memory")
 
     def _look_at_log(self, log: int, size_before: int) -> None:

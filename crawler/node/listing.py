@@ -87,7 +87,8 @@ def _advice(error: BaseException, egg: EggFile) -> str:
 
 
 def main() -> None:
-    os.setsid()  # so that whatever the project starts can be ended with it
+    if os.getsid(0) != os.getpid():
+        os.setsid()  # so that whatever the project starts can be ended with it
     signal.alarm(_LONGEST)
     answer = os.dup(1)
     os.dup2(2, 1)

@@ -6,7 +6,6 @@ the mark says which process it is, and while its lock is held that process, or i
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +16,7 @@ import psutil
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 
-from crawler.node.family import kill_rest
+from crawler.node.accounts import Account, Accounts
 from crawler.node.limits import Limits, LimitWatch, limits_of
 from crawler.node.loop import reactor
 from crawler.node.started_mark import read_mark
@@ -46,15 +45,18 @@ SPAWN_TIME = WARM_UP + 60.0
 class Orphan:
     """A process that is somebody else's child. `deferred` fires once it is gone."""
 
-    def __init__(self, folder: Path, pid: int, started_at: datetime | None, limits: Limits, grace: float) -> None:
+    def __init__(
+        self, folder: Path, pid: int, started_at: datetime | None, limits: Limits, *, grace: float, account: Account
+    ) -> None:
         self.job = folder.name
         self.stopped_by = stopping_reason(folder)
         self.deferred: Deferred[Orphan] = Deferred()
         self._folder = folder
         self._pid = pid
         self._grace = grace
+        self._account = account
         self._latest_start = (started_at or utc_now()).timestamp() + SPAWN_TIME
-        self._limits = LimitWatch(limits, self.stop, self.kill)
+        self._limits = LimitWatch(limits, self.stop, self.kill, account.uses_more_than)
         self._watch = LoopingCall(self._look)
 
     def start(self) -> None:
@@ -71,11 +73,11 @@ class Orphan:
             reactor.callLater(self._grace, self.kill)
             number = signal.Signals[f"SIG{signal_id}"] if isinstance(signal_id, str) else signal_id
             with suppress(ProcessLookupError):
-                os.kill(self._pid, number)
+                self._account.signal(self._pid, number)
 
     def kill(self) -> None:
         if self._is_ours():
-            kill_rest(self._pid, self._folder)
+            self._account.kill_rest(self._pid, self._folder)
 
     def _is_ours(self) -> bool:
         """Whether the process, or at least its group, is still the attempt's. The lock could also be held by
@@ -95,27 +97,19 @@ class Orphan:
             self.deferred.callback(self)
 
 
-def find_orphans(settings: NodeSettings) -> Iterator[Orphan]:
+def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]:
     """The attempts in the outbox that still run, though this Scrapyd has started nothing yet."""
     for folder in sorted(settings.outbox.glob("*-*")):
         if AttemptId.parse(folder.name) is None or is_there(folder / EXIT) or not is_locked(folder):
             continue
         pid, started_at = read_mark(folder)
-        pid = pid or _search(folder)
+        account = accounts.owner(folder)
+        pid = pid or account.find_leader(folder)
         if pid is None:
             continue
         spec = read_record(folder / SPEC, NodeSpec)
         elapsed = (utc_now() - started_at).total_seconds() if started_at else 0.0
         timeout = (spec.timeout if spec else NodeSpec.model_fields["timeout"].default) - elapsed
-        yield Orphan(folder, pid, started_at, limits_of(settings, timeout), settings.crawl_stop_grace)
-
-
-def _search(folder: Path) -> int | None:
-    """The attempt's spider by its environment: Scrapyd was killed before it could note the process id."""
-    for process in psutil.process_iter(["pid", "environ"]):
-        environ = process.info["environ"] or {}
-        pid: int = process.info["pid"]
-        with suppress(ProcessLookupError):
-            if environ.get("DISCOVERYBOT_ATTEMPT_DIR") == str(folder) and os.getpgid(pid) == pid:
-                return pid
-    return None
+        yield Orphan(
+            folder, pid, started_at, limits_of(settings, timeout), grace=settings.crawl_stop_grace, account=account
+        )

@@ -52,7 +52,8 @@ def _lock(home: Path) -> bool:
     """Whether the place is ours now. The descriptor stays open, across `exec` too: it is what holds the place."""
     try:
         home.mkdir(parents=True, exist_ok=True)
-        lock = os.open(home / PLACE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(home / PLACE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        os.fchmod(lock, 0o640)
     except OSError as error:
         raise NoPlaceError(f"NODES_DIR: {home} cannot be used: {error.strerror}") from error
     for _ in range(_LOOKS):

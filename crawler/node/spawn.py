@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from resource import struct_rusage
 from typing import NamedTuple
 
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
@@ -22,7 +21,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from crawler.node.family import kill_group
+from crawler.node.accounts import Account, KeptAccount
 from gateway.domain.node_files import open_file
 
 log = Logger()
@@ -31,8 +30,7 @@ log = Logger()
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 #: Wait status of an exit code that no spider uses.
 _UNKNOWN_STATUS = 255 << 8
-#: Python ignores these, and a shell's background job SIGINT; a spider must start with none ignored.
-_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_OWN = Account()
 
 
 class Usage(NamedTuple):
@@ -46,8 +44,9 @@ class Usage(NamedTuple):
 class SpawnedProcess:
     """A running process: a `transport` for Twisted's `ProcessProtocol`, leader of a session and group of its own."""
 
-    def __init__(self, pid: int, protocol: ProcessProtocol, *, ends_group: bool = True) -> None:
+    def __init__(self, pid: int, protocol: ProcessProtocol, account: Account, *, ends_group: bool = True) -> None:
         self.pid = pid
+        self._account = account
         self._ends_group = ends_group
         self.usage: Usage | None = None
         self._protocol = protocol
@@ -57,11 +56,12 @@ class SpawnedProcess:
         """Signal the process alone. Raises `ProcessExitedAlready`."""
         if not self._alive:
             raise ProcessExitedAlready
-        os.kill(self.pid, signal.Signals[f"SIG{signal_id}"] if isinstance(signal_id, str) else signal_id)
+        number = signal.Signals[f"SIG{signal_id}"] if isinstance(signal_id, str) else signal_id
+        self._account.signal(self.pid, number)
 
     def kill_group(self) -> None:
         """SIGKILL to the process and everything it has started in its group."""
-        kill_group(self.pid)
+        self._account.kill_group(self.pid)
 
     def reapProcess(self) -> None:  # noqa: N802 - Twisted calls it on SIGCHLD
         try:
@@ -70,15 +70,20 @@ class SpawnedProcess:
             pid, status, usage = self.pid, _UNKNOWN_STATUS, None
         if pid:
             unregisterReapProcessHandler(pid, self)
-            self._ended(status, usage)
+            if usage is not None:
+                self.usage = Usage(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * _MAXRSS_UNIT)
+            self._ended(status)
 
     def processEnded(self, status: int) -> None:  # noqa: N802 - Twisted calls it if it ended before registration
-        self._ended(status, None)
+        self._ended(status)
 
-    def _ended(self, status: int, usage: struct_rusage | None) -> None:
+    def ended(self, status: int, cpu_seconds: float, peak_memory_bytes: int) -> None:
+        """The keeper has waited for it."""
+        self.usage = Usage(cpu_seconds, peak_memory_bytes)
+        self._ended(status)
+
+    def _ended(self, status: int) -> None:
         self._alive = False
-        if usage is not None:
-            self.usage = Usage(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * _MAXRSS_UNIT)
         # what the spider left behind (a browser, say) ends with it; the number is too fresh to be anybody else's
         if self._ends_group:
             self.kill_group()
@@ -90,7 +95,9 @@ def spawn(
     args: list[str],
     env: Mapping[str, str],
     output: Path,
+    *,
     inherited_fd: int | None = None,
+    account: Account = _OWN,
 ) -> SpawnedProcess:
     """Start `args` with stdout and stderr appended to `output`. `inherited_fd` is handed down under its own number.
 
@@ -98,41 +105,23 @@ def spawn(
     """
     output_fd = open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        if inherited_fd is not None:
-            os.set_inheritable(inherited_fd, True)  # noqa: FBT003 - takes no keyword
-        pid = start_session(args, env, {1: output_fd, 2: output_fd})
+        pid = account.start(args, env, {1: output_fd, 2: output_fd}, inherited_fd)
     finally:
         os.close(output_fd)
-        if inherited_fd is not None:
-            os.set_inheritable(inherited_fd, False)  # noqa: FBT003 - takes no keyword
-    return watch(pid, protocol)
+    return watch(pid, protocol, account)
 
 
-def start_session(args: list[str], env: Mapping[str, str], fds: Mapping[int, int]) -> int:
-    """Start `args` in a session of its own, with the descriptors `fds` by the numbers it will have; its process id.
-
-    Raises `OSError`.
-    """
-    copies = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in fds.items()]
-    return os.posix_spawn(
-        args[0],
-        args,
-        env,
-        file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *copies],
-        setsid=True,
-        setsigmask=(),
-        setsigdef=_DEFAULT_SIGNALS,
-    )
-
-
-def watch(pid: int, protocol: ProcessProtocol, *, ends_group: bool = True) -> SpawnedProcess:
+def watch(pid: int, protocol: ProcessProtocol, account: Account = _OWN, *, ends_group: bool = True) -> SpawnedProcess:
     """Tell `protocol` of the start and, once it is there, of the end of our child, with whom its group may end."""
-    process = SpawnedProcess(pid, protocol, ends_group=ends_group)
+    process = SpawnedProcess(pid, protocol, account, ends_group=ends_group)
     try:
         protocol.makeConnection(process)
     except Exception:  # noqa: BLE001 - it runs: from here on it is its end that must be heard of
         log.failure("{pid} is not told of its start", pid=pid)
-    registerReapProcessHandler(pid, process)
+    if isinstance(account, KeptAccount):
+        account.keeper.watch(process)
+    else:
+        registerReapProcessHandler(pid, process)
     return process
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from scrapyd.config import Config
@@ -20,19 +19,19 @@ from scrapyd.interfaces import IEggStorage, IEnvironment
 from twisted.application.service import IServiceCollection, Service
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
-from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
+from crawler.node.accounts import Account, Accounts
 from crawler.node.catalog import write_catalog
 from crawler.node.command import Command
 from crawler.node.config import load_settings
-from crawler.node.egg import EggStorage, stored_version
+from crawler.node.egg import EGG, EggStorage, stored_version
 from crawler.node.egg_listings import EggListings
 from crawler.node.listing import Listing
 from crawler.node.loop import reactor
 from crawler.node.project_names import OWN_PROJECT
 from crawler.render.chromium import write_browser_file
-from gateway.domain.node_files import SpiderInfo, remove_tree
+from gateway.domain.node_files import SpiderInfo
 
 log = Logger()
 
@@ -74,6 +73,11 @@ class SpiderLists(Service):
         for command in list(self._running):
             command.kill("Scrapyd is shut down")
 
+    @property
+    def _accounts(self) -> Accounts:
+        accounts: Accounts = self._app.getComponent(Accounts)
+        return accounts
+
     async def names(self, project: str, version: str | None) -> list[str]:
         """The project's spiders. Raises `RunnerError` where they cannot be listed."""
         return [info.name for info in await self._infos(project, version)]
@@ -87,12 +91,10 @@ class SpiderLists(Service):
 
     async def examine(self, egg: Path, project: str, version: str) -> Listing:
         """What there is in an egg that may not be stored yet. Raises `RunnerError` where that cannot be told."""
-        folder = Path(mkdtemp(prefix="listing-"))
-        try:
-            return await self._list([str(egg)], project, version, folder)
-        finally:
-            # its code may have filled it with anything: Scrapyd does not wait for that to be removed
-            deferToThread(remove_tree, folder)
+        account = self._accounts.of(project)
+        with account.folder_for_a_moment() as folder:
+            path = account.hand_over(egg, folder).get(EGG, str(egg))
+            return await self._list([path], project, version, folder)
 
     def deployed(self, project: str, version: str, spiders: list[SpiderInfo]) -> None:
         """An egg has come to count. Raises `OSError`."""
@@ -176,17 +178,19 @@ class SpiderLists(Service):
             waiter.callback(result)
 
     async def _list(self, args: list[str], project: str, version: str | None, folder: Path | None) -> Listing:
+        account = self._accounts.of(project)
         env = self._app.getComponent(IEnvironment).for_project(project, version)
-        output = await self._turn.run(self._start, [self._lister, *args], env, folder)
+        env = {**env, **(account.environment(folder) if folder else {}), "PYTHONIOENCODING": "UTF-8"}
+        output = await self._turn.run(self._start, [self._lister, *args], env, folder, account)
         try:
             return Listing.model_validate_json(output)
         except ValueError:
             raise RunnerError("it ended before it could tell its spiders") from None
 
-    def _start(self, args: list[str], env: dict[str, str], folder: Path | None) -> Deferred[bytes]:
+    def _start(self, args: list[str], env: dict[str, str], folder: Path | None, account: Account) -> Deferred[bytes]:
         if not self.running:
             raise RunnerError("Scrapyd is shut down")
-        command = Command.start(args, {**env, "PYTHONIOENCODING": "UTF-8"}, folder)
+        command = Command.start(args, env, account, folder)
         self._running.add(command)
 
         def ended(result: Any) -> Any:

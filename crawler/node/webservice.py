@@ -145,8 +145,8 @@ class Schedule(AsyncService):
         self._intake().take(attempt, project, spec, queued)
 
     def _intake(self) -> Intake:
-        settings = self.root.launcher.settings
-        return Intake(settings.outbox, self.root.poller.queues, settings.node_min_free_bytes)
+        launcher, settings = self.root.launcher, self.root.launcher.settings
+        return Intake(settings.outbox, self.root.poller.queues, launcher.accounts, settings.node_min_free_bytes)
 
     async def _queue_job(self, project: str, queued: Queued, settings: list[str], arguments: dict[str, str]) -> None:
         if not await spider_lists(self.root.app).has(project, queued.version, queued.spider):
@@ -182,7 +182,7 @@ class Cancel(webservice.WsResource):
             process.stop("cancel", number)
             if number == signals.SIGKILL:
                 process.kill()
-        pending = Intake(launcher.settings.outbox, self.root.poller.queues).withdraw(project, job)
+        pending = Intake(launcher.settings.outbox, self.root.poller.queues, launcher.accounts).withdraw(project, job)
         return {"prevstate": "running" if running else "pending" if pending else None}
 
 

@@ -20,10 +20,11 @@ from twisted.logger import Logger
 from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 
+from crawler.node.accounts import Account
 from crawler.node.fork_channel import MAX_FRAME
 from crawler.node.forked_process import ForkedProcess
 from crawler.node.loop import reactor
-from crawler.node.spawn import SpawnedProcess, Usage, start_session, watch
+from crawler.node.spawn import SpawnedProcess, Usage, watch
 from gateway.domain.node_files import open_file
 
 log = Logger()
@@ -63,16 +64,16 @@ class ZygoteProcess(Int32StringReceiver):
         self._pulse: DelayedCall = reactor.callLater(WARM_UP, self.kill)
 
     @classmethod
-    def launch(cls, owner: ZygoteOwner, runner: str, env: Mapping[str, str]) -> ZygoteProcess:
+    def launch(cls, owner: ZygoteOwner, runner: str, env: Mapping[str, str], account: Account) -> ZygoteProcess:
         """Start one. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)  # noqa: FBT003 - takes no keyword
             command = [sys.executable, "-m", "crawler.node.zygote", runner]
             # it says what there is to say where Scrapyd does
-            pid = start_session(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
+            pid = account.start(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
             # in its group are, for a moment, what it has just forked
-            zygote = cls(owner, watch(pid, ProcessProtocol(), ends_group=False))
+            zygote = cls(owner, watch(pid, ProcessProtocol(), account, ends_group=False))
             factory = Factory.forProtocol(lambda: zygote)
             factory.noisy = False
             reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, factory)

@@ -336,17 +336,17 @@ def file_size(path: Path) -> int:
         os.close(fd)
 
 
-def write_atomically(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Replace `path`: readers see the old content or the new, never half of it. `private`: nobody else's, as there
+def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Replace `path`: readers see the old content or the new, never half of it. `mode`: who may read it, where there
     are secrets in it. Raises `OSError`.
     """
-    with _folder_of(path) as folder, _written(folder, path.name, data, 0o600 if private else 0o666) as temporary:
+    with _folder_of(path) as folder, _written(folder, path.name, data, mode) as temporary:
         os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def write_exclusively(path: Path, data: bytes) -> bool:
     """Create `path` with its full content unless it exists; whether it was us. Raises `OSError`."""
-    with _folder_of(path) as folder, _written(folder, path.name, data, 0o666) as temporary:
+    with _folder_of(path) as folder, _written(folder, path.name, data) as temporary:
         try:
             os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
@@ -387,12 +387,15 @@ def _folder_of(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _written(folder: int, name: str, data: bytes, mode: int) -> Iterator[str]:
+def _written(folder: int, name: str, data: bytes, mode: int | None = None) -> Iterator[str]:
     """A new file beside `name`, of a name that nobody could know before; gone in the end unless it was renamed."""
     temporary = f".{name}.{secrets.token_hex(8)}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, 0o600 if mode else 0o666, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb") as file:
+            if mode:
+                os.fchmod(fd, mode)
             file.write(data)
         yield temporary
     finally:
@@ -458,7 +461,9 @@ def _clear(folder: int, top: int | None, deadline: float) -> bool:
 
 
 def _open_up(name: str, folder: int) -> None:
-    """Its owner may do with it what it likes."""
+    """Its owner may do with it what it likes; who is not the owner has the rights that it has."""
+    if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != os.geteuid():
+        return
     if os.chmod in os.supports_follow_symlinks:
         os.chmod(name, stat.S_IRWXU, dir_fd=folder, follow_symlinks=False)
         return

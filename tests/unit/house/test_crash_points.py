@@ -14,6 +14,8 @@ WRITING_FOLDERS = ("gateway/storage", "gateway/redis", "gateway/tailer", "crawle
 #: `file function` → why a process that dies there leaves nothing that anybody has to mend.
 NEEDS_NONE = {
     "crawler/node/egg.py _keep": "a private copy for one attempt",
+    "crawler/node/accounts.py KeptAccount.hand_over": "a private copy for one attempt",
+    "crawler/node/accounts.py discard": "what is left is found by the next start, or the next sweep",
 }
 
 

@@ -1,0 +1,347 @@
+"""Whom a project's processes run as, and what Scrapyd may do about them.
+
+Without `NODE_UIDS` everybody is Scrapyd's own user. With it each project has one of its own, for ever, and what
+Scrapyd may not do to other users' processes and folders it has the keeper do (`crawler.node.keeper`).
+"""
+
+# mypy: allow-untyped-calls
+# Twisted is typed in parts only.
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Protocol
+
+import psutil
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThread
+from twisted.logger import Logger
+
+from crawler.node import family
+from crawler.node.egg import EGG
+from crawler.node.keeper import KEEPER, MOST
+from crawler.node.loop import reactor
+from gateway.crash_points import state_change
+from gateway.domain.node_files import remove_tree, write_atomically
+from gateway.settings import NodeSettings
+
+log = Logger()
+
+#: Which user each project has: `{"bookshop": 20001}`.
+_USERS, _LOCK = "uids.json", "uids.lock"
+#: Seconds in which the keeper answers; it is asked while everything else waits.
+_ANSWER = 15.0
+#: Seconds between two looks at what the tailer could not remove.
+_SWEEP = 60.0
+#: Beginning of the name of a folder that is to be removed (the tailer's have it, too), and of one that is in use.
+_REMOVED, _WORK = ".removed-", ".work-"
+_IN_FOLDER = "project.egg"
+#: Python ignores these, and a shell's background job SIGINT; a spider must start with none ignored.
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Ended(Protocol):
+    """Who is told of the end of a process."""
+
+    pid: int
+
+    def ended(self, status: int, cpu_seconds: float, peak_memory_bytes: int) -> None:
+        """It has ended, with a wait status."""
+
+
+class Account:
+    """Scrapyd's own user."""
+
+    uid: int | None = None
+
+    def environment(self, _folder: Path) -> dict[str, str]:
+        """What its processes are told beside what all are."""
+        return {}
+
+    def start(self, args: list[str], env: Mapping[str, str], fds: Mapping[int, int], mark: int | None = None) -> int:
+        """Start `args` in a session of its own, with the descriptors `fds` by the numbers it will have, and the mark
+        under its own; its process id. Raises `OSError`.
+        """
+        copies = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in fds.items()]
+        if mark is not None:
+            os.set_inheritable(mark, True)  # noqa: FBT003 - takes no keyword
+        try:
+            return os.posix_spawn(
+                args[0],
+                args,
+                env,
+                file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), *copies],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        finally:
+            if mark is not None:
+                os.set_inheritable(mark, False)  # noqa: FBT003 - takes no keyword
+
+    def signal(self, pid: int, number: int) -> None:
+        """Raises `ProcessLookupError`."""
+        os.kill(pid, number)
+
+    def kill_group(self, pid: int) -> None:
+        family.kill_group(pid)
+
+    def kill_rest(self, pid: int, folder: Path) -> None:
+        family.kill_rest(pid, folder)
+
+    def uses_more_than(self, limit: int, pid: int, folder: Path) -> bool:
+        return family.uses_more_than(limit, pid, folder)
+
+    def find_leader(self, folder: Path) -> int | None:
+        return family.find_leader(folder)
+
+    def make_folder(self, folder: Path) -> None:
+        """Where an attempt can write. Raises `OSError`."""
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def hand_over(self, egg: Path, folder: Path) -> dict[str, str]:  # noqa: ARG002 - others have to
+        """What a process in `folder` has to be told to find the egg; ours look for it themselves."""
+        return {}
+
+    @contextmanager
+    def folder_for_a_moment(self) -> Iterator[Path]:
+        """Where a process can write that has no attempt. What it leaves there is removed, which nobody waits for."""
+        folder = Path(mkdtemp(prefix="listing-"))
+        try:
+            yield folder
+        finally:
+            deferToThread(remove_tree, folder)
+
+
+class Keeper:
+    """The keeper's other end. There is no node without it: it ends with it."""
+
+    def __init__(self, questions: int, ends: int) -> None:
+        self._questions, self._ends = socket.socket(fileno=questions), socket.socket(fileno=ends)
+        self._waiting: dict[int, Ended] = {}
+        for end in (self._questions, self._ends):
+            end.set_inheritable(False)
+            end.settimeout(_ANSWER)
+        self._ends.setblocking(False)  # noqa: FBT003 - takes no keyword
+
+    def ask(self, uid: int, do: str, fds: tuple[int, ...] = (), **args: Any) -> Any:
+        """Raises `OSError`."""
+        question = json.dumps({"uid": uid, "do": do, **args}).encode()
+        if len(question) > MOST:
+            raise OSError(7, "too long to be asked")
+        try:
+            socket.send_fds(self._questions, [question], fds)
+            answer = json.loads(self._questions.recv(MOST) or b"null")
+        except OSError as error:
+            self._lost(str(error))
+        if answer is None:
+            self._lost("it is gone")
+        if "error" in answer:
+            raise OSError(answer["errno"] or 5, answer["error"])
+        return answer["is"]
+
+    def watch(self, process: Ended) -> None:
+        self._waiting[process.pid] = process
+
+    def fileno(self) -> int:
+        return self._ends.fileno()
+
+    def doRead(self) -> None:  # noqa: N802 - Twisted's name
+        with suppress(BlockingIOError):
+            while content := self._ends.recv(MOST):
+                pid, status, cpu, memory = json.loads(content)
+                if (process := self._waiting.pop(pid, None)) is not None:
+                    process.ended(status, cpu, memory)
+            self._lost("it is gone")
+
+    def connectionLost(self, _reason: object) -> None:  # noqa: N802 - Twisted's name
+        """The reactor's farewell."""
+
+    def logPrefix(self) -> str:  # noqa: N802 - Twisted's name
+        return "keeper"
+
+    def _lost(self, why: str) -> None:
+        log.critical("the keeper does not answer ({why}): without it no spider can be started or ended", why=why)
+        os._exit(70)
+
+
+class KeptAccount(Account):
+    """A user of `NODE_UIDS`."""
+
+    def __init__(self, keeper: Keeper, uid: int, outbox: Path) -> None:
+        self.uid: int = uid
+        self.keeper = keeper
+        self._outbox = outbox
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        return {"HOME": str(folder)}
+
+    def start(
+        self,
+        args: list[str],
+        env: Mapping[str, str],
+        fds: Mapping[int, int],
+        mark: int | None = None,
+        folder: Path | None = None,
+    ) -> int:
+        every = {**fds, **({} if mark is None else {mark: mark})}
+        command = {"args": args, "env": dict(env), "numbers": list(every), "folder": str(folder or Path.cwd())}
+        pid: int = self._ask("start", tuple(every.values()), command=command)
+        return pid
+
+    def signal(self, pid: int, number: int) -> None:
+        self._ask("signal", pid=pid, number=number)
+
+    def kill_group(self, pid: int) -> None:
+        self._ask("kill_group", pid=pid)
+
+    def kill_rest(self, pid: int, folder: Path) -> None:
+        self._ask("kill_rest", pid=pid, folder=str(folder))
+
+    def uses_more_than(self, limit: int, pid: int, folder: Path) -> bool:
+        """All that its user has is more than what one attempt has, and can be seen without asking."""
+        if self._resident() <= limit:
+            return False
+        return bool(self._ask("uses_more_than", limit=limit, pid=pid, folder=str(folder)))
+
+    def find_leader(self, folder: Path) -> int | None:
+        pid: int | None = self._ask("find", folder=str(folder))
+        return pid
+
+    def make_folder(self, folder: Path) -> None:
+        self._ask("make_folder", path=str(folder))
+
+    def hand_over(self, egg: Path, folder: Path) -> dict[str, str]:
+        """Put the egg where its user can read it, and nobody else of `NODE_UIDS`. Raises `OSError`."""
+        copy = folder / _IN_FOLDER
+        egg.chmod(0o644)  # in a folder that is closed to them
+        copy.hardlink_to(egg)
+        return {EGG: str(copy)}
+
+    @contextmanager
+    def folder_for_a_moment(self) -> Iterator[Path]:
+        folder = self._outbox / f"{_WORK}{uuid.uuid4().hex}"
+        self.make_folder(folder)
+        try:
+            yield folder
+        finally:
+            discard(folder)
+
+    def _ask(self, do: str, fds: tuple[int, ...] = (), **args: Any) -> Any:
+        return self.keeper.ask(self.uid, do, fds, **args)
+
+    def _resident(self) -> int:
+        resident = 0
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.uids().real == self.uid:
+                    resident += process.memory_info().rss
+        return resident
+
+
+class Accounts:
+    """The account of each project; a component of Scrapyd's application, under its own class."""
+
+    def __init__(self, settings: NodeSettings, keeper: Keeper | None = None) -> None:
+        self._settings = settings
+        self._keeper = keeper
+        self._own = Account()
+        self._kept: dict[int, KeptAccount] = {}
+        self._sweep = LoopingCall(self._clear)
+
+    def of(self, project: str) -> Account:
+        """Raises `OSError` if there are more projects than users."""
+        return self._own if self._keeper is None else self._account(self._keeper, self._user(project))
+
+    def owner(self, folder: Path) -> Account:
+        """Of an attempt's folder: nothing in it can be believed, as they can write there. Raises `OSError`."""
+        uid = folder.lstat().st_uid
+        if self._keeper is None or uid not in self._settings.user_range:
+            return self._own
+        return self._account(self._keeper, uid)
+
+    def start(self) -> None:
+        """Let users of `NODE_UIDS` get to their own folders, and to nothing else. Raises `OSError`."""
+        if self._keeper is None:
+            return
+        close_to_others(self._settings)
+        for folder in self._settings.outbox.glob(f"{_WORK}*"):
+            discard(folder)
+        self._keeper.ask(self._settings.user_range[0], "reaches", path=str(self._settings.outbox))
+        reactor.addReader(self._keeper)
+        self._sweep.start(_SWEEP)
+
+    def _account(self, keeper: Keeper, uid: int) -> KeptAccount:
+        return self._kept.setdefault(uid, KeptAccount(keeper, uid, self._settings.outbox))
+
+    @state_change("node.give_user")
+    def _user(self, project: str) -> int:
+        """Nodes that share a volume share this, too: a user is one project's in all their folders."""
+        folder = self._settings.nodes_dir or self._settings.node_dir
+        with (folder / _LOCK).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            path = folder / _USERS
+            users: dict[str, int] = json.loads(path.read_bytes()) if path.exists() else {}
+            if project not in users:
+                taken = set(users.values())
+                free = next((uid for uid in self._settings.user_range if uid not in taken), None)
+                if free is None:
+                    raise OSError(28, f"NODE_UIDS: all {len(taken)} users are taken by projects")
+                users[project] = free
+                write_atomically(path, json.dumps(users, indent=2).encode())
+            return users[project]
+
+    def _clear(self) -> None:
+        """Have their users remove what the tailer could not: they may have closed folders to it."""
+        for folder in self._settings.outbox.glob(f"{_REMOVED}*"):
+            with suppress(OSError):
+                account = self.owner(folder)
+                if isinstance(account, KeptAccount):
+                    deferToThread(remove_tree, folder).addCallback(_remove_rest, account, folder)
+
+
+def discard(folder: Path) -> None:
+    """Remove it, or have it removed: there may be more in it that is closed."""
+    removed = folder.with_name(f"{_REMOVED}{folder.name}")
+    folder.rename(removed)
+    deferToThread(remove_tree, removed)
+
+
+def _remove_rest(done: bool, account: KeptAccount, folder: Path) -> None:  # noqa: FBT001 - a callback's result
+    """All that is in it and closed to us; an empty folder goes the next time."""
+    if done:
+        return
+    command = ["/bin/sh", "-c", 'chmod -R u+rwX -- "$0"; rm -rf -- "$0"', str(folder)]
+    with Path(os.devnull).open("ab") as nowhere:
+        account.start(command, {"PATH": os.defpath}, {1: nowhere.fileno(), 2: nowhere.fileno()}, folder=Path("/"))
+
+
+def close_to_others(settings: NodeSettings) -> None:
+    """Folders on the way can be passed and not listed; what is in them can be opened by Scrapyd's group alone, as its
+    umask has it; this is for what is from before. Raises `OSError`.
+    """
+    node = settings.node_dir
+    for folder in filter(None, (settings.nodes_dir, settings.discoverybot_home, node, node / "eggs")):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o751)
+    settings.outbox.chmod(0o771)
+    for path in (*node.glob("*"), *(node / "eggs").glob("*"), *settings.outbox.glob("*")):
+        ours = path.lstat().st_uid == os.geteuid() and not path.is_symlink()
+        if ours and path not in {settings.outbox, node / "eggs"}:
+            path.chmod(path.stat().st_mode & 0o770)
+
+
+def open_accounts(settings: NodeSettings) -> Accounts:
+    """As the environment says. Raises `OSError`."""
+    fds = os.environ.pop(KEEPER, None)
+    accounts = Accounts(settings, Keeper(*map(int, fds.split(","))) if fds else None)
+    accounts.start()
+    return accounts

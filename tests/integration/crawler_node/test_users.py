@@ -1,0 +1,352 @@
+"""Projects under users of their own: what one may see of another, of the node, and what the node may do to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from eggs import egg, source
+from node import ROOT, Node, wait_for
+
+from crawler.node.keeper import Processes, acting_as
+from gateway.domain.node_files import remove_tree
+
+if sys.platform != "linux" or os.geteuid() != 0:
+    pytest.skip("only root of a Linux may start processes under other users", allow_module_level=True)
+
+PLATFORM, FIRST, LAST = 41_000, 42_000, 42_004
+UIDS = range(FIRST, LAST + 1)
+#: A container's entry has no other.
+ENTRY_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all,+setuid,+setgid")
+SPIDERS = (Path(__file__).parent / "users_spiders.py").read_text()
+#: The interpreter may lie in root's home, which is closed. Nothing outside of the test sees what is mounted here.
+OPEN_HOME = """
+mkdir -p "$0" && mount --make-rprivate / && mount --bind "$HOME" "$0" && mount -t tmpfs -o mode=755 none "$HOME"
+for name in $(ls -A "$0"); do
+  if [ -d "$0/$name" ]; then mkdir "$HOME/$name" && mount --bind "$0/$name" "$HOME/$name"; fi
+done
+exec "$@"
+"""
+
+
+class UsersNode(Node):
+    def __init__(self, home: Path, **environ: str) -> None:
+        super().__init__(home, ROOT, **{"NODE_UIDS": f"{FIRST}-{LAST}", "NODE_FORK": "false", **environ})
+        keeper = (*ENTRY_RIGHTS, sys.executable, "-m", "crawler.node.keeper")
+        self.before = keeper if _others_can_run(sys.executable) else (*_in_an_open_home(home.parent), *keeper)
+
+    def start(self) -> Node:
+        self.home.mkdir(parents=True, exist_ok=True)
+        os.chown(self.home, PLATFORM, PLATFORM)
+        self.home.chmod(0o750)  # as the image makes it
+        return super().start()
+
+    def deploy(self, project: str) -> dict[str, Any]:
+        content = egg(source(f"{project}_project", spiders=SPIDERS))
+        answer: dict[str, Any] = self.client.post(
+            "/addversion.json", data={"project": project, "version": "1"}, files={"egg": ("x.egg", content)}
+        ).json()
+        return answer
+
+    @property
+    def keeper(self) -> psutil.Process:
+        assert self.process is not None
+        return next(child for child in psutil.Process(self.process.pid).children() if child.uids().real == 0)
+
+    @property
+    def users(self) -> dict[str, int]:
+        users: dict[str, int] = json.loads((self.home / "node" / "uids.json").read_text())
+        return users
+
+    def pid(self, folder: Path) -> int:
+        pid: int = wait_for(lambda: json.loads((folder / "started").read_text())["pid"])
+        return pid
+
+    def items(self, folder: Path) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (folder / "items.jsonl").read_text().splitlines()]
+
+
+def _others_can_run(program: str) -> bool:
+    with acting_as(LAST, LAST):
+        return os.access(program, os.X_OK, effective_ids=True)
+
+
+def _in_an_open_home(folder: Path) -> tuple[str, ...]:
+    return ("unshare", "--mount", "sh", "-ec", OPEN_HOME, str(folder / "root"))
+
+
+def of_user(uid: int) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["uids", "status"])
+        if process.info["uids"].real == uid and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+@pytest.fixture
+def started() -> Iterator[dict[int, subprocess.Popen[bytes]]]:
+    """A process of each kind of user, all of them ours."""
+    running = {
+        uid: subprocess.Popen(["sleep", "60"], user=uid, group=uid, extra_groups=(), start_new_session=True)
+        for uid in (0, PLATFORM, FIRST, LAST)
+    }
+    yield running
+    for process in running.values():
+        process.kill()
+        process.wait()
+
+
+def test_a_project_s_processes_are_signalled_and_nobody_else_s(
+    started: dict[int, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    processes = Processes(FIRST, frozenset({PLATFORM}))
+    theirs = started.pop(FIRST)
+    for process in started.values():
+        with pytest.raises(ProcessLookupError):
+            processes.signal(process.pid, signal.SIGKILL)
+        processes.kill_group(process.pid)
+        processes.kill_rest(process.pid, tmp_path)
+        assert not processes.uses_more_than(0, process.pid, tmp_path)
+    for number in (0, -1, -theirs.pid):
+        with pytest.raises(ProcessLookupError):
+            processes.signal(number, 0)
+    assert theirs.poll() is None
+    processes.kill_below(os.getpid())
+    assert theirs.wait(5) == -signal.SIGKILL
+    assert {uid: process.poll() for uid, process in started.items()} == dict.fromkeys(started)
+
+
+#: Has a keeper start a process that stops itself when it is its user's and not yet what it is to become.
+STOPPED = f"""
+import functools, os, signal, socket, subprocess, psutil
+from crawler.node import keeper
+
+keeper._BEGIN = 0.5
+signal.signal(signal.SIGALRM, keeper._give_up)
+owner = os.stat_result([0, 0, 0, 0, {PLATFORM}, {PLATFORM}, 0, 0, 0, 0])
+ours = keeper.Keeper(*socket.socketpair(), range({FIRST}, {LAST}), owner)
+stop = lambda: signal.raise_signal(signal.SIGSTOP)
+subprocess.Popen = functools.partial(subprocess.Popen, preexec_fn=stop)
+command = dict(args=["/bin/true"], env={{}}, numbers=[1, 2], folder="/")
+print(ours._result(dict(uid={FIRST}, do="start", command=command), [os.dup(1), os.dup(2)]))
+print(psutil.wait_procs(psutil.Process().children(), 5)[1])
+"""
+
+
+def test_one_that_is_stopped_before_it_is_started_in_full_holds_nobody_up() -> None:
+    command = [sys.executable, "-c", STOPPED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "{'errno': 110, 'error': 'it was not started in time'}\n[]\n"
+
+
+@pytest.mark.parametrize("uid", [0, PLATFORM])
+def test_root_and_the_platform_are_no_project_s_user(uid: int) -> None:
+    with pytest.raises(PermissionError):
+        Processes(uid, frozenset({PLATFORM}))
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[UsersNode]:
+    folder = Path(tempfile.mkdtemp(prefix="users-"))
+    folder.chmod(0o711)
+    shared = UsersNode(folder / "home", CRAWL_MEMORY_LIMIT=str(300 << 20))
+    try:
+        shared.start()
+        for project in ("victim", "thief"):
+            answer = shared.deploy(project)
+            assert answer["status"] == "ok", answer
+        yield shared
+    finally:
+        shared.clean_up()
+        for uid in UIDS:
+            for process in of_user(uid):
+                process.kill()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def victim(node: UsersNode) -> Iterator[Path]:
+    folder = node.run("sits", project="victim")
+    wait_for((folder / "files" / "socket").exists, 30)
+    yield folder
+    node.cancel(folder, "victim")
+    node.wait_until_idle()
+
+
+def test_each_project_has_a_user_and_the_node_another(node: UsersNode, victim: Path) -> None:
+    users = node.users
+    assert len(set(users.values())) == len(users) >= 3
+    assert set(users.values()) <= set(UIDS)
+    assert psutil.Process(node.pid(victim)).uids() == (users["victim"],) * 3
+    assert node.process is not None
+    scrapyd = psutil.Process(node.process.pid)
+    assert scrapyd.uids() == (PLATFORM,) * 3
+    for process in (scrapyd, psutil.Process(node.pid(victim))):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert "NoNewPrivs:\t1" in status
+        assert "CapEff:\t0000000000000000" in status
+        assert "CapPrm:\t0000000000000000" in status
+        assert "\nGroups:\t \n" in status
+
+
+def test_an_egg_neither_reads_nor_forges_what_is_of_another_or_of_the_node(node: UsersNode, victim: Path) -> None:
+    assert node.process is not None
+    secret = node.home / "secret"
+    secret.touch(mode=0o600)
+    pids = {"pid": str(node.pid(victim)), "scrapyd": str(node.process.pid), "keeper": str(node.keeper.pid)}
+    params = {"victim": str(victim), "node": str(node.home / "node"), **pids}
+    folder = node.run("steals", project="thief", params=params)
+    assert node.exit_of(folder)["exit_code"] == 0, (folder / "crawl.log").read_text()
+    outcome = {item["what"]: item["outcome"] for item in node.items(folder)}
+    assert {what for what in outcome if what.startswith("own")} == {"own spec", "own egg", "own folder"}
+    assert {outcome[what] for what in outcome if what.startswith("own")} == {"done"}
+    assert len(outcome) > 30
+    done = {what: how for what, how in outcome.items() if not what.startswith("own") and how != "PermissionError"}
+    assert not done
+    assert psutil.pid_exists(node.pid(victim))
+
+
+def test_an_egg_is_imported_by_the_user_of_its_project_when_its_spiders_are_listed(node: UsersNode) -> None:
+    for project in ("victim", "thief"):
+        spiders = node.client.get("/listspiders.json", params={"project": project}).json()["spiders"]
+        assert f"imported-as-{node.users[project]}" in spiders
+
+
+def test_the_group_that_ships_can_read_all_and_remove_it(node: UsersNode) -> None:
+    folder = node.run("reports", project="victim")
+    node.exit_of(folder)
+    with acting_as(PLATFORM, PLATFORM):
+        assert node.items(folder) == [{"hello": "world"}]
+        assert json.loads((folder / "report.json").read_text())["finish_reason"] == "finished"
+        assert remove_tree(folder)
+    assert not folder.exists()
+
+
+def test_what_an_egg_has_closed_to_its_shippers_is_removed_by_its_own_user(node: UsersNode) -> None:
+    folder = node.run("closes", project="victim")
+    node.exit_of(folder)
+    removed = folder.with_name(f".removed-{folder.name}")
+    with acting_as(PLATFORM, PLATFORM):
+        folder.rename(removed)
+        assert not remove_tree(removed)
+    node.end()
+    node.start()  # it looks at once, and then every minute
+    wait_for(lambda: not list(removed.rglob("*")))
+
+
+def test_who_ignores_a_cancellation_is_killed_with_all_that_hides(node: UsersNode) -> None:
+    uid = node.users["thief"]
+    folder = node.run("hides", project="thief")
+    wait_for((folder / "files" / "hidden").exists, 30)
+    assert len(of_user(uid)) >= 2
+    node.cancel(folder, "thief")
+    report = node.exit_of(folder)
+    assert (report["signal"], report["stopped_by"]) == (signal.SIGKILL, "cancel")
+    wait_for(lambda: not of_user(uid))
+
+
+def test_who_takes_too_much_memory_is_stopped(node: UsersNode) -> None:
+    report = node.exit_of(node.run("eats", project="victim"))
+    assert report["stopped_by"] == "memory"
+    assert report["peak_memory_bytes"] > 300 << 20
+
+
+def test_what_runs_when_the_keeper_dies_runs_on_and_can_be_cancelled(node: UsersNode) -> None:
+    folder = node.run("sits", project="victim")
+    wait_for((folder / "files" / "socket").exists, 30)
+    node.keeper.kill()
+    wait_for(lambda: node.process is None or node.process.poll() == 70)
+    uid = node.users["victim"]
+    assert node.pid(folder) in [process.pid for process in of_user(uid)]
+    node.start()
+    node.cancel(folder, "victim")
+    wait_for(lambda: not of_user(uid))
+
+
+def test_each_project_gets_one_user_whatever_dies_and_none_once_all_are_taken(node: UsersNode) -> None:
+    plan = node.home.parent / "plan"
+    plan.mkdir()
+    os.chown(plan, PLATFORM, PLATFORM)
+    node.end()
+    node.environ["DISCOVERYBOT_CRASH_PLAN"] = str(plan)
+    node.start()
+    for side in ("before", "after"):
+        (plan / f"node.give_user.{side}").touch()
+        with suppress(httpx.TransportError):
+            node.deploy(side)
+        assert node.process is not None
+        assert node.process.wait(10) == -signal.SIGKILL
+        left = node.users
+        assert (side in left) == (side == "after")
+        node.start()
+        assert node.deploy(side)["status"] == "ok"
+        assert left.items() <= node.users.items()
+        assert len(set(node.users.values())) == len(node.users)
+    answer = node.deploy("onemore")
+    assert answer["status"] == "error"
+    assert f"NODE_UIDS: all {len(UIDS)} users are taken" in answer["message"]
+
+
+def test_a_plain_job_finds_its_egg_and_nothing_of_it_stays(node: UsersNode) -> None:
+    answer = node.client.post("/schedule.json", data={"project": "victim", "spider": "reports"}).json()
+    log = node.home / "node" / "logs" / "victim" / "reports" / f"{answer['jobid']}.log"
+    wait_for(lambda: log.exists() and "Spider closed (finished)" in log.read_text(), 30)
+    node.wait_until_idle()
+    wait_for(lambda: not list((node.home / "node" / "outbox").glob(".work-*")))
+
+
+def test_crawls_of_our_own_project_are_forked_under_its_user(node: UsersNode) -> None:
+    node.end()
+    node.environ |= {"NODE_FORK": "true", "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}
+    node.start()
+    wait_for(lambda: "is warm" in node.log(), 60)
+    folder = node.run("article", start_urls=["http://127.0.0.1:9/"])
+    assert node.exit_of(folder)["exit_code"] == 0
+    assert folder.stat().st_uid == node.users["default"]
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections and says nothing
+        folder = node.run("article", start_urls=[f"http://127.0.0.1:{silent.getsockname()[1]}/"])
+        crawl = psutil.Process(node.pid(folder))
+        assert crawl.uids() == (node.users["default"],) * 3
+        zygote = crawl.parent()
+        assert zygote is not None
+        assert zygote.ppid() == node.keeper.pid
+        zygote.kill()
+        wait_for(lambda: node.log().count("is warm") >= 2, 60)
+        assert crawl.is_running()
+        node.cancel(folder)
+        wait_for(lambda: not crawl.is_running() or crawl.status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.mark.parametrize(
+    ("environ", "owner", "complaint"),
+    [
+        ({"NODE_UIDS": f"{FIRST}-{LAST}"}, 0, "neither root nor of NODE_UIDS"),
+        ({"NODE_UIDS": f"{FIRST}-{LAST}"}, FIRST, "neither root nor of NODE_UIDS"),
+        ({}, PLATFORM, "NODE_UIDS is not set"),
+        ({"NODE_UIDS": "5"}, PLATFORM, "NODE_UIDS: "),
+    ],
+)
+def test_a_node_that_cannot_be_started_like_this_says_why(
+    tmp_path: Path, environ: dict[str, str], owner: int, complaint: str
+) -> None:
+    os.chown(tmp_path, owner, owner)
+    ended = subprocess.run(
+        [sys.executable, "-m", "crawler.node.keeper", "true"],
+        env={"PATH": os.environ["PATH"], "DISCOVERYBOT_HOME": str(tmp_path), **environ},
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert complaint in ended.stderr

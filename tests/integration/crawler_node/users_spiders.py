@@ -1,0 +1,132 @@
+"""Spiders of an egg that is not to be trusted. They have no need of a page."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import scrapy
+
+
+class Imported(scrapy.Spider):
+    """Who lists the spiders imports this."""
+
+    name = f"imported-as-{os.getuid()}"
+
+
+class Sits(scrapy.Spider):
+    name = "sits"
+
+    async def start(self):
+        Path("secret").write_text("mine")
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("socket")
+        listener.listen()
+        import asyncio
+
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+        yield {}
+
+
+class Steals(scrapy.Spider):
+    name = "steals"
+
+    async def start(self):
+        victim, node = Path(self.victim), Path(self.node)
+        for what, attempt in {**self.files(victim, node), **self.processes(victim)}.items():
+            try:
+                attempt()
+            except Exception as error:
+                yield {"what": what, "outcome": type(error).__name__}
+            else:
+                yield {"what": what, "outcome": "done"}
+
+    def files(self, victim, node):
+        own = Path(os.environ["DISCOVERYBOT_ATTEMPT_DIR"])
+        tries = {
+            "own spec": (own / "spec.json").read_bytes,
+            "own egg": Path(os.environ["DISCOVERYBOT_EGG"]).read_bytes,
+            "own folder": lambda: os.listdir(own),
+            "list the outbox": lambda: os.listdir(node / "outbox"),
+            "add to the outbox": (node / "outbox" / ("0" * 32 + "-1")).mkdir,
+            "list a folder": lambda: os.listdir(victim),
+            "add to a folder": (victim / "exit.json").touch,
+            "remove a folder": lambda: os.rename(victim, node / "outbox" / "x"),
+            "open up a folder": lambda: victim.chmod(0o777),
+            "connect": lambda: socket.socket(socket.AF_UNIX).connect(str(victim / "files" / "socket")),
+            "list the node": lambda: os.listdir(node),
+            "list the home": lambda: os.listdir(node.parent),
+            "read a secret": (node.parent / "secret").read_bytes,
+            "list the eggs": lambda: os.listdir(node / "eggs"),
+            "add an egg": lambda: (node / "eggs" / "other").mkdir(),
+            "replace an egg": lambda: (node / "eggs" / "victim" / "1.egg").write_bytes(b""),
+            "list databases": lambda: os.listdir(node / "dbs"),
+            "list logs": lambda: os.listdir(node / "logs"),
+        }
+        for name in ("spec.json", "crawl.log", "items.jsonl", "started", "project.egg", "files/secret"):
+            tries[f"read {name}"] = (victim / name).read_bytes
+            tries[f"write {name}"] = lambda name=name: (victim / name).open("ab")
+        for name in ("catalog.json", "uids.json", "dbs/victim.db", "eggs/victim/1.egg"):
+            tries[f"read {name}"] = (node / name).read_bytes
+            tries[f"write {name}"] = lambda name=name: (node / name).open("ab")
+        return tries
+
+    def processes(self, victim):
+        tries = {
+            "signal the node": lambda: os.kill(int(self.scrapyd), 0),
+            "kill the keeper": lambda: os.kill(int(self.keeper), signal.SIGKILL),
+            "kill a crawl": lambda: os.kill(int(self.pid), signal.SIGKILL),
+            "stop its group": lambda: os.killpg(int(self.pid), signal.SIGSTOP),
+            "become root": lambda: os.setuid(0),
+            "become the victim": lambda: os.setuid(victim.stat().st_uid),
+        }
+        for whose in ("pid", "scrapyd", "keeper"):
+            process = Path("/proc") / getattr(self, whose)
+            tries[f"environment of {whose}"] = (process / "environ").read_bytes
+            tries[f"memory of {whose}"] = (process / "mem").read_bytes
+            tries[f"descriptors of {whose}"] = lambda process=process: os.listdir(process / "fd")
+            tries[f"folder of {whose}"] = (process / "cwd").readlink
+        return tries
+
+
+class Reports(scrapy.Spider):
+    name = "reports"
+
+    async def start(self):
+        yield {"hello": "world"}
+
+
+class Closes(scrapy.Spider):
+    name = "closes"
+
+    async def start(self):
+        folder = Path(os.environ["DISCOVERYBOT_ATTEMPT_DIR"])
+        (folder / "closed" / "inside").mkdir(parents=True)
+        (folder / "closed" / "inside" / "file").touch()
+        (folder / "closed" / "inside").chmod(0)
+        (folder / "closed").chmod(0)
+        yield {}
+
+
+class Hides(scrapy.Spider):
+    name = "hides"
+
+    async def start(self):
+        hidden = "import time; open('hidden', 'w'); time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", hidden], start_new_session=True, env={})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        time.sleep(600)
+        yield {}
+
+
+class Eats(scrapy.Spider):
+    name = "eats"
+
+    async def start(self):
+        self.much = b"x" * (400 << 20)
+        time.sleep(60)
+        yield {}
