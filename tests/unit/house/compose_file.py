@@ -53,6 +53,11 @@ class NetworkUse(_Part):
     aliases: list[str] = []
 
 
+class SecretUse(_Part):
+    source: str
+    target: str
+
+
 class Service(_Part):
     image: str
     user: str | None = None
@@ -64,7 +69,7 @@ class Service(_Part):
     ports: list[str] = []
     volumes: list[str] = []
     networks: list[str] | dict[str, NetworkUse] = []
-    secrets: list[str] = []
+    secrets: list[str | SecretUse] = []
     restart: Literal["no", "always", "on-failure", "unless-stopped"]
     depends_on: dict[str, Dependency] = {}
     healthcheck: HealthCheck | None = None
@@ -73,9 +78,20 @@ class Service(_Part):
     read_only: bool = False
     tmpfs: list[str] = []
     cap_drop: list[str] = []
+    cap_add: list[str] = []
     security_opt: list[str] = []
     stop_grace_period: Duration | None = None
     shm_size: str | None = None
+
+    @property
+    def secret_files(self) -> dict[str, str]:
+        """By the secret: where the container finds it."""
+        every = [secret if isinstance(secret, SecretUse) else _in_its_place(secret) for secret in self.secrets]
+        return {secret.source: secret.target for secret in every}
+
+
+def _in_its_place(secret: str) -> SecretUse:
+    return SecretUse(source=secret, target=f"/run/secrets/{secret}")
 
 
 class Network(_Part):

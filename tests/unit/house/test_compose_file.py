@@ -27,7 +27,7 @@ PROCESSES = {
     "scheduler": "python -m gateway.web",
     "worker": "celery -A celery_app worker",
     "beat": "celery -A celery_app beat",
-    "scrapyd": "python -m crawler.node.place scrapyd --pidfile=",
+    "scrapyd": "python -m crawler.node.keeper python -m crawler.node.place scrapyd --pidfile=",
     "tailer": "python -m gateway.tailer",
 }
 STORES = {"mongodb": "mongo:8", "redis": "redis:8", "redis-cache": "redis:8", "rabbitmq": "rabbitmq:4"}
@@ -50,7 +50,7 @@ SECRETS = {
 }
 PLATFORM_NET, NODES_NET = "discoverybot-network", "discoverybot-nodes"
 #: Settings that the compose file has a default of its own for: it serves a whole machine.
-OWN_DEFAULT = {"GATEWAY_WORKERS", "NODE_NAME"}
+OWN_DEFAULT = {"GATEWAY_WORKERS", "NODE_NAME", "NODE_UIDS"}
 SETTINGS = {name.upper() for name in Settings.model_fields}
 NODE_SETTINGS = {name.upper() for name in NodeSettings.model_fields}
 OURS = {name: COMPOSE.services[name] for name in PROCESSES}
@@ -95,7 +95,7 @@ def test_no_environment_command_or_health_check_holds_a_secret(service: Service)
 
 
 def test_each_service_has_the_secrets_that_it_needs_as_files() -> None:
-    assert {name: set(service.secrets) for name, service in COMPOSE.services.items()} == SECRETS
+    assert {name: set(service.secret_files) for name, service in COMPOSE.services.items()} == SECRETS
     assert {name: secret.file for name, secret in COMPOSE.secrets.items()} == {
         name: f"./secrets/{name}" for name in set.union(*SECRETS.values())
     }
@@ -106,12 +106,13 @@ def test_the_settings_it_hands_over_are_accepted(monkeypatch: pytest.MonkeyPatch
     for name, service in OURS.items():
         folder = tmp_path / name
         folder.mkdir()
-        for secret in service.secrets:
+        for secret in service.secret_files:
             (folder / secret).write_text(f"of-{secret}\n")
         with monkeypatch.context() as environment:
             for variable, value in service.environment.items():
                 environment.setenv(variable, _interpolated(str(value)))
-            assert service.environment["DISCOVERYBOT_SECRETS"] == "/run/secrets"
+            in_folder = {str(Path(target).parent) for target in service.secret_files.values()}
+            assert in_folder == {service.environment["DISCOVERYBOT_SECRETS"]}
             environment.setenv("DISCOVERYBOT_SECRETS", str(folder))
             settings = DoorSettings.load() if name == "scrapyd" else Settings.load()
         assert settings.scrapyd_password.get_secret_value() == "of-scrapyd_password"
@@ -190,7 +191,22 @@ def test_each_service_has_no_right_of_roots_and_writes_to_its_volumes_only(servi
     assert service.read_only
     assert "/tmp" in service.tmpfs
     # ours say so in the Dockerfile
-    assert service in OURS.values() or service.user not in {None, "root", "0"}
+    own = {None} if service in OURS.values() else {"mongodb", "redis", "rabbitmq"}
+    if service is OURS["scrapyd"]:
+        assert (service.user, service.cap_add) == ("root", ["SETUID", "SETGID"])
+    else:
+        assert service.user in own
+        assert not service.cap_add
+
+
+def test_what_scrapyd_may_know_is_in_a_folder_that_is_closed_to_the_users_of_projects() -> None:
+    scrapyd, dockerfile = OURS["scrapyd"], (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    owner = re.findall(r"useradd .*--uid (\d+) .*discoverybot", dockerfile)[0]
+    folder = scrapyd.environment["DISCOVERYBOT_SECRETS"]
+    assert f"{folder}:mode=0700,uid={owner},gid={owner}" in scrapyd.tmpfs
+    assert {str(Path(target).parent) for target in scrapyd.secret_files.values()} == {folder}
+    first, last = map(int, _interpolated(str(scrapyd.environment["NODE_UIDS"])).split("-"))
+    assert int(owner) not in range(first, last + 1)
 
 
 def test_spiders_are_on_a_network_without_our_stores() -> None:
@@ -215,7 +231,7 @@ def test_the_gateway_listens_where_no_spider_can_reach_it() -> None:
 
 @pytest.mark.parametrize("name", ["redis", "redis-cache"])
 def test_a_redis_takes_its_password_from_the_file_and_shows_it_to_nobody(name: str, tmp_path: Path) -> None:
-    (secret,) = COMPOSE.services[name].secrets
+    (secret,) = COMPOSE.services[name].secret_files
     (tmp_path / secret).write_text("from-the-file\n")
     with _redis(COMPOSE.services[name], tmp_path) as (process, port):
         wait_for(lambda: _answer(port, "from-the-file"))
