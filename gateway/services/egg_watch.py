@@ -69,7 +69,7 @@ class EggWatch:
         self._bring(NodeChoice(nodes, now, self._dead_after))
         if self._monotonic() - self._cleaned_at >= CLEAN_SECONDS:
             self._cleaned_at = self._monotonic()
-            self._clean(nodes)
+            self._clean()
 
     def _bring(self, choice: NodeChoice) -> None:
         room = choice.room()
@@ -100,7 +100,7 @@ class EggWatch:
             None,
         )
 
-    def _clean(self, nodes: list[Node]) -> None:
-        self._copies.forget(node.id for node in nodes)
+    def _clean(self) -> None:
+        self._copies.forget(self._nodes.names())
         if removed := self._eggs.sweep(self._clock() - ORPHANED_AFTER):
             log.info("orphaned_egg_chunks_removed", chunks=removed)

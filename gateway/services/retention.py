@@ -188,5 +188,5 @@ class Retention:
             self._nodes.forget(node)
         # in this order: a node registers before it publishes, and publishes anew when it was not known
         published = self._spiders.nodes()
-        for name in published - {node.id for node in self._nodes.all()}:
+        for name in published - self._nodes.names():
             self._spiders.publish(name, ())

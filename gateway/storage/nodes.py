@@ -159,6 +159,10 @@ class NodeStore:
         fields = None if attempts else {"alive": 0, "present": 0}
         return self._documents.many(self._with_usage(self._nodes.find({}, fields).sort("_id", ASCENDING)))
 
+    def names(self) -> set[str]:
+        """Of all there are, also of those that cannot be read."""
+        return set(self._nodes.distinct("_id"))
+
     def get(self, node: str) -> Node | None:
         document = self._nodes.find_one({"_id": node})
         return None if document is None else self._documents.one(*self._with_usage([document]))

@@ -74,7 +74,7 @@ class Spoiler:
         yield "sites", {"_id": name, "number": "x", "enabled": True}
         yield "targets", {"_id": name, "number": uuid.uuid4().int % 10**9, "site": 7}
         yield "nodes", {"_id": name, "url": 7, "slots": [], "render_slots": []}
-        yield "spiders", {"_id": name, "node": name, "project": "default", "name": "x", "info": 7}
+        yield "spiders", {"_id": name, "node": self._node, "project": "default", "name": "x", "info": 7}
         yield "eggs", {"_id": f"p/{name}", "project": "p", "version": name, "content": 7}
         yield "egg_copies", {"_id": f"{self._node}/p/{name}", "node": self._node, "project": 7, "outdated": True}
         yield "audit", {"_id": name, "at": self._before, "kind": "x"}

@@ -254,3 +254,12 @@ def test_the_audit_trail_goes_by_its_own_time(platform: Platform, retain: Retain
     assert len(audit.page(AuditFilter(), 10)[0]) == 3
     retain(KEEP._replace(audit=timedelta(days=365))).run()
     assert len(audit.page(AuditFilter(), 10)[0]) == 2
+
+
+def test_what_a_node_has_published_stays_though_the_node_cannot_be_read(platform: Platform, retain: Retain) -> None:
+    platform.heartbeat()
+    spiders = SpiderStore(platform.database)
+    spiders.publish("n1", [SpiderInfo(project="default", name="seo")])
+    platform.database["nodes"].update_one({"_id": "n1"}, {"$set": {"max_slots": "x"}})
+    retain().run()
+    assert spiders.nodes() == {"n1"}
