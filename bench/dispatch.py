@@ -38,6 +38,7 @@ from gateway.domain.job import Assignment, CrawlSpec, Job, JobStatus, new_job_id
 from gateway.services.sweeping import RECONCILE_SECONDS
 from gateway.storage.client import Document, connect
 from gateway.storage.indexes import ensure_indexes
+from gateway.storage.client import within
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.jobs import JobStore
 
@@ -389,7 +390,8 @@ def wait_for_ends(stack: Platform, order: Callable[..., Facts]) -> None:
             break
         assert time.monotonic() < deadline, "what has ended is not known to have"
         started = facts["started"]
-    jobs.delete_many({"status": JobStatus.PENDING})
+    with within(300):
+        jobs.delete_many({"status": JobStatus.PENDING})
 
 
 def claim_ms(database: pymongo.database.Database[Document], count: int) -> float:

@@ -82,12 +82,17 @@ class Scheduling:
         """Everything that is due now. Raises what a store raises that is away; whatever was begun is gone on with."""
         now, settled = self._clock(), Settled([], [], [], [])
         self._settle_left_over(now, settled)
-        promoted = self._promote(now)
-        passed = self._fire_due(now, settled)
-        # what is due still after less than a batch cannot be read
-        ahead = now if len(promoted) < BATCH else None
-        times = [self._schedules.next_run(but=passed), self._slots.next_scheduled(after=ahead)]
-        next_due = min((moment for moment in times if moment), default=None)
+        # where nothing is due these two are all that is asked
+        scheduled, next_run = self._slots.next_scheduled(), self._schedules.next_run()
+        promoted, passed = [], []
+        if scheduled is not None and scheduled <= now:
+            promoted = self._promote(now)
+            # what is due still after less than a batch cannot be read
+            scheduled = self._slots.next_scheduled(after=now if len(promoted) < BATCH else None)
+        if next_run is not None and next_run <= now:
+            passed = self._fire_due(now, settled)
+            next_run = self._schedules.next_run(but=passed)
+        next_due = min((moment for moment in (scheduled, next_run) if moment), default=None)
         behind = bool(passed) or (next_due is not None and next_due <= now)
         due_left = self._schedules.count_due(now, _MAX_COUNTED) if behind else 0
         return TickReport(settled.fired, settled.skipped, settled.missed, promoted, due_left, next_due)
@@ -102,9 +107,6 @@ class Scheduling:
 
     def _promote(self, now: datetime) -> list[str]:
         """One-off jobs whose time has come."""
-        first = self._slots.next_scheduled()
-        if first is None or first > now:
-            return []
         jobs = self._slots.scheduled(now, BATCH)
         if jobs and self._slots.promote_scheduled([job.id for job in jobs]):
             for job in jobs:

@@ -22,6 +22,8 @@ Result = TypeVar("Result")
 
 #: Seconds between two ticks, at least: what is due within so short a time is fired together.
 SHORTEST_PAUSE = 0.02
+#: Seconds between two signs of life; one that gave none for `DEAD_AFTER` is gone.
+BEAT_SECONDS = 3.0
 
 
 class MongoScheduler(Scheduler):
@@ -38,7 +40,7 @@ class MongoScheduler(Scheduler):
         self._wiring: Wiring = self.app.wiring
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = f"{BEAT}:{socket.gethostname()}:{os.getpid()}"
-        self._swept_at = float("-inf")
+        self._swept_at = self._beat_at = float("-inf")
         self._is_loaded = False
         # without Celery's own entry that cleans up results: there are none
         self.update_from_dict(self.app.conf.beat_schedule)
@@ -84,7 +86,9 @@ class MongoScheduler(Scheduler):
             return
         self._swept_at = time.monotonic()
         # first, because it ticks whatever the sweep meets
-        self._try("heartbeat_failed", lambda wiring: wiring.heartbeats.beat(self._name))
+        if self._swept_at - self._beat_at >= BEAT_SECONDS:
+            self._beat_at = self._swept_at
+            self._try("heartbeat_failed", lambda wiring: wiring.heartbeats.beat(self._name))
         self._try("tick_failed", lambda wiring: wiring.sweeper.sweep())
         self._try("upkeep_failed", lambda wiring: wiring.site_upkeep.look())
         self._try("egg_watch_failed", lambda wiring: wiring.egg_watch.look())
