@@ -36,9 +36,8 @@ from bench.table import Row, render
 from bench.wire_proxy import READS, Asked, Commands, CountingProxy
 from gateway.domain.job import Assignment, CrawlSpec, Job, JobStatus, new_job_id
 from gateway.services.sweeping import RECONCILE_SECONDS
-from gateway.storage.client import Document, connect
+from gateway.storage.client import Document, connect, within
 from gateway.storage.indexes import ensure_indexes
-from gateway.storage.client import within
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.jobs import JobStore
 
