@@ -82,7 +82,11 @@ class AttemptProcess(CrawlProcess):
         if isinstance(reason, NotStartedError):
             why = f"spawn_failed: {reason.why}"
             return ExitReport(
-                attempt=self._attempt.attempt, ended_at=utc_now(), refused=why, stopped_by=self.stopped_by
+                attempt=self._attempt.attempt,
+                ended_at=utc_now(),
+                refused=why,
+                fault=reason.fault,
+                stopped_by=self.stopped_by,
             )
         terminated = reason if isinstance(reason, ProcessTerminated) else None
         report = ended_report(

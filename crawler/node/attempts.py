@@ -11,7 +11,7 @@ from scrapyd.spiderqueue import SqliteSpiderQueue
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.exit_report import refuse
+from crawler.node.exit_report import NodeUnfitError, refuse
 from crawler.node.project_names import canonical
 from crawler.node.started_mark import StartedMark
 from gateway.crash_points import state_change
@@ -79,12 +79,12 @@ class Intake:
         self._min_free_bytes = min_free_bytes
 
     def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
-        """Queue the attempt unless it was. Raises `InvalidRequestError` if it is too late for it, or no room."""
+        """Queue the attempt unless it was. Raises `NodeUnfitError` if it is too late for it, or no room."""
         folder = attempt_dir(self._outbox, attempt)
         if is_there(folder / STARTED) or is_there(folder / EXIT):
             return
         if spec.not_after < utc_now():
-            raise InvalidRequestError("spec.not_after", "has passed: the attempt is stale")
+            raise NodeUnfitError("spec.not_after has passed: the attempt is stale")
         if not is_there(folder / SPEC):
             self._require_room()
         write_spec(folder, spec, self._accounts.of(project))
@@ -94,7 +94,7 @@ class Intake:
     def _require_room(self) -> None:
         free = shutil.disk_usage(self._outbox).free
         if free < self._min_free_bytes:
-            raise InvalidRequestError("disk", f"is nearly full on this node: {free >> 20} MiB are free")
+            raise NodeUnfitError(f"the disk of this node is nearly full: {free >> 20} MiB are free")
 
     def withdraw(self, project: str, job: str) -> bool:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import utc_now
+from gateway.domain.errors import DiscoveryBotError
 from gateway.domain.node_files import (
     EXIT,
     LOG,
     REPORT,
     AttemptId,
     ExitReport,
+    Fault,
+    HostileFileError,
     SpiderReport,
     file_size,
     read_part,
@@ -31,9 +35,25 @@ def write_exit(folder: Path, report: ExitReport) -> bool:
     return write_exclusively(folder / EXIT, report.model_dump_json(exclude_none=True).encode())
 
 
-def refuse(folder: Path, attempt: AttemptId, why: str, *, stopped_by: str | None = None) -> None:
+class NodeUnfitError(DiscoveryBotError):
+    """This node cannot do it now, whatever the job; another one may."""
+
+    code = "node_unfit"
+
+
+def fault_of(error: BaseException | None) -> Fault:
+    """Whose fault it is that this did not work. What is in the way of an attempt's files its job has put there."""
+    if isinstance(error, HostileFileError | FileExistsError):
+        return "job"
+    return "node" if isinstance(error, NodeUnfitError | OSError | MemoryError | sqlite3.Error) else "job"
+
+
+def refuse(
+    folder: Path, attempt: AttemptId, why: str, *, fault: Fault | None = None, stopped_by: str | None = None
+) -> None:
     """The exit report of an attempt that was never started. Raises `OSError`."""
-    write_exit(folder, ExitReport(attempt=attempt.attempt, ended_at=utc_now(), refused=why, stopped_by=stopped_by))
+    number, ended_at = attempt.attempt, utc_now()
+    write_exit(folder, ExitReport(attempt=number, ended_at=ended_at, refused=why, fault=fault, stopped_by=stopped_by))
 
 
 def with_account(folder: Path, report: ExitReport) -> ExitReport:

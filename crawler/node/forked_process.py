@@ -17,9 +17,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account
+from crawler.node.exit_report import fault_of
 from crawler.node.spawn import Usage, ended_reason, spawn
 from crawler.node.started_mark import StartedMark, read_mark
-from gateway.domain.node_files import is_locked
+from gateway.domain.node_files import Fault, is_locked
 
 log = Logger()
 
@@ -30,9 +31,10 @@ WATCH_INTERVAL = 0.5
 class NotStartedError(ProcessTerminated):
     """There never was a process."""
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, fault: Fault | None = None) -> None:
         super().__init__()
         self.why = why
+        self.fault = fault
 
 
 class ProcessLostError(ProcessTerminated):
@@ -118,7 +120,7 @@ class ForkedProcess:
             )
         except Exception as error:  # noqa: BLE001 - every reason not to start it is the attempt's outcome
             log.failure("cannot start {args}", args=self.start.args)
-            self._end(NotStartedError(f"{error}"))
+            self._end(NotStartedError(f"{error}", fault_of(error)))
 
     def _decide(self) -> None:
         """Its zygote died before it answered. A forked child has written its number into the mark before it let go

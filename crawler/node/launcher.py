@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import sys
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from crawler.node.config import load_settings
 from crawler.node.crawl_process import CrawlProcess
 from crawler.node.egg import EggStorage
 from crawler.node.environment import NodeEnvironment
-from crawler.node.exit_report import refuse
+from crawler.node.exit_report import NodeUnfitError, fault_of, refuse
 from crawler.node.fork_server import ForkServer
 from crawler.node.forked_process import Start
 from crawler.node.limits import limits_of
@@ -31,7 +32,7 @@ from crawler.node.spawn import spawn
 from crawler.node.started_mark import StartedMark
 from gateway.crash_points import state_change
 from gateway.domain.clock import utc_now
-from gateway.domain.node_files import LOG, SPEC, AttemptId, NodeSpec, attempt_dir, read_record
+from gateway.domain.node_files import LOG, SPEC, AttemptId, Fault, NodeSpec, attempt_dir, read_file, whole_text
 
 log = Logger()
 
@@ -138,20 +139,18 @@ class NodeLauncher(Launcher):
             return self._start(message, attempt, slot, folder, mark)
         except Exception as error:  # noqa: BLE001 - every reason not to start it is the attempt's outcome
             log.failure("cannot start {attempt}", attempt=str(attempt))
-            _refuse(folder, attempt, mark, f"spawn_failed: {error}")
+            _refuse(folder, attempt, mark, f"spawn_failed: {error}", fault_of(error))
             return False
 
     def _start(self, message: dict[str, Any], attempt: AttemptId, slot: int, folder: Path, mark: StartedMark) -> bool:
-        spec = read_record(folder / SPEC, NodeSpec)
-        if spec is None:
-            raise ValueError(f"{SPEC} cannot be read")
+        spec = _spec_in(folder)
         if spec.not_after < mark.started_at:
-            _refuse(folder, attempt, mark, "stale")
+            _refuse(folder, attempt, mark, "stale", "node")
             return False
         project, spider = message["_project"], message["_spider"]
         account = self.accounts.of(project)
         if account.uid not in {None, folder.stat().st_uid}:
-            raise ValueError("it was queued before the project had a user of its own")
+            raise NodeUnfitError("it was queued before the project had a user of its own")
         process = AttemptProcess(
             project=project,
             spider=spider,
@@ -207,8 +206,15 @@ def _link_log(link: Path, target: Path) -> None:
     link.symlink_to(target)
 
 
-def _refuse(folder: Path, attempt: AttemptId, mark: StartedMark, why: str) -> None:
+def _spec_in(folder: Path) -> NodeSpec:
     try:
-        refuse(folder, attempt, why)
+        return NodeSpec.model_validate(whole_text(json.loads(read_file(folder / SPEC))))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{SPEC} cannot be read") from None
+
+
+def _refuse(folder: Path, attempt: AttemptId, mark: StartedMark, why: str, fault: Fault) -> None:
+    try:
+        refuse(folder, attempt, why, fault=fault)
     finally:
         mark.release()

@@ -19,6 +19,7 @@ from twisted.web import error, http
 from twisted.web.server import NOT_DONE_YET, Request
 
 from crawler.node.attempts import Intake, Queued, parse_spec
+from crawler.node.exit_report import fault_of
 from crawler.node.spider_lists import spider_lists
 from gateway.crash_points import state_change
 from gateway.domain.errors import DiscoveryBotError
@@ -66,12 +67,13 @@ class AsyncService(webservice.WsResource):
 
     def _failed(self, failure: Failure) -> dict[str, Any]:
         problem = failure.value
+        told = {"status": "error", "fault": fault_of(problem)}
         if isinstance(problem, error.Error):
-            return {"status": "error", "message": (problem.message or b"").decode()}
+            return {**told, "message": (problem.message or b"").decode()}
         if isinstance(problem, DiscoveryBotError):
-            return {"status": "error", "message": problem.message, "code": problem.code}
+            return {**told, "message": problem.message, "code": problem.code}
         log.failure("a web service failed", failure)
-        return {"status": "error", "message": f"{type(problem).__name__}: {problem}"}
+        return {**told, "message": f"{type(problem).__name__}: {problem}"}
 
     def _send(self, data: dict[str, Any], request: Request, gone: list[object]) -> None:
         if gone:

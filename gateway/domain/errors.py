@@ -288,6 +288,8 @@ class NodeError(DiscoveryBotError):
     """A crawl node did not do as asked."""
 
     code = "node_error"
+    #: Any other request would meet with the same there, and this one might do well elsewhere.
+    is_nodes_fault = True
 
 
 class NodeRefusedError(NodeError):
@@ -295,11 +297,18 @@ class NodeRefusedError(NodeError):
 
     code = "node_refused"
 
+    def __init__(self, message: str, *, is_nodes_fault: bool = False) -> None:
+        super().__init__(message)
+        self.is_nodes_fault = is_nodes_fault
+
 
 class NodeShutError(NodeRefusedError):
     """The node does not take our password, or not from our address: it has not looked at what was asked."""
 
     code = "node_shut"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, is_nodes_fault=True)
 
 
 class NodeUnreachableError(NodeError):

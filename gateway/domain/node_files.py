@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -62,6 +62,8 @@ MAX_RECORD = 2 << 20
 #: Written by the spider's own process.
 _SPIDERS = frozenset({LOG, ITEMS, PROGRESS, ACTIVE, REPORT})
 
+#: Whose fault a refusal is: a node's troubles are to cost no job anything, and a job's no node.
+Fault = Literal["node", "job"]
 #: What `stopping` and `stopped_by` may say.
 STOP_REASONS = frozenset({"timeout", "memory", "log", "stall", "cancel", "shutdown"})
 
@@ -173,6 +175,8 @@ class ExitReport(_Record):
     stall_seconds: float | None = None
     #: Why it was never started (`stale`, `spawn_failed: …`).
     refused: str | None = None
+    #: Whose fault that was; nodes of before did not say.
+    fault: Fault | None = None
     #: Nobody saw it end: its lock was free and there was no exit report.
     lost: bool = False
     #: Why its items, or its log, are not all there: what the tailer found instead of the file. Nobody else says it.

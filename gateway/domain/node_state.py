@@ -49,7 +49,8 @@ def fault_of_node(exit_report: ExitReport, project: str, *, ran: bool) -> str | 
     A deployed egg may crash at once for reasons of its own, and must not put the nodes of all others to rest.
     """
     if exit_report.refused is not None:
-        return None if exit_report.refused == _CANCELLED else f"it did not start an attempt ({exit_report.refused})"
+        innocent = exit_report.refused == _CANCELLED or exit_report.fault == "job"
+        return None if innocent else f"it did not start an attempt ({exit_report.refused})"
     if exit_report.report is not None or exit_report.stopped_by is not None:
         return None
     if exit_report.lost:

@@ -183,6 +183,6 @@ class Completion:
 
 
 def never_started(job: Job) -> int:
-    """Attempts that their nodes did not start, up to `MAX_NEVER_STARTED`: they cost the job no retry."""
-    refused = [attempt for attempt in job.attempts.values() if attempt.exit and attempt.exit.refused]
-    return min(MAX_NEVER_STARTED, len(refused))
+    """Attempts that nodes did not start for reasons of their own, up to `MAX_NEVER_STARTED`: they cost no retry."""
+    ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit and attempt.exit.refused]
+    return min(MAX_NEVER_STARTED, sum(end.fault != "job" for end in ends))

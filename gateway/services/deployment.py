@@ -13,7 +13,7 @@ import structlog
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.eggs import Content
-from gateway.domain.errors import ConflictError, InvalidRequestError, NodeError, NodeRefusedError, NodeShutError
+from gateway.domain.errors import ConflictError, InvalidRequestError, NodeError
 from gateway.domain.job import DEFAULT_PROJECT
 from gateway.domain.room import Egg
 from gateway.services.scrapyd import ScrapydClient
@@ -42,8 +42,7 @@ class NodeAnswer(NamedTuple):
 
     @classmethod
     def failed(cls, node: str, error: NodeError) -> Self:
-        refused = isinstance(error, NodeRefusedError) and not isinstance(error, NodeShutError)
-        return cls(node, accepted=False, message=error.message, refused=refused)
+        return cls(node, accepted=False, message=error.message, refused=not error.is_nodes_fault)
 
 
 class Deployment:

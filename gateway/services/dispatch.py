@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.correlation import about
 from gateway.domain.clock import VERDICT_SECONDS, Clock, utc_now
-from gateway.domain.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError
+from gateway.domain.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
 from gateway.domain.job import (
     Assignment,
     Job,
@@ -124,7 +124,7 @@ class NodeCalls:
                 step(node)
         except NodeError as error:
             log.warning("node_call_failed", node=node_id, error=error.message)
-            if _is_nodes_fault(error):
+            if error.is_nodes_fault:
                 self._health.failed(node_id, error.message, began_at)
         except (DiscoveryBotError, PyMongoError) as error:
             log.warning("node_call_failed", node=node_id, error=str(error))
@@ -327,13 +327,12 @@ class Dispatch:
         try:
             self._scrapyd.schedule(node.url, node_spec(job, assignment))
         except (NodeUnreachableError, NodeRefusedError) as error:
-            is_nodes_fault = _is_nodes_fault(error)
-            if is_nodes_fault:
+            if error.is_nodes_fault:
                 self._health.failed(node.id, error.message, began_at)
             # a first posting that certainly did not arrive, or was refused, left nothing behind; any other may have
             may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
             self._not_accepted(job, error, certain=is_first and not may_have_arrived)
-            return not is_nodes_fault, False
+            return not error.is_nodes_fault, False
         running = self._jobs.mark_running(job.id, assignment)
         # None: the tailer was quicker to see it run
         if running is not None:
@@ -349,9 +348,8 @@ class Dispatch:
         if not certain:
             self._tell(self._queue.ask_later(job, error.message, again))
             return
-        is_nodes_fault = _is_nodes_fault(error)
-        failed = self._release(job, not_before=again, message=error.message, avoid=is_nodes_fault)
-        if failed is not None and not is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
+        failed = self._release(job, not_before=again, message=error.message, avoid=error.is_nodes_fault)
+        if failed is not None and not error.is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
             message = f"no node took it after {failures} tries: {error.message}"
             self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, message))
             return
@@ -454,11 +452,6 @@ class Dispatch:
     def probe(self, node_id: str) -> None:
         """Ask a node that has rested whether it is well."""
         self._calls.make(node_id, self._probe.may_be_asked)
-
-
-def _is_nodes_fault(error: NodeError) -> bool:
-    """What the node refuses for a reason of its own any other job would meet with as well."""
-    return isinstance(error, NodeUnreachableError | NodeShutError)
 
 
 def _attempt(job: Job) -> AttemptId:

@@ -10,7 +10,7 @@ import structlog
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.eggs import Content, KeptEgg
-from gateway.domain.errors import NodeError, NodeRefusedError, NodeShutError
+from gateway.domain.errors import NodeError, NodeRefusedError
 from gateway.domain.room import Egg
 from gateway.services.announcer import Announcer
 from gateway.services.scrapyd import ScrapydClient
@@ -87,16 +87,16 @@ class EggDelivery:
     def _remove(self, node: Node, copy: EggCopy) -> None:
         try:
             self._scrapyd.delete_version(node.url, copy.project, copy.version)
-        except NodeShutError:
-            raise
         except NodeRefusedError as error:
+            if error.is_nodes_fault:
+                raise
             # it is not there any more
             log.info("egg_not_removed", node=node.id, project=copy.project, version=copy.version, why=error.message)
         self._copies.brought(copy, None, self._clock() + QUIET)
         log.info("egg_removed", node=node.id, project=copy.project, version=copy.version)
 
     def _not_taken(self, copy: EggCopy, sha256: str | None, error: NodeError) -> None:
-        refused = isinstance(error, NodeRefusedError) and not isinstance(error, NodeShutError)
+        refused = not error.is_nodes_fault
         failures = copy.failures if copy.sha256 == sha256 else 0
         first, longest = (FIRST_REFUSAL, LONGEST_REFUSAL) if refused else (FIRST_PAUSE, LONGEST_PAUSE)
         pause = min(longest, first * 2.0 ** min(failures, 16))

@@ -110,7 +110,8 @@ class ScrapydClient:
             # Scrapyd answers 200 to everything; this is something in between, or its end
             raise NodeUnreachableError(f"{url} answered {response.status_code}")
         if answer.get("status") != "ok":
-            raise NodeRefusedError(str(answer.get("message", "refused without a reason")))
+            message = str(answer.get("message", "refused without a reason"))
+            raise NodeRefusedError(message, is_nodes_fault=answer.get("fault") == "node")
         return answer
 
 

@@ -12,8 +12,6 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import (
     InvalidRequestError,
     NodeError,
-    NodeRefusedError,
-    NodeShutError,
     VersionNotFoundError,
 )
 from gateway.domain.job import DEFAULT_PROJECT
@@ -99,7 +97,7 @@ class Undeployment:
         try:
             self._scrapyd.delete_version(node.url, egg.project, egg.version)
         except NodeError as error:
-            if isinstance(error, NodeRefusedError) and not isinstance(error, NodeShutError):
+            if not error.is_nodes_fault:
                 return NodeRemoval(node.id, removed=True) if told else None
             return NodeRemoval(node.id, removed=False, message=error.message) if told else None
         return NodeRemoval(node.id, removed=True)

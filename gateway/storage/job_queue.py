@@ -156,7 +156,8 @@ class JobQueue:
         self, job: Job, *, not_before: datetime, message: str | None = None, avoid: bool = False
     ) -> Job | None:
         """The node certainly has not got the attempt, and will not start it: the job waits for its next one, from
-        `not_before` on. With a `message` that counts as a failed dispatch; with `avoid` other nodes are tried first.
+        `not_before` on. With a `message` that counts as a failed dispatch; not so with `avoid`, for then it was the
+        node's fault, and others are tried first.
         """
         if job.assignment is None:
             return None
@@ -167,7 +168,7 @@ class JobQueue:
         )
         if avoid:
             changes["avoid"] = avoiding(job, job.assignment.node)
-        increment = None if message is None else "dispatch_failures"
+        increment = "dispatch_failures" if failed and not avoid else None
         return self._change(
             {"_id": job.id, **_by(job.assignment)}, changes, unset=("assignment",), increment=increment
         )

@@ -88,7 +88,7 @@ class Endings:
             log.warning("attempt_lost", attempt=str(attempt.id))
 
     def _refuse(self, attempt: Attempt) -> None:
-        facts = ExitReport(attempt=attempt.id.attempt, ended_at=self._clock(), refused="stale")
+        facts = ExitReport(attempt=attempt.id.attempt, ended_at=self._clock(), refused="stale", fault="node")
         if _write_exit(attempt, facts):
             log.warning("attempt_stale", attempt=str(attempt.id))
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -50,7 +51,30 @@ def test_an_attempt_that_comes_too_late_is_refused(node: Any) -> None:
     answer = node.post(spec)
     assert answer["status"] == "error"
     assert "stale" in answer["message"]
+    assert answer["fault"] == "node"
     assert not (node.outbox / f"{spec['job_id']}-1").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limits of another process are Linux's")
+def test_a_node_that_has_no_file_handle_left_says_that_this_is_its_own_fault(new_node: Any) -> None:
+    node = new_node().start()
+    node.exit_of(node.run("quick"))
+    scrapyd = psutil.Process(node.process.pid)
+    soft, hard = scrapyd.rlimit(psutil.RLIMIT_NOFILE)
+    # the connection that it answers by is open
+    scrapyd.rlimit(psutil.RLIMIT_NOFILE, (1, hard))
+    answer = node.post(node.spec("quick"))
+    scrapyd.rlimit(psutil.RLIMIT_NOFILE, (soft, hard))
+    assert (answer["status"], answer["fault"]) == ("error", "node")
+    assert "Too many open files" in answer["message"]
+    node.exit_of(node.run("quick"))
+
+
+def test_a_node_whose_disk_is_nearly_full_says_that_this_is_its_own_fault(new_node: Any) -> None:
+    node = new_node(NODE_MIN_FREE_BYTES=str(1 << 60)).start()
+    answer = node.post(node.spec("quick"))
+    assert (answer["status"], answer["fault"]) == ("error", "node")
+    assert "nearly full" in answer["message"]
 
 
 def test_an_attempt_that_has_waited_too_long_for_a_slot_is_refused_by_the_launcher(node: Any) -> None:
@@ -60,7 +84,8 @@ def test_an_attempt_that_has_waited_too_long_for_a_slot_is_refused_by_the_launch
     time.sleep(max(0, (not_after - datetime.now(UTC)).total_seconds()))  # its time has to pass
     for folder in busy:
         node.cancel(folder)
-    assert node.exit_of(late)["refused"] == "stale"
+    report = node.exit_of(late)
+    assert (report["refused"], report["fault"]) == ("stale", "node")
     assert node.runs(late) == 0
     node.wait_until_idle()
 
@@ -148,16 +173,19 @@ def test_a_waiting_attempt_is_cancelled_and_never_runs(node: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "break_it",
+    ("break_it", "fault"),
     [
-        pytest.param(lambda folder: (folder / "crawl.log").mkdir(), id="the log cannot be opened"),
-        pytest.param(lambda folder: os.mkfifo(folder / "crawl.log"), id="the log is a FIFO"),
-        pytest.param(lambda folder: (folder / "spec.json").write_text("{"), id="the spec cannot be read"),
-        pytest.param(lambda folder: plant(folder / "spec.json", "fifo"), id="the spec is a FIFO"),
-        pytest.param(lambda folder: [*map(Path.unlink, folder.iterdir()), folder.rmdir()], id="the folder is gone"),
+        pytest.param(lambda folder: (folder / "crawl.log").mkdir(), "job", id="the log cannot be opened"),
+        pytest.param(lambda folder: os.mkfifo(folder / "crawl.log"), "job", id="the log is a FIFO"),
+        pytest.param(lambda folder: (folder / "spec.json").write_text("{"), "job", id="the spec cannot be read"),
+        pytest.param(lambda folder: plant(folder / "spec.json", "fifo"), "job", id="the spec is a FIFO"),
+        pytest.param(lambda folder: (folder / "spec.json").unlink(), "node", id="the spec is gone"),
+        pytest.param(
+            lambda folder: [*map(Path.unlink, folder.iterdir()), folder.rmdir()], None, id="the folder is gone"
+        ),
     ],
 )
-def test_a_failed_launch_frees_its_slot(node: Any, break_it: Any) -> None:
+def test_a_failed_launch_frees_its_slot(node: Any, break_it: Any, fault: str | None) -> None:
     busy = [node.run_until_ready("polite") for _ in range(3)]
     doomed = node.run("quick")
     break_it(doomed)
@@ -165,7 +193,9 @@ def test_a_failed_launch_frees_its_slot(node: Any, break_it: Any) -> None:
         node.cancel(folder)
     node.wait_until_idle()
     if doomed.exists():
-        assert node.exit_of(doomed)["refused"].startswith("spawn_failed")
+        report = node.exit_of(doomed)
+        assert report["refused"].startswith("spawn_failed")
+        assert report["fault"] == fault
     for folder in [node.run("polite") for _ in range(3)]:
         node.cancel(folder)
     node.wait_until_idle()
@@ -220,7 +250,7 @@ def test_an_attempt_that_makes_no_sense_is_refused_and_leaves_nothing(
 ) -> None:
     before = set(node.outbox.iterdir())
     answer = node.post({**node.spec("quick"), **changes}, **fields)
-    assert answer["status"] == "error"
+    assert (answer["status"], answer["fault"]) == ("error", "job")
     assert said in answer["message"]
     assert set(node.outbox.iterdir()) == before
 

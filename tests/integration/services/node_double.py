@@ -15,7 +15,8 @@ class NodeDouble:
         self.requests: list[tuple[str, dict[str, str]]] = []
         #: Paths of what was asked without a job.
         self.probes: list[str] = []
-        #: `ok`, `refuse`, `vanish` (closes without an answer), `broken` (500, no JSON) or `shut` (401).
+        #: `ok`, `refuse`, `full` (refuses for a reason of its own), `vanish` (closes without an answer),
+        #: `broken` (500, no JSON) or `shut` (401).
         self.mode = "ok"
         self.url = ""
         #: What happens between its being asked and its answer.
@@ -30,7 +31,11 @@ class NodeDouble:
         return [form["job"] for path, form in self.requests if path == "/cancel.json"]
 
 
-_ANSWERS = {"refuse": b'{"status": "error", "message": "no such spider"}', "broken": b"oops"}
+_ANSWERS = {
+    "refuse": b'{"status": "error", "fault": "job", "message": "no such spider"}',
+    "full": b'{"status": "error", "fault": "node", "message": "OSError: [Errno 24] Too many open files"}',
+    "broken": b"oops",
+}
 
 
 @contextmanager
@@ -40,8 +45,8 @@ def node_double() -> Iterator[NodeDouble]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             double.probes.append(self.path)
-            # a refusal is about a job
-            self.answer("ok" if double.mode == "refuse" else double.mode)
+            # a refusal is about a job, and for a probe there is always a file handle
+            self.answer("ok" if double.mode in {"refuse", "full"} else double.mode)
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode(errors="replace")

@@ -52,6 +52,8 @@ def test_a_refusal_frees_the_slot_and_in_the_end_gives_the_job_up(platform: Plat
     assert (ended.status, ended.dead) == (JobStatus.ERROR, True)
     assert "no such spider" in (ended.message or "")
     assert len(platform.double.posted) == MAX_DISPATCH_FAILURES
+    (node,) = platform.nodes.all()
+    assert node.failures == 0
 
 
 def test_a_lost_answer_is_followed_by_the_same_attempt_at_the_same_node(platform: Platform) -> None:

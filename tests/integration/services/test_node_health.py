@@ -6,12 +6,14 @@ from datetime import timedelta
 
 import pytest
 from conftest import Platform
+from node_double import node_double
 from node_story import ends, ends_well, later, node, running_on, state, submitted
 
 from gateway.domain.job import CrawlSpec, JobStatus
 from gateway.domain.node_files import AttemptId, Progress
 from gateway.domain.node_state import NodeState
 from gateway.domain.room import Egg
+from gateway.services.dispatch import MAX_DISPATCH_FAILURES
 
 CRASH = {"exit_code": 1, "log_tail": "ImportError: libssl.so.3"}
 
@@ -109,6 +111,7 @@ def test_a_job_that_kills_itself_does_not_put_a_node_into_quarantine(platform: P
         pytest.param({"signal": 9, "stopped_by": "memory"}, "default", id="its memory limit"),
         pytest.param({"signal": 9, "stopped_by": "cancel"}, "default", id="a cancellation"),
         pytest.param({"refused": "cancelled", "stopped_by": "cancel"}, "default", id="a cancellation before it ran"),
+        pytest.param({"refused": "spawn_failed: x", "fault": "job"}, "default", id="a folder that it has spoilt"),
     ],
 )
 def test_what_the_crawl_brought_about_is_not_held_against_the_node(
@@ -145,6 +148,58 @@ def test_an_attempt_that_a_node_does_not_start_costs_the_job_no_retry_but_not_fo
         later(platform, 600)
     ended = platform.jobs.get(job.id)
     assert (ended.status, ended.dead) == (JobStatus.ERROR, True)
+
+
+def test_a_refusal_for_which_the_job_is_to_blame_costs_it_a_retry(platform: Platform) -> None:
+    platform.heartbeat()
+    (job,) = submitted(platform, max_retries=1)
+    for _ in range(2):
+        assert platform.dispatch.fill() == 1
+        ends(platform, job.id, refused="spawn_failed: crawl.log is a folder", fault="job")
+        later(platform, 600)
+    assert platform.jobs.get(job.id).status is JobStatus.ERROR
+    assert node(platform).failures == 0
+
+
+def test_what_a_node_refuses_for_reasons_of_its_own_runs_on_its_neighbour(platform: Platform) -> None:
+    with node_double() as sick:
+        sick.mode = "full"
+        platform.heartbeat("good")
+        # the emptiest, so that it is asked first
+        heartbeat(platform, "sick", sick.url, slots=99)
+        (job,) = submitted(platform)
+        platform.dispatch.fill()
+        refused = platform.jobs.get(job.id)
+        assert (refused.status, refused.dispatch_failures, refused.avoid) == (JobStatus.PENDING, 0, ["sick"])
+        assert "Too many open files" in (refused.message or "")
+        assert (node(platform, "sick").failures, platform.slots("sick")) == (1, [])
+        later(platform, 3, "good", "sick", slots=99)
+        platform.dispatch.fill()
+        assert running_on(platform, [job], "good") == [job.id]
+        assert len(sick.posted) == 1
+
+
+def test_no_number_of_refusals_for_its_own_reasons_ends_a_job_but_they_put_the_node_into_quarantine(
+    platform: Platform,
+) -> None:
+    platform.heartbeat()
+    platform.double.mode = "full"
+    (job,) = submitted(platform)
+    for failures in range(1, MAX_DISPATCH_FAILURES + 2):
+        platform.dispatch.fill()
+        assert node(platform).failures == failures
+        assert state(platform) is (NodeState.QUARANTINED if failures >= 3 else NodeState.RESTING)
+        later(platform, 310)
+    assert len(platform.double.posted) == MAX_DISPATCH_FAILURES + 1
+    assert platform.jobs.get(job.id).status is JobStatus.PENDING
+    platform.double.mode = "ok"
+    assert platform.dispatch.fill() == 1
+
+
+def heartbeat(platform: Platform, name: str, url: str, *, slots: int) -> None:
+    platform.nodes.heartbeat(
+        name, url=url, max_slots=slots, alive=(), present=(), beating_since=platform.clock() - timedelta(hours=1)
+    )
 
 
 def test_a_black_hole_does_not_eat_the_queue(platform: Platform) -> None:

@@ -200,13 +200,24 @@ def test_a_released_job_waits_for_its_next_attempt_once_its_back_off_is_over(job
     job = make_job()
     jobs.insert(job)
     assigned(queue, job)
-    released = queue.release(jobs.get(job.id), not_before=utc_now(), message="refused", avoid=True)
+    released = queue.release(jobs.get(job.id), not_before=utc_now(), message="refused")
     assert released is not None
     assert (released.assignment, released.attempt, released.dispatch_failures) == (None, 1, 1)
     assert queue.is_empty()
     assert queue.requeue(9) == 1
     (candidate,) = queue.best(job.in_lane, 9)
-    assert (candidate.attempt, candidate.avoid) == (1, ("n1",))
+    assert (candidate.attempt, candidate.avoid) == (1, ())
+
+
+def test_a_job_that_was_released_for_its_nodes_fault_remembers_the_node_and_is_not_to_blame(
+    jobs: JobStore, queue: JobQueue
+) -> None:
+    job = make_job()
+    jobs.insert(job)
+    assigned(queue, job)
+    released = queue.release(jobs.get(job.id), not_before=utc_now(), message="a full disk", avoid=True)
+    assert released is not None
+    assert (released.message, released.dispatch_failures, released.avoid) == ("a full disk", 0, ["n1"])
 
 
 def test_a_job_in_its_back_off_is_in_no_lane(jobs: JobStore, queue: JobQueue) -> None:
