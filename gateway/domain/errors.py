@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 
@@ -309,6 +310,19 @@ class NodeShutError(NodeRefusedError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, is_nodes_fault=True)
+
+
+class NameTakenError(NodeError):
+    """Another machine registers itself by this node's name, and was alive at `heartbeat_at`."""
+
+    code = "node_name_taken"
+
+    def __init__(self, node: str, url: str, heartbeat_at: datetime) -> None:
+        super().__init__(
+            f"NODE_NAME: another machine, at {url}, calls itself {node!r}; give this one a name of its own. "
+            "If that one is gone for good, this one follows it after NODE_DEAD_AFTER"
+        )
+        self.heartbeat_at = heartbeat_at
 
 
 class NodeUnreachableError(NodeError):

@@ -31,6 +31,7 @@ import re
 import secrets
 import stat
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -39,6 +40,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from gateway.crash_points import state_change
 from gateway.domain.fetch_options import FetchOptions
 
 SPEC = "spec.json"
@@ -55,6 +57,9 @@ SHIPPED = "shipped.json"
 CATALOG = "catalog.json"
 #: Beside it: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
 BROWSER = "browser.json"
+
+#: Beside it: names this folder, see `instance_of`.
+INSTANCE = "instance"
 
 #: Bytes that a file may have which is read whole; most of them hold a few hundred.
 LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 64 << 20}
@@ -209,6 +214,18 @@ class SpiderInfo(_Record):
 
 
 RecordT = TypeVar("RecordT", bound=_Record)
+
+
+@state_change("node.name_instance")
+def instance_of(node_dir: Path) -> str:
+    """Names this folder among all that ever had the node's name: made by whoever asks first, and kept. Raises
+    `OSError`.
+    """
+    path = node_dir / INSTANCE
+    if not is_there(path):
+        node_dir.mkdir(parents=True, exist_ok=True)
+        write_exclusively(path, uuid.uuid4().hex.encode())
+    return read_file(path).decode()
 
 
 def attempt_dir(outbox: Path, attempt: AttemptId) -> Path:

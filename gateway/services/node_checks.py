@@ -48,8 +48,12 @@ class NodeChecks:
         return Check("ok", f"{len(alive)} alive{others}, {free} free slots")
 
     def states(self) -> Check:
-        """Whether one is quarantined, or all that live are kept from work."""
+        """Whether two have one name, one is quarantined, or all that live are kept from work."""
         told = [(node, report.state) for node, report in self._told() if report.state is not NodeState.DEAD]
+        now = self._clock()
+        if twice := [node.id for node, _ in told if node.has_rival(now, self._dead_after)]:
+            todo = f"{_WHY}: the second of each is refused, and gets no work until its NODE_NAME is its own"
+            return Check("down", f"two machines call themselves {', '.join(twice)}", todo)
         if bad := [f"{node.id} ({node.failures} failures)" for node, state in told if state is NodeState.QUARANTINED]:
             todo = f"{_WHY}; each is probed when its rest is over, and gets no work until it answers"
             return Check("down", f"quarantined: {', '.join(bad)}", todo)

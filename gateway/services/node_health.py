@@ -138,4 +138,8 @@ def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
             return NodeReport(state, f"{(node.free_bytes or 0) >> 20} MiB free", None, todo)
         case NodeState.UP:
             why = f"one crawl at a time until one has run: {failed}" if node.failures else None
-            return NodeReport(state, why, node.failing_since)
+            what_to_do: str | None = None
+            if node.has_rival(now, dead_after):
+                why = f"two machines call themselves {node.id}: the one at {node.rival_url} is refused"
+                what_to_do = "set NODE_NAME there to a name of its own, and start its tailer again"
+            return NodeReport(state, why, node.failing_since, what_to_do)

@@ -9,9 +9,11 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 from pymongo import ASCENDING
 from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
+from gateway.domain.errors import NameTakenError
 from gateway.domain.job import browser_resource, node_resource
 from gateway.domain.node_list import EVERY_NODE, NodeList
 from gateway.domain.node_state import QUARANTINE_AFTER, NodeState, rest
@@ -82,9 +84,17 @@ class Node(BaseModel):
     eggs: list[Egg] = Field(default_factory=list)
     #: Attempts whose files cannot be read there, and why.
     troubles: list[str] = Field(default_factory=list)
+    #: Names the folder of the machine that has the name; absent if its tailer is too old to say.
+    instance: str | None = None
+    #: Another machine was refused because it calls itself the same: where it is, and when that was last.
+    rival_url: str | None = None
+    rival_at: datetime | None = None
 
     def is_alive(self, now: datetime, dead_after: timedelta) -> bool:
         return now - self.heartbeat_at < dead_after
+
+    def has_rival(self, now: datetime, dead_after: timedelta) -> bool:
+        return self.rival_at is not None and now - self.rival_at < dead_after
 
     def state(self, now: datetime, dead_after: timedelta) -> NodeState:
         steps = (
@@ -136,9 +146,15 @@ class NodeStore:
         max_render_slots: int = 0,
         eggs: Sequence[Egg] = (),
         troubles: Sequence[str] = (),
+        instance: str | None = None,
+        succeeds: datetime | None = None,
     ) -> bool:
-        """Register the node, or renew what it says of itself. Whether it was not known."""
-        said = {
+        """Register the node, or renew what it says of itself. Whether it was not known.
+
+        A name belongs to one `instance`. Raises `NameTakenError` for another one, unless the first gave its last sign
+        of life at `succeeds`.
+        """
+        said: Document = {
             "url": url,
             "max_slots": max_slots,
             "alive": list(alive),
@@ -152,7 +168,30 @@ class NodeStore:
             "eggs": [list(egg) for egg in eggs],
             "troubles": list(troubles),
         }
-        return self._nodes.update_one({"_id": node}, {"$set": said}, upsert=True).upserted_id is not None
+        return self._register(node, said, instance, succeeds)
+
+    def _register(self, node: str, said: Document, instance: str | None, succeeds: datetime | None) -> bool:
+        query: Document = {"_id": node}
+        if instance is not None:
+            said["instance"], query["instance"] = instance, {"$in": [None, instance]}
+        try:
+            return self._nodes.update_one(query, {"$set": said}, upsert=True).upserted_id is not None
+        except DuplicateKeyError:
+            if succeeds is None or not self._succeed(node, succeeds, said):
+                self._refuse(node, said["url"])
+            return True
+
+    def _succeed(self, node: str, last: datetime, said: Document) -> bool:
+        """Whether the one before gave no sign of life since. What was held against it is not this one's."""
+        update = {"$set": said, "$unset": {**_FAILURES, "rival_url": "", "rival_at": ""}}
+        return self._nodes.update_one({"_id": node, "heartbeat_at": last}, update).matched_count == 1
+
+    def _refuse(self, node: str, url: str) -> None:
+        """Raises `NameTakenError`, and leaves word for whoever looks at the node."""
+        rival = {"rival_url": url, "rival_at": self._clock()}
+        owner = self._nodes.find_one_and_update({"_id": node}, {"$set": rival})
+        if owner is not None:
+            raise NameTakenError(node, owner["url"], owner["heartbeat_at"])
 
     def all(self, *, attempts: bool = True) -> list[Node]:
         """With how many slots are in use; without `attempts` it is left out which attempts are there."""

@@ -47,14 +47,18 @@ class EggShipper(threading.Thread):
         node: str,
         folder: Path,
         spiders: Callable[[], list[SpiderInfo] | None],
+        is_ours: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`folder` is where Scrapyd keeps eggs, and `spiders` what it says that it can run."""
+        """`folder` is where Scrapyd keeps eggs, and `spiders` what it says that it can run. Nothing is told of `node`
+        unless the name `is_ours`.
+        """
         super().__init__(name="ship eggs", daemon=True)
         self._eggs = eggs
         self._copies = copies
         self._node = node
         self._folder = folder
         self._spiders = spiders
+        self._is_ours = is_ours
         self._hashed: dict[Egg, tuple[_Stamp, EggOnNode]] = {}
         #: What the catalogue named at the last look; `None` before the first.
         self._named: set[Egg] | None = None
@@ -65,7 +69,8 @@ class EggShipper(threading.Thread):
         is_well = True
         while not self._stopping.wait(EVERY):
             try:
-                self.look()
+                if self._is_ours():
+                    self.look()
                 is_well = True
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look may fare better
                 if is_well:

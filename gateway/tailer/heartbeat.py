@@ -6,13 +6,14 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import structlog
 
 from gateway.domain.clock import VERDICT_SECONDS, steady_seconds
+from gateway.domain.errors import NameTakenError
 from gateway.domain.node_files import AttemptId, attempt_dir, is_locked, read_file
 from gateway.storage.client import ServerClock, within
 from gateway.storage.nodes import NodeStore
@@ -40,6 +41,9 @@ class NodeFacts(NamedTuple):
     browser_file: Path
     #: With a browser.
     render_slots: int
+    instance: str
+    #: Seconds.
+    dead_after: float
 
 
 class Heartbeat(threading.Thread):
@@ -68,6 +72,11 @@ class Heartbeat(threading.Thread):
         self._present = present
         self._troubles = troubles
         self._stopping = threading.Event()
+        #: The last sign of life of the machine that has our name, and how often it was found to be the last.
+        self._other: datetime | None = None
+        self._found = 0
+        #: Whether the name was ours at the last answer.
+        self.is_accepted = False
 
     def run(self) -> None:
         is_well = True
@@ -78,15 +87,21 @@ class Heartbeat(threading.Thread):
                     self._catalog.publish()
                     self._clock.keep()
                 is_well = True
+            except NameTakenError as error:
+                if self.is_accepted or not self._found:
+                    log.warning("name_taken", message=error.message)
+                self._refused(error.heartbeat_at)
+                is_well = False
             except Exception as error:  # noqa: BLE001 - a node whose heart stops for good is taken for dead
                 if is_well:
                     log.warning("no_heartbeat", error=str(error))
-                is_well = False
+                # the other one may be as little able to give a sign of life
+                is_well, self._found = False, 0
             if self._stopping.wait(EVERY if is_well else AGAIN):
                 return
 
     def beat(self) -> None:
-        """Raises PyMongo's errors and `OSError`."""
+        """Raises PyMongo's errors, `OSError`, and `NameTakenError`."""
         facts = self._facts
         present = self._present()
         alive = [attempt_id for attempt_id in present if is_locked(attempt_dir(facts.outbox, attempt_id))]
@@ -103,9 +118,17 @@ class Heartbeat(threading.Thread):
             disk_full=self._disk.is_full(),
             eggs=self._catalog.eggs(),
             troubles=self._troubles()[:MOST_TROUBLES],
+            instance=facts.instance,
+            # counted, not timed: while this process is stopped it sees nothing
+            succeeds=self._other if self._found * AGAIN >= facts.dead_after else None,
         )
+        self.is_accepted = True
         if is_new:
             self._catalog.forget()
+
+    def _refused(self, heartbeat_at: datetime) -> None:
+        self._found = self._found + 1 if heartbeat_at == self._other else 1
+        self._other, self.is_accepted = heartbeat_at, False
 
     def stop(self) -> None:
         self._stopping.set()

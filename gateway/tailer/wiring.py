@@ -10,7 +10,7 @@ from celery import Celery
 from pymongo.database import Database
 
 from gateway.domain.clock import utc_now
-from gateway.domain.node_files import BROWSER
+from gateway.domain.node_files import BROWSER, instance_of
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.dedupe import DedupeRelease
 from gateway.redis.log_stream import LogStream
@@ -93,6 +93,8 @@ class Wiring:
             outbox=settings.outbox,
             browser_file=settings.node_dir / BROWSER,
             render_slots=settings.node_render_slots,
+            instance=instance_of(settings.node_dir),
+            dead_after=settings.node_dead_after,
         )
         catalog = CatalogPublisher(SpiderStore(self._database, self._clock), settings.node_name, settings.node_dir)
         nodes = NodeStore(self._database, self._clock)
@@ -110,6 +112,7 @@ class Wiring:
             node=settings.node_name,
             folder=settings.node_dir / "eggs",
             spiders=Catalog(settings.node_dir).spiders,
+            is_ours=lambda: self.heartbeat.is_accepted,
         )
 
     @cached_property

@@ -117,7 +117,7 @@ class Node:
         self.items = ItemStore(database)
         self.nodes = NodeStore(database)
         self.spiders = SpiderStore(database)
-        self.name = f"node-{home.name}"
+        self.name = f"node-{home.parent.name}-{home.name}"
         self.environment = {
             **os.environ, "DISCOVERYBOT_HOME": str(home), "NODE_NAME": self.name, "MONGO_URI": mongo_uri,
             "REDIS_URL": redis_url, "LOG_LEVEL": "info", **variables,

@@ -1,0 +1,60 @@
+"""Two machines call themselves the same, each with a folder of its own: one is the node, the other is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_table import full_or_short, record
+from nodes import ExtraNode, nodes_beside
+from sites.server import Site
+from stack import Stack, running_stack, wait_until
+from witness import Witness
+
+ROUNDS = full_or_short(5, 2)
+CRAWLS = 6
+#: Seconds within which others' crawls begin meanwhile.
+PROMPT = 5.0
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    # the stack's own node has too little room for all
+    with running_stack(tmp_path / "home", NODE_SLOTS="1", NODE_DEAD_AFTER="12") as stack:
+        yield stack
+
+
+def check(stack: Stack) -> str:
+    found: dict[str, str] = stack.http.get(f"{stack.url}/health").json()["checks"]["node_states"]
+    return found["message"]
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(300)
+def test_a_second_machine_of_the_same_name_costs_nobody_anything(stack: Stack) -> None:
+    with nodes_beside(stack, "twice") as (first,), Site() as site, Witness(stack, site) as witness:
+        second = ExtraNode(stack, "again", NODE_NAME="twice")
+        try:
+            second.start()
+            wait_until(lambda: check(stack) == "two machines call themselves twice", what="the check")
+            slowest = 0.0
+            for _ in range(ROUNDS):
+                asked = time.monotonic()
+                slowest = max(slowest, witness.wait_for_visit(witness.begin(CRAWLS), after=asked))
+                witness.wait()
+            # each of its own outbox, and nothing but that
+            ran = {path.name for path in first.outbox.iterdir()}
+            assert ran
+            assert not list(second.outbox.iterdir())
+            nodes = stack.http.get(f"{stack.url}/nodes").json()["nodes"]
+            told = next(node for node in nodes if node["name"] == "twice")
+            assert (told["url"], second.url in told["why"]) == (first.url, True)
+        finally:
+            second.stop()
+        assert slowest < PROMPT
+        record(
+            "One name on two machines", f"{len(witness.crawls)} crawls beside the second",
+            recovered=slowest, **witness.verdict(),
+        )  # fmt: skip
