@@ -247,12 +247,16 @@ class Dispatch:
         taken = self._holds.take([wish for group in wishes.values() for wish in group], token)
         lacking = {wish.attempt for group in wishes.values() for wish in group if wish[:2] not in taken}
         complete = [one for one in planned if one.attempt not in lacking and self._may_try(one)]
-        jobs = {job.id: job for job in self._queue.assign([(one.candidate, one.assignment) for one in complete])}
+        tried = [(one.candidate, one.assignment) for one in complete]
+        jobs = {job.id: job for job in self._queue.assign(tried)}
         # others may go in the place of those that wait no more
         self._is_asked |= len(jobs) < len(complete)
         assigned = [(jobs[one.candidate.job_id], one.node) for one in planned if one.candidate.job_id in jobs]
         kept = {str(AttemptId(job.id, job.attempt)) for job, _ in assigned}
-        self._holds.give_back([pair for pair in taken if pair[1] not in kept], token)
+        # another worker may have taken over what this one has assigned: then it needs what is held
+        without = self._queue.without([one for one in tried if one[0].job_id not in jobs])
+        unsure = {one.attempt for one in complete if one.candidate.job_id not in {*jobs, *without}}
+        self._holds.give_back([pair for pair in taken if pair[1] not in kept | unsure], token)
         for one in planned:
             if one.attempt not in kept:
                 self._hindered(one, taken)

@@ -15,7 +15,7 @@ from pymongo.database import Database
 
 from gateway.crash_points import state_change
 from gateway.domain.clock import Clock, utc_now
-from gateway.domain.job import Assignment, Job, JobStatus, WaitingReason
+from gateway.domain.job import FINAL_STATUSES, Assignment, Job, JobStatus, WaitingReason
 from gateway.domain.lane import Lane, Need
 from gateway.storage.client import Document
 from gateway.storage.job_documents import JobDocuments, SetAside, change
@@ -127,6 +127,19 @@ class JobQueue:
             tokens = {one["_id"]: one.get("assignment", {}).get("token") for one in won}
             found = [job for job in found if tokens.get(job.id) == decided[job.id][1].token]
         return [_on_its_way(job, decided[job.id][1]) for job in found]
+
+    def without(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> set[str]:
+        """Jobs of which it is certain that the attempt does not live: they have not come to it, or have ended. Any
+        other may have been assigned by the caller, and taken over by another worker before the caller looked.
+        """
+        number = {one.job_id: assignment.attempt for one, assignment in wanted}
+        fields = {"attempt": 1, "status": 1}
+        found = self._jobs.find({"_id": {"$in": list(number)}}, fields) if wanted else ()
+        return {
+            one["_id"]
+            for one in found
+            if one.get("attempt", 0) < number[one["_id"]] or one["status"] in FINAL_STATUSES
+        }
 
     @state_change("jobs.assign")
     def _assign(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from conftest import DEAD_AFTER, Platform
@@ -100,3 +101,24 @@ def test_a_worker_that_sleeps_after_its_assignment_keeps_what_it_holds(platform:
     assert platform.dispatch._post_to_node(assigned) == 1
     assert set(platform.double.posted) == {f"{job.id}-1"}
     assert platform.slots() == [f"{job.id}-1"]
+
+
+def test_a_worker_that_sleeps_before_it_sees_what_it_has_assigned_takes_nothing_from_whoever_took_it_over(
+    platform: Platform, other: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, gone = submitted(platform), submitted(platform)
+    assign = platform.queue._assign
+
+    def slow(wanted: Any) -> int:
+        # not all of them wait still, so that it has to look which it has got
+        platform.database["jobs"].update_one({"_id": gone.id}, {"$unset": {"lane": ""}})
+        matched = assign(wanted)
+        platform.ahead = other.ahead = PAUSE
+        platform.heartbeat()
+        assert other.dispatch.fill() == 1
+        return matched
+
+    monkeypatch.setattr(platform.queue, "_assign", slow)
+    assert platform.dispatch._assign_batch([]) == []
+    assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+    assert platform.held() == {"node:n1": [f"{job.id}-1"], f"user:{job.user_id}": [f"{job.id}-1"]}
