@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ EACH = 8
 #: Seconds within which a crawl that was asked for must have begun, whatever has gone silent.
 BEGUN_WITHIN = 5.0
 CRAWLS = 20 if FULL else 6
+#: Of an attempt in a field's name: its number, or its job's id with it.
+_NAME = re.compile(r"([0-9a-f]{32}-)?\d+")
 _WRITES = frozenset({"insert", "update", "delete", "findAndModify"})
 
 
@@ -143,7 +146,7 @@ def kind_of(command: dict[str, Any]) -> str:
     )
     queries = [one["q"] for one in command.get("deletes", [])]
     fields = {
-        f"{operator} {'.'.join('N' if part.isdigit() else part for part in field.split('.'))}"
+        f"{operator} {'.'.join('N' if _NAME.fullmatch(part) else part for part in field.split('.'))}"
         for change in changes
         if isinstance(change, dict)
         for operator, values in change.items()
