@@ -25,6 +25,8 @@ from gateway.storage.job_queue import avoiding
 MAX_WEBHOOKS = 20
 #: Seconds after which a cancellation that has had no effect is carried out again.
 CANCEL_SECONDS = 5
+#: What may have ended an attempt that was given up for lost, because it was.
+_GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
 #: Somebody is to be told. Each job is due for a moment when it ends, also one that nobody wants to hear of.
 WATCHED: Document = {"webhooks.0": {"$exists": True}}
@@ -181,7 +183,9 @@ class JobStore:
 
     @state_change("jobs.record_exit")
     def record_exit(self, job_id: str, attempt: int, facts: ExitReport, log_end: int) -> Job | None:
-        """Write how the attempt ended, once. `None` if it is recorded already or the job is gone."""
+        """Write how the attempt ended, once. `None` if it is recorded already or the job is gone. What was only
+        supposed, that the attempt is lost, gives way to the truth for as long as no other attempt has a node.
+        """
         path = f"attempts.{attempt}"
         facts_set: Document = {
             f"{path}.exit": facts.model_dump(exclude_none=True),
@@ -191,7 +195,27 @@ class JobStore:
         }
         if facts.started_at:
             facts_set[f"{path}.started_at"] = facts.started_at
-        return self._change({"_id": job_id, path: {"$exists": True}, f"{path}.exit": {"$exists": False}}, facts_set)
+        query: Document = {"_id": job_id, path: {"$exists": True}, f"{path}.exit": {"$exists": False}}
+        recorded = self._change(query, facts_set)
+        # one that was lost indeed, or that was stopped because it was given up, is no news
+        if recorded is None and not (facts.lost or facts.refused) and facts.stopped_by not in _GIVEN_UP:
+            return self._correct(job_id, attempt, facts_set)
+        return recorded
+
+    def _correct(self, job_id: str, attempt: int, facts_set: Document) -> Job | None:
+        path = f"attempts.{attempt}"
+        lost: Document = {"_id": job_id, "attempt": attempt, f"{path}.exit.lost": True}
+        if undecided := self._change({**lost, "status": JobStatus.RUNNING}, facts_set):
+            return undecided
+        waits: Document = {**lost, "status": JobStatus.PENDING, "assignment": None}
+        if (found := self._jobs.find_one(waits, {f"{path}.node": 1})) is None:
+            return None
+        # as before it was decided upon
+        changes = {**facts_set, "status": JobStatus.RUNNING, "node": found["attempts"][str(attempt)]["node"]}
+        decided = ("lane", "blocked", "waiting_reason", "message", f"{path}.status", f"{path}.message")
+        update = {**change(self._clock(), changes, unset=decided), "$inc": {"failures": -1}}
+        changed = self._jobs.find_one_and_update(waits, update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(changed)
 
     # --- outcome
 
@@ -213,7 +237,7 @@ class JobStore:
         if (current := job.current) and current.exit and current.exit.report:
             changes["progress"] = current.exit.report.progress.model_dump(exclude_none=True)
         return self._change(
-            {"_id": job.id, "status": job.status, "attempt": job.attempt},
+            {"_id": job.id, "status": job.status, "attempt": job.attempt, **_decided_on(job)},
             changes,
             unset=("live_key", "assignment", "waiting_reason", "blocked", "held", "lane"),
         )
@@ -222,7 +246,7 @@ class JobStore:
     def retry(self, job: Job, outcome: Outcome, not_before: datetime) -> Job | None:
         """The attempt failed, the job goes on: it waits for its next attempt."""
         return self._change(
-            {"_id": job.id, "status": JobStatus.RUNNING, "attempt": job.attempt},
+            {"_id": job.id, "status": JobStatus.RUNNING, "attempt": job.attempt, **_decided_on(job)},
             {
                 "status": JobStatus.PENDING,
                 "message": outcome.message,
@@ -318,6 +342,14 @@ class JobStore:
         update = change(self._clock(), changes, unset=unset, increment=increment)
         changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
         return self._documents.optional(changed)
+
+
+def _decided_on(job: Job) -> Document:
+    """That the attempt is still lost, if it was when this was decided."""
+    current = job.current
+    if current is None or current.attempt != job.attempt or current.exit is None or not current.exit.lost:
+        return {}
+    return {f"attempts.{job.attempt}.exit.lost": True}
 
 
 def _attempt_outcome(job: Job, outcome: Outcome) -> Document:

@@ -6,7 +6,8 @@ from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
 from gateway.domain.job import Job, JobStatus
-from gateway.domain.node_files import AttemptId, ExitReport
+from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.domain.outcome import Outcome
 from gateway.services.reconciliation import TAKEN_FOR
 
 
@@ -48,6 +49,71 @@ def test_a_node_that_was_watched_dying_loses_its_attempts_to_the_others(platform
     platform.heartbeat("n2")
     assert platform.dispatch.fill() == 1
     assert platform.jobs.get(job.id).attempts["2"].node == "n2"
+
+
+def given_up(platform: Platform) -> Job:
+    """It waits for its next attempt: its node was not heard of for too long."""
+    job = running(platform)
+    watch(platform, DEAD_AFTER.total_seconds() + 5)
+    waiting = platform.jobs.get(job.id)
+    assert waiting.status is JobStatus.PENDING
+    return waiting
+
+
+def reports(platform: Platform, job: Job, **facts: object) -> None:
+    """The node is back, and tells how the first attempt ended."""
+    report = SpiderReport(finish_reason="finished", progress=Progress(completed_pages=3), ended_at=platform.clock())
+    told = ExitReport.model_validate({"attempt": 1, "ended_at": platform.clock(), "report": report, **facts})
+    assert platform.completion.record_exit(AttemptId(job.id, 1), told, 77)
+    platform.completion.conclude(job.id)
+
+
+def test_how_a_lost_attempt_really_ended_counts_while_no_other_has_a_node(platform: Platform) -> None:
+    job = given_up(platform)
+    reports(platform, job, exit_code=0)
+    ended = platform.jobs.get(job.id)
+    assert (ended.status, ended.failures, ended.settled) == (JobStatus.FINISHED, 0, True)
+    assert (ended.attempts["1"].status, ended.attempts["1"].log_end) == (JobStatus.FINISHED, 77)
+    platform.ahead += timedelta(minutes=1)
+    platform.heartbeat("n2")
+    assert platform.dispatch.fill() == 0
+
+
+def test_a_lost_attempt_that_really_failed_costs_one_retry_and_no_second(platform: Platform) -> None:
+    job = given_up(platform)
+    for _ in range(2):
+        reports(platform, job, exit_code=1, report=None)
+        failed = platform.jobs.get(job.id)
+        assert (failed.status, failed.failures) == (JobStatus.PENDING, 1)
+        assert "exit code 1" in (failed.message or "")
+
+
+def test_an_attempt_that_was_stopped_for_being_lost_ends_nothing(platform: Platform) -> None:
+    job = given_up(platform)
+    reports(platform, job, exit_code=0, stopped_by="cancel")
+    assert platform.jobs.get(job.id).status is JobStatus.PENDING
+
+
+def test_the_exit_of_a_lost_attempt_comes_too_late_once_another_has_a_node(platform: Platform) -> None:
+    job = given_up(platform)
+    platform.ahead += timedelta(seconds=30)
+    platform.heartbeat("n2")
+    assert platform.dispatch.fill() == 1
+    reports(platform, job, exit_code=0)
+    goes_on = platform.jobs.get(job.id)
+    assert (goes_on.status, goes_on.attempt, goes_on.failures) == (JobStatus.RUNNING, 2, 1)
+
+
+def test_a_verdict_upon_a_lost_attempt_yields_to_how_it_really_ended(platform: Platform) -> None:
+    job = running(platform)
+    supposed = ExitReport(attempt=1, ended_at=platform.clock(), lost=True)
+    lost = platform.jobs.record_exit(job.id, 1, supposed, 0)
+    assert lost is not None
+    real = ExitReport(attempt=1, ended_at=platform.clock(), exit_code=0)
+    assert platform.jobs.record_exit(job.id, 1, real, 7) is not None
+    outcome = Outcome(JobStatus.ERROR, "lost", retryable=True)
+    assert platform.jobs.retry(lost, outcome, platform.clock()) is None
+    assert platform.jobs.finish(lost, outcome) is None
 
 
 def test_an_old_heartbeat_alone_is_no_proof_of_death(platform: Platform) -> None:
