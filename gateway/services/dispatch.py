@@ -186,6 +186,15 @@ class Dispatch:
         if hint is not None:
             self._named.append(hint)
         self._is_asked = True
+        try:
+            return self._fill()
+        except PyMongoError as error:
+            # a connection may have gone silent, and others have left it to this look
+            log.warning("look_failed", error=str(error), kind=type(error).__name__)
+            self._is_asked = True
+            return self._fill()
+
+    def _fill(self) -> int:
         started, end = 0, self._monotonic() + LOOK_SECONDS
         while self._is_asked and self._monotonic() < end and self._looking.acquire(blocking=False):
             try:

@@ -28,6 +28,8 @@ VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 
 #: Crash points that this load cannot reach, and where they are tried instead.
 ELSEWHERE = {
+    "jobs.release": "needs a node that refuses: services/test_dispatch.py",
+    "tailer.finish_removals": "needs folders that take long to remove: tailer/test_hostile_files.py",
     "jobs.use_up": "needs a worker that died between its holds and its assignment: services/test_lease_kills.py",
     "jobs.requeue": "needs a back-off that is over: services/test_lease_kills.py",
     "jobs.attend_later": "needs a cancellation that had no effect: services/test_reconciliation.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -85,7 +86,8 @@ def _others_can_run(program: str) -> bool:
 
 
 def _in_an_open_home(folder: Path) -> tuple[str, ...]:
-    return ("unshare", "--mount", "sh", "-ec", OPEN_HOME, str(folder / "root"))
+    home = pwd.getpwuid(os.geteuid()).pw_dir
+    return ("unshare", "--mount", "env", f"HOME={home}", "sh", "-ec", OPEN_HOME, str(folder / "root"))
 
 
 def of_user(uid: int) -> list[psutil.Process]:

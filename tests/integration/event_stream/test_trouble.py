@@ -88,7 +88,7 @@ async def test_live_lines_go_on_while_mongodb_is_away_and_the_end_comes_after(
     valkey: StoreProcess, redis_client: redis.Redis, tmp_path: Path
 ) -> None:
     with embedded_mongo(tmp_path / "mongo") as server:
-        database = mongo.connect(server, timeout=0.3)
+        database = mongo.connect(server, timeout=1)
         play = Play(database, redis_client)
         play.start()
         play.write(lines(1, 10))

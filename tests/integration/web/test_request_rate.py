@@ -75,8 +75,9 @@ def test_an_address_may_ask_so_often_and_is_told_when_it_may_again(serve: Serve,
             assert 1 <= wait <= 60
             assert refused.headers["ratelimit"] == f'"60s";r=0;t={wait}'
             assert "GATEWAY_RATE_LIMIT" in refused.json()["error"]["message"]
-        for open_to_all in ("/health", "/health/live", "/metrics"):
+        for open_to_all in ("/health/live", "/metrics"):
             assert http.get(open_to_all).status_code == 200
+        assert http.get("/health").json()["status"] == "starting"
 
 
 def test_the_narrower_of_two_limits_holds_and_is_over_soon(serve: Serve, own: Settings) -> None:
