@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import signal as signals
 import uuid
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from scrapyd import webservice
@@ -19,11 +20,11 @@ from twisted.web import error, http
 from twisted.web.server import NOT_DONE_YET, Request
 
 from crawler.node.attempts import Intake, Queued, parse_spec
-from crawler.node.exit_report import fault_of
+from crawler.node.exit_report import NodeUnfitError, fault_of
 from crawler.node.spider_lists import spider_lists
 from gateway.crash_points import state_change
 from gateway.domain.errors import DiscoveryBotError
-from gateway.domain.node_files import AttemptId, NodeSpec
+from gateway.domain.node_files import AttemptId, NodeSpec, instance_of
 
 log = Logger()
 
@@ -135,6 +136,7 @@ class Schedule(AsyncService):
         return {"jobid": jobid}
 
     async def _take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
+        self._require_instance(spec)
         queued = queued._replace(version=queued.version or spec.version)
         spec = spec.model_copy(update={"version": queued.version})
         self.require_project(project, queued.version)
@@ -145,6 +147,12 @@ class Schedule(AsyncService):
         if not known:
             refuse(f"spider '{queued.spider}' not found")
         self._intake().take(attempt, project, spec, queued)
+
+    def _require_instance(self, spec: NodeSpec) -> None:
+        """What is meant for another machine of this name may be there already. Raises `NodeUnfitError`."""
+        with suppress(OSError):
+            if spec.instance not in {None, instance_of(self.root.launcher.settings.node_dir)}:
+                raise NodeUnfitError("it is meant for another machine that has, or had, this node's name")
 
     def _intake(self) -> Intake:
         launcher, settings = self.root.launcher, self.root.launcher.settings

@@ -100,6 +100,8 @@ class Assignment(BaseModel):
     token: str
     #: The node must not start the attempt later than this.
     until: datetime
+    #: Which of the machines that ever had the node's name is meant; absent if it is not known.
+    instance: str | None = None
 
 
 class Attempt(BaseModel):
@@ -109,6 +111,8 @@ class Attempt(BaseModel):
 
     attempt: int
     node: str
+    #: As its assignment's.
+    instance: str | None = None
     dispatched_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None

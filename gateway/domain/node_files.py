@@ -139,6 +139,8 @@ class NodeSpec(_Record):
     site_rate_limit: str | None = None
     user_id: str = ""
     correlation_id: str | None = None
+    #: The node's folder that is meant (`instance_of`): a machine of the same name with another one refuses it.
+    instance: str | None = None
 
 
 class Progress(_Record):

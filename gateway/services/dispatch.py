@@ -241,7 +241,8 @@ class Dispatch:
                 look.pass_over(candidate)
                 continue
             look.started(candidate)
-            assignment = Assignment(attempt=candidate.attempt + 1, node=node.id, token=token, until=until)
+            number, instance = candidate.attempt + 1, node.instance
+            assignment = Assignment(attempt=number, node=node.id, token=token, until=until, instance=instance)
             planned.append(_Planned(candidate, node, assignment))
         return planned
 
@@ -422,7 +423,7 @@ class Dispatch:
         return False
 
     def _may_be_asked(self, assignment: Assignment, attempt: str, node: Node) -> bool:
-        if not node.is_alive(self._clock(), self._dead_after) or node.is_resting:
+        if not node.is_alive(self._clock(), self._dead_after) or node.is_resting or not _is_meant(assignment, node):
             return False
         return attempt in node.present or not self._is_late(assignment)
 
@@ -459,12 +460,23 @@ class Dispatch:
             return
         # it is given up for lost by the time that was said at first
         until = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
-        same = Assignment(attempt=attempt.attempt, node=attempt.node, token="", until=until)
-        self._calls.make(attempt.node, lambda node: self._scrapyd.schedule(node.url, node_spec(job, same)))
+        number, name, instance = attempt.attempt, attempt.node, attempt.instance
+        same = Assignment(attempt=number, node=name, token="", until=until, instance=instance)
+
+        def post(node: Node) -> None:
+            if _is_meant(same, node):
+                self._scrapyd.schedule(node.url, node_spec(job, same))
+
+        self._calls.make(name, post)
 
     def probe(self, node_id: str) -> None:
         """Ask a node that has rested whether it is well."""
         self._calls.make(node_id, self._probe.may_be_asked)
+
+
+def _is_meant(assignment: Assignment, node: Node) -> bool:
+    """Not if another machine has the name by now: it has not got the attempt."""
+    return assignment.instance in {None, node.instance}
 
 
 def _attempt(job: Job) -> AttemptId:

@@ -28,4 +28,5 @@ def node_spec(job: Job, assignment: Assignment) -> NodeSpec:
         site_rate_limit=spec.site_rate_limit,
         user_id=job.user_id,
         correlation_id=correlation_of(job),
+        instance=assignment.instance,
     )

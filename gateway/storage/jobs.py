@@ -145,7 +145,8 @@ class JobStore:
     def mark_running(self, job_id: str, assignment: Assignment) -> Job | None:
         """The node has accepted the attempt."""
         number = assignment.attempt
-        attempt = Attempt(attempt=number, node=assignment.node, dispatched_at=self._clock())
+        node, instance = assignment.node, assignment.instance
+        attempt = Attempt(attempt=number, node=node, instance=instance, dispatched_at=self._clock())
         return self._change(
             {"_id": job_id, "status": JobStatus.PENDING, "assignment.attempt": number},
             {

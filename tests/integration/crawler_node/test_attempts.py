@@ -314,3 +314,11 @@ def test_a_queue_that_is_broken_for_a_while_does_not_stop_the_node(node: Any) ->
 def _sql(path: Path, statement: str) -> None:
     code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]); c.commit(); c.close()"
     subprocess.run(["python3", "-c", code, str(path), statement], check=True)
+
+
+def test_what_is_meant_for_another_machine_of_the_same_name_is_refused(node: Any) -> None:
+    answer = node.post(node.spec("quick", instance="0" * 32))
+    assert (answer["status"], answer["fault"]) == ("error", "node")
+    assert "meant for another machine" in answer["message"]
+    own = (node.outbox.parent / "instance").read_text()
+    assert node.post(node.spec("quick", instance=own))["status"] == "ok"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from functools import partial
 from itertools import takewhile
@@ -256,3 +257,22 @@ def test_what_hinders_them_is_told_of_all_jobs_however_many_cannot_be_helped(
     told = [job for job in map(platform.jobs.get, (job.id for job in waiting)) if job.status is JobStatus.PENDING]
     assert [job.waiting_reason for job in told] == [WaitingReason.CAPACITY] * 3
     assert {platform.jobs.get(job.id).waiting_reason for job in lacking} == {WaitingReason.NO_SUCH_PROJECT}
+
+
+def test_what_was_meant_for_one_machine_is_not_posted_to_the_next_of_its_name(platform: Platform) -> None:
+    job = make_job()
+    platform.jobs.insert(job)
+    platform.heartbeat()
+    # the first has the name
+    known = {"url": platform.double.url, "max_slots": 2, "alive": (), "present": ()}
+    platform.nodes.heartbeat("n1", **known, beating_since=platform.clock(), instance="first")
+    assert platform.dispatch.fill() == 1
+    assert json.loads(platform.double.requests[-1][1]["spec"])["instance"] == "first"
+    assert platform.jobs.get(job.id).attempts["1"].instance == "first"
+    last = platform.nodes.get("n1")
+    assert last is not None
+    platform.nodes.heartbeat(
+        "n1", **known, beating_since=platform.clock(), instance="second", succeeds=last.heartbeat_at
+    )
+    platform.dispatch.post_again(platform.jobs.get(job.id))
+    assert platform.double.posted == [f"{job.id}-1"]
