@@ -34,6 +34,15 @@ def wait_for(condition: Callable[[], Any], seconds: float = 15) -> Any:
     return value
 
 
+def clock_off_by(seconds: int, home: Path) -> dict[str, str]:
+    """Environment of processes on a machine whose wall clock is ahead by that."""
+    home.mkdir(parents=True)
+    (home / "seconds").write_text(str(seconds))
+    (home / "sitecustomize.py").write_text("import os\nif 'WRONG_CLOCK' in os.environ:\n    import turned_clock\n")
+    paths = (str(home), str(ROOT / "tests"), str(STAND_IN), str(ROOT))
+    return {"PYTHONPATH": os.pathsep.join(paths), "WRONG_CLOCK": str(home / "seconds")}
+
+
 class Node:
     """A crawl node. `folder` is what Scrapyd is started in."""
 

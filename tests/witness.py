@@ -171,7 +171,8 @@ class Witness:
     def _held(self) -> list[str]:
         """What our jobs hold beside their documents."""
         ours = set(self.jobs.values())
-        holders = [(attempt, hold["_id"]) for hold in self._database["holds"].find() for attempt in hold["holders"]]
+        holds = self._database["holds"].find({"holders": {"$exists": True}})
+        holders = [(attempt, hold["_id"]) for hold in holds for attempt in hold["holders"]]
         return [f"{holder} holds {what}" for holder, what in holders if holder.partition("-")[0] in ours]
 
     def _items(self) -> Counter[tuple[str, int]]:

@@ -15,7 +15,7 @@ from crawler.node.exit_report import NodeUnfitError, refuse
 from crawler.node.project_names import canonical
 from crawler.node.started_mark import StartedMark
 from gateway.crash_points import state_change
-from gateway.domain.clock import utc_now
+from gateway.domain.clock import time_of_node, utc_now
 from gateway.domain.errors import InvalidRequestError
 from gateway.domain.node_files import (
     EXIT,
@@ -83,7 +83,7 @@ class Intake:
         folder = attempt_dir(self._outbox, attempt)
         if is_there(folder / STARTED) or is_there(folder / EXIT):
             return
-        if spec.not_after < utc_now():
+        if spec.not_after < time_of_node(self._outbox.parent):
             raise NodeUnfitError("spec.not_after has passed: the attempt is stale")
         if not is_there(folder / SPEC):
             self._require_room()

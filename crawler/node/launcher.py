@@ -31,7 +31,7 @@ from crawler.node.project_names import OWN_PROJECT
 from crawler.node.spawn import spawn
 from crawler.node.started_mark import StartedMark
 from gateway.crash_points import state_change
-from gateway.domain.clock import utc_now
+from gateway.domain.clock import time_of_node, utc_now
 from gateway.domain.node_files import LOG, SPEC, AttemptId, Fault, NodeSpec, attempt_dir, read_file, whole_text
 
 log = Logger()
@@ -144,7 +144,7 @@ class NodeLauncher(Launcher):
 
     def _start(self, message: dict[str, Any], attempt: AttemptId, slot: int, folder: Path, mark: StartedMark) -> bool:
         spec = _spec_in(folder)
-        if spec.not_after < mark.started_at:
+        if spec.not_after < time_of_node(self.settings.node_dir):
             _refuse(folder, attempt, mark, "stale", "node")
             return False
         project, spider = message["_project"], message["_spider"]

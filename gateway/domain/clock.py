@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from gateway.domain.node_files import CLOCK, read_file
 
 #: Hands out the present time; injected wherever a test must be able to turn it.
 Clock = Callable[[], datetime]
@@ -14,6 +18,8 @@ Clock = Callable[[], datetime]
 #: Seconds that what a verdict rests on may take in all: a heartbeat, a step of a tick, a probe. Nobody is taken for
 #: dead who was silent for less than four times as long.
 VERDICT_SECONDS = 3.0
+#: Seconds for which a node goes by what its tailer has written down; longer than it lives without a heartbeat.
+FRESH_SECONDS = 60.0
 #: When what this thread is at must be over, by the monotonic clock.
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
 #: Goes on while the machine sleeps. So does macOS's monotonic clock, but not Python's `time.monotonic()` there.
@@ -63,6 +69,19 @@ class SteadyClock:
 
     def turn(self, by: timedelta) -> None:
         self._zero += by
+
+
+def time_of_node(folder: Path) -> datetime:
+    """MongoDB's time by what the tailer of the node in `folder` has written down, however far this machine's clock is
+    off; that clock's where nothing was written for a while.
+    """
+    with suppress(OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
+        told = json.loads(read_file(folder / CLOCK))
+        since = steady_seconds() - told["steady"]
+        # after a restart of the machine it counts from zero
+        if 0 <= since <= FRESH_SECONDS:
+            return truncate(datetime.fromisoformat(told["moment"]) + timedelta(seconds=since))
+    return utc_now()
 
 
 def to_iso(moment: datetime) -> str:

@@ -55,6 +55,9 @@ EXIT = "exit.json"
 SHIPPED = "shipped.json"
 #: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
 CATALOG = "catalog.json"
+#: Beside it: `{"moment", "steady"}`, MongoDB's time when the machine's steady clock showed so many seconds. Written
+#: with each beat of the tailer, for a node whose own clock is off.
+CLOCK = "clock.json"
 #: Beside it: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
 BROWSER = "browser.json"
 

@@ -57,7 +57,7 @@ POSTING = 16
 CALLS = 4
 #: A node must have started an attempt by then, or never.
 START_SECONDS = 120
-#: Clocks of nodes may be off by this much.
+#: What a node knows of MongoDB's time may be off by this much.
 CLOCK_MARGIN = timedelta(seconds=30)
 #: Refusals in a row after which a job is given up.
 MAX_DISPATCH_FAILURES = 8

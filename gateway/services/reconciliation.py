@@ -119,7 +119,8 @@ class Reconciliation:
         or there was never one.
         """
         attempt_id = AttemptId(job.id, attempt.attempt)
-        began = max(node.beating_since, attempt.started_at or attempt.dispatched_at)
+        # not when it started, which is told by the node's clock
+        began = max(node.beating_since, attempt.dispatched_at)
         if node.heartbeat_at <= began:
             self._absences.pop(attempt_id, None)
             return False

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import structlog
 
-from gateway.domain.clock import VERDICT_SECONDS, steady_seconds
+from gateway.crash_points import state_change
+from gateway.domain.clock import VERDICT_SECONDS, steady_seconds, to_iso
 from gateway.domain.errors import NameTakenError
-from gateway.domain.node_files import AttemptId, attempt_dir, is_locked, read_file
+from gateway.domain.node_files import CLOCK, AttemptId, attempt_dir, is_locked, read_file, write_atomically
 from gateway.storage.client import ServerClock, within
 from gateway.storage.nodes import NodeStore
 from gateway.tailer.catalog import CatalogPublisher
@@ -103,6 +104,9 @@ class Heartbeat(threading.Thread):
     def beat(self) -> None:
         """Raises PyMongo's errors, `OSError`, and `NameTakenError`."""
         facts = self._facts
+        moment = self._clock()
+        with suppress(OSError):  # a full disk, which takes no new work
+            _tell_time(facts.outbox.parent, moment)
         present = self._present()
         alive = [attempt_id for attempt_id in present if is_locked(attempt_dir(facts.outbox, attempt_id))]
         is_new = self._nodes.heartbeat(
@@ -112,7 +116,7 @@ class Heartbeat(threading.Thread):
             max_render_slots=facts.render_slots if has_browser(facts.browser_file) else 0,
             alive=[str(attempt_id) for attempt_id in alive],
             present=[str(attempt_id) for attempt_id in present],
-            beating_since=self._clock() - timedelta(seconds=steady_seconds() - self._began),
+            beating_since=moment - timedelta(seconds=steady_seconds() - self._began),
             version=facts.version,
             free_bytes=self._disk.free_bytes,
             disk_full=self._disk.is_full(),
@@ -132,6 +136,12 @@ class Heartbeat(threading.Thread):
 
     def stop(self) -> None:
         self._stopping.set()
+
+
+@state_change("tailer.tell_time")
+def _tell_time(node_dir: Path, moment: datetime) -> None:
+    told = {"moment": to_iso(moment), "steady": steady_seconds()}
+    write_atomically(node_dir / CLOCK, json.dumps(told).encode())
 
 
 def has_browser(file: Path) -> bool:

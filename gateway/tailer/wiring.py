@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 
 from celery import Celery
 from pymongo.database import Database
 
-from gateway.domain.clock import utc_now
+from gateway.domain.clock import time_of_node, utc_now
 from gateway.domain.node_files import BROWSER, instance_of
 from gateway.redis.client import connect as connect_redis
 from gateway.redis.dedupe import DedupeRelease
@@ -77,7 +77,7 @@ class Wiring:
             keep=timedelta(seconds=settings.node_keep_seconds),
             disk=self._disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
-            clock=utc_now,
+            clock=partial(time_of_node, settings.node_dir),
             # its launcher ends an attempt long before; what makes a file longer than that is no logging
             longest_log=2 * settings.crawl_max_log_bytes,
         )

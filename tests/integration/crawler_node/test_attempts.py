@@ -17,6 +17,9 @@ import psutil
 import pytest
 from hostile import plant
 
+from gateway.domain.clock import utc_now
+from gateway.tailer.heartbeat import _tell_time
+
 
 def test_an_attempt_runs_and_its_end_is_accounted_for(node: Any) -> None:
     folder = node.run("quick")
@@ -53,6 +56,23 @@ def test_an_attempt_that_comes_too_late_is_refused(node: Any) -> None:
     assert "stale" in answer["message"]
     assert answer["fault"] == "node"
     assert not (node.outbox / f"{spec['job_id']}-1").exists()
+
+
+def test_a_node_whose_clock_is_off_starts_what_may_be_started_and_nothing_else(node_that_is_off: Any) -> None:
+    node = node_that_is_off.start()
+    # its tailer's part
+    _tell_time(node.home / "node", utc_now())
+    assert node.exit_of(node.run("quick"))["exit_code"] == 0
+    late = node.post(node.spec("quick", not_after=(datetime.now(UTC) - timedelta(seconds=1)).isoformat()))
+    assert "stale" in late["message"]
+    # and what is queued in time, and has no slot before it is too late
+    busy = [node.run_until_ready("polite") for _ in range(3)]
+    not_after = datetime.now(UTC) + timedelta(seconds=0.3)
+    waiting = node.run("quick", not_after=not_after.isoformat())
+    time.sleep(max(0, (not_after - datetime.now(UTC)).total_seconds()))  # its time has to pass
+    for folder in busy:
+        node.cancel(folder)
+    assert node.exit_of(waiting)["refused"] == "stale"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limits of another process are Linux's")
