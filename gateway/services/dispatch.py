@@ -348,10 +348,10 @@ class Dispatch:
             self._not_accepted(job, error, certain=is_first and not may_have_arrived)
             return not error.is_nodes_fault, False
         running = self._jobs.mark_running(job.id, assignment)
+        log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
         # None: the tailer was quicker to see it run
         if running is not None:
             self._announcer.status(running)
-            log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
             if running.cancel_requested_at is not None:
                 self.cancel(running)
         return True, True

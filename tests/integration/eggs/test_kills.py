@@ -118,7 +118,7 @@ def test_a_nearly_full_disk_takes_no_new_attempt_but_those_it_has(tmp_path: Path
         spec = full.spec("seo")
         answer = full.post(spec)
         assert answer["status"] == "error"
-        assert "disk: is nearly full on this node" in answer["message"]
+        assert "the disk of this node is nearly full" in answer["message"]
         known = full.outbox / f"{spec['job_id']}-1"
         known.mkdir()
         (known / "spec.json").write_text("{}")
