@@ -37,13 +37,16 @@ class Outcome(NamedTuple):
     retryable: bool = False
 
 
+CANCELLED = Outcome(JobStatus.CANCELLED, "cancelled on request")
+
+
 def decide(exit_report: ExitReport, *, cancel_requested_at: datetime | None = None) -> Outcome:
     """The first rule that says something about the facts wins."""
     if cancel_requested_at is not None and (
         # the node that ended it says so, whatever its clock says
         exit_report.stopped_by == "cancel" or cancel_requested_at <= exit_report.ended_at
     ):
-        return Outcome(JobStatus.CANCELLED, "cancelled on request")
+        return CANCELLED
     for rule in (_never_ran, _was_stopped, _crashed, _could_not_be_kept):
         if outcome := rule(exit_report):
             return outcome

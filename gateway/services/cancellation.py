@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from gateway.domain.errors import ConflictError
 from gateway.domain.job import Job, JobStatus
-from gateway.domain.outcome import Outcome
+from gateway.domain.outcome import CANCELLED
 from gateway.services.completion import Completion
 from gateway.services.waker import CANCEL_CRAWL, Waker
 from gateway.storage.client import truth_store_errors
 from gateway.storage.jobs import JobStore
-
-CANCELLED = Outcome(JobStatus.CANCELLED, "cancelled on request")
 
 
 class Cancellation:

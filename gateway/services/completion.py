@@ -16,7 +16,7 @@ from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import JobNotFoundError
 from gateway.domain.job import GOOD_STATUSES, Attempt, Job, JobStatus
 from gateway.domain.node_files import AttemptId, ExitReport
-from gateway.domain.outcome import Outcome, backoff, decide
+from gateway.domain.outcome import CANCELLED, Outcome, backoff, decide
 from gateway.redis.dedupe import DedupeRelease
 from gateway.services.announcer import Announcer
 from gateway.services.node_health import NodeHealth
@@ -166,8 +166,10 @@ class Completion:
             outcome.status is JobStatus.ERROR
             and outcome.retryable
             and job.failures - never_started(job) < job.max_retries
-            and job.cancel_requested_at is None
         )
+        if again and job.cancel_requested_at is not None:
+            # it would go on, had nobody asked for its end
+            again, outcome = False, CANCELLED
         if again:
             admitted = self.free(job, attempt.attempt, attempt.node)
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))

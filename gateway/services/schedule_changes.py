@@ -10,9 +10,9 @@ from gateway.domain.clock import Clock, to_iso, utc_now
 from gateway.domain.errors import ConflictError, InvalidRequestError, ScheduleChangedError, ScheduleEndedError
 from gateway.domain.fingerprint import fingerprint
 from gateway.domain.job import CrawlSpec, Job
+from gateway.domain.outcome import CANCELLED
 from gateway.domain.recurrence import LAST_YEAR, check_timing
 from gateway.domain.schedule import CrawlOrder, Schedule, ScheduleState, Timing
-from gateway.services.cancellation import CANCELLED
 from gateway.services.schedule_edits import ScheduleEdits
 from gateway.services.work_check import WorkCheck, unpinned
 from gateway.storage.client import truth_store_errors

@@ -13,8 +13,8 @@ from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import Job, JobStatus, WaitingReason
+from gateway.domain.outcome import CANCELLED
 from gateway.services.announcer import Announcer
-from gateway.services.cancellation import CANCELLED
 from gateway.services.completion import Completion
 from gateway.services.fair_queue import FairQueue
 from gateway.services.node_choice import NodeChoice

@@ -129,17 +129,13 @@ class JobQueue:
         return [_on_its_way(job, decided[job.id][1]) for job in found]
 
     def without(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> set[str]:
-        """Jobs of which it is certain that the attempt does not live: they have not come to it, or have ended. Any
+        """Jobs of which it is certain that the attempt does not live: they have not come to it, or are past it. Any
         other may have been assigned by the caller, and taken over by another worker before the caller looked.
         """
         number = {one.job_id: assignment.attempt for one, assignment in wanted}
-        fields = {"attempt": 1, "status": 1}
+        fields = {"attempt": 1, "attempts": 1, "status": 1}
         found = self._jobs.find({"_id": {"$in": list(number)}}, fields) if wanted else ()
-        return {
-            one["_id"]
-            for one in found
-            if one.get("attempt", 0) < number[one["_id"]] or one["status"] in FINAL_STATUSES
-        }
+        return {one["_id"] for one in found if not _may_live(one, number[one["_id"]])}
 
     @state_change("jobs.assign")
     def _assign(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> int:
@@ -282,6 +278,11 @@ def _candidate(document: Document) -> Candidate:
     return Candidate(
         lane, document["rank"], document["_id"], document.get("attempt", 0), document.get("exclusive"), avoid
     )
+
+
+def _may_live(document: Document, attempt: int) -> bool:
+    record = document.get("attempts", {}).get(str(attempt), {})
+    return document.get("attempt") == attempt and "exit" not in record and document["status"] not in FINAL_STATUSES
 
 
 def _on_its_way(job: Job, assignment: Assignment) -> Job:

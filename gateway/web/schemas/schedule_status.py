@@ -8,8 +8,8 @@ from pydantic import Field
 
 from gateway.domain.job import Job, JobStatus
 from gateway.domain.node_files import Progress
+from gateway.domain.outcome import CANCELLED
 from gateway.domain.schedule import Schedule, ScheduleState
-from gateway.services.cancellation import CANCELLED
 from gateway.web.schemas.job import JobStatusView
 from gateway.web.schemas.schedule import ScheduleView
 

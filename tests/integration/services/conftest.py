@@ -22,7 +22,7 @@ from gateway.services.completion import Completion
 from gateway.services.dispatch import Dispatch
 from gateway.services.fair_queue import FairQueue
 from gateway.services.node_health import NodeProbe
-from gateway.services.reconciliation import Reconciliation
+from gateway.services.reconciliation import TAKEN_FOR, Reconciliation
 from gateway.services.scrapyd import ScrapydClient
 from gateway.services.sweeping import Sweeper
 from gateway.services.waker import ENQUEUE_CRAWL
@@ -148,6 +148,11 @@ class Platform:
     def held(self) -> dict[str, list[str]]:
         """Everything that is held, by whom."""
         return {one.resource: [holder.attempt for holder in one.holders] for one in self.holds.all() if one.holders}
+
+    def sweep_holds(self) -> None:
+        """Free what workers have taken in vain, and could not be sure of."""
+        self.ahead += TAKEN_FOR
+        self.reconciliation.run(self.nodes.all(), ())
 
     def take(self, resource: str, attempt: str, most: int = 99) -> bool:
         """As a worker does before it assigns the attempt."""

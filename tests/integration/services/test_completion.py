@@ -134,3 +134,16 @@ def test_a_waiting_job_is_cancelled_at_once_and_a_running_one_is_asked(platform:
     exit_of(platform, job, report=None, exit_code=None, signal=9)
     platform.completion.conclude(job.id)
     assert platform.jobs.get(job.id).status is JobStatus.CANCELLED
+
+
+def test_a_crawl_that_failed_just_before_its_cancellation_was_asked_for_is_cancelled_and_not_tried_again(
+    platform: Platform,
+) -> None:
+    job = running(platform)
+    ended_at = platform.clock()
+    platform.ahead += timedelta(seconds=1)
+    platform.jobs.request_cancel(job.id)
+    exit_of(platform, job, report=None, exit_code=None, signal=9, ended_at=ended_at)
+    platform.completion.conclude(job.id)
+    ended = platform.jobs.get(job.id)
+    assert (ended.status, ended.dead, ended.attempt) == (JobStatus.CANCELLED, False, 1)

@@ -245,6 +245,7 @@ def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Plat
         over.set()
         for task in tasks:
             task.result()
+    platform.sweep_holds()
     assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.FINISHED}
     assert set(most.values()) == {1}
     assert platform.held() == {}
