@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import structlog
@@ -25,3 +26,8 @@ hypothesis.settings.load_profile("shared")
 
 # where a test does not configure logging a traceback comes with all its variables, which takes half a minute to draw
 structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
+
+
+def pytest_make_parametrize_id(val: Any, argname: str) -> str | None:
+    """Long bytes do not name a test: an egg holds the time it was packed, and all workers must collect the same."""
+    return argname if isinstance(val, bytes) and len(val) > 100 else None

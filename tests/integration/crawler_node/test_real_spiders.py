@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from eggs import egg as pack
+from eggs import source
 
 ROOT = Path(__file__).parents[3]
 SPIDER = """
@@ -37,19 +37,7 @@ def real_node(tmp_path_factory: pytest.TempPathFactory, node_class: Callable[...
 
 
 def egg(version: str, spider: str = SPIDER) -> bytes:
-    """The least that is an egg: a package, and an entry point that names its settings."""
-    files = {
-        "EGG-INFO/PKG-INFO": f"Metadata-Version: 1.0\nName: warehouse\nVersion: {version}\n",
-        "EGG-INFO/entry_points.txt": "[scrapy]\nsettings = warehouse.settings\n",
-        "warehouse/__init__.py": "",
-        "warehouse/settings.py": "SPIDER_MODULES = ['warehouse.spiders']\n",
-        "warehouse/spiders.py": spider.replace("{version}", version),
-    }
-    content = BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return content.getvalue()
+    return pack(source("warehouse", spiders=spider.replace("{version}", version)))
 
 
 def deploy(node: Any, version: str, content: bytes, project: str = "Warehouse") -> dict[str, Any]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from eggs import egg as pack
+from eggs import source
 from node import PASSWORD, ROOT, Node, wait_for
 from pydantic import SecretStr
 
@@ -28,14 +28,7 @@ SPIDER = "import scrapy\n\nclass Offers(scrapy.Spider):\n    name = 'offers'\n  
 
 
 def egg(spiders: str = SPIDER, package: str = "shop") -> bytes:
-    content = BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("EGG-INFO/PKG-INFO", f"Metadata-Version: 1.0\nName: {package}\nVersion: 1\n")
-        archive.writestr("EGG-INFO/entry_points.txt", f"[scrapy]\nsettings = {package}.settings\n")
-        archive.writestr(f"{package}/__init__.py", "")
-        archive.writestr(f"{package}/settings.py", f"SPIDER_MODULES = ['{package}.spiders']\n")
-        archive.writestr(f"{package}/spiders.py", spiders)
-    return content.getvalue()
+    return pack(source(package, spiders=spiders))
 
 
 @pytest.fixture(scope="module")
