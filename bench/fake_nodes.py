@@ -32,11 +32,11 @@ import uvicorn
 from bench.cpu import end_tree
 from gateway import logging
 from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.services.completion import Completion
 from gateway.settings import Settings
-from gateway.storage.client import ServerClock, connect
 from gateway.storage.nodes import NodeStore
+from gateway.tailer.__main__ import TailerParts
 from gateway.tailer.heartbeat import EVERY
-from gateway.tailer.wiring import Wiring
 
 #: Seconds between two looks at whose time is over.
 _LOOK = 0.02
@@ -65,10 +65,8 @@ class FakeNodes:
         self._control = control
         password = settings.scrapyd_password.get_secret_value()
         self._key = base64.b64encode(f"{settings.scrapyd_username}:{password}".encode())
-        self._completion = Wiring(settings).completion
-        database = connect(settings.mongo_uri)
-        self._clock = ServerClock(database)
-        self._store = NodeStore(database, self._clock)
+        parts = TailerParts(settings)
+        self._completion, self._clock, self._store = parts[Completion], parts.clock, parts[NodeStore]
         self._since = self._clock()
         self._beats, self._tailers = ThreadPoolExecutor(4), ThreadPoolExecutor(8)
         #: Seconds for which a new attempt lives; for ever without. So many others, any of them, end each second.

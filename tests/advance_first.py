@@ -32,4 +32,4 @@ class AdvanceFirst(Scheduling):
 class LosingScheduler(MongoScheduler):
     def setup_schedule(self) -> None:
         super().setup_schedule()
-        self._wiring.scheduling.__class__ = AdvanceFirst
+        self._parts[Scheduling].__class__ = AdvanceFirst

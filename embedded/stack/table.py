@@ -18,7 +18,9 @@ from gateway.settings import Settings
 IMPORTS = (
     *("gateway.web.app", "uvloop", "uvicorn.protocols.http.httptools_impl"),
     *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat"),
-    *("gateway.worker.app", "gateway.worker.beat", "gateway.worker.consumer", "gateway.tailer.wiring"),
+    *("gateway.worker.app", "gateway.worker.beat", "gateway.worker.consumer"),
+    *("gateway.tailer.egg_shipper", "gateway.tailer.follow", "gateway.tailer.heartbeat"),
+    *("gateway.tailer.live_sink", "gateway.tailer.truth_sink"),
 )
 #: Addresses that stand for all of this machine's, and the one to be found at from here.
 _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound

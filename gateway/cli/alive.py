@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import socket
-from datetime import datetime, timedelta
+from contextlib import closing
 from enum import StrEnum
 from typing import Annotated
 
 import typer
-from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from gateway.cli.api import ApiError
 from gateway.cli.console import out
 from gateway.cli.exit_code import ExitCode
+from gateway.container import Container
 from gateway.domain.node_place import is_taken, read_place
 from gateway.settings import Settings
-from gateway.storage.client import Document, ServerClock, connect
 from gateway.storage.heartbeats import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.storage.nodes import NodeStore
 
@@ -31,35 +30,28 @@ class Kind(StrEnum):
 
 def alive(kind: Annotated[Kind, typer.Argument(help="Which of this host's processes.")]) -> None:
     """Exit code 0 if this host's worker, beat or tailer has given a sign of life lately. Asks MongoDB itself."""
-    settings = Settings.load()
-    database = connect(settings.mongo_uri)
-    try:
-        silent = _silent_nodes(database, settings) if kind is Kind.TAILER else _silent_process(database, kind)
-    except PyMongoError as error:
-        raise ApiError(f"MongoDB cannot be asked ({type(error).__name__})", ExitCode.ERROR) from None
-    finally:
-        database.client.close()
+    with closing(Container(Settings.load())) as parts:
+        try:
+            silent = _silent_nodes(parts) if kind is Kind.TAILER else _silent_process(parts, kind)
+        except PyMongoError as error:
+            raise ApiError(f"MongoDB cannot be asked ({type(error).__name__})", ExitCode.ERROR) from None
     if silent:
         raise ApiError(f"no sign of life of {', '.join(silent)}", ExitCode.ERROR)
     out.print(f"{kind}: alive")
 
 
-def _silent_process(database: Database[Document], kind: Kind) -> list[str]:
+def _silent_process(parts: Container, kind: Kind) -> list[str]:
     prefix = f"{WORKER if kind is Kind.WORKER else BEAT}:{socket.gethostname()}:"
-    signs = HeartbeatStore(database).all(prefix)
-    now = ServerClock(database)()
+    signs = parts[HeartbeatStore].all(prefix)
+    now = parts.clock()
     return [] if any(now - sign.at < DEAD_AFTER for sign in signs) else [prefix.rstrip(":")]
 
 
-def _silent_nodes(database: Database[Document], settings: Settings) -> list[str]:
+def _silent_nodes(parts: Container) -> list[str]:
     """Those of this host's nodes for which no tailer speaks."""
-    now, nodes = ServerClock(database)(), NodeStore(database)
-    return [name for name in _names(settings) if not _speaks(nodes, name, now, settings.node_dead_after)]
-
-
-def _speaks(nodes: NodeStore, name: str, now: datetime, dead_after: float) -> bool:
-    node = nodes.get(name)
-    return node is not None and node.is_alive(now, timedelta(seconds=dead_after))
+    now, nodes = parts.clock(), parts[NodeStore]
+    known = ((name, nodes.get(name)) for name in _names(parts.settings))
+    return [name for name, node in known if node is None or not node.is_alive(now, parts.dead_after)]
 
 
 def _names(settings: Settings) -> list[str]:

@@ -7,7 +7,6 @@ import socket
 from typing import Annotated, Any
 
 import typer
-from pymongo.database import Database
 from rich.table import Table
 from rich.text import Text
 
@@ -16,10 +15,9 @@ from gateway.cli.console import out
 from gateway.cli.gateway_address import gateway_url
 from gateway.cli.options import Url
 from gateway.cli.timing import read_time, shown
+from gateway.container import Container
 from gateway.domain.audit import AuditEntry, AuditKind
-from gateway.domain.clock import utc_now
 from gateway.storage.audit import AuditStore
-from gateway.storage.client import Document
 
 
 def audit(
@@ -49,11 +47,11 @@ def audit(
         out.print("more: --limit", style="dim")
 
 
-def note_command(database: Database[Document], command: str, **resources: str) -> None:
+def note_command(parts: Container, command: str, **resources: str) -> None:
     """What was done here by whoever can reach the database. Raises `PyMongoError`."""
     who = f"{getpass.getuser()}@{socket.gethostname()}"
-    entry = AuditEntry(at=utc_now(), kind=AuditKind.COMMAND, route=command, resources=resources, address=who)
-    AuditStore(database).insert([entry])
+    entry = AuditEntry(at=parts.clock(), kind=AuditKind.COMMAND, route=command, resources=resources, address=who)
+    parts[AuditStore].insert([entry])
 
 
 def _cells(entry: dict[str, Any]) -> list[str]:

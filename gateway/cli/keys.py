@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
-from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from rich.table import Table
 from rich.text import Text
@@ -22,11 +21,10 @@ from gateway.cli.console import err, out, program
 from gateway.cli.exit_code import ExitCode
 from gateway.cli.gateway_address import home
 from gateway.cli.timing import read_time, shown
+from gateway.container import Container
 from gateway.domain.api_key import ApiKey, Scope
 from gateway.domain.site import OPERATOR
 from gateway.services.key_issue import KeyIssue
-from gateway.settings import Settings
-from gateway.storage.client import Document, connect
 from gateway.storage.keys import KeyStore
 
 app = typer.Typer(help="Keys: who may call the gateway, and as whom.", no_args_is_help=True, add_completion=False)
@@ -51,11 +49,10 @@ def create_key(
 ) -> None:
     """Make a key, and print it: it cannot be shown again. From the first one on the gateway serves nobody without."""
     user, expires_at = _user(user), _expiry(expires)
-    with _database() as database:
-        keys = KeyStore(database)
-        first = not keys.any()
-        issued = KeyIssue(keys).issue(user, scope, expires_at=expires_at, note=note)
-        note_command(database, "keys create", key_id=issued.key.id, user_id=user)
+    with _parts() as parts:
+        first = not parts[KeyStore].any()
+        issued = parts[KeyIssue].issue(user, scope, expires_at=expires_at, note=note)
+        note_command(parts, "keys create", key_id=issued.key.id, user_id=user)
     out.print(str(issued.token), soft_wrap=True)
     err.print(f"Keep it: it is not shown again. `{program()}` sends it if DISCOVERYBOT_KEY is set to it.")
     if first:
@@ -73,8 +70,8 @@ def list_keys(
     # what a narrow terminal breaks into lines, so that it need not cut the others
     for name in ("CREATED", "EXPIRES", "LAST USED", "NOTE"):
         table.add_column(name)
-    with _database() as database:
-        for key in KeyStore(database).all():
+    with _parts() as parts:
+        for key in parts[KeyStore].all():
             if user in {None, key.user_id}:
                 table.add_row(*_cells(key))
     out.print(table)
@@ -83,25 +80,24 @@ def list_keys(
 @app.command("revoke")
 def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="As `keys list` shows it.")]) -> None:
     """Make a key worthless, within seconds, and with it its sessions, stream tokens and open streams."""
-    with _database() as database:
-        if KeyStore(database).revoke(key_id) is None:
+    with _parts() as parts:
+        if parts[KeyStore].revoke(key_id) is None:
             raise ApiError(f"there is no key {key_id!r}; `{program()} keys list` shows their ids")
-        note_command(database, "keys revoke", key_id=key_id)
+        note_command(parts, "keys revoke", key_id=key_id)
     out.print(f"{key_id}: revoked")
 
 
 @contextmanager
-def _database() -> Iterator[Database[Document]]:
-    """The one that `MONGO_URI` names, else of the stack of this data folder. Raises `ApiError`."""
-    stack = None if os.environ.get("MONGO_URI") else StackState.read(home())
-    database = connect(stack.mongo_uri if stack else Settings.load().mongo_uri)
-    try:
-        yield database
-    except PyMongoError as error:
-        message = f"MongoDB cannot be asked ({type(error).__name__}): name it with MONGO_URI, or start the stack"
-        raise ApiError(message, ExitCode.ERROR) from None
-    finally:
-        database.client.close()
+def _parts() -> Iterator[Container]:
+    """On the database that `MONGO_URI` names, else on that of the stack of this data folder. Raises `ApiError`."""
+    with closing(Container()) as parts:
+        if not os.environ.get("MONGO_URI") and (stack := StackState.read(home())):
+            parts.mongo_uri = stack.mongo_uri
+        try:
+            yield parts
+        except PyMongoError as error:
+            message = f"MongoDB cannot be asked ({type(error).__name__}): name it with MONGO_URI, or start the stack"
+            raise ApiError(message, ExitCode.ERROR) from None
 
 
 def _user(text: str) -> str:

@@ -6,16 +6,35 @@ import fcntl
 import logging
 import signal
 import sys
+from datetime import timedelta
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
+import redis
 import structlog
 
+from gateway.container import Container, part, value
+from gateway.domain.clock import time_of_node, utc_now
+from gateway.domain.node_files import BROWSER, instance_of
 from gateway.logging import configure
+from gateway.redis.client import connect as connect_redis
+from gateway.redis.log_stream import LogStream
 from gateway.secrecy import hide_process
+from gateway.services.completion import Completion
 from gateway.settings import Settings, SettingsError
+from gateway.tailer.catalog import Catalog, CatalogPublisher
+from gateway.tailer.disk import Disk
+from gateway.tailer.egg_shipper import EggShipper
+from gateway.tailer.follow import Follower
+from gateway.tailer.heartbeat import Heartbeat, NodeFacts
+from gateway.tailer.live_sink import LiveSink
+from gateway.tailer.outbox import Outbox
 from gateway.tailer.places import Places
-from gateway.tailer.wiring import Wiring
+from gateway.tailer.plain_logs import PlainLogs
+from gateway.tailer.sink_thread import SinkThread
+from gateway.tailer.truth_sink import TruthSink
 
 log = structlog.get_logger()
 
@@ -24,6 +43,79 @@ STOP_GRACE = 3.0
 #: Seconds a thread may run before another has its turn. A log line passes through four threads on its way to Redis;
 #: at Python's own 5 ms each it would wait behind a batch of items.
 TURN = 0.0005
+#: Seconds that an announcement may take from shipping to MongoDB while Redis is away.
+ANNOUNCE_TIMEOUT = 0.5
+
+
+class TailerParts(Container):
+    """Nothing here waits for a store: each is asked when it is needed."""
+
+    @part
+    def redis(self) -> redis.Redis:
+        return self.opened(connect_redis(self.settings.redis_location, timeout=ANNOUNCE_TIMEOUT))
+
+    @value
+    def live(self) -> SinkThread:
+        # one of its own, that may take its time
+        client = self.opened(connect_redis(self.settings.redis_location))
+        return SinkThread(LiveSink(LogStream(client, self.settings.result_ttl)))
+
+    @value
+    def truth(self) -> SinkThread:
+        return SinkThread(self.build(TruthSink, completion=self[Completion]))
+
+    @part
+    def outbox(self) -> Outbox:
+        return Outbox(self.settings.node_dir, self.settings.outbox)
+
+    @part
+    def disk(self) -> Disk:
+        return Disk(self.settings.outbox, self.settings.node_min_free_bytes)
+
+    @part
+    def follower(self) -> Follower:
+        settings = self.settings
+        return Follower(
+            self.outbox,
+            self.live,
+            self.truth,
+            keep=timedelta(seconds=settings.node_keep_seconds),
+            disk=self.disk,
+            plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
+            clock=partial(time_of_node, settings.node_dir),
+            # its launcher ends an attempt long before; what makes a file longer than that is no logging
+            longest_log=2 * settings.crawl_max_log_bytes,
+        )
+
+    @part
+    def heartbeat(self) -> Heartbeat:
+        settings = self.settings
+        facts = NodeFacts(
+            name=settings.node_name,
+            url=settings.node_base_url,
+            slots=settings.node_slots,
+            version=version("discoverybot"),
+            outbox=settings.outbox,
+            browser_file=settings.node_dir / BROWSER,
+            render_slots=settings.node_render_slots,
+            instance=instance_of(settings.node_dir),
+            dead_after=settings.node_dead_after,
+        )
+        catalog = self.build(CatalogPublisher, node=settings.node_name, node_dir=settings.node_dir)
+        return self.build(
+            Heartbeat, catalog=catalog, facts=facts, present=lambda: self.follower.present,
+            troubles=lambda: self.truth.troubles,
+        )  # fmt: skip
+
+    @part
+    def eggs(self) -> EggShipper:
+        return self.build(
+            EggShipper,
+            node=self.settings.node_name,
+            folder=self.settings.node_dir / "eggs",
+            spiders=Catalog(self.settings.node_dir).spiders,
+            is_ours=lambda: self.heartbeat.is_accepted,
+        )
 
 
 def main() -> int:
@@ -46,7 +138,7 @@ def main() -> int:
         return 1
     with lock:
         sys.setswitchinterval(TURN)
-        _run(Wiring(settings))
+        _run(TailerParts(settings))
     return 0
 
 
@@ -58,16 +150,16 @@ def _tail_places(folder: Path) -> int:
     return 0
 
 
-def _run(wiring: Wiring) -> None:
-    follower = wiring.follower
+def _run(parts: TailerParts) -> None:
+    follower = parts.follower
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: follower.stop())
     # before the first beat: what it does not name as present is taken for gone
     follower.sweep()
-    threads = (wiring.live, wiring.truth, wiring.heartbeat, wiring.eggs)
+    threads = (parts.live, parts.truth, parts.heartbeat, parts.eggs)
     for thread in threads:
         thread.start()
-    log.info("tailer_started", outbox=str(wiring.outbox.path))
+    log.info("tailer_started", outbox=str(parts.outbox.path))
     follower.run()
     for thread in threads:
         thread.stop()

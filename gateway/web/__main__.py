@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import socket
 import sys
+from contextlib import closing
 
 import uvicorn
 
 from gateway import logging
+from gateway.container import Container
 from gateway.domain.errors import UnavailableError
 from gateway.services.key_issue import KeyIssue
 from gateway.settings import Settings, SettingsError
-from gateway.storage.client import connect, truth_store_errors
-from gateway.storage.keys import KeyStore
+from gateway.storage.client import truth_store_errors
 from gateway.web.http_protocol import BoundedProtocol
 
 #: Seconds for which answers under way, streams among them, may take when we are told to stop.
@@ -54,14 +55,11 @@ def main() -> int:
 
 def _without_key(settings: Settings) -> str | None:
     """See to it that there is a key: where others can reach the gateway, it serves nobody without."""
-    database = connect(settings.mongo_uri)
     try:
-        with truth_store_errors():
-            first = KeyIssue(KeyStore(database)).issue_first()
+        with closing(Container(settings)) as parts, truth_store_errors():
+            first = parts[KeyIssue].issue_first()
     except UnavailableError as error:
         return f"GATEWAY_HOST: {settings.gateway_host} lets others in, which takes a key; {error.message}"
-    finally:
-        database.client.close()
     if first is not None:
         sys.stdout.write(f"\nThe first key, for admins. It is shown this once:\n\n    {first.token}\n\n")
         sys.stdout.flush()

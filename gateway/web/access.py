@@ -18,8 +18,9 @@ from gateway.domain.errors import (
 )
 from gateway.domain.run import job_id_of
 from gateway.storage.client import truth_store_errors
+from gateway.storage.owners import OwnerStore
 from gateway.web.access_rules import OPEN, RULES
-from gateway.web.wiring import Wiring
+from gateway.web.parts import GatewayParts
 
 #: Parts of an address that name what belongs to a user; and how it is said that there is no such thing.
 _OWNED: dict[str, Callable[[str], NotFoundError]] = {
@@ -55,7 +56,7 @@ async def authorise(request: Request) -> None:
     if scope not in caller.scopes:
         raise ScopeMissingError(scope)
     if caller.user_id is not None and (named := list(_named(request))):
-        await _require_own(request.app.state.wiring, caller, named)
+        await _require_own(request.app.state.parts, caller, named)
 
 
 def _named(request: Request) -> list[tuple[str, NotFoundError]]:
@@ -68,9 +69,9 @@ def _named(request: Request) -> list[tuple[str, NotFoundError]]:
     return found + [(value, JobNotFoundError(value)) for value in request.query_params.getlist("job_id")]
 
 
-async def _require_own(wiring: Wiring, caller: Caller, named: list[tuple[str, NotFoundError]]) -> None:
+async def _require_own(parts: GatewayParts, caller: Caller, named: list[tuple[str, NotFoundError]]) -> None:
     with truth_store_errors():
-        owners = await wiring.reads.run(wiring.owners.of, {identity for identity, _ in named})
+        owners = await parts.reads.run(parts[OwnerStore].of, {identity for identity, _ in named})
     for identity, error in named:
         # one that is not there is left to the route, which says the same
         if not all(map(caller.may_see, owners.get(identity, ()))):

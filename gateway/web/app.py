@@ -23,6 +23,7 @@ from gateway.web.known_parameters import refuse_unknown_parameters
 from gateway.web.loopback_guard import LoopbackGuard
 from gateway.web.metrics.requests import ProcessMetrics, RequestMeter
 from gateway.web.openapi import DescribedAPI
+from gateway.web.parts import gateway_parts
 from gateway.web.request_context import RequestContext
 from gateway.web.request_rate import RequestRate
 from gateway.web.routes import (
@@ -51,7 +52,6 @@ from gateway.web.routes import (
 )
 from gateway.web.schemas.problem import problems
 from gateway.web.security_headers import SecurityHeaders
-from gateway.web.wiring import wire
 
 _DESCRIPTION = """
 POST a crawl, watch it live, collect the result.
@@ -129,9 +129,9 @@ def _middleware(settings: Settings, measured: ProcessMetrics) -> list[Middleware
 def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with wire(settings) as wiring:
-            app.state.wiring = wiring
-            app.state.event_streams = wiring.streams
+        async with gateway_parts(settings) as parts:
+            app.state.parts = parts
+            app.state.event_streams = parts.streams
             yield
 
     return lifespan

@@ -13,8 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.domain.api_key import ANYBODY, Caller
 from gateway.domain.api_key import Scope as KeyScope
 from gateway.domain.audit import AuditEntry
+from gateway.services.audit_trail import AuditTrail
 from gateway.web.key_guard import signs_in
-from gateway.web.wiring import Wiring
+from gateway.web.parts import GatewayParts
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Fields of an answer that name what was made.
@@ -71,9 +72,9 @@ class _Answer:
         self._is_noted = True
         if signs_in(self._scope) and self._status >= HTTPStatus.MULTIPLE_CHOICES:
             return
-        wiring: Wiring = self._scope["app"].state.wiring
+        parts: GatewayParts = self._scope["app"].state.parts
         made = _made(body) if self._is_json and self._status < HTTPStatus.MULTIPLE_CHOICES else {}
-        wiring.audit.note(_entry(self._scope, self._status, made, wiring.truth.clock()))
+        parts[AuditTrail].note(_entry(self._scope, self._status, made, parts.clock()))
 
 
 def _made(body: bytes) -> dict[str, str]:

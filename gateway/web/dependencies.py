@@ -8,13 +8,13 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Request
 
 from gateway.domain.errors import JobNotFoundError, ScheduleNotFoundError
-from gateway.web.wiring import Wiring
+from gateway.web.parts import GatewayParts
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
-async def _wiring(request: Request) -> Wiring:
-    return cast("Wiring", request.app.state.wiring)
+async def _parts(request: Request) -> GatewayParts:
+    return cast("GatewayParts", request.app.state.parts)
 
 
 async def _job_id(
@@ -41,7 +41,7 @@ async def _request_id(request: Request) -> str:
     return cast("str", request.state.request_id)
 
 
-Wired = Annotated[Wiring, Depends(_wiring)]
+Parts = Annotated[GatewayParts, Depends(_parts)]
 #: Anything that is not shaped like an id of ours is simply not there.
 JobId = Annotated[str, Depends(_job_id)]
 ScheduleId = Annotated[str, Depends(_schedule_id)]

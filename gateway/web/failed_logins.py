@@ -24,6 +24,7 @@ from gateway.domain.api_key import read_token
 from gateway.domain.errors import ForgedRequestError
 from gateway.domain.stream_token import read_stream_token
 from gateway.redis.request_rates import RequestRates
+from gateway.services.audit_trail import AuditTrail
 from gateway.web.key_guard import signs_in, stream_token_of
 from gateway.web.key_ring import KeyRing
 from gateway.web.request_rate import address_of, refuse
@@ -61,8 +62,8 @@ class FailedLogins:
         await self.app(scope, receive, watch.send)
         if watch.failed:
             malformed = scope.get("state", {}).get(MALFORMED)
-            scope["app"].state.wiring.audit.note_failed_login(address_of(scope))
-            await self._count(scope["app"].state.wiring.rates, None if malformed else self._name(sent))
+            scope["app"].state.parts[AuditTrail].note_failed_login(address_of(scope))
+            await self._count(scope["app"].state.parts[RequestRates], None if malformed else self._name(sent))
 
     def _name(self, scope: Scope) -> str | None:
         """What is counted together; `None` for what does not count."""
@@ -124,7 +125,7 @@ def _shown(scope: Scope) -> str | None:
 
 def _is_known(scope: Scope) -> bool:
     """Whether this process has seen it to be right; of a form to try a key in nobody can say."""
-    keys: KeyRing = scope["app"].state.wiring.keys
+    keys: KeyRing = scope["app"].state.parts[KeyRing]
     if (given := Headers(scope=scope).get("authorization")) is not None:
         return keys.remembers(_key_in(given))
     if stream := stream_token_of(scope):

@@ -57,14 +57,14 @@ class KeyGuard:
         state = scope.setdefault("state", {})
         state["caller"] = caller
         if caller.key:
-            ring: KeyRing = scope["app"].state.wiring.keys
+            ring: KeyRing = scope["app"].state.parts[KeyRing]
             state["until_over"] = partial(ring.until_over, caller.key, state.get("session"))
             structlog.contextvars.bind_contextvars(key_id=caller.key.id)
         await self.app(scope, receive, send)
 
     async def _caller(self, scope: Scope, stream: StreamTokenShown | None) -> Caller:
         """Raises `UnauthenticatedError`, `UnavailableError`."""
-        ring: KeyRing = scope["app"].state.wiring.keys
+        ring: KeyRing = scope["app"].state.parts[KeyRing]
         if not self.required and not await ring.in_use():
             return ANYBODY
         given = Headers(scope=scope).getlist("authorization")

@@ -59,7 +59,7 @@ class RequestRate:
 
 
 def _rates(scope: Scope) -> RequestRates:
-    return cast("RequestRates", scope["app"].state.wiring.rates)
+    return cast("RequestRates", scope["app"].state.parts[RequestRates])
 
 
 def tell(error: Exception | None) -> None:

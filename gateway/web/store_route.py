@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 
 class StoreRoute(APIRoute):
     """Asks once more before a call whether MongoDB is there: it may have had to wait for its thread. Such a function
-    takes its `wiring`.
+    takes its `parts`.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -22,7 +22,7 @@ class StoreRoute(APIRoute):
 def _checked(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(endpoint)
     def checked(**values: Any) -> Any:
-        values["wiring"].truth.refuse_if_away()
+        values["parts"].truth.refuse_if_away()
         return endpoint(**values)
 
     return checked

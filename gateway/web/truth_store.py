@@ -24,8 +24,9 @@ _RETRY_SECONDS = 1.0
 class TruthStore:
     """Without the unique indexes two identical requests could make two jobs: so they come first."""
 
-    def __init__(self, database: Database[Document]) -> None:
-        self.database = database
+    def __init__(self, database: Database[Document], clock: ServerClock) -> None:
+        self._database = database
+        self._server_clock = clock
         self._clock: Clock = utc_now
         self._ready = asyncio.Event()
         self._presence = Presence(database.client)
@@ -52,15 +53,15 @@ class TruthStore:
 
     async def prepare(self) -> None:
         """Try until it works; from then on, see to the clock."""
-        clock = None
-        while clock is None:
-            clock = await self._try_to_prepare()
-        self._clock = clock
+        is_prepared = False
+        while not is_prepared:
+            is_prepared = await self._try_to_prepare()
+        self._clock = self._server_clock
         self._ready.set()
         while True:
             await asyncio.sleep(MEASURE_SECONDS)
             try:
-                await asyncio.to_thread(clock.keep)
+                await asyncio.to_thread(self._server_clock.keep)
             except PyMongoError as error:
                 log.warning("clock_not_measured", error=type(error).__name__)
 
@@ -69,16 +70,15 @@ class TruthStore:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ready.wait(), seconds)
 
-    async def _try_to_prepare(self) -> ServerClock | None:
+    async def _try_to_prepare(self) -> bool:
         try:
-            return await asyncio.to_thread(self._prepare_once)
+            await asyncio.to_thread(self._prepare_once)
         except PyMongoError as error:
             log.warning("database_not_ready", error=type(error).__name__)
             await asyncio.sleep(_RETRY_SECONDS)
-            return None
+            return False
+        return True
 
-    def _prepare_once(self) -> ServerClock:
-        ensure_indexes(self.database)
-        clock = ServerClock(self.database)
-        clock.measure()
-        return clock
+    def _prepare_once(self) -> None:
+        ensure_indexes(self._database)
+        self._server_clock.measure()

@@ -6,14 +6,32 @@ from typing import Any
 
 from celery import Celery
 from celery.signals import setup_logging
+from pymongo.database import Database
 
 from gateway import logging
+from gateway.container import Container, part
 from gateway.services.broker import broker_settings
 from gateway.settings import Settings
+from gateway.storage.client import Document, connect
+from gateway.storage.indexes import ensure_indexes
 from gateway.worker.sign_of_life import SignOfLife
 from gateway.worker.tasks import register_tasks
 from gateway.worker.traced_task import TracedTask
-from gateway.worker.wiring import Wiring
+
+
+class WorkerParts(Container):
+    """A worker's or a beat's."""
+
+    @part
+    def database(self) -> Database[Document]:
+        database = connect(self.mongo_uri)
+        try:
+            ensure_indexes(database)
+        except BaseException:
+            # the next who asks connects anew
+            database.client.close()
+            raise
+        return self.connected(database)
 
 
 def create_celery(settings: Settings) -> Celery:
@@ -35,9 +53,10 @@ def create_celery(settings: Settings) -> Celery:
         # how long beat may sleep: our scheduler says itself when it wants to be called
         beat_max_loop_interval=settings.tick_seconds,
     )
-    wiring = Wiring(settings, app)
-    app.wiring = wiring
-    register_tasks(app, wiring)
+    parts = WorkerParts(settings)
+    parts.celery = app
+    app.parts = parts
+    register_tasks(app, parts)
     app.steps["worker"].add(SignOfLife)
     setup_logging.connect(_Logging(settings.log_level), weak=False)
     return app

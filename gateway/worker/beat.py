@@ -12,10 +12,15 @@ from typing import Any, TypeVar
 import structlog
 from celery.beat import ScheduleEntry, Scheduler
 
+from gateway.container import Container
 from gateway.domain.clock import VERDICT_SECONDS
-from gateway.storage.client import within
-from gateway.storage.heartbeats import BEAT
-from gateway.worker.wiring import Wiring
+from gateway.services.egg_watch import EggWatch
+from gateway.services.scheduling import Scheduling
+from gateway.services.site_upkeep import SiteUpkeep
+from gateway.services.sweeping import Sweeper
+from gateway.storage.client import ServerClock, within
+from gateway.storage.heartbeats import BEAT, HeartbeatStore
+from gateway.storage.static_entries import StaticEntryStore
 
 log = structlog.get_logger()
 Result = TypeVar("Result")
@@ -37,7 +42,7 @@ class MongoScheduler(Scheduler):
     producer = None
 
     def setup_schedule(self) -> None:
-        self._wiring: Wiring = self.app.wiring
+        self._parts: Container = self.app.parts
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = f"{BEAT}:{socket.gethostname()}:{os.getpid()}"
         self._swept_at = self._beat_at = float("-inf")
@@ -66,7 +71,7 @@ class MongoScheduler(Scheduler):
         due, pause = entry.is_due()
         if not due:
             return due, pause
-        entries, now = self._wiring.static_entries, entry.default_now()
+        entries, now = self._parts[StaticEntryStore], entry.default_now()
         last_sent = entries.last_sent().get(entry.name)
         if _adopt(entry, last_sent) and not (theirs := entry.is_due())[0]:
             return theirs
@@ -74,7 +79,7 @@ class MongoScheduler(Scheduler):
 
     def _send_static(self) -> float:
         if not self._is_loaded:
-            last_sent = self._wiring.static_entries.last_sent()
+            last_sent = self._parts[StaticEntryStore].last_sent()
             for entry in self.schedule.values():
                 entry.last_run_at = last_sent.get(entry.name, entry.last_run_at)
             self._is_loaded = True
@@ -88,23 +93,23 @@ class MongoScheduler(Scheduler):
         # first, because it ticks whatever the sweep meets
         if self._swept_at - self._beat_at >= BEAT_SECONDS:
             self._beat_at = self._swept_at
-            self._try("heartbeat_failed", lambda wiring: wiring.heartbeats.beat(self._name))
-        self._try("tick_failed", lambda wiring: wiring.sweeper.sweep())
-        self._try("upkeep_failed", lambda wiring: wiring.site_upkeep.look())
-        self._try("egg_watch_failed", lambda wiring: wiring.egg_watch.look())
-        self._try("clock_not_measured", lambda wiring: wiring.clock.keep())
+            self._try("heartbeat_failed", lambda parts: parts[HeartbeatStore].beat(self._name))
+        self._try("tick_failed", lambda parts: parts[Sweeper].sweep())
+        self._try("upkeep_failed", lambda parts: parts[SiteUpkeep].look())
+        self._try("egg_watch_failed", lambda parts: parts[EggWatch].look())
+        self._try("clock_not_measured", lambda parts: parts[ServerClock].keep())
 
     def _fire(self) -> float:
-        report = self._try("tick_failed", lambda wiring: wiring.scheduling.tick())
+        report = self._try("tick_failed", lambda parts: parts[Scheduling].tick())
         if report is None or report.next_due is None:
             return self._interval
-        return (report.next_due - self._wiring.clock()).total_seconds()
+        return (report.next_due - self._parts.clock()).total_seconds()
 
-    def _try(self, failure: str, step: Callable[[Wiring], Result]) -> Result | None:
+    def _try(self, failure: str, step: Callable[[Container], Result]) -> Result | None:
         """One step of a tick must not keep the others from being taken."""
         try:
             with within(VERDICT_SECONDS):
-                return step(self._wiring)
+                return step(self._parts)
         except Exception as error:  # noqa: BLE001 - see the class: whatever it was, the next tick looks again
             log.warning(failure, error=str(error), kind=type(error).__name__)
             return None

@@ -12,10 +12,11 @@ from typing import Any
 import structlog
 from celery import bootsteps
 
+from gateway.container import Container
 from gateway.domain.clock import VERDICT_SECONDS
-from gateway.storage.client import within
-from gateway.storage.heartbeats import WORKER
-from gateway.worker.wiring import Wiring
+from gateway.services.webhooks import Webhooks
+from gateway.storage.client import ServerClock, within
+from gateway.storage.heartbeats import WORKER, HeartbeatStore
 
 log = structlog.get_logger()
 
@@ -28,7 +29,7 @@ class SignOfLife(bootsteps.StartStopStep):
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
-        self._wiring: Wiring = parent.app.wiring
+        self._parts: Container = parent.app.parts
         self._name = f"{WORKER}:{socket.gethostname()}:{os.getpid()}"
         self._ended = threading.Event()
 
@@ -37,7 +38,9 @@ class SignOfLife(bootsteps.StartStopStep):
 
     def stop(self, _parent: Any) -> None:
         self._ended.set()
-        self._wiring.close()
+        if Webhooks in self._parts:
+            # calls under way would go on; nothing else does anything by itself
+            self._parts[Webhooks].close()
 
     terminate = stop
 
@@ -45,9 +48,9 @@ class SignOfLife(bootsteps.StartStopStep):
         while not self._ended.is_set():
             try:
                 with within(VERDICT_SECONDS):
-                    self._wiring.heartbeats.beat(self._name)
-                    self._wiring.clock.keep()
-                self._wiring.webhooks.look()
+                    self._parts[HeartbeatStore].beat(self._name)
+                    self._parts[ServerClock].keep()
+                self._parts[Webhooks].look()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)
             self._ended.wait(_PACE)

@@ -7,14 +7,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from gateway.services.schedule_submission import When
-from gateway.services.submission import Order
+from gateway.services.schedule_submission import ScheduleSubmission, When
+from gateway.services.submission import Order, Submission
 from gateway.web.access import Called
-from gateway.web.dependencies import RequestId, Wired
+from gateway.web.dependencies import Parts, RequestId
+from gateway.web.parts import GatewayParts
 from gateway.web.schedule_request import order_of, when_of
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
 from gateway.web.schemas.problem import problems
-from gateway.web.wiring import Wiring
 
 router = APIRouter(tags=["crawls"])
 
@@ -54,7 +54,7 @@ async def crawl(
     response: Response,
     body: CrawlRequest,
     query: Annotated[CrawlQuery, Query()],
-    wiring: Wired,
+    parts: Parts,
     caller: Called,
     request_id: RequestId,
     idempotency_key: IdempotencyKey = "",
@@ -65,26 +65,26 @@ async def crawl(
     with the job or schedule that exists, however old, until it has ended.
     """
     caller.acting_for(body.user_id)
-    wiring.truth.require()
-    order = order_of(body, wiring.settings, ignore_cache=body.ignore_cache or query.ignore_cache)
+    parts.truth.require()
+    order = order_of(body, parts.settings, ignore_cache=body.ignore_cache or query.ignore_cache)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
     when = when_of(body)
-    answer = await (_now(wiring, order) if when is None else _later(wiring, order, when))
+    answer = await (_now(parts, order) if when is None else _later(parts, order, when))
     if EVENT_STREAM in request.headers.get("accept", ""):
         opening = ("job", answer.model_dump(mode="json", exclude_none=True))
-        return await wiring.streams.response(answer.job_id, request, first_event=opening)
+        return await parts.streams.response(answer.job_id, request, first_event=opening)
     if answer.scheduled:
         response.status_code = HTTPStatus.ACCEPTED.value
     return answer
 
 
-async def _now(wiring: Wiring, order: Order) -> CrawlReceipt:
-    receipt = await wiring.submission.submit(order)
+async def _now(parts: GatewayParts, order: Order) -> CrawlReceipt:
+    receipt = await parts[Submission].submit(order)
     return CrawlReceipt.of(receipt.job_id, cached=receipt.cached, cached_at=receipt.cached_at)
 
 
-async def _later(wiring: Wiring, order: Order, when: When) -> CrawlReceipt:
-    found, cached = receipt = await wiring.submits.run(wiring.schedules.submission.submit, order, when)
+async def _later(parts: GatewayParts, order: Order, when: When) -> CrawlReceipt:
+    found, cached = receipt = await parts.submits.run(parts[ScheduleSubmission].submit, order, when)
     return CrawlReceipt.of(
         found.id,
         scheduled=True,

@@ -6,8 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from gateway.services.dead_letters import DeadLetters
+from gateway.storage.job_queries import JobQueries
 from gateway.web.access import Called
-from gateway.web.dependencies import RequestId, Wired
+from gateway.web.dependencies import Parts, RequestId
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.dead_letter import DeadLetter, DeadLetterPage, DeadLettersQuery
 from gateway.web.schemas.problem import problems
@@ -22,11 +24,11 @@ LetterId = Annotated[
 
 @router.get("", summary="List jobs that are out of retries", responses=problems(503))
 async def list_dead_letters(
-    query: Annotated[DeadLettersQuery, Query()], wiring: Wired, caller: Called
+    query: Annotated[DeadLettersQuery, Query()], parts: Parts, caller: Called
 ) -> DeadLetterPage:
     """Newest first. Pass `next` as `after` for the page that follows."""
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    page = await wiring.reads.run(wiring.queries.page, wanted, query.limit, query.after)
+    page = await parts.reads.run(parts[JobQueries].page, wanted, query.limit, query.after)
     letters = [DeadLetter.of(job) for job in page.jobs]
     return DeadLetterPage(dead_letters=letters, next=page.next, searched_to=page.searched_to)
 
@@ -38,14 +40,14 @@ async def list_dead_letters(
     response_model_exclude_none=True,
     responses=problems(404, 409, 429, 503),
 )
-def requeue(letter_id: LetterId, wiring: Wired, request_id: RequestId) -> CrawlReceipt:
+def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
     """As a new job, linked to the old by `retry_of`; the old one stays as it ended, and leaves this list."""
-    wiring.truth.require()
-    job = wiring.runs.dead_letters.requeue(letter_id, request_id)
+    parts.truth.require()
+    job = parts[DeadLetters].requeue(letter_id, request_id)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
 
 
 @router.delete("/{letter_id}", summary="Let a dead letter go", status_code=204, responses=problems(404, 503))
-def dismiss(letter_id: LetterId, wiring: Wired) -> None:
+def dismiss(letter_id: LetterId, parts: Parts) -> None:
     """It leaves this list. The job itself, its items and its log stay until `DELETE /jobs/{id}` or retention."""
-    wiring.runs.dead_letters.dismiss(letter_id)
+    parts[DeadLetters].dismiss(letter_id)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from gateway.services.health import Report
-from gateway.web.dependencies import Wired
+from gateway.web.dependencies import Parts
 from gateway.web.errors import RETRY_AFTER
 from gateway.web.schemas.platform import CheckView, HealthView, Liveness
+from gateway.web.shared_health import SharedHealth
 
 router = APIRouter(prefix="/health", tags=["platform"])
 
@@ -23,8 +24,8 @@ router = APIRouter(prefix="/health", tags=["platform"])
     },
 )
 @router.head("", include_in_schema=False)  # what some balancers ask
-async def health(response: Response, wiring: Wired) -> HealthView:
-    report = await wiring.health.report()
+async def health(response: Response, parts: Parts) -> HealthView:
+    report = await parts[SharedHealth].report()
     if not report.accepting:
         response.status_code = 503
         response.headers["Retry-After"] = str(RETRY_AFTER)

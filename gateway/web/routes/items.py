@@ -10,14 +10,15 @@ from fastapi.responses import StreamingResponse
 from gateway.domain.clock import to_iso
 from gateway.domain.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFoundError
 from gateway.domain.job import Job
-from gateway.services.job_or_schedule import RunOf
-from gateway.web.dependencies import JobId, ScheduleId, Wired
+from gateway.services.job_or_schedule import JobOrSchedule, RunOf
+from gateway.storage.items import ItemStore
+from gateway.web.dependencies import JobId, Parts, ScheduleId
 from gateway.web.item_export import ItemExport
 from gateway.web.item_formats import FORMATS, CsvFormat, ItemFormat
+from gateway.web.parts import GatewayParts
 from gateway.web.schemas.listing import ItemsQuery
 from gateway.web.schemas.problem import Responses, problems
 from gateway.web.schemas.schedule_request import LAST_RUN, ScheduleItemsQuery
-from gateway.web.wiring import Wiring
 
 router = APIRouter()
 
@@ -61,12 +62,12 @@ _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
 @router.get(
     "/jobs/{job_id}/items", summary="Download items", tags=["jobs"], response_class=Response, responses=_RESPONSES
 )
-async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], wiring: Wired) -> Response:
+async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts: Parts) -> Response:
     """Without `limit` all items there are at this moment, streamed. A CSV has the columns of the first hundred
     items, or those that `fields` names, on every page the same. Of a schedule those of the run under way, or the one
     before.
     """
-    return await _items(wiring, job_id, query)
+    return await _items(parts, job_id, query)
 
 
 @router.get(
@@ -77,30 +78,30 @@ async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], wiring
     responses=_RESPONSES,
 )
 async def get_run_items(
-    schedule_id: ScheduleId, query: Annotated[ScheduleItemsQuery, Query()], wiring: Wired
+    schedule_id: ScheduleId, query: Annotated[ScheduleItemsQuery, Query()], parts: Parts
 ) -> Response:
     """As `GET /jobs/{job_id}/items`, of one run. Pages that follow stay with the run that the first was of."""
-    if not await wiring.reads.run(wiring.named.is_schedule, schedule_id):
+    if not await parts.reads.run(parts[JobOrSchedule].is_schedule, schedule_id):
         raise ScheduleNotFoundError(schedule_id)
     run = None if query.run == LAST_RUN else query.run
-    return await _items(wiring, schedule_id, query, run)
+    return await _items(parts, schedule_id, query, run)
 
 
-async def _items(wiring: Wiring, identity: str, query: ItemsQuery, run: str | None = None) -> Response:
+async def _items(parts: GatewayParts, identity: str, query: ItemsQuery, run: str | None = None) -> Response:
     page_of, _, after = (query.after or "").rpartition(".")
-    named = await wiring.reads.run(wiring.named.find, identity, page_of or run)
+    named = await parts.reads.run(parts[JobOrSchedule].find, identity, page_of or run)
     job = named.job if isinstance(named, RunOf) else named
     _require_same_run(job, page_of, run)
     encoder = _encoder(query)
     prefix = f"{job.id}." if job and isinstance(named, RunOf) else ""
     export = ItemExport(
-        wiring.items, job.id if job else identity, _attempt(job, query.attempt), after or None, encoder, prefix
+        parts[ItemStore], job.id if job else identity, _attempt(job, query.attempt), after or None, encoder, prefix
     )
     headers = _headers(job, identity, encoder)
     if query.limit is None:
-        first = await wiring.reads.run(export.next_batch)
-        return StreamingResponse(export.stream(wiring.reads, first), headers=headers, media_type=encoder.media_type)
-    data, following = await wiring.reads.run(export.page, query.limit)
+        first = await parts.reads.run(export.next_batch)
+        return StreamingResponse(export.stream(parts.reads, first), headers=headers, media_type=encoder.media_type)
+    data, following = await parts.reads.run(export.page, query.limit)
     if following:
         headers[NEXT_HEADER] = following
     return Response(data, headers=headers, media_type=encoder.media_type)

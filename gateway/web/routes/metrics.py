@@ -10,7 +10,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.web.dependencies import Wired
+from gateway.services.platform_facts import FactReader
+from gateway.web.dependencies import Parts
 from gateway.web.metrics.platform import platform_families
 
 router = APIRouter(tags=["platform"])
@@ -32,10 +33,10 @@ class _All(Collector):
 
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response, responses={200: _DESCRIBED})
-def metrics(request: Request, wiring: Wired) -> Response:
+def metrics(request: Request, parts: Parts) -> Response:
     """How the queue, the schedules, the nodes and the runs of the last hour fare, the same from every gateway; and
     this process's own requests and streams. Without MongoDB only the latter.
     """
     own: Iterable[Metric] = request.app.state.process_metrics.registry.collect()
-    text = generate_latest(_All(own, platform_families(wiring.facts.facts())))
+    text = generate_latest(_All(own, platform_families(parts[FactReader].facts())))
     return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -10,11 +10,13 @@ from fastapi.responses import RedirectResponse
 
 from gateway.domain.errors import ConflictError, InvalidRequestError, JobNotFoundError, NodeNotFoundError
 from gateway.domain.node_files import AttemptId
+from gateway.services.cancellation import Cancellation
 from gateway.storage.client import truth_store_errors
-from gateway.storage.nodes import Node
-from gateway.web.dependencies import Wired
+from gateway.storage.nodes import Node, NodeStore
+from gateway.web.dependencies import Parts
+from gateway.web.node_console import NodeConsole
+from gateway.web.parts import GatewayParts
 from gateway.web.schemas.problem import problems
-from gateway.web.wiring import Wiring
 
 router = APIRouter(tags=["platform"])
 
@@ -49,10 +51,10 @@ _FORM = {
         **problems(404, 502, 503),
     },
 )
-async def show_page(node: NodeName, path: PagePath, request: Request, wiring: Wired) -> Response:
+async def show_page(node: NodeName, path: PagePath, request: Request, parts: Parts) -> Response:
     """Scrapyd's console: its jobs, logs and items, read-only but for the button that cancels a job."""
-    found = await _node(wiring, node)
-    return await wiring.node_console.page(found.url, path, _prefix(request, node), request.headers)
+    found = await _node(parts, node)
+    return await parts[NodeConsole].page(found.url, path, _prefix(request, node), request.headers)
 
 
 @router.post(
@@ -63,32 +65,32 @@ async def show_page(node: NodeName, path: PagePath, request: Request, wiring: Wi
     responses={303: {"description": "To the node's jobs"}, **problems(404, 502, 503)},
     openapi_extra=_FORM,
 )
-async def cancel_on_node(node: NodeName, request: Request, wiring: Wired) -> Response:
+async def cancel_on_node(node: NodeName, request: Request, parts: Parts) -> Response:
     """The button on Scrapyd's page. A job of ours is cancelled as `POST /jobs/{id}/cancel` does, so that it is not
     tried again; any other is Scrapyd's own.
     """
-    found = await _node(wiring, node)
+    found = await _node(parts, node)
     form = parse_qs((await request.body()).decode(errors="replace"))
     project, job = (_field(form, name) for name in ("project", "job"))
     attempt = AttemptId.parse(job)
-    if attempt is None or not await _is_cancelled(wiring, attempt):
-        await wiring.node_console.cancel(found.url, project, job)
+    if attempt is None or not await _is_cancelled(parts, attempt):
+        await parts[NodeConsole].cancel(found.url, project, job)
     return RedirectResponse(f"{_prefix(request, node)}/jobs", status_code=303)
 
 
-async def _node(wiring: Wiring, name: str) -> Node:
+async def _node(parts: GatewayParts, name: str) -> Node:
     """Raises `NodeNotFoundError`, `UnavailableError`."""
     with truth_store_errors():
-        found = await wiring.reads.run(wiring.nodes.get, name)
+        found = await parts.reads.run(parts[NodeStore].get, name)
     if found is None:
         raise NodeNotFoundError(name)
     return found
 
 
-async def _is_cancelled(wiring: Wiring, attempt: AttemptId) -> bool:
+async def _is_cancelled(parts: GatewayParts, attempt: AttemptId) -> bool:
     """Or the job is not, or not any more, for us to cancel."""
     try:
-        await wiring.reads.run(wiring.cancellation.cancel, attempt.job_id)
+        await parts.reads.run(parts[Cancellation].cancel, attempt.job_id)
     except (JobNotFoundError, ConflictError):
         return False
     return True

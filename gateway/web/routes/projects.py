@@ -10,7 +10,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathParameter
 
 from gateway.domain.errors import InvalidRequestError
-from gateway.web.dependencies import Wired
+from gateway.services.deployment import Deployment
+from gateway.services.undeployment import Undeployment
+from gateway.web.dependencies import Parts
 from gateway.web.schemas.platform import DeletedView, DeployedView, DeployQuery, NodeAnswerView, NodeRemovalView
 from gateway.web.schemas.problem import problems
 
@@ -43,7 +45,7 @@ _EGG = {
     openapi_extra={"requestBody": _EGG},
 )
 async def add_version(
-    request: Request, project: ProjectName, query: Annotated[DeployQuery, Query()], wiring: Wired
+    request: Request, project: ProjectName, query: Annotated[DeployQuery, Query()], parts: Parts
 ) -> DeployedView:
     """Puts the egg in the body, at most 64 MiB, on every living crawl node, and keeps it: a node that could not be
     asked, or comes later, is brought it when a crawl waits for it. `discoverybot deploy` builds an egg from a Scrapy
@@ -60,7 +62,7 @@ async def add_version(
         with egg.open("wb") as file:  # noqa: ASYNC230 - pieces of 64 KiB, into the page cache
             async for piece in request.stream():
                 file.write(piece)
-        answers = await wiring.deploys.run(wiring.eggs.deployment.deploy, project, query.version, egg)
+        answers = await parts.deploys.run(parts[Deployment].deploy, project, query.version, egg)
     return DeployedView(
         project=project,
         version=query.version,
@@ -72,11 +74,11 @@ async def add_version(
 @router.delete(
     "/projects/{project}/versions/{version}", summary="Delete a deployed version", responses=problems(404, 503)
 )
-async def delete_version(project: ProjectName, version: VersionName, wiring: Wired) -> DeletedView:
+async def delete_version(project: ProjectName, version: VersionName, parts: Parts) -> DeletedView:
     """Removes what is kept of it, and the egg from every node; a node that cannot be asked now loses it once it can.
     Attempts that run go on. Crawls that wait for this version say so, and wait until it is deployed again, or they
     are cancelled.
     """
-    removals = await wiring.deploys.run(wiring.eggs.undeployment.delete, project, version)
+    removals = await parts.deploys.run(parts[Undeployment].delete, project, version)
     nodes = [NodeRemovalView.model_validate(removal._asdict()) for removal in removals]
     return DeletedView(project=project, version=version, nodes=nodes)

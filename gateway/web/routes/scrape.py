@@ -9,8 +9,12 @@ from fastapi import APIRouter, Path, Query, Response
 from gateway.domain.errors import InvalidRequestError, RunGoesOnError
 from gateway.domain.job import Job
 from gateway.domain.run import RUN_STATUSES, run_id_of
+from gateway.services.run_record import RunRecords
+from gateway.services.scraping import Scraping
+from gateway.storage.items import ItemStore
 from gateway.web.access import Called
-from gateway.web.dependencies import RequestId, Wired
+from gateway.web.dependencies import Parts, RequestId
+from gateway.web.parts import GatewayParts
 from gateway.web.routes.crawl import IdempotencyKey
 from gateway.web.run_format import run_page, sync_page
 from gateway.web.schemas.problem import problems
@@ -24,7 +28,6 @@ from gateway.web.schemas.run import (
     ScrapeRequest,
     ScrapeResult,
 )
-from gateway.web.wiring import Wiring
 
 router = APIRouter(prefix="/jobs/scrape", tags=["sites"])
 
@@ -45,7 +48,7 @@ async def scrape(
     *,
     body: ScrapeRequest,
     query: Annotated[ScrapeQuery, Query()],
-    wiring: Wired,
+    parts: Parts,
     caller: Called,
     request_id: RequestId,
     idempotency_key: IdempotencyKey = "",
@@ -56,23 +59,23 @@ async def scrape(
     """
     asked_by = caller.only(body.user_id if "user_id" in body.model_fields_set else None) or body.user_id
     body = body.model_copy(update={"user_id": asked_by})
-    wiring.truth.require()
+    parts.truth.require()
     if query.mode == "sync":
         body = _small(body)
     order = body.to_order(idempotency_key=idempotency_key or None, correlation_id=request_id)
-    job = await wiring.submits.run(wiring.runs.scraping.start, order)
+    job = await parts.submits.run(parts[Scraping].start, order)
     if query.mode == "sync":
-        return await _results(wiring, job, body.results_wanted or MAX_SYNC_RESULTS)
+        return await _results(parts, job, body.results_wanted or MAX_SYNC_RESULTS)
     return ScrapeReceipt(data=ScrapeReceiptData(task_id=job.id, run_id=str(run_id_of(job))))
 
 
 @router.get("/{run_id}", summary="A run and its results", response_model=RunView, responses=problems(404, 503))
-async def get_run(run_id: RunId, query: Annotated[RunQuery, Query()], wiring: Wired) -> Response:
+async def get_run(run_id: RunId, query: Annotated[RunQuery, Query()], parts: Parts) -> Response:
     """Its record, and the results so far, a page at a time. Pass `next` as `after` for the page that follows, or take
     all of them from `items_url`.
     """
-    run = await wiring.reads.run(wiring.runs.records.find, run_id)
-    page = await wiring.reads.run(run_page, wiring.items, run, query.limit, query.after)
+    run = await parts.reads.run(parts[RunRecords].find, run_id)
+    page = await parts.reads.run(run_page, parts[ItemStore], run, query.limit, query.after)
     return Response(page, media_type=JSON)
 
 
@@ -84,13 +87,13 @@ def _small(body: ScrapeRequest) -> ScrapeRequest:
     return body.model_copy(update={"results_wanted": wanted})
 
 
-async def _results(wiring: Wiring, job: Job, limit: int) -> Response:
+async def _results(parts: GatewayParts, job: Job, limit: int) -> Response:
     """Raises `RunGoesOnError`."""
-    ended = await wiring.streams.ending(job.id, wiring.settings.scrape_sync_timeout)
+    ended = await parts.streams.ending(job.id, parts.settings.scrape_sync_timeout)
     if not ended.is_final:
         raise _goes_on(ended)
-    run = await wiring.reads.run(wiring.runs.records.find, str(run_id_of(ended)))
-    return Response(await wiring.reads.run(sync_page, wiring.items, run, limit), media_type=JSON)
+    run = await parts.reads.run(parts[RunRecords].find, str(run_id_of(ended)))
+    return Response(await parts.reads.run(sync_page, parts[ItemStore], run, limit), media_type=JSON)
 
 
 def _goes_on(job: Job) -> RunGoesOnError:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from gateway.web.dependencies import Wired
+from gateway.services.sites import SiteService
+from gateway.web.dependencies import Parts
 from gateway.web.schemas.problem import problems
 from gateway.web.schemas.site import (
     SiteAbilities,
@@ -26,45 +27,45 @@ SiteName = Annotated[str, Path(description="As `POST /sites` was given it.", exa
 
 
 @router.get("/sites", summary="List sites", responses=problems(503))
-async def list_sites(query: Annotated[SitesQuery, Query()], wiring: Wired) -> SitePage:
+async def list_sites(query: Annotated[SitesQuery, Query()], parts: Parts) -> SitePage:
     """By name. Pass `next` as `after` for the page that follows."""
-    found, following = await wiring.reads.run(
-        lambda: wiring.searches.sites.page(query.limit, query.after, enabled=query.enabled)
+    found, following = await parts.reads.run(
+        lambda: parts[SiteService].page(query.limit, query.after, enabled=query.enabled)
     )
     return SitePage(sites=[SiteView.of(*one) for one in found], next=following)
 
 
 @router.post("/sites", summary="Add a site", status_code=201, responses=problems(409, 413, 503))
-def add_site(body: SiteRequest, wiring: Wired, response: Response) -> SiteView:
+def add_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView:
     """It is crawled every `interval_minutes` from now on, unless its template needs words that `payload` has not."""
-    wiring.truth.require()
-    view = SiteView.of(*wiring.searches.sites.create(body.given()))
+    parts.truth.require()
+    view = SiteView.of(*parts[SiteService].create(body.given()))
     response.headers["Location"] = f"/sites/{view.name}"
     return view
 
 
 @router.get("/sites/{name}", summary="A site", responses=problems(404, 503))
-def get_site(name: SiteName, wiring: Wired) -> SiteView:
-    return SiteView.of(*wiring.searches.sites.get(name))
+def get_site(name: SiteName, parts: Parts) -> SiteView:
+    return SiteView.of(*parts[SiteService].get(name))
 
 
 @router.patch("/sites/{name}", summary="Change a site", responses=problems(404, 409, 413, 503))
-def change_site(name: SiteName, body: SiteChanges, wiring: Wired) -> SiteView:
+def change_site(name: SiteName, body: SiteChanges, parts: Parts) -> SiteView:
     """What is named is replaced, and no run of what it was begins after the answer. Disabling it pauses its schedule
     and those of its targets; runs that have begun go on.
     """
-    wiring.truth.require()
-    return SiteView.of(*wiring.searches.sites.edit(name, body.given()))
+    parts.truth.require()
+    return SiteView.of(*parts[SiteService].edit(name, body.given()))
 
 
 @router.delete("/sites/{name}", summary="Delete a site", status_code=204, responses=problems(404, 409, 503))
-def delete_site(name: SiteName, query: Annotated[SiteDeletion, Query()], wiring: Wired) -> None:
+def delete_site(name: SiteName, query: Annotated[SiteDeletion, Query()], parts: Parts) -> None:
     """One that targets name only with `force=true`, which deletes them too. Runs that have been made go on."""
-    wiring.truth.require()
-    wiring.searches.sites.delete(name, force=query.force)
+    parts.truth.require()
+    parts[SiteService].delete(name, force=query.force)
 
 
 @router.get("/jobs/sites", summary="What sites can be asked for", responses=problems(503))
-def list_abilities(wiring: Wired) -> SiteAbilitiesList:
+def list_abilities(parts: Parts) -> SiteAbilitiesList:
     """For `POST /jobs/scrape`: every site, and what a run of it can be told."""
-    return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in wiring.searches.sites.all()])
+    return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteService].all()])

@@ -31,9 +31,10 @@ POINTS = (
 #: Runs retention as a worker does.
 RUNS = """
 from celery_app import app
+from gateway.services.retention import Retention
 
 def tell():
-    app.wiring.retention.run()
+    app.parts[Retention].run()
 """
 
 

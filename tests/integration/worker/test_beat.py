@@ -18,8 +18,10 @@ from structlog.testing import capture_logs
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import JobStatus
+from gateway.services.site_upkeep import SiteUpkeep
+from gateway.services.sweeping import Sweeper
 from gateway.settings import Settings
-from gateway.storage.heartbeats import BEAT
+from gateway.storage.heartbeats import BEAT, HeartbeatStore
 from gateway.storage.jobs import JobStore
 from gateway.storage.schedules import ScheduleStore
 from gateway.storage.sites import SiteStore
@@ -44,15 +46,14 @@ def app(stores: dict[str, str]) -> Iterator[Celery]:
     # one for all: Celery's tasks are the whole process's
     app = create_celery(Settings(tick_seconds=TICK, **stores))
     yield app
-    app.wiring._waker.close()
-    app.wiring._database.client.close()
+    app.parts.close()
     app.close()
 
 
 @pytest.fixture
 def celery(app: Celery) -> Celery:
-    for name in app.wiring._database.list_collection_names():
-        app.wiring._database[name].delete_many({})
+    for name in app.parts.database.list_collection_names():
+        app.parts.database[name].delete_many({})
     app.conf.beat_schedule = {}
     return app
 
@@ -69,30 +70,30 @@ def messages(app: Celery, task: str) -> int:
 def test_a_tick_wants_the_next_one_when_something_is_due(celery: Celery) -> None:
     beat = MongoScheduler(celery)
     assert beat.tick() == TICK
-    soon = celery.wiring.clock() + timedelta(seconds=2)
+    soon = celery.parts.clock() + timedelta(seconds=2)
     job = make_job(status=JobStatus.SCHEDULED, not_before=soon)
-    JobStore(celery.wiring._database).insert(job)
+    JobStore(celery.parts.database).insert(job)
     pause = beat.tick()
     assert 0 < pause <= 2
     time.sleep(pause)
     beat.tick()
-    assert celery.wiring.jobs.get(job.id).status is JobStatus.PENDING
+    assert celery.parts[JobStore].get(job.id).status is JobStatus.PENDING
 
 
 def test_a_tick_gives_a_sign_of_life(celery: Celery) -> None:
     MongoScheduler(celery).tick()
-    assert len(celery.wiring.heartbeats.all(BEAT)) == 1
+    assert len(celery.parts[HeartbeatStore].all(BEAT)) == 1
 
 
 def test_a_tick_sees_to_targets_whose_schedules_nobody_lived_to_make(celery: Celery) -> None:
     long_ago = utc_now() - timedelta(hours=1)
-    SiteStore(celery.wiring._database).insert(make_site(updated_at=long_ago))
+    SiteStore(celery.parts.database).insert(make_site(updated_at=long_ago))
     target = make_target(updated_at=long_ago)
-    TargetStore(celery.wiring._database).insert(target)
+    TargetStore(celery.parts.database).insert(target)
     # as in a beat that was just started
-    vars(celery.wiring).pop("site_upkeep", None)
+    celery.parts[SiteUpkeep] = celery.parts.build(SiteUpkeep)
     MongoScheduler(celery).tick()
-    made = ScheduleStore(celery.wiring._database).get(target.schedule_id)
+    made = ScheduleStore(celery.parts.database).get(target.schedule_id)
     assert (made.target, made.timing.interval) == (target.id, "every 60m")
 
 
@@ -103,13 +104,13 @@ def test_a_step_that_fails_is_logged_and_keeps_no_other(celery: Celery, monkeypa
     beat = MongoScheduler(celery)
     beat.tick()
     job = make_job(status=JobStatus.SCHEDULED, not_before=utc_now() - timedelta(seconds=1))
-    JobStore(celery.wiring._database).insert(job)
-    monkeypatch.setattr(celery.wiring.sweeper, "sweep", fail)
+    JobStore(celery.parts.database).insert(job)
+    monkeypatch.setattr(celery.parts[Sweeper], "sweep", fail)
     again = MongoScheduler(celery)
     with capture_logs() as logs:
         assert again.tick() == TICK
     assert [entry["event"] for entry in logs] == ["tick_failed", "crawl_due"]
-    assert celery.wiring.jobs.get(job.id).status is JobStatus.PENDING
+    assert celery.parts[JobStore].get(job.id).status is JobStatus.PENDING
 
 
 def static(app: Celery, every: float) -> list[MongoScheduler]:
@@ -137,7 +138,7 @@ def test_a_static_entry_is_sent_by_one_of_all_beats(celery: Celery) -> None:
 
 
 def test_a_static_entry_goes_again_after_its_time_whoever_sent_it_last(celery: Celery) -> None:
-    sent_at: Any = celery.wiring._database["static_entries"]
+    sent_at: Any = celery.parts.database["static_entries"]
     beats = static(celery, 3600)
     for round_ in range(3):
         sent_at.update_many({}, {"$set": {"sent_at": utc_now() - timedelta(hours=2)}})
@@ -154,7 +155,7 @@ def test_a_beat_that_is_started_again_remembers_when_an_entry_was_sent(celery: C
     beat.tick()
     assert messages(celery, OWN) == 1
     moment = utc_now() - timedelta(minutes=59, seconds=57)
-    celery.wiring._database["static_entries"].update_one({"_id": "own"}, {"$set": {"sent_at": moment}})
+    celery.parts.database["static_entries"].update_one({"_id": "own"}, {"$set": {"sent_at": moment}})
     (again, *_) = static(celery, 3600)
     assert again.tick() <= 3.1
     assert messages(celery, OWN) == 0

@@ -1,0 +1,152 @@
+"""What the gateway has besides the parts of all processes: threads for each kind of call, and what is on its loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
+
+from pymongo.database import Database
+
+from gateway.container import Container, part, value
+from gateway.domain.api_key import Seal
+from gateway.domain.clock import Clock
+from gateway.redis.client import connect_async
+from gateway.redis.dedupe import Dedupe
+from gateway.redis.request_rates import RequestRates
+from gateway.services.audit_trail import AuditTrail
+from gateway.services.deployment import Deployment
+from gateway.services.health import Health
+from gateway.services.submission import Submission
+from gateway.settings import Settings
+from gateway.storage.client import Document, connect
+from gateway.storage.presence import HEARTBEAT_SECONDS
+from gateway.web.event_stream.streams import EventStreams
+from gateway.web.key_ring import KeyRing
+from gateway.web.node_console import NodeConsole
+from gateway.web.request_rate import tell
+from gateway.web.shared_health import SharedHealth
+from gateway.web.thread_pool import ThreadPool
+from gateway.web.truth_store import TruthStore
+
+#: Seconds the start waits for MongoDB before requests are answered with "unavailable".
+_START_PATIENCE = 2.0
+#: Seconds that MongoDB has for an operation, so that the client can be told; lists and items have more.
+_STORE_SECONDS = 3.0
+_LIST_SECONDS = 10.0
+_HEALTH_SECONDS = 2.0
+_STOP_PATIENCE = 3.0
+#: What takes long to build, so that no request has to wait for it; or may not be built at all, as the settings are.
+_AT_START = (KeyRing, RequestRates, NodeConsole, Submission, SharedHealth, Deployment)
+
+
+class GatewayParts(Container):
+    """Nothing waits for a store: one that is away does not keep the gateway from starting."""
+
+    def __init__(self, settings: Settings, end: AsyncExitStack) -> None:
+        """`end` closes what has to be waited for."""
+        super().__init__(settings)
+        self._async_end = end
+
+    @part
+    def database(self) -> Database[Document]:
+        return self.connected(connect(self.settings.mongo_uri, timeout=_STORE_SECONDS, heartbeat=HEARTBEAT_SECONDS))
+
+    @value
+    def truth(self) -> TruthStore:
+        return self[TruthStore]
+
+    @value
+    def clock(self) -> Clock:
+        return self.truth.clock
+
+    # --- threads; every other blocking route shares FastAPI's
+
+    def _threads(self, count: int, name: str, seconds: float | None = None) -> ThreadPool:
+        """For calls that need MongoDB; `seconds` as of the pool."""
+        return self.opened(ThreadPool(count, name, self.truth.refuse_if_away, seconds))
+
+    @value
+    def submits(self) -> ThreadPool:
+        """For taking orders."""
+        return self._threads(16, "submit")
+
+    @value
+    def executor(self) -> Executor:
+        return self.submits.executor
+
+    @value
+    def reads(self) -> ThreadPool:
+        """For reading lists and items."""
+        return self._threads(8, "read", _LIST_SECONDS)
+
+    @value
+    def deploys(self) -> ThreadPool:
+        """They wait for nodes to take an egg."""
+        return self._threads(2, "deploy")
+
+    @part
+    def key_ring(self) -> KeyRing:
+        threads = self._threads(2, "keys")
+        return self.build(KeyRing, threads=threads, seal=Seal(self.settings.signing_key))
+
+    @part
+    def health(self) -> SharedHealth:
+        # its own client: the others' time-outs are too long for whoever asks after our health
+        database = self.connected(connect(self.settings.mongo_uri, timeout=_HEALTH_SECONDS))
+        late_after = timedelta(seconds=max(5.0, 10 * self.settings.tick_seconds))
+        broker = self.settings.broker_location
+        return SharedHealth(
+            self.opened(self.build(Health, database=database, broker_url=broker, late_after=late_after)).report
+        )
+
+    # --- on the loop: begun at the start, or ended by what has to be waited for
+
+    @part
+    def dedupe(self) -> Dedupe:
+        client = connect_async(self.settings.redis_location)
+        self._async_end.push_async_callback(client.aclose)
+        return Dedupe(client, self.settings.crawl_cache_ttl)
+
+    @part
+    def rates(self) -> RequestRates:
+        rates = RequestRates(self.settings.redis_location, tell)
+        self._async_end.push_async_callback(rates.close)
+        return rates
+
+    @part
+    def node_console(self) -> NodeConsole:
+        console = NodeConsole(self.settings.scrapyd_username, self.settings.scrapyd_password.get_secret_value())
+        self._async_end.push_async_callback(console.close)
+        return console
+
+    @part
+    def streams(self) -> EventStreams:
+        return self.build(EventStreams, redis_url=self.settings.redis_location, check=self.truth.refuse_if_away)
+
+
+@asynccontextmanager
+async def gateway_parts(settings: Settings) -> AsyncIterator[GatewayParts]:
+    """The parts, at work; they are closed in the end."""
+    async with AsyncExitStack() as end:
+        parts = GatewayParts(settings, end)
+        end.callback(parts.close)
+        for work in (parts.truth.watch(), parts.truth.prepare()):
+            end.callback(asyncio.create_task(work).cancel)
+        await parts.truth.wait(_START_PATIENCE)
+        for kind in _AT_START:
+            _ = parts[kind]
+        trail, streams = parts[AuditTrail], parts[EventStreams]
+        trail.start()
+        end.push_async_callback(asyncio.to_thread, trail.stop)
+        await streams.start()
+        end.push_async_callback(_stop, streams)
+        yield parts
+
+
+async def _stop(streams: EventStreams) -> None:
+    # a cancellation that arrives while redis-py connects can get lost; the time-out cancels once more
+    with suppress(TimeoutError):
+        await asyncio.wait_for(streams.stop(), _STOP_PATIENCE)
