@@ -3,9 +3,10 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -153,6 +154,20 @@ class Platform:
         """Free what workers have taken in vain, and could not be sure of."""
         self.ahead += TAKEN_FOR
         self.reconciliation.run(self.nodes.all(), ())
+
+    def work_at_once(self, work: Callable[[int], None], over: Event, seconds: float) -> None:
+        """Several workers, until it is over."""
+        with ThreadPoolExecutor(6) as threads:
+            tasks = [threads.submit(work, seed) for seed in range(6)]
+            over.wait(seconds)
+            over.set()
+            for task in tasks:
+                task.result()
+        self.sweep_holds()
+
+    def end_back_off(self, job: Job) -> None:
+        later = {"_id": job.id, "status": "pending", "attend_at": {"$gt": job.created_at}}
+        self.database["jobs"].update_one(later, {"$set": {"attend_at": job.created_at}})
 
     def take(self, resource: str, attempt: str, most: int = 99) -> bool:
         """As a worker does before it assigns the attempt."""

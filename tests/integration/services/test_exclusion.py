@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Event, Lock
 
@@ -232,20 +231,11 @@ def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Plat
             for kind, count in alive.items():
                 most[kind] = max(most[kind], count)
         ended = ends(platform, job, pages=0 if fails and job.attempt == 1 else 1)
-        platform.database["jobs"].update_one(
-            {"_id": ended.id, "status": "pending", "attend_at": {"$gt": ended.created_at}},
-            {"$set": {"attend_at": ended.created_at}},
-        )
+        platform.end_back_off(ended)
         if platform.database["jobs"].count_documents({"status": JobStatus.FINISHED}) == len(jobs):
             over.set()
 
-    with ThreadPoolExecutor(6) as threads:
-        tasks = [threads.submit(work, seed) for seed in range(6)]
-        over.wait(20)
-        over.set()
-        for task in tasks:
-            task.result()
-    platform.sweep_holds()
+    platform.work_at_once(work, over, 20)
     assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.FINISHED}
     assert set(most.values()) == {1}
     assert platform.held() == {}

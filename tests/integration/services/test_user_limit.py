@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
 from threading import Event, Lock
@@ -167,19 +166,10 @@ def test_many_workers_that_look_at_once_never_start_one_too_many(limited: Limite
             for user, count in Counter(job["user_id"] for job in running(mine)).items():
                 most[user] = max(most[user], count)
             ends(mine, job_id, pages=1 if job.attempt > 1 else pages)
-        mine.database["jobs"].update_one(
-            {"_id": job_id, "status": "pending", "attend_at": {"$gt": job.created_at}},
-            {"$set": {"attend_at": job.created_at}},
-        )
+        mine.end_back_off(job)
         if mine.database["jobs"].count_documents({"status": JobStatus.FINISHED}) == len(jobs):
             over.set()
 
-    with ThreadPoolExecutor(6) as threads:
-        tasks = [threads.submit(work, seed) for seed in range(6)]
-        over.wait(90)
-        over.set()
-        for task in tasks:
-            task.result()
-    platform.sweep_holds()
+    platform.work_at_once(work, over, 90)
     assert most == dict.fromkeys(users, 2)
     assert held(platform) == {}
