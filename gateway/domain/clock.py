@@ -36,6 +36,11 @@ def utc_now() -> datetime:
     return truncate(datetime.now(UTC))
 
 
+def seconds_ahead(moment: datetime) -> float:
+    """By how much this machine's clock is ahead of the one that shows `moment` now."""
+    return (utc_now() - moment).total_seconds()
+
+
 def steady_seconds() -> float:
     """Counts on when somebody turns this machine's clock, and while it sleeps."""
     return time.clock_gettime(_STEADY)

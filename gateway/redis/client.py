@@ -6,10 +6,12 @@ from typing import Any
 
 import redis
 import redis.asyncio
+import redis.asyncio.retry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from gateway.domain.clock import remaining
+from gateway.domain.unanswered import note_unanswered
 
 _TIMEOUT = 2.0
 _MAX_CONNECTIONS = 64
@@ -25,7 +27,28 @@ class _Retry(Retry):
         is_retryable: Any = None,
         with_failure_count: bool = False,  # noqa: FBT001, FBT002 - redis-py's
     ) -> Any:
-        return super().call_with_retry(do, fail, is_retryable or (lambda _: remaining(1) > 0), with_failure_count)
+        def may_retry(error: Exception) -> bool:
+            note_unanswered("Redis")
+            return is_retryable(error) if is_retryable else remaining(1) > 0
+
+        return super().call_with_retry(do, fail, may_retry, with_failure_count)
+
+
+class _AsyncRetry(redis.asyncio.retry.Retry):
+    """Notes what got no answer, and does not ask again."""
+
+    async def call_with_retry(
+        self,
+        do: Any,
+        fail: Any,
+        is_retryable: Any = None,
+        with_failure_count: bool = False,  # noqa: FBT001, FBT002 - redis-py's
+    ) -> Any:
+        def may_retry(error: Exception) -> bool:
+            note_unanswered("Redis")
+            return not is_retryable or is_retryable(error)
+
+        return await super().call_with_retry(do, fail, may_retry, with_failure_count)
 
 
 class _Pool(redis.BlockingConnectionPool):
@@ -66,5 +89,6 @@ def connect_async(url: str, *, timeout: float = _TIMEOUT) -> redis.asyncio.Redis
         timeout=timeout,
         socket_timeout=timeout,
         socket_connect_timeout=timeout,
+        retry=_AsyncRetry(NoBackoff(), 0),
     )
     return redis.asyncio.Redis.from_pool(pool)

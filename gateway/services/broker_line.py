@@ -14,6 +14,7 @@ from kombu import Connection, Queue
 from kombu.exceptions import KombuError
 
 from gateway.correlation import HEADER, current_correlation
+from gateway.domain.unanswered import note_unanswered
 from gateway.services.broker import CONFIRM_TIMEOUT, FAREWELL
 
 log = structlog.get_logger()
@@ -82,7 +83,9 @@ class BrokerLine:
                 task, args=args, kwargs=fields, connection=self._connected(), declare=list(declare),
                 retry=False, ignore_result=True, headers={HEADER: correlation_id} if correlation_id else None,
             )  # fmt: skip
-        except self.errors:
+        except self.errors as error:
+            if not _is_unroutable(error):
+                note_unanswered("the broker")
             self.close()
             raise
 

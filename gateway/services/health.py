@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -14,15 +14,16 @@ from kombu.exceptions import KombuError
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from gateway.domain.clock import Clock, utc_now
+from gateway.domain.clock import Clock, seconds_ahead, utc_now
 from gateway.domain.node_list import EVERY_NODE, NodeList
+from gateway.domain.unanswered import lately_unanswered
 from gateway.services.check import STARTING, UNKNOWN, Check
 from gateway.services.idle_slots import IdleSlots
 from gateway.services.node_checks import NodeChecks
 from gateway.services.scheduler_status import MAX_DUE
 from gateway.storage.client import Document
 from gateway.storage.due_jobs import DueJobs
-from gateway.storage.heartbeats import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
+from gateway.storage.heartbeats import BEAT, DEAD_AFTER, WORKER, Heartbeat, HeartbeatStore
 from gateway.storage.ledger import LedgerStore
 from gateway.storage.nodes import NodeStore
 from gateway.storage.schedules import ScheduleStore
@@ -35,6 +36,10 @@ _PATIENCE = 5.0
 _SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it, or the way to it, hangs")
 #: A slot that is due for longer is late: a few ticks, and what a busy machine takes for them.
 LATE_AFTER = timedelta(seconds=5)
+#: Calls that are made again, and fail for so many seconds, up to so many seconds ago, are no accident.
+_LASTING, _RECENT = 15.0, 10.0
+#: Seconds by which a machine's clock may differ from MongoDB's.
+_CLOCK_OFF = 10.0
 
 
 class Report(NamedTuple):
@@ -83,7 +88,7 @@ class Health:
         self._heartbeats = HeartbeatStore(database, clock)
         self._late_after = late_after
         self._clock = clock
-        self._threads = ThreadPoolExecutor(12, thread_name_prefix="health")
+        self._threads = ThreadPoolExecutor(16, thread_name_prefix="health")
 
     def report(self) -> Report:
         """All checks, at the same time."""
@@ -102,6 +107,8 @@ class Health:
             "workers": self._check_workers,
             "beat": self._check_beat,
             "webhooks": self._check_webhooks,
+            "connections": self._check_connections,
+            "clocks": self._check_clocks,
         }
         running = {name: self._threads.submit(_known, check) for name, check in checks.items()}
         answered, _ = wait(running.values(), _PATIENCE)
@@ -189,6 +196,40 @@ class Health:
             return Check("ok", f"{alive} alive")
         age = f"last seen {(now - max(seen)).total_seconds():.0f} s ago" if seen else "none was ever seen"
         return Check("down", age, todo)
+
+    def _check_connections(self) -> Check:
+        """Whether stores answer those who ask them. What happened once was asked again, and is only told of."""
+        now = self._clock()
+        found = [
+            (one, sign.name, one.ago + (now - sign.at).total_seconds())
+            for sign in self._signs()
+            for one in sign.unanswered
+        ]
+        if not found:
+            return Check("ok", "every call of the last minute was answered")
+        told = ", ".join(f"{one.store} to {who} ({one.calls} ×, the last {ago:.0f} s ago)" for one, who, ago in found)
+        lasts = any(one.lasted >= _LASTING and ago <= _RECENT for one, _, ago in found)
+        todo = "if it lasts look at the way from the one to the other; what was asked is asked again, nothing is lost"
+        return Check("down" if lasts else "ok", f"no answer from {told}", todo)
+
+    def _check_clocks(self) -> Check:
+        """Whether the clocks of all machines show MongoDB's time. No run goes by them."""
+        off = [(sign.name, sign.clock_ahead) for sign in self._signs() if abs(sign.clock_ahead) > _CLOCK_OFF]
+        if not off:
+            return Check("ok", "every machine's clock shows MongoDB's time")
+        told = ", ".join(f"{who} {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}" for who, ahead in off)
+        todo = "set the clocks there, or MongoDB's; crawls go by MongoDB's alone, but logs and certificates do not"
+        return Check("down", f"off from MongoDB's: {told}", todo)
+
+    def _signs(self) -> Iterator[Heartbeat]:
+        """The last of each process that is alive, and what this one would say; by names that anybody may know."""
+        now = self._clock()
+        for kind in (WORKER, BEAT):
+            alive = [sign for sign in self._heartbeats.all(kind) if now - sign.at <= DEAD_AFTER]
+            yield from (sign._replace(name=f"a {kind}") for sign in alive)
+        for node in self._nodes.living():
+            yield Heartbeat(node.id, node.heartbeat_at, node.clock_ahead, node.unanswered)
+        yield Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
 
 
 def _known(check: Callable[[], Check]) -> Check:

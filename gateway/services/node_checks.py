@@ -51,18 +51,21 @@ class NodeChecks:
         """Whether two have one name, one is quarantined, or all that live are kept from work."""
         told = [(node, report.state) for node, report in self._told() if report.state is not NodeState.DEAD]
         now = self._clock()
+        failures = {node.id: _failures(node) for node, _ in told if node.failures}
         if twice := [node.id for node, _ in told if node.has_rival(now, self._dead_after)]:
             todo = f"{_WHY}: the second of each is refused, and gets no work until its NODE_NAME is its own"
             return Check("down", f"two machines call themselves {', '.join(twice)}", todo)
-        if bad := [f"{node.id} ({node.failures} failures)" for node, state in told if state is NodeState.QUARANTINED]:
+        if bad := [failures[node.id] for node, state in told if state is NodeState.QUARANTINED]:
             todo = f"{_WHY}; each is probed when its rest is over, and gets no work until it answers"
             return Check("down", f"quarantined: {', '.join(bad)}", todo)
         if told and all(state in _KEPT_FROM_WORK for _, state in told):
             return Check("down", "none takes new work", _WHY)
+        if failures:
+            return Check("ok", f"none is quarantined, but has failed: {', '.join(failures.values())}", _WHY)
         return Check("ok", "none is quarantined")
 
     def disk(self) -> Check:
-        full = [node for node, report in self._told() if node.disk_full and report.state is not NodeState.DEAD]
+        full = [node for node in self.living() if node.disk_full]
         if not full:
             return Check("ok", "every node has room")
         names = ", ".join(f"{node.id} ({(node.free_bytes or 0) >> 20} MiB free)" for node in full)
@@ -71,7 +74,7 @@ class NodeChecks:
 
     def files(self) -> Check:
         """Whether what crawls write can be read. Where it cannot, their own jobs alone miss it."""
-        told = [node for node, report in self._told() if node.troubles and report.state is not NodeState.DEAD]
+        told = [node for node in self.living() if node.troubles]
         if not told:
             return Check("ok", "every crawl's files can be read")
         names = ", ".join(f"{node.id} ({'; '.join(node.troubles)})" for node in told)
@@ -93,6 +96,13 @@ class NodeChecks:
             return Check("ok", message, "add their URLs, as GET /nodes shows them, or stop their tailers")
         return Check("ok", "those that SCRAPYD_URL names are there")
 
+    def living(self) -> list[Node]:
+        return [node for node, report in self._told() if report.state is not NodeState.DEAD]
+
     def _told(self) -> list[tuple[Node, NodeReport]]:
         now = self._clock()
         return [(node, report_on(node, now, self._dead_after)) for node in self._nodes.all()]
+
+
+def _failures(node: Node) -> str:
+    return f"{node.id} ({node.failures} failure{'s' if node.failures > 1 else ''})"

@@ -12,9 +12,11 @@ import pymongo
 from pymongo import MongoClient, ReadPreference
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError, WriteConcernError
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from gateway.domain.clock import SteadyClock, deadline, steady_seconds, utc_now
 from gateway.domain.errors import UnavailableError
+from gateway.domain.unanswered import note_unanswered
 
 Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
@@ -65,8 +67,24 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
         serverSelectionTimeoutMS=int(min(timeout, _SELECTION) * 1000),
         connectTimeoutMS=int(min(timeout, _SELECTION) * 1000),
         heartbeatFrequencyMS=int(heartbeat * 1000),
+        event_listeners=[_Listener()],
     )
     return client.get_default_database(DEFAULT_DATABASE, read_preference=ReadPreference.PRIMARY)
+
+
+class _Listener(CommandListener):
+    """Notes what got no answer; PyMongo asks again, where it may, and tells nobody."""
+
+    def started(self, event: CommandStartedEvent) -> None:
+        pass
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        # of what the server itself has refused there is no type
+        if event.failure.get("errtype") in {"AutoReconnect", "NetworkTimeout"}:
+            note_unanswered("MongoDB")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -9,7 +10,8 @@ from pymongo import ASCENDING
 from pymongo.database import Database
 
 from gateway.crash_points import state_change
-from gateway.domain.clock import Clock, utc_now
+from gateway.domain.clock import Clock, seconds_ahead, utc_now
+from gateway.domain.unanswered import Unanswered
 from gateway.storage.client import Document
 from gateway.storage.documents import Documents, moment
 
@@ -24,6 +26,10 @@ DEAD_AFTER = timedelta(seconds=15)
 class Heartbeat(NamedTuple):
     name: str
     at: datetime
+    #: Seconds that its machine's clock was ahead of MongoDB's.
+    clock_ahead: float = 0.0
+    #: By that moment.
+    unanswered: Sequence[Unanswered] = ()
 
 
 class HeartbeatStore:
@@ -33,9 +39,11 @@ class HeartbeatStore:
         self._clock = clock
 
     @state_change("heartbeats.beat")
-    def beat(self, name: str) -> None:
+    def beat(self, name: str, unanswered: Sequence[Unanswered] = ()) -> None:
         """`name` is alive now. One document a name: several beats choose names that differ after the prefix."""
-        self._heartbeats.update_one({"_id": name}, {"$set": {"at": self._clock()}}, upsert=True)
+        now = self._clock()
+        said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
+        self._heartbeats.update_one({"_id": name}, {"$set": said}, upsert=True)
 
     @state_change("heartbeats.forget")
     def forget(self, before: datetime) -> None:
@@ -50,4 +58,6 @@ class HeartbeatStore:
 
 
 def read_heartbeat(document: Document) -> Heartbeat:
-    return Heartbeat(document["_id"], moment(document["at"]))
+    # those of older versions said no more than when
+    unanswered = [Unanswered(*one) for one in document.get("unanswered", ())]
+    return Heartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)

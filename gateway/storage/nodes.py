@@ -12,12 +12,13 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
-from gateway.domain.clock import Clock, utc_now
+from gateway.domain.clock import Clock, seconds_ahead, utc_now
 from gateway.domain.errors import NameTakenError
 from gateway.domain.job import browser_resource, node_resource
 from gateway.domain.node_list import EVERY_NODE, NodeList
 from gateway.domain.node_state import QUARANTINE_AFTER, NodeState, rest
 from gateway.domain.room import Egg
+from gateway.domain.unanswered import Unanswered
 from gateway.storage.client import Document
 from gateway.storage.documents import Documents
 from gateway.storage.holds import HoldStore, Usage
@@ -84,6 +85,10 @@ class Node(BaseModel):
     eggs: list[Egg] = Field(default_factory=list)
     #: Attempts whose files cannot be read there, and why.
     troubles: list[str] = Field(default_factory=list)
+    #: Seconds that its machine's clock was ahead of MongoDB's at its last sign of life,
+    clock_ahead: float = 0.0
+    #: and which calls of its tailer had not been answered by then.
+    unanswered: list[Unanswered] = Field(default_factory=list)
     #: Names the folder of the machine that has the name; absent if its tailer is too old to say.
     instance: str | None = None
     #: Another machine was refused because it calls itself the same: where it is, and when that was last.
@@ -146,6 +151,7 @@ class NodeStore:
         max_render_slots: int = 0,
         eggs: Sequence[Egg] = (),
         troubles: Sequence[str] = (),
+        unanswered: Sequence[Unanswered] = (),
         instance: str | None = None,
         succeeds: datetime | None = None,
     ) -> bool:
@@ -159,7 +165,6 @@ class NodeStore:
             "max_slots": max_slots,
             "alive": list(alive),
             "present": list(present),
-            "heartbeat_at": self._clock(),
             "beating_since": beating_since,
             "version": version,
             "free_bytes": free_bytes,
@@ -167,11 +172,14 @@ class NodeStore:
             "max_render_slots": max_render_slots,
             "eggs": [list(egg) for egg in eggs],
             "troubles": list(troubles),
+            "unanswered": [list(one) for one in unanswered],
         }
         return self._register(node, said, instance, succeeds)
 
     def _register(self, node: str, said: Document, instance: str | None, succeeds: datetime | None) -> bool:
         query: Document = {"_id": node}
+        now = self._clock()
+        said |= {"heartbeat_at": now, "clock_ahead": seconds_ahead(now)}
         if instance is not None:
             said["instance"], query["instance"] = instance, {"$in": [None, instance]}
         try:

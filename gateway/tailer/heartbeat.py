@@ -16,6 +16,7 @@ from gateway.crash_points import state_change
 from gateway.domain.clock import VERDICT_SECONDS, steady_seconds, to_iso
 from gateway.domain.errors import NameTakenError
 from gateway.domain.node_files import CLOCK, AttemptId, attempt_dir, is_locked, read_file, write_atomically
+from gateway.domain.unanswered import lately_unanswered
 from gateway.storage.client import ServerClock, within
 from gateway.storage.nodes import NodeStore
 from gateway.tailer.catalog import CatalogPublisher
@@ -122,6 +123,7 @@ class Heartbeat(threading.Thread):
             disk_full=self._disk.is_full(),
             eggs=self._catalog.eggs(),
             troubles=self._troubles()[:MOST_TROUBLES],
+            unanswered=lately_unanswered(),
             instance=facts.instance,
             # counted, not timed: while this process is stopped it sees nothing
             succeeds=self._other if self._found * AGAIN >= facts.dead_after else None,

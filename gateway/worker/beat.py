@@ -14,6 +14,7 @@ from celery.beat import ScheduleEntry, Scheduler
 
 from gateway.container import Container
 from gateway.domain.clock import VERDICT_SECONDS
+from gateway.domain.unanswered import lately_unanswered
 from gateway.services.egg_watch import EggWatch
 from gateway.services.scheduling import Scheduling
 from gateway.services.site_upkeep import SiteUpkeep
@@ -93,7 +94,7 @@ class MongoScheduler(Scheduler):
         # first, because it ticks whatever the sweep meets
         if self._swept_at - self._beat_at >= BEAT_SECONDS:
             self._beat_at = self._swept_at
-            self._try("heartbeat_failed", lambda parts: parts[HeartbeatStore].beat(self._name))
+            self._try("heartbeat_failed", lambda parts: parts[HeartbeatStore].beat(self._name, lately_unanswered()))
         self._try("tick_failed", lambda parts: parts[Sweeper].sweep())
         self._try("upkeep_failed", lambda parts: parts[SiteUpkeep].look())
         self._try("egg_watch_failed", lambda parts: parts[EggWatch].look())

@@ -12,6 +12,7 @@ from celery.bootsteps import RUN
 from celery.worker import consumer
 from kombu.message import Message
 
+from gateway.domain.unanswered import note_unanswered
 from gateway.services.broker import FAREWELL
 
 log = structlog.get_logger()
@@ -72,6 +73,7 @@ class Consumer(consumer.Consumer):
         to take away a queue that is none of ours the time to do so: Celery would try a hundred times a second.
         """
         super().on_connection_error_after_connected(exc)
+        note_unanswered("the broker")
         if isinstance(exc, ConsumerCancelled):
             log.warning("queue_gone", error=str(exc))
         if isinstance(exc, ConsumerCancelled | PreconditionFailed):

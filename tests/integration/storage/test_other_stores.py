@@ -234,7 +234,7 @@ def test_everyone_of_a_kind_is_known_by_the_latest_sign_of_life(database: Docume
     for name in ("beat:b", "worker:a", "beat:a", "beat:b"):
         heartbeats.beat(name)
     later = [begin + timedelta(seconds=number) for number in (2, 3)]
-    assert heartbeats.all(BEAT) == [("beat:a", later[0]), ("beat:b", later[1])]
+    assert [(one.name, one.at) for one in heartbeats.all(BEAT)] == [("beat:a", later[0]), ("beat:b", later[1])]
 
 
 @pytest.fixture

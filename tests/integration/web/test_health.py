@@ -17,6 +17,7 @@ from gateway.domain.clock import utc_now
 from gateway.domain.job import JobStatus
 from gateway.domain.node_files import SpiderInfo
 from gateway.domain.outcome import Outcome
+from gateway.domain.unanswered import Unanswered
 from gateway.settings import Settings
 from gateway.storage.client import connect
 from gateway.storage.heartbeats import BEAT, WORKER, HeartbeatStore
@@ -42,7 +43,7 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     assert health.json()["status"] == "ok"
     assert set(health.json()["checks"]) == {
         "mongo", "redis", "broker", "nodes", "node_list", "node_states", "disk", "files", "waiting", "schedules",
-        "workers", "beat", "documents", "webhooks",
+        "workers", "beat", "documents", "webhooks", "connections", "clocks",
     }  # fmt: skip
 
 
@@ -73,6 +74,37 @@ def test_a_node_with_a_full_disk_is_named(gateway: httpx.Client, nodes: NodeStor
     assert disk["status"] == "down"
     assert "n1 (5 MiB free)" in disk["message"]
     assert "NODE_MIN_FREE_BYTES" in disk["todo"]
+
+
+def test_who_was_not_answered_lately_is_named_and_what_lasts_is_broken(
+    gateway: httpx.Client, nodes: NodeStore, database: Database[dict[str, Any]]
+) -> None:
+    def check(lasted: float) -> dict[str, Any]:
+        HeartbeatStore(database).beat("worker:secret.example:1", [Unanswered("Redis", 3, lasted, 5.0)])
+        told: dict[str, Any] = gateway.get("/health").json()["checks"]["connections"]
+        return told
+
+    facts = {"url": "http://127.0.0.1:6800", "max_slots": 4, "alive": [], "present": [], "beating_since": utc_now()}
+    nodes.heartbeat("n1", unanswered=[Unanswered("MongoDB", 1, 0.0, 40.0)], **facts)
+    once = check(lasted=1.0)
+    assert once["status"] == "ok"
+    assert "Redis to a worker (3 ×, the last 5 s ago), MongoDB to n1 (1 ×, the last 40 s ago)" in once["message"]
+    assert check(lasted=20.0)["status"] == "down"
+    HeartbeatStore(database).beat("worker:secret.example:1")
+    nodes.heartbeat("n1", **facts)
+    told = gateway.get("/health").json()["checks"]["connections"]["message"]
+    assert not any(name in told for name in ("a worker", "n1"))
+
+
+def test_machines_whose_clocks_are_not_mongodbs_are_named(
+    gateway: httpx.Client, database: Database[dict[str, Any]]
+) -> None:
+    HeartbeatStore(database).beat("beat:a:1")
+    database["heartbeats"].update_one({"_id": "beat:a:1"}, {"$set": {"clock_ahead": -600.2}})
+    clocks = gateway.get("/health").json()["checks"]["clocks"]
+    assert (clocks["status"], clocks["message"]) == ("down", "off from MongoDB's: a beat 600 s behind")
+    HeartbeatStore(database).beat("beat:a:1")
+    assert gateway.get("/health").json()["checks"]["clocks"]["status"] == "ok"
 
 
 def test_what_cannot_be_read_is_counted_and_left_out(
