@@ -34,13 +34,26 @@ def wait_for(condition: Callable[[], Any], seconds: float = 15) -> Any:
     return value
 
 
-def clock_off_by(seconds: int, home: Path) -> dict[str, str]:
-    """Environment of processes on a machine whose wall clock is ahead by that."""
-    home.mkdir(parents=True)
-    (home / "seconds").write_text(str(seconds))
-    (home / "sitecustomize.py").write_text("import os\nif 'WRONG_CLOCK' in os.environ:\n    import turned_clock\n")
-    paths = (str(home), str(ROOT / "tests"), str(STAND_IN), str(ROOT))
-    return {"PYTHONPATH": os.pathsep.join(paths), "WRONG_CLOCK": str(home / "seconds")}
+class TurnedClock:
+    """A wall clock of processes, by a file in `home` that says how many seconds it is ahead."""
+
+    def __init__(self, home: Path, seconds: int = 0) -> None:
+        home.mkdir(parents=True)
+        self.file = home / "seconds"
+        self.turn(seconds)
+
+    def turn(self, seconds: int) -> None:
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(f"{seconds:+d}\n")
+        fresh.replace(self.file)
+
+    def environment(self, *, but: str = "none") -> dict[str, str]:
+        """Of processes that go by it: those that run Python, and no command that has `but` in it."""
+        spared = f"'WRONG_CLOCK' not in os.environ or any({but!r} in word for word in sys.orig_argv)"
+        code = f"import os\nimport sys\nif not ({spared}):\n    import turned_clock\n"
+        (self.file.parent / "sitecustomize.py").write_text(code)
+        paths = (str(self.file.parent), str(ROOT / "tests"), str(STAND_IN), str(ROOT))
+        return {"PYTHONPATH": os.pathsep.join(paths), "WRONG_CLOCK": str(self.file)}
 
 
 class Node:

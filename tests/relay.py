@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ class Connection:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     #: Whether the client's was the last word.
     asked: bool = False
+    #: When it was last used for more than to see whether the server is there (monotonic).
+    used_at: float = 0.0
 
 
 class Relay:
@@ -48,9 +51,10 @@ class Relay:
         """The same server's URL by this way."""
         return url.replace(f":{urlsplit(url).port}", f":{self.port}")
 
-    def ports(self) -> set[int]:
-        """The clients' ends of what is connected and was not forgotten."""
-        return {port for port, connection in list(self._connections.items()) if connection.tasks}
+    def ports(self) -> list[int]:
+        """The clients' ends of what is connected and was not forgotten; last that which was used last."""
+        connected = [connection for connection in list(self._connections.values()) if connection.tasks]
+        return [connection.port for connection in sorted(connected, key=lambda one: one.used_at)]
 
     def forget(self, ports: Collection[int] | None = None) -> None:
         """All connections that there are, or those with these clients' ends; new ones work."""
@@ -112,6 +116,7 @@ class Relay:
                 asks = sink is connection.server
                 self.round_trips += asks and not connection.asked
                 connection.asked = asks
+                connection.used_at = time.monotonic() if asks else connection.used_at
                 sink.write(data)
                 await sink.drain()
         except (OSError, asyncio.IncompleteReadError):
@@ -180,6 +185,7 @@ class MongoRelay(Relay):
         if request.is_legacy or (name == "hello" and request.command["$db"] == "admin"):
             return True
         self.asked[name] += 1
+        connection.used_at = time.monotonic()
         match self.fault(request.command):
             case Refuse(answer):
                 connection.client.write(encode_reply(request, answer))

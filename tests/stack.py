@@ -100,6 +100,11 @@ class Stack:
 
         return wait_until(final, timeout=timeout, what=f"the end of job {job_id}")
 
+    def check(self, name: str) -> dict[str, str]:
+        """One of those of `GET /health`."""
+        found: dict[str, str] = self.http.get(f"{self.url}/health").json()["checks"][name]
+        return found
+
     def items(self, job_id: str) -> list[dict[str, Any]]:
         text = self.http.get(f"{self.url}/jobs/{job_id}/items", params={"format": "jsonl"}).raise_for_status().text
         return [json.loads(line) for line in text.splitlines()]

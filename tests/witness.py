@@ -99,6 +99,11 @@ class Witness:
         with ThreadPoolExecutor(at_once) as users:
             return list(users.map(ask, prepared))
 
+    def begun(self, count: int = 1, **fields: Any) -> float:
+        """Seconds from when a user asks for so many crawls until the first of them begins."""
+        asked = time.monotonic()
+        return self.wait_for_visit(self.begin(count, **fields), after=asked)
+
     def first_visit(self, crawls: Iterable[Crawl], *, after: float = 0.0) -> float | None:
         """When one of them was first seen at the site, by the monotonic clock."""
         paths = {path for crawl in crawls for path in crawl.paths}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -12,9 +10,11 @@ from typing import NamedTuple
 
 import pytest
 from fault_table import full_or_short, record
+from node import TurnedClock
+from nodes import own_node
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
-from stores import ROOT, embedded_mongo
+from stores import embedded_mongo
 from witness import Witness
 
 from gateway.domain.clock import utc_now
@@ -32,19 +32,6 @@ HOUR = 3600
 ROUNDS = full_or_short(4, 1)
 #: Seconds within which a crawl that was asked for must have begun, whatever clock was turned.
 BEGUN_WITHIN = 5.0
-
-
-class TurnedClock:
-    """A wall clock of processes, by a file that says how many seconds it is ahead."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.turn(0)
-
-    def turn(self, seconds: int) -> None:
-        fresh = self.file.with_suffix(".new")
-        fresh.write_text(f"{seconds:+d}\n")
-        fresh.replace(self.file)
 
 
 class Clocks(NamedTuple):
@@ -68,25 +55,15 @@ def mongo_by(clock: TurnedClock, home: Path) -> Iterator[str]:
         yield uri
 
 
-def turned(clock: TurnedClock, home: Path) -> dict[str, str]:
-    """By which Python begins each process but Scrapyd with a clock that can be turned.
-
-    Not by libfaketime, under which its `sleep` fails. How far a node may be off is another question.
-    """
-    home.mkdir()
-    code = "import sys\nif not any('scrapyd' in word for word in sys.orig_argv):\n    import turned_clock\n"
-    (home / "sitecustomize.py").write_text(code)
-    paths = (str(home), str(ROOT / "tests"), str(ROOT))
-    return {"PYTHONPATH": os.pathsep.join(paths), "WRONG_CLOCK": str(clock.file)}
-
-
 @pytest.fixture(scope="module")
 def clocks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clocks]:
     home = tmp_path_factory.mktemp("clocks")
-    mongo, rest = TurnedClock(home / "mongo.clock"), TurnedClock(home / "rest.clock")
+    mongo, rest = TurnedClock(home / "its clock"), TurnedClock(home / "clock")
+    # not by libfaketime, under which Python's `sleep` fails; how far a node may be off is another question
+    others = rest.environment(but="scrapyd")
     with (
         mongo_by(mongo, home / "mongo") as uri,
-        running_stack(home / "home", forked=False, MONGO_URI=uri, **turned(rest, home / "turned")) as stack,
+        running_stack(home / "home", forked=False, MONGO_URI=uri, **others) as stack,
     ):
         yield Clocks(stack, mongo, rest)
 
@@ -99,11 +76,12 @@ def test_crawls_begin_within_seconds_whatever_clock_is_turned_by_an_hour(clocks:
     with Witness(clocks.stack, site) as witness:
         for clock, seconds in steps:
             clock.turn(seconds)
-            waited.append(one_crawl(witness))
+            waited.append(witness.begun())
             # and again once they go by it who decide whether the node is alive
             ahead = timedelta(seconds=seconds if clock is clocks.mongo else 0)
             wait_until(lambda ahead=ahead: goes_by(clocks.stack, ahead), what="a worker that goes by that clock")
-            waited.append(one_crawl(witness))
+            waited.append(witness.begun())
+            wait_until(lambda off=bool(seconds): is_told(clocks.stack, off=off), what="a word in /health")
         witness.wait()
         record(
             "Clocks turned by an hour, to and fro", f"MongoDB's, then all who ask it; {len(steps)} steps",
@@ -112,10 +90,13 @@ def test_crawls_begin_within_seconds_whatever_clock_is_turned_by_an_hour(clocks:
     assert max(waited) < BEGUN_WITHIN, waited
 
 
-def one_crawl(witness: Witness) -> float:
-    """Seconds from when a user asks for it until it begins."""
-    asked = time.monotonic()
-    return witness.wait_for_visit(witness.begin(1), after=asked)
+def is_told(stack: Stack, *, off: bool) -> bool:
+    """Whether `/health` says of all who ask MongoDB that they are an hour behind, or if not `off` that nobody is."""
+    told = stack.check("clocks")
+    if not off:
+        return told["status"] == "ok"
+    who = ("a worker", "a beat", own_node(stack)["name"], "the gateway")
+    return all(f"{one} {HOUR} s behind" in told["message"] for one in who)
 
 
 def goes_by(stack: Stack, ahead: timedelta) -> bool:

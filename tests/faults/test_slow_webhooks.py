@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from typing import Any
 
 import psutil
 import pytest
@@ -38,7 +37,7 @@ def test_slow_receivers_of_one_user_hold_up_nobody_else(platform: Platform, witn
         for number in range(OTHERS):
             check_one_of_another_user(witness, quick, f"/{number}")
         assert slow.open, "the slow ones were not slow"
-        wait_until(lambda: webhooks_check(platform.stack)["message"] != UNTROUBLED, what="a word in /health")
+        wait_until(lambda: platform.stack.check("webhooks")["message"] != UNTROUBLED, what="a word in /health")
         assert slow.most_open == USER_ROUNDS
         for _ in range(KILLS):
             end_worker(platform.stack, signal.SIGKILL)
@@ -48,7 +47,7 @@ def test_slow_receivers_of_one_user_hold_up_nobody_else(platform: Platform, witn
         recovered = time.monotonic() - mended
         witness.wait()
         # also those that answered are called no more
-        wait_until(lambda: webhooks_check(platform.stack)["message"] == UNTROUBLED, what="the last record")
+        wait_until(lambda: platform.stack.check("webhooks")["message"] == UNTROUBLED, what="the last record")
         verdict = witness.verdict()
         verdict["doubled"] += sum(calls - 1 for calls in told(slow, mended).values())
         verdict["doubled"] += len(quick.calls) - OTHERS
@@ -89,8 +88,3 @@ def check_one_of_another_user(witness: Witness, receiver: Receiver, path: str) -
 def told(receiver: Receiver, since: float) -> Counter[str]:
     """The calls that were answered, by their paths."""
     return Counter(call.path for call in list(receiver.calls) if call.at > since)
-
-
-def webhooks_check(stack: Stack) -> dict[str, Any]:
-    check: dict[str, Any] = stack.http.get(f"{stack.url}/health").json()["checks"]["webhooks"]
-    return check

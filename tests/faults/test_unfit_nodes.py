@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fault_table import full_or_short, record
-from node import clock_off_by
+from node import TurnedClock
 from nodes import nodes_beside, own_node
 from sites.gated import GatedSite
 from sites.server import Site
@@ -38,12 +38,13 @@ def test_what_a_node_refuses_its_neighbour_runs(stack: Stack, site: Site) -> Non
     # the emptiest, so that it is asked first
     with nodes_beside(stack, "sick", NODE_SLOTS="50") as (sick,), Witness(stack, site) as witness:
         change_queue(sick.home / "node", "ALTER TABLE spider_queue RENAME TO elsewhere")
-        waited = [begun(witness) for _ in range(CRAWLS)]
+        waited = [witness.begun() for _ in range(CRAWLS)]
         witness.wait()
         crawls = list(witness.crawls)
         assert {name for crawl in crawls for name in nodes_of(witness, crawl)} == {own_node(stack)["name"]}
         told = next(node for node in nodes(stack) if node["name"] == "sick")
         assert told["failures"], told
+        assert "sick (" in stack.check("node_states")["message"]
         change_queue(sick.home / "node", "ALTER TABLE elsewhere RENAME TO spider_queue")
         record(
             "A refusing node", f"{CRAWLS} crawls beside it, the emptiest of two",
@@ -54,7 +55,7 @@ def test_what_a_node_refuses_its_neighbour_runs(stack: Stack, site: Site) -> Non
 
 def test_nodes_whose_clocks_are_ten_minutes_off_run_crawls_like_others(stack: Stack, tmp_path: Path) -> None:
     own = own_node(stack)["name"]
-    ahead, behind = (clock_off_by(seconds, tmp_path / str(seconds)) for seconds in (OFF, -OFF))
+    ahead, behind = (TurnedClock(tmp_path / str(seconds), seconds).environment() for seconds in (OFF, -OFF))
     with (
         nodes_beside(stack, "ahead", NODE_SLOTS=str(SLOTS), **ahead),
         nodes_beside(stack, "behind", NODE_SLOTS=str(SLOTS), **behind),
@@ -71,6 +72,8 @@ def test_nodes_whose_clocks_are_ten_minutes_off_run_crawls_like_others(stack: St
             waited.append(time.monotonic() - asked)
             site.open()
             witness.wait()
+        told = stack.check("clocks")
+        assert told["message"] == f"off from MongoDB's: ahead {OFF} s ahead, behind {OFF} s behind"
         used = Counter(name for crawl in witness.crawls for name in nodes_of(witness, crawl))
         stack.http.post(f"{stack.url}/nodes/{own}/resume").raise_for_status()
         assert used.keys() == {"ahead", "behind"}
@@ -80,12 +83,6 @@ def test_nodes_whose_clocks_are_ten_minutes_off_run_crawls_like_others(stack: St
             recovered=max(waited), **witness.verdict(),
         )  # fmt: skip
     assert max(waited) < BEGUN_WITHIN, waited
-
-
-def begun(witness: Witness) -> float:
-    """Seconds from when a user asks for a crawl until it begins."""
-    asked = time.monotonic()
-    return witness.wait_for_visit(witness.begin(1), after=asked)
 
 
 def change_queue(node: Path, statement: str) -> None:

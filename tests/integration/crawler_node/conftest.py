@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from node import ROOT, Node, clock_off_by
+from node import ROOT, Node, TurnedClock
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,7 @@ def node(
 @pytest.fixture(params=[600, -600], ids=["ten minutes ahead", "ten minutes behind"])
 def node_that_is_off(request: pytest.FixtureRequest, new_node: Callable[..., Node], tmp_path: Path) -> Node:
     """Its Scrapyd's clock is wrong; not started yet."""
-    return new_node(**clock_off_by(request.param, tmp_path / "off"))
+    return new_node(**TurnedClock(tmp_path / "off", request.param).environment())
 
 
 @pytest.fixture(scope="session")
