@@ -309,7 +309,7 @@ class Settings(DoorSettings):
     #: Seconds that `POST /jobs/scrape?mode=sync` waits for the run to end.
     scrape_sync_timeout: float = Field(default=30, gt=0, le=600)
     #: Seconds between two looks at what nobody looked at.
-    tick_seconds: float = Field(default=0.5, gt=0, le=60)
+    tick_seconds: float = Field(default=1.0, gt=0, le=60)
     #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
     scrapyd_url: Annotated[tuple[str, ...], NoDecode] = ()
     #: Seconds without a sign of life after which a node counts as dead.

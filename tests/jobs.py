@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.domain.clock import utc_now
 from gateway.domain.job import Assignment, CrawlSpec, Job, new_job_id
-from gateway.storage.job_queue import Candidate, JobQueue
+from gateway.storage.job_queue import JobQueue
 
 
 def make_job(**fields: Any) -> Job:
@@ -21,6 +21,6 @@ def make_job(**fields: Any) -> Job:
 def assigned(queue: JobQueue, job: Job, *, attempt: int = 1, node: str = "n1") -> Assignment:
     """On its way to the node, as a worker has decided."""
     assignment = Assignment(attempt=attempt, node=node, token="token", until=utc_now() + timedelta(seconds=120))
-    candidate = Candidate(job.in_lane, job.created_at, job.id, attempt - 1)
+    candidate = next(one for one in queue.best(job.in_lane, 99) if one.job_id == job.id)
     assert [one.id for one in queue.assign([(candidate, assignment)])] == [job.id]
     return assignment

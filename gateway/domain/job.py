@@ -102,6 +102,8 @@ class Assignment(BaseModel):
     until: datetime
     #: Which of the machines that ever had the node's name is meant; absent if it is not known.
     instance: str | None = None
+    #: The node had failed before, and this attempt shows whether it is well again.
+    is_trial: bool | None = None
 
 
 class Attempt(BaseModel):
@@ -113,6 +115,7 @@ class Attempt(BaseModel):
     node: str
     #: As its assignment's.
     instance: str | None = None
+    is_trial: bool | None = None
     dispatched_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -219,6 +222,8 @@ class Job(BaseModel):
             del document["lane"]
         elif self.status is JobStatus.PENDING and self.not_before > self.created_at:
             del document["lane"]
+            document["attend_at"] = self.not_before
+        elif self.status is JobStatus.SCHEDULED and self.held is None:
             document["attend_at"] = self.not_before
         return document
 

@@ -87,9 +87,10 @@ class Completion:
         except JobNotFoundError:
             return
         with about(job):
-            self._conclude(job)
+            self.conclude_job(job)
 
-    def _conclude(self, job: Job) -> None:
+    def conclude_job(self, job: Job) -> None:
+        """`conclude`, for a job that was read just now."""
         if job.is_final:
             self.settle(job)
             return

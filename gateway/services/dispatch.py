@@ -168,41 +168,40 @@ class Dispatch:
         #: Nodes that are posted to right now: one that does not answer costs one wait, not one for each job.
         self._busy: set[str] = set()
         self._looking = threading.Lock()
-        #: Jobs that somebody waits for, since the last look; and whether anybody has asked for one since.
+        #: Jobs that somebody waits for, since the last look; whether anybody has asked for one since, and said that
+        #: jobs are overdue.
         self._named: list[str] = []
-        self._is_asked = False
+        self._is_asked = self._is_overdue = False
         self._passed_over = False  # nodes, because they were busy
         self._probe = probe
         self._calls = NodeCalls(nodes, self._health, clock, calls)
 
     # --- the look
 
-    def fill(self, hint: str | None = None) -> int:
+    def fill(self, hint: str | None = None, *, overdue: bool = True) -> int:
         """Start jobs until room or jobs run out, or `LOOK_SECONDS` are over; how many were started by this call.
-        `hint` names the job that somebody waits for.
+        `hint` names the job that somebody waits for; `overdue` is to see to jobs as well whose node has not answered,
+        or whose back-off is over.
 
         One thread looks at a time. The others leave it word, and return at once: it looks once more.
         """
         if hint is not None:
             self._named.append(hint)
-        self._is_asked = True
+        self._is_asked, self._is_overdue = True, self._is_overdue or overdue
         try:
             return self._fill()
         except PyMongoError as error:
             # a connection may have gone silent, and others have left it to this look
             log.warning("look_failed", error=str(error), kind=type(error).__name__)
-            self._is_asked = True
+            self._is_asked = self._is_overdue = True
             return self._fill()
 
     def _fill(self) -> int:
         started, end = 0, self._monotonic() + LOOK_SECONDS
         while self._is_asked and self._monotonic() < end and self._looking.acquire(blocking=False):
             try:
-                self._is_asked = False
-                named, self._named = self._named, []
                 with within(VERDICT_SECONDS):
-                    overdue = self._overdue()
-                    assigned = self._assign_batch(named)
+                    assigned, overdue = self._look()
             finally:
                 self._looking.release()
             started += self._by_node(assigned, self._post_to_node)
@@ -211,19 +210,32 @@ class Dispatch:
             self._is_asked |= self._passed_over
         return started
 
-    def _assign_batch(self, named: Sequence[str]) -> list[tuple[Job, Node]]:
+    def _look(self) -> tuple[list[tuple[Job, Node]], list[tuple[Job, str]]]:
+        """Jobs with the nodes that they are assigned to from now on, and those whose nodes are asked again. Until
+        they have answered, these nodes are busy.
+        """
+        named, self._named = self._named, []
+        is_overdue, self._is_asked, self._is_overdue = self._is_overdue, False, False
+        overdue = self._overdue() if is_overdue else []
+        busy = self._busy | {node for _, node in overdue}
+        assigned = self._assign_batch(named, busy)
+        # not before: what was raised until here is tried again, with all nodes
+        self._busy |= {node.id for _, node in assigned} | {node for _, node in overdue}
+        return assigned, overdue
+
+    def _assign_batch(self, named: Sequence[str], busy: set[str]) -> list[tuple[Job, Node]]:
         """The next jobs, each assigned to a node and holding all that it needs."""
-        self._queue.requeue(OVERDUE)
+        look = self._fair.look()
+        if not named and self._fair.is_empty():
+            return []
         for job_id in named:
             self._fair.named(job_id)
         nodes = self._nodes.all(attempts=False)
-        busy = set(self._busy)
         choice = NodeChoice(nodes, self._clock(), self._dead_after, busy)
-        planned = self._plan(choice, self._fair.look())
+        planned = self._plan(choice, look)
         assigned = self._take_and_assign(planned)
         self._is_asked |= len(planned) == BATCH
         self._passed_over = bool(busy)
-        self._busy.update(node.id for _, node in assigned)
         if left := set(named) - {job.id for job, _ in assigned}:
             self._explain(left, nodes)
         return assigned
@@ -241,8 +253,14 @@ class Dispatch:
                 look.pass_over(candidate)
                 continue
             look.started(candidate)
-            number, instance = candidate.attempt + 1, node.instance
-            assignment = Assignment(attempt=number, node=node.id, token=token, until=until, instance=instance)
+            assignment = Assignment(
+                attempt=candidate.attempt + 1,
+                node=node.id,
+                token=token,
+                until=until,
+                instance=node.instance,
+                is_trial=bool(node.failures) or None,
+            )
             planned.append(_Planned(candidate, node, assignment))
         return planned
 
@@ -381,20 +399,19 @@ class Dispatch:
         released = self._queue.release(job, not_before=not_before or self._clock(), message=message, avoid=avoid)
         # without its assignment a worker that was slow has nothing to say
         if released is not None and job.assignment is not None:
-            # somebody may have it at once
-            self._is_asked |= not_before is None
+            if not_before is None:
+                # somebody may have it at once
+                self._is_asked = self._is_overdue = True
             self._completion.free(job, job.assignment.attempt, job.assignment.node)
         return released
 
     # --- answers that are missing
 
     def _overdue(self) -> list[tuple[Job, str]]:
-        """Jobs whose nodes have not answered, and are asked again now: until they answer they get no others."""
-        found = self._queue.unanswered(OVERDUE)
+        """Jobs whose nodes have not answered, and are asked again now."""
+        found = self._queue.overdue(OVERDUE).unanswered
         overdue = [(job, job.assignment.node) for job in found if job.assignment]
-        overdue = [(job, node) for job, node in overdue if node not in self._busy]
-        self._busy.update(node for _, node in overdue)
-        return overdue
+        return [(job, node) for job, node in overdue if node not in self._busy]
 
     def _settle_all(self, group: Sequence[tuple[Job, str]]) -> int:
         """Ask a node again for its answers, however full it is; how many attempts it has accepted."""
@@ -412,6 +429,7 @@ class Dispatch:
             if node is not None and self._may_be_asked(job.assignment, str(_attempt(job)), node):
                 if node.failures:
                     self._nodes.begin_trial(node, str(_attempt(job)))
+                    job.assignment.is_trial = True
                 return self._post(job, node, is_first=False)[1]
             if self._is_late(job.assignment) and not self._may_have(job, node):
                 # the node can no longer start it: the next attempt may go anywhere

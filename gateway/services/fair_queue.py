@@ -7,7 +7,7 @@ users with few slots between them would have to wait for the whole backlog of th
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from itertools import chain, islice, takewhile
 
@@ -16,7 +16,7 @@ from gateway.domain.job import WaitingReason, user_resource
 from gateway.domain.lane import Lane
 from gateway.domain.room import Room
 from gateway.storage.holds import HoldStore
-from gateway.storage.job_queue import Candidate, JobQueue
+from gateway.storage.job_queue import Candidate, Heads, JobQueue
 
 #: Lanes that are compared at once. Where more wait, their turn to be looked at goes round.
 LANES = 100
@@ -44,6 +44,8 @@ class FairQueue:
         self._clock = clock
         #: The best of each lane that is known; none is empty.
         self.lanes: dict[Lane, deque[Candidate]] = {}
+        #: Lanes of which nobody is left but who is known.
+        self._whole: set[Lane] = set()
         #: There are no other lanes that fit.
         self._is_all = False
         self._read_at: datetime | None = None
@@ -55,19 +57,30 @@ class FairQueue:
     def look(self) -> Look:
         """For one thread at a time."""
         if self._read_at is None or self._clock() - self._read_at > FRESH:
-            self.lanes = {}
+            self.lanes, self._read_at = {}, None
         return Look(self)
 
     def named(self, job_id: str) -> None:
         """Somebody waits for this job: its lane may have been empty when it was read."""
+        if self._read_at is None:
+            # it will be
+            return
         lane = self._queue.lane_of(job_id)
-        if lane is not None and lane not in self.lanes and (best := self._queue.best(lane, 1)):
+        if lane is None:
+            return
+        self._whole.discard(lane)
+        if lane not in self.lanes and (best := self._queue.best(lane, 1)):
             self.lanes[lane] = deque(best)
+
+    def is_empty(self) -> bool:
+        """Whether nobody waits for a slot. Asked only where nobody is known to."""
+        return not self.lanes and self._queue.is_empty()
 
     def candidate(self, room: Room) -> Candidate | None:
         """A job that could be started, if any can."""
         full = self.full()
-        return next((head for head in self._queue.heads(room.fits) if head.lane.user_id not in full), None)
+        best = (heads.candidates[0] for heads in self._queue.heads(room.fits))
+        return next((head for head in best if head.lane.user_id not in full), None)
 
     def running(self) -> Counter[str]:
         """How many crawls each user has running."""
@@ -84,22 +97,28 @@ class FairQueue:
         is_next = of_nodes in {None, WaitingReason.CAPACITY}
         return WaitingReason.USER_QUOTA if is_next and user_id in full else of_nodes
 
-    def read(self, room: Room, but: Collection[str]) -> None:
+    def read(self, room: Room, but: Collection[str]) -> bool:
         """The best of each lane that fits, without those that are on their way already (`but`); from where the last
-        read ended if there are too many lanes.
+        read ended if there are too many lanes. Whether these are all lanes that fit.
         """
         behind = self._queue.heads(room.fits, self._after)
-        before = (
-            takewhile(lambda head: str(head.lane) <= self._after, self._queue.heads(room.fits)) if self._after else ()
-        )
-        heads = list(islice(chain(behind, before), LANES))
-        self._is_all = len(heads) < LANES
-        self._after = "" if self._is_all else str(heads[-1].lane)
+        before = takewhile(self._is_before, self._queue.heads(room.fits)) if self._after else ()
+        found = list(islice(chain(behind, before), LANES))
+        self._is_all = len(found) < LANES
+        self._after = "" if self._is_all else str(found[-1].candidates[0].lane)
         self._read_at = self._clock()
-        self.lanes = {head.lane: deque([head]) for head in heads if head.job_id not in but}
-        for head in heads:
-            if head.job_id in but:
-                self._read_on(head.lane, but)
+        self.lanes, self._whole = {}, set()
+        for heads in found:
+            lane = heads.candidates[0].lane
+            if heads.is_all:
+                self._whole.add(lane)
+            self._keep(lane, heads.candidates, but)
+            if lane not in self.lanes:
+                self._read_on(lane, but)
+        return self._is_all
+
+    def _is_before(self, heads: Heads) -> bool:
+        return str(heads.candidates[0].lane) <= self._after
 
     def pop(self, lane: Lane, but: Collection[str]) -> Candidate:
         """The best of the lane; `but` are on their way already, with this one."""
@@ -113,11 +132,19 @@ class FairQueue:
 
     def _read_on(self, lane: Lane, but: Collection[str]) -> None:
         """The next ones of the lane."""
-        ahead = max(2, READ_AHEAD // max(1, len(self.lanes)))
-        found = self._queue.best(lane, ahead + len(but))
-        self.lanes[lane] = deque(one for one in found if one.job_id not in but)
-        if not self.lanes[lane]:
-            del self.lanes[lane]
+        found: list[Candidate] = []
+        if lane not in self._whole:
+            ahead = max(2, READ_AHEAD // max(1, len(self.lanes))) + len(but)
+            found = self._queue.best(lane, ahead)
+            if len(found) < ahead:
+                self._whole.add(lane)
+        self._keep(lane, found, but)
+
+    def _keep(self, lane: Lane, found: Iterable[Candidate], but: Collection[str]) -> None:
+        if left := deque(one for one in found if one.job_id not in but):
+            self.lanes[lane] = left
+        else:
+            self.lanes.pop(lane, None)
 
     def last(self, user_id: str) -> int:
         """The user's last turn, as a running number; 0 if it has had none."""
@@ -141,15 +168,16 @@ class Look:
         self._running: Counter[str] | None = None
         self._passed: set[Lane] = set()
         self._on_their_way: set[str] = set()
-        self._has_read = False
+        self._has_read = self._has_read_all = False
 
     def next(self, room: Room) -> Candidate | None:
         """The job that goes next of those that fit into `room`; the lanes are read anew before there is none."""
         while not (lanes := self._that_may_go(room)):
-            if self._has_read:
+            # who has come since then says so
+            if self._has_read or self._has_read_all:
                 return None
             self._has_read = True
-            self._queue.read(room, self._on_their_way)
+            self._has_read_all = self._queue.read(room, self._on_their_way)
         lane = min(lanes, key=self._order)
         candidate = self._queue.pop(lane, self._on_their_way)
         self._on_their_way.add(candidate.job_id)

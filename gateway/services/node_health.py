@@ -52,7 +52,7 @@ class NodeHealth:
         fault = fault_of_node(attempt.exit, job.spec.project, ran=ran)
         if fault is not None:
             self.failed(attempt.node, fault, attempt.dispatched_at, job.id)
-        elif attempt.exit.report is not None:
+        elif attempt.is_trial and attempt.exit.report is not None:
             self.succeeded(attempt.node, attempt.dispatched_at)
 
 

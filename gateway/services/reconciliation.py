@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import structlog
@@ -34,6 +34,9 @@ RUNS_AFTER = timedelta(seconds=10)
 ABSENT_HEARTBEATS = 3
 #: A worker takes holds and assigns within moments. One that has not by then has died, or must not do so any more.
 TAKEN_FOR = timedelta(seconds=15)
+#: Between two times that what nobody holds is forgotten: the next crawl of the same user is about to hold it.
+FORGET_AFTER = timedelta(minutes=1)
+NEVER_YET = datetime.fromtimestamp(0, UTC)
 #: Differences of a kind that are seen to in one go; the next go is two seconds away.
 BATCH = 500
 
@@ -69,15 +72,19 @@ class Reconciliation:
         self._health = NodeHealth(nodes, clock)
         self._clock = clock
         self._absences: dict[AttemptId, _Absence] = {}
+        self._forgot_at = NEVER_YET
 
-    def run(self, nodes: Sequence[Node], dead: Collection[str]) -> None:
-        """`nodes` as they were read just now; `dead` are those that were watched for long enough to say so."""
+    def run(self, nodes: Sequence[Node], dead: Collection[str]) -> bool:
+        """`nodes` as they were read just now; `dead` are those that were watched for long enough to say so. Whether
+        there was nothing to hold against anything.
+        """
         live = self._sweeps.live_attempts()
         by_name = {node.id: node for node in nodes}
         self._see_to(self._missing(live, by_name, dead), by_name, dead)
         self._end_superseded(live, [node for node in nodes if node.id not in dead])
-        self._free_leaked(live)
+        is_any_held = self._free_leaked(live)
         self._look_after_failing(live, nodes, dead)
+        return not (live or is_any_held or any(node.alive or node.failures or node.is_resting for node in nodes))
 
     # --- what should run, and is not there
 
@@ -162,19 +169,24 @@ class Reconciliation:
 
     # --- what is held, and need not be
 
-    def _free_leaked(self, live: Iterable[LiveAttempt]) -> None:
-        """Holds of attempts that do not live; and what nobody holds any more, which blocked jobs may wait for."""
+    def _free_leaked(self, live: Iterable[LiveAttempt]) -> bool:
+        """Holds of attempts that do not live; and what nobody holds any more. Whether anything is held."""
         nodes = {str(one.id): one.node for one in live}
         empty: list[str] = []
+        is_any = False
         for held in self._holds.all():
             if not held.holders:
                 empty.append(held.resource)
             for holder in held.holders:
+                is_any = True
                 if not _needs(held, nodes.get(holder.attempt)):
                     self._free_if_over(held, holder)
         # a node's is about to be taken again
-        if unused := [resource for resource in empty if not resource.startswith("node:")]:
+        unused = [resource for resource in empty if not resource.startswith("node:")]
+        if unused and self._clock() - self._forgot_at >= FORGET_AFTER:
+            self._forgot_at = self._clock()
             self._holds.forget(unused[:BATCH])
+        return is_any
 
     def _free_if_over(self, held: Held, holder: Holder) -> None:
         """Before a hold is freed it is certain that its attempt runs no more, and never will: see the rule."""

@@ -22,6 +22,7 @@ from gateway.services.admission import Admission, Look
 from gateway.services.settling import Settled, Settling
 from gateway.services.slot_jobs import NOTHING_TO_RUN, slot_job
 from gateway.services.slot_orders import SlotOrder, SlotOrders, orders_of
+from gateway.services.sweeping import Upcoming
 from gateway.services.waker import Waker
 from gateway.storage.schedules import Advance, ScheduleStore
 from gateway.storage.slots import Run, SlotStore
@@ -30,8 +31,10 @@ log = structlog.get_logger()
 
 #: Schedules fired, and jobs promoted, by one write.
 BATCH = 500
-#: What is held for longer than this was left by somebody who died, or waits.
+#: What is held for longer than this was left by somebody who died, or waits;
 LEFT_OVER = timedelta(seconds=1)
+#: and seconds between two looks at that.
+LEFT_OVER_SECONDS = 2.0
 #: Seconds that a tick may take: others want their turn, and the next tick goes on at once.
 TICK_BUDGET = 1.5
 #: A schedule whose user has all that one may have is not looked at again before this.
@@ -78,12 +81,15 @@ class Scheduling:
         self._looked_at = float("-inf")
         self._told_of: set[str] = set()
 
-    def tick(self) -> TickReport:
-        """Everything that is due now. Raises what a store raises that is away; whatever was begun is gone on with."""
+    def tick(self, upcoming: Upcoming | None = None) -> TickReport:
+        """Everything that is due now. Raises what a store raises that is away; whatever was begun is gone on with.
+        `upcoming` says what a sweep has found just now: it need not be asked again.
+        """
         now, settled = self._clock(), Settled([], [], [], [])
         self._settle_left_over(now, settled)
-        # where nothing is due these two are all that is asked
-        scheduled, next_run = self._slots.next_scheduled(), self._schedules.next_run()
+        is_known = upcoming is not None and upcoming.is_certain
+        scheduled = upcoming.scheduled_at if upcoming and is_known else self._slots.next_scheduled()
+        next_run = self._schedules.next_run()
         promoted, passed = [], []
         if scheduled is not None and scheduled <= now:
             promoted = self._promote(now)
@@ -98,7 +104,7 @@ class Scheduling:
         return TickReport(settled.fired, settled.skipped, settled.missed, promoted, due_left, next_due)
 
     def _settle_left_over(self, now: datetime, settled: Settled) -> None:
-        if self._monotonic() - self._looked_at < LEFT_OVER.total_seconds():
+        if self._monotonic() - self._looked_at < LEFT_OVER_SECONDS:
             return
         self._looked_at = self._monotonic()
         before = now - LEFT_OVER

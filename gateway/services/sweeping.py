@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from functools import cache
+from typing import NamedTuple
 
 import redis
 import structlog
 from pymongo.errors import PyMongoError
 
+from gateway.correlation import about
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.job import Job, JobStatus, WaitingReason
 from gateway.domain.outcome import CANCELLED
@@ -20,7 +22,7 @@ from gateway.services.fair_queue import FairQueue
 from gateway.services.node_choice import NodeChoice
 from gateway.services.node_watch import NodeWatch
 from gateway.services.reconciliation import Reconciliation
-from gateway.services.waker import CANCEL_CRAWL, ENQUEUE_CRAWL, REMOVE_EXPIRED, Waker
+from gateway.services.waker import CANCEL_CRAWL, ENQUEUE_CRAWL, REMOVE_EXPIRED, SEE_TO_OVERDUE, Waker
 from gateway.storage.holds import HoldStore
 from gateway.storage.job_queue import JobQueue
 from gateway.storage.job_sweeps import JobSweeps
@@ -31,8 +33,10 @@ log = structlog.get_logger()
 
 #: Jobs looked at in one sweep; the next one is a moment away.
 BATCH = 200
-#: Seconds between two looks at what runs on the nodes.
+#: Seconds between two looks at who waits, and at what runs on the nodes;
 RECONCILE_SECONDS = 2.0
+#: and between two at the nodes where nothing runs, and nobody waits.
+IDLE_SECONDS = 4.0
 #: Seconds between two looks at what has been kept for long enough.
 RETENTION_SECONDS = 60.0
 #: Seconds after which a job that could not be helped is looked at again.
@@ -46,6 +50,17 @@ PASSING = (
     WaitingReason.USER_QUOTA,
     WaitingReason.BACKOFF,
 )
+
+
+class Upcoming(NamedTuple):
+    """What comes before the next sweep does."""
+
+    #: When some job must be looked at; `None` if none must.
+    next_at: datetime | None
+    #: When a job that waits for its time becomes due, or was;
+    scheduled_at: datetime | None
+    #: and whether that is certain.
+    is_certain: bool
 
 
 class Sweeper:
@@ -80,24 +95,27 @@ class Sweeper:
         self._watch = NodeWatch(dead_after, monotonic)
         self._clock = clock
         self._monotonic = monotonic
-        self._reconciled_at = self._removed_at = float("-inf")
+        self._looked_at = self._reconciled_at = self._removed_at = float("-inf")
+        self._is_idle = False
         self._explained = self._blocked_for = ""
 
-    def sweep(self) -> None:
-        """One look at everything. Decides and settles by itself, so that no broker is needed for that."""
-        needs_worker = self._attend()
-        if self._monotonic() - self._reconciled_at >= RECONCILE_SECONDS:
-            self._reconciled_at = self._monotonic()
-            self._reconcile()
-        if not needs_worker and not self._queue.is_empty():
-            needs_worker = self._could_start(self._nodes.all(attempts=False))
-        if needs_worker:
-            self._waker.wake(ENQUEUE_CRAWL)
+    def sweep(self, ahead: timedelta = timedelta()) -> Upcoming:
+        """One look at everything, and at what comes within the time `ahead`. Decides and settles by itself, so that
+        no broker is needed for that.
+        """
+        now = self._clock()
+        found = self._jobs.to_attend(now + ahead, BATCH)
+        upcoming = _upcoming(found, now)
+        self._attend([job for job in found if job.attend_at is not None and job.attend_at <= now])
+        if self._monotonic() - self._looked_at >= RECONCILE_SECONDS:
+            self._looked_at = self._monotonic()
+            self._look()
+        return upcoming
 
-    def _attend(self) -> bool:
-        """See to all jobs that somebody must look at; whether a worker could do something for one."""
+    def _attend(self, due: Sequence[Job]) -> None:
+        """See to all jobs that somebody must look at."""
         needs_worker = False
-        for job in self._jobs.to_attend(BATCH):
+        for job in due:
             try:
                 needs_worker |= self._attend_to(job)
             except (PyMongoError, redis.RedisError):
@@ -105,16 +123,19 @@ class Sweeper:
             except Exception:
                 log.exception("sweep_step_failed", job_id=job.id)
                 self._jobs.attend_later(job.id, LATER_SECONDS)
-        return needs_worker
+        if needs_worker:
+            self._waker.wake(SEE_TO_OVERDUE)
 
     def _attend_to(self, job: Job) -> bool:
+        """Whether a worker is needed."""
         if job.is_final or (job.current and job.current.exit and job.status is JobStatus.RUNNING):
-            self._completion.conclude(job.id)
+            with about(job):
+                self._completion.conclude_job(job)
             return False
         if job.assignment is not None:
             return True
         if job.cancel_requested_at is None:
-            return self._back_off_is_over(job)
+            return self._waits_no_longer(job)
         if job.status is JobStatus.RUNNING:
             self._waker.wake(CANCEL_CRAWL, job.id)
             self._jobs.attend_later(job.id, CANCEL_SECONDS)
@@ -122,27 +143,40 @@ class Sweeper:
             self._completion.end_waiting(job, CANCELLED)
         return False
 
-    def _back_off_is_over(self, job: Job) -> bool:
+    def _waits_no_longer(self, job: Job) -> bool:
         if job.status is JobStatus.PENDING and not job.blocked:
             return True
-        self._jobs.attended(job)
+        if job.status is not JobStatus.SCHEDULED or job.held is not None:
+            self._jobs.attended(job)
+        elif (ahead := (job.not_before - self._clock()).total_seconds()) > 0:
+            # it could not be read for a time
+            self._jobs.attend_later(job.id, ahead)
+        # else its time has come, and the tick sees to it
         return False
 
     def _could_start(self, nodes: list[Node]) -> bool:
         room = NodeChoice(nodes, self._clock(), self._dead_after).room()
         return room is not None and self._fair.candidate(room) is not None
 
-    def _reconcile(self) -> None:
-        nodes = self._nodes.all()
-        dead = {node.id for node in nodes if self._watch.is_dead(node)}
-        self._reconciliation.run(nodes, dead)
-        self._admit_blocked()
-        now = self._clock()
-        if not self._queue.is_empty():
-            self._explain_hindered(NodeChoice(nodes, now, self._dead_after))
+    def _look(self) -> None:
+        is_anybody_pending = self._queue.is_anybody_pending()
+        if is_anybody_pending or not self._is_idle or self._monotonic() - self._reconciled_at >= IDLE_SECONDS:
+            self._is_idle, self._reconciled_at = False, self._monotonic()
+            nodes = self._nodes.all()
+            dead = {node.id for node in nodes if self._watch.is_dead(node)}
+            self._is_idle = self._reconciliation.run(nodes, dead)
+            if is_anybody_pending:
+                self._see_to_waiting(nodes)
         if self._monotonic() - self._removed_at >= RETENTION_SECONDS:
             self._removed_at = self._monotonic()
             self._waker.wake(REMOVE_EXPIRED)
+
+    def _see_to_waiting(self, nodes: list[Node]) -> None:
+        self._admit_blocked()
+        if not self._queue.is_empty():
+            self._explain_hindered(NodeChoice(nodes, self._clock(), self._dead_after))
+            if self._could_start(nodes):
+                self._waker.wake(ENQUEUE_CRAWL)
 
     def _admit_blocked(self) -> None:
         """Make up for whoever freed what they wait for, and did not live to let them go."""
@@ -164,3 +198,9 @@ class Sweeper:
         }
         for waiting in self._queue.note_waiting(changed) if changed else ():
             self._announcer.status(waiting)
+
+
+def _upcoming(found: Sequence[Job], now: datetime) -> Upcoming:
+    scheduled = next((job.attend_at for job in found if job.status is JobStatus.SCHEDULED and job.held is None), None)
+    later = next((job.attend_at for job in found if job.attend_at is not None and job.attend_at > now), None)
+    return Upcoming(later, scheduled, is_certain=scheduled is not None or len(found) < BATCH)

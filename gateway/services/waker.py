@@ -18,6 +18,7 @@ from gateway.services.broker_line import BrokerLine
 log = structlog.get_logger()
 
 ENQUEUE_CRAWL = "enqueue_crawl"
+SEE_TO_OVERDUE = "see_to_overdue"
 FINISH_CRAWL = "finish_crawl"
 CANCEL_CRAWL = "cancel_crawl"
 CALL_WEBHOOKS = "call_webhooks"

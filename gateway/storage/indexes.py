@@ -232,6 +232,8 @@ def carry_over(database: Database[Document]) -> None:
     unfinished = ({"undecided": True}, {"settled": False}, {"cancel_requested_at": {"$exists": True}, **pending})
     for query in unfinished:
         jobs.update_many(query, {"$set": {"attend_at": now}, "$unset": {"undecided": ""}})
+    for found in jobs.find({"status": "scheduled", "held": None, "attend_at": None}, {"not_before": 1}):
+        jobs.update_one({"_id": found["_id"], "status": "scheduled"}, {"$set": {"attend_at": found["not_before"]}})
     holds = HoldStore(database)
     for found in jobs.find({"$or": [{"status": "running"}, {"assignment.attempt": {"$gte": 1}}]}):
         _occupy(holds, found)

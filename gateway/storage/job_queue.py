@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import NamedTuple
 
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
@@ -26,19 +27,37 @@ ATTEND_SECONDS = 15
 _AVOIDED = 5
 _BEST_FIRST = [("rank", ASCENDING)]
 _BY_LANE = [("lane", ASCENDING), ("rank", ASCENDING)]
-_CANDIDATE = dict.fromkeys(("lane", "rank", "attempt", "exclusive", "avoid"), 1)
+#: Jobs that one step of a skip scan reads: where few wait it is the only one.
+_STEP = 4
 
 
 class Candidate(NamedTuple):
-    """A job that could be started now: what must be known to choose a node for it."""
+    """A job that could be started now: what must be known to choose a node for it, and its document."""
 
     lane: Lane
     rank: datetime
     job_id: str
     #: Its last attempt.
     attempt: int
-    exclusive: str | None = None
-    avoid: tuple[str, ...] = ()
+    exclusive: str | None
+    avoid: tuple[str, ...]
+    document: Document
+
+
+class Heads(NamedTuple):
+    """The best jobs of one lane, in their order; and whether there are no others."""
+
+    candidates: list[Candidate]
+    is_all: bool
+
+
+class Overdue(NamedTuple):
+    """Jobs that somebody must look at by now."""
+
+    #: Those that were assigned to a node whose answer is missing.
+    unanswered: list[Job]
+    #: How many wait for a slot again, whose back-off is over.
+    requeued: int
 
 
 class Waiting(NamedTuple):
@@ -60,25 +79,39 @@ class JobQueue:
 
     # --- who waits
 
+    def is_anybody_pending(self) -> bool:
+        """Whether a job waits, for a slot or for anything else."""
+        return self._jobs.find_one({"status": JobStatus.PENDING}, {"_id": 1}) is not None
+
     def is_empty(self) -> bool:
         """Whether nobody waits for a slot."""
-        return self._first({"$gt": ""}) is None
+        return self._first("") is None
 
-    def heads(self, fits: Callable[[Need], bool], after: str = "") -> Iterator[Candidate]:
-        """The best of each lane that fits, by their names, from above `after` on. Each is read when it is asked for:
-        one seek leads past all jobs of a lane, and one past all lanes that need what nobody has (a "skip scan").
+    def heads(self, fits: Callable[[Need], bool], after: str = "") -> Iterator[Heads]:
+        """The best of each lane that fits, by their names, from above `after` on. They are read when they are asked
+        for: one seek leads past all jobs of a lane, and one past all lanes that need what nobody has (a "skip scan").
         """
-        while (head := self._first({"$gt": after})) is not None:
-            if fits(head.lane.need):
-                yield head
-                after = str(head.lane)
-            else:
-                after = head.lane.need.end
+        while found := self._ahead(after, _STEP):
+            is_all = len(found) < _STEP
+            last = found[-1]["lane"]
+            for lane, candidates in groupby(self._candidates.many(found), key=lambda one: one.lane):
+                if str(lane) <= after:
+                    continue
+                if fit := fits(lane.need):
+                    yield Heads(list(candidates), is_all or str(lane) != last)
+                after = str(lane) if fit else lane.need.end
+            after = max(after, last)
+            if is_all:
+                return
+
+    def _ahead(self, after: str, limit: int) -> list[Document]:
+        query = {"status": JobStatus.PENDING, "lane": {"$gt": after}}
+        return list(self._jobs.find(query, sort=_BY_LANE, limit=limit))
 
     def best(self, lane: Lane, limit: int) -> list[Candidate]:
         """The best of the lane, in their order."""
         query = {"status": JobStatus.PENDING, "lane": str(lane)}
-        return self._candidates.many(self._jobs.find(query, _CANDIDATE, sort=_BEST_FIRST, limit=limit))
+        return self._candidates.many(self._jobs.find(query, sort=_BEST_FIRST, limit=limit))
 
     def lane_of(self, job_id: str) -> Lane | None:
         """In which the job waits; `None` if it does not."""
@@ -88,14 +121,9 @@ class JobQueue:
     def needs(self) -> Iterator[Need]:
         """What waiting jobs need, each once."""
         after = ""
-        while (head := self._first({"$gt": after})) is not None:
+        while (head := self._first(after)) is not None:
             yield head.lane.need
             after = head.lane.need.end
-
-    def unanswered(self, limit: int) -> list[Job]:
-        """Jobs that were assigned to a node whose answer is overdue."""
-        query = {"attend_at": {"$lte": self._clock()}, "assignment.attempt": {"$gte": 1}}
-        return self._documents.many(self._jobs.find(query, limit=limit))
 
     def hindered(self, reasons: Sequence[WaitingReason], limit: int, after: str = "") -> list[Waiting]:
         """Jobs that wait in a lane and have said so why, by their ids, from above `after` on."""
@@ -121,7 +149,8 @@ class JobQueue:
         if not wanted:
             return []
         decided = {one.job_id: (one, assignment) for one, assignment in wanted}
-        found = self.in_lanes(list(decided))
+        # as they were read, a second ago at the most: what has changed since is not what is assigned by
+        found = self._documents.many(one.document for one, _ in wanted)
         if found and self._assign([decided[job.id] for job in found]) < len(found):
             won = self._jobs.find({"_id": {"$in": list(decided)}}, {"assignment.token": 1})
             tokens = {one["_id"]: one.get("assignment", {}).get("token") for one in won}
@@ -198,24 +227,24 @@ class JobQueue:
 
     # --- waiting
 
-    @state_change("jobs.requeue")
-    def requeue(self, limit: int) -> int:
-        """Rank jobs again whose back-off is over, or that were made before there were lanes; how many there were."""
+    def overdue(self, limit: int) -> Overdue:
+        """See who must be looked at. Jobs whose back-off is over, or that were made before there were lanes, are
+        ranked again.
+        """
         now = self._clock()
-        due: Document = {"status": JobStatus.PENDING, "attend_at": {"$lte": now}}
-        due |= dict.fromkeys(("assignment", "blocked", "lane"))
+        due: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING}
         jobs = self._documents.many(self._jobs.find(due, limit=limit))
+        unanswered = [job for job in jobs if job.assignment]
+        waiting = [job for job in jobs if not (job.assignment or job.blocked or job.cancel_requested_at)]
+        still = due | dict.fromkeys(("assignment", "blocked", "lane"))
+        return Overdue(unanswered, self._requeue(waiting, still, now))
+
+    @state_change("jobs.requeue")
+    def _requeue(self, jobs: Sequence[Job], due: Document, now: datetime) -> int:
         operations = [
-            UpdateOne(
-                {"_id": job.id, **due},
-                change(now, job.queue_place(), unset=("attend_at",)),
-            )
-            for job in jobs
-            if job.cancel_requested_at is None
+            UpdateOne({"_id": job.id, **due}, change(now, job.queue_place(), unset=("attend_at",))) for job in jobs
         ]
-        if operations:
-            self._jobs.bulk_write(operations, ordered=False)
-        return len(operations)
+        return self._jobs.bulk_write(operations, ordered=False).matched_count if operations else 0
 
     @state_change("jobs.block")
     def block(self, job_id: str, reason: WaitingReason) -> Job | None:
@@ -253,10 +282,9 @@ class JobQueue:
             self._jobs.bulk_write(operations, ordered=False)
         return [job.model_copy(update={"waiting_reason": reasons[job.id]}) for job in changed]
 
-    def _first(self, lane: Document) -> Candidate | None:
-        query = {"status": JobStatus.PENDING, "lane": lane}
-        while (found := self._jobs.find_one(query, _CANDIDATE, sort=_BY_LANE)) is not None:
-            if candidate := self._candidates.optional(found):
+    def _first(self, after: str) -> Candidate | None:
+        while found := self._ahead(after, 1):
+            if candidate := self._candidates.optional(found[0]):
                 return candidate
         return None
 
@@ -275,9 +303,8 @@ def avoiding(job: Job, node: str) -> list[str]:
 
 def _candidate(document: Document) -> Candidate:
     lane, avoid = Lane.parse(document["lane"]), tuple(document.get("avoid", ()))
-    return Candidate(
-        lane, document["rank"], document["_id"], document.get("attempt", 0), document.get("exclusive"), avoid
-    )
+    exclusive, attempt = document.get("exclusive"), document.get("attempt", 0)
+    return Candidate(lane, document["rank"], document["_id"], attempt, exclusive, avoid, document)
 
 
 def _may_live(document: Document, attempt: int) -> bool:

@@ -145,8 +145,8 @@ class JobStore:
     def mark_running(self, job_id: str, assignment: Assignment) -> Job | None:
         """The node has accepted the attempt."""
         number = assignment.attempt
-        node, instance = assignment.node, assignment.instance
-        attempt = Attempt(attempt=number, node=node, instance=instance, dispatched_at=self._clock())
+        as_assigned = assignment.model_dump(include={"attempt", "node", "instance", "is_trial"})
+        attempt = Attempt(**as_assigned, dispatched_at=self._clock())
         return self._change(
             {"_id": job_id, "status": JobStatus.PENDING, "assignment.attempt": number},
             {
@@ -316,9 +316,9 @@ class JobStore:
         # an assignment is attended to at a time of its own
         return self._change({**unasked, "assignment": None}, attended) or self._change(unasked, asked)
 
-    def to_attend(self, limit: int) -> list[Job]:
-        """Jobs that somebody must look at, the one that has waited longest first."""
-        due = {"attend_at": {"$lte": self._clock()}}
+    def to_attend(self, before: datetime, limit: int) -> list[Job]:
+        """Jobs that somebody must look at by then, the one that has waited longest first."""
+        due = {"attend_at": {"$lte": before}}
         return self._documents.many(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
 
     @state_change("jobs.attended")

@@ -149,7 +149,8 @@ class SlotStore:
     def promote_scheduled(self, job_ids: Sequence[str]) -> int:
         """They wait for a node from now on; how many do by this call."""
         query: Document = {"_id": {"$in": list(job_ids)}, "status": _SCHEDULED, **_FREE}
-        return self._jobs.update_many(query, change(self._clock(), {"status": JobStatus.PENDING})).modified_count
+        pending = change(self._clock(), {"status": JobStatus.PENDING}, unset=("attend_at",))
+        return self._jobs.update_many(query, pending).modified_count
 
 
 #: All in which two revisions of a slot's job can differ.

@@ -96,7 +96,7 @@ class GatewayParts(Container):
     def health(self) -> SharedHealth:
         # its own client: the others' time-outs are too long for whoever asks after our health
         database = self.connected(connect(self.settings.mongo_uri, timeout=_HEALTH_SECONDS))
-        late_after = timedelta(seconds=max(5.0, 10 * self.settings.tick_seconds))
+        late_after = timedelta(seconds=max(5.0, 5 * self.settings.tick_seconds))
         broker = self.settings.broker_location
         return SharedHealth(
             self.opened(self.build(Health, database=database, broker_url=broker, late_after=late_after)).report

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import structlog
@@ -18,7 +18,7 @@ from gateway.domain.unanswered import lately_unanswered
 from gateway.services.egg_watch import EggWatch
 from gateway.services.scheduling import Scheduling
 from gateway.services.site_upkeep import SiteUpkeep
-from gateway.services.sweeping import Sweeper
+from gateway.services.sweeping import Sweeper, Upcoming
 from gateway.storage.client import ServerClock, within
 from gateway.storage.heartbeats import BEAT, HeartbeatStore
 from gateway.storage.static_entries import StaticEntryStore
@@ -47,16 +47,18 @@ class MongoScheduler(Scheduler):
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = f"{BEAT}:{socket.gethostname()}:{os.getpid()}"
         self._swept_at = self._beat_at = float("-inf")
+        #: When some job must be looked at before the next sweep.
+        self._next_at: datetime | None = None
         self._is_loaded = False
         # without Celery's own entry that cleans up results: there are none
         self.update_from_dict(self.app.conf.beat_schedule)
 
     def tick(self, *_: Any, **__: Any) -> float:
         """Whatever is due; the seconds until there will be something to do."""
-        self._sweep()
+        upcoming = self._sweep()
         static = self._try("static_entries_failed", lambda _: self._send_static()) if self.schedule else None
         pause = self._interval if static is None else static
-        return max(SHORTEST_PAUSE, min(pause, self._fire(), self._interval))
+        return max(SHORTEST_PAUSE, min(pause, self._fire(upcoming), self._until(self._next_at)))
 
     @property
     def schedule(self) -> dict[str, ScheduleEntry]:
@@ -87,24 +89,32 @@ class MongoScheduler(Scheduler):
         pause: float = super().tick()
         return pause
 
-    def _sweep(self) -> None:
-        if time.monotonic() - self._swept_at < self._interval:
-            return
+    def _sweep(self) -> Upcoming | None:
+        """If it is time to."""
+        if time.monotonic() - self._swept_at < self._interval and self._until(self._next_at) > 0:
+            return None
         self._swept_at = time.monotonic()
         # first, because it ticks whatever the sweep meets
         if self._swept_at - self._beat_at >= BEAT_SECONDS:
             self._beat_at = self._swept_at
             self._try("heartbeat_failed", lambda parts: parts[HeartbeatStore].beat(self._name, lately_unanswered()))
-        self._try("tick_failed", lambda parts: parts[Sweeper].sweep())
+        ahead = timedelta(seconds=self._interval)
+        upcoming = self._try("tick_failed", lambda parts: parts[Sweeper].sweep(ahead))
+        self._next_at = upcoming.next_at if upcoming else None
         self._try("upkeep_failed", lambda parts: parts[SiteUpkeep].look())
         self._try("egg_watch_failed", lambda parts: parts[EggWatch].look())
         self._try("clock_not_measured", lambda parts: parts[ServerClock].keep())
+        return upcoming
 
-    def _fire(self) -> float:
-        report = self._try("tick_failed", lambda parts: parts[Scheduling].tick())
-        if report is None or report.next_due is None:
+    def _fire(self, upcoming: Upcoming | None) -> float:
+        report = self._try("tick_failed", lambda parts: parts[Scheduling].tick(upcoming))
+        return self._until(report.next_due if report else None)
+
+    def _until(self, moment: datetime | None) -> float:
+        """Seconds; as many as a tick has, if it is later or never."""
+        if moment is None:
             return self._interval
-        return (report.next_due - self._parts.clock()).total_seconds()
+        return min((moment - self._parts.clock()).total_seconds(), self._interval)
 
     def _try(self, failure: str, step: Callable[[Container], Result]) -> Result | None:
         """One step of a tick must not keep the others from being taken."""

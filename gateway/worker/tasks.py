@@ -25,7 +25,11 @@ def register_tasks(app: Celery, parts: Container) -> None:
     @app.task(name=waker.ENQUEUE_CRAWL)
     def enqueue_crawl(job_id: str | None = None, **_target: Any) -> None:
         # what a target's run is about stands in its document, too
-        parts[Dispatch].fill(job_id)
+        parts[Dispatch].fill(job_id, overdue=False)
+
+    @app.task(name=waker.SEE_TO_OVERDUE)
+    def see_to_overdue() -> None:
+        parts[Dispatch].fill()
 
     @app.task(name=waker.FINISH_CRAWL)
     def finish_crawl(job_id: str) -> None:

@@ -4,10 +4,12 @@ import json
 from datetime import timedelta
 from functools import partial
 from itertools import takewhile
+from typing import Any
 
 import pytest
 from conftest import Platform
 from jobs import make_job
+from pymongo.errors import AutoReconnect
 
 from gateway.domain import redis_keys
 from gateway.domain.job import CrawlSpec, Job, JobStatus, WaitingReason
@@ -89,8 +91,29 @@ def test_jobs_whose_answers_are_missing_do_not_lock_each_other_out_of_a_full_nod
     platform.ahead += timedelta(minutes=1)
     platform.heartbeat(slots=2)
     platform.sweeper.sweep()
-    assert any(task == "enqueue_crawl" for task, *_ in platform.woken)
+    assert any(task == "see_to_overdue" for task, *_ in platform.woken)
     assert platform.dispatch.fill() == 2
+    assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.RUNNING}
+
+
+def test_a_look_that_fails_leaves_no_node_without_work(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(**_: Any) -> list[Any]:
+        raise AutoReconnect("connection closed")
+
+    platform.heartbeat()
+    platform.double.mode = "vanish"
+    jobs = submitted(platform)
+    platform.dispatch.fill()
+    platform.double.mode = "ok"
+    platform.ahead += timedelta(minutes=1)
+    platform.heartbeat()
+    jobs += submitted(platform)
+    with monkeypatch.context() as broken:
+        broken.setattr(platform.nodes, "all", away)
+        with pytest.raises(AutoReconnect):
+            platform.dispatch.fill()
+    platform.dispatch.fill()
+    platform.dispatch.fill()
     assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.RUNNING}
 
 

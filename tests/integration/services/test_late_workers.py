@@ -90,7 +90,7 @@ def look(platform: Platform) -> Look:
 
 def test_a_worker_that_sleeps_after_its_assignment_keeps_what_it_holds(platform: Platform) -> None:
     job = submitted(platform)
-    assigned = platform.dispatch._assign_batch([])
+    assigned = platform.dispatch._assign_batch([], set())
     platform.ahead += TAKEN_FOR
     platform.heartbeat()
     platform.reconcile()
@@ -119,6 +119,6 @@ def test_a_worker_that_sleeps_before_it_sees_what_it_has_assigned_takes_nothing_
         return matched
 
     monkeypatch.setattr(platform.queue, "_assign", slow)
-    assert platform.dispatch._assign_batch([]) == []
+    assert platform.dispatch._assign_batch([], set()) == []
     assert platform.jobs.get(job.id).status is JobStatus.RUNNING
     assert platform.held() == {"node:n1": [f"{job.id}-1"], f"user:{job.user_id}": [f"{job.id}-1"]}

@@ -13,7 +13,8 @@ from gateway.domain.job import CrawlSpec, Job, JobStatus, WaitingReason
 from gateway.domain.node_files import AttemptId, ExitReport
 from gateway.domain.room import Egg
 from gateway.services.reconciliation import TAKEN_FOR
-from gateway.services.waker import ENQUEUE_CRAWL
+from gateway.services.sweeping import RECONCILE_SECONDS
+from gateway.services.waker import ENQUEUE_CRAWL, SEE_TO_OVERDUE
 
 
 def submitted(platform: Platform, **fields: Any) -> Job:
@@ -46,8 +47,9 @@ def placed_on(platform: Platform, job: Job) -> str:
 
 def wakes_a_worker(platform: Platform) -> bool:
     platform.woken.clear()
+    platform.ahead += timedelta(seconds=RECONCILE_SECONDS)
     platform.sweeper.sweep()
-    return any(task == ENQUEUE_CRAWL for task, *_ in platform.woken)
+    return any(task in {ENQUEUE_CRAWL, SEE_TO_OVERDUE} for task, *_ in platform.woken)
 
 
 def end(platform: Platform, job: Job) -> None:

@@ -290,7 +290,7 @@ def test_a_job_that_cannot_be_read_is_offered_to_dispatchers_once(served: Mongo)
     # a newer version knows what to do with it
     served["jobs"].update_one({"_id": bad.id}, {"$unset": {"waiting_reason": ""}})
     UnreadableStore(served).look_again()
-    assert queue.requeue(9) == 1
+    assert queue.overdue(9).requeued == 1
     assert _offered(queue, good) == [bad.id, good.id]
 
 
@@ -299,7 +299,7 @@ def test_a_job_without_a_place_in_its_lane_keeps_no_other_from_being_found(serve
     for job in (bad, good):
         JobStore(served).insert(job)
     served["jobs"].update_one({"_id": bad.id}, {"$set": {"rank": 0, "avoid": 7}})
-    assert [head.job_id for head in JobQueue(served).heads(lambda _: True)] == [good.id]
+    assert [heads.candidates[0].job_id for heads in JobQueue(served).heads(lambda _: True)] == [good.id]
 
 
 def _offered(queue: JobQueue, job: Job) -> list[str]:

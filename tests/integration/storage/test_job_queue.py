@@ -79,7 +79,7 @@ def test_only_what_there_is_room_for_goes_the_best_first(
         "plain": make_job(),
     }
     keep(database, list(made.values()))
-    assert {head.job_id for head in queue.heads(room.fits)} == {made[name].id for name in names}
+    assert {heads.candidates[0].job_id for heads in queue.heads(room.fits)} == {made[name].id for name in names}
     look = FairQueue(queue, HoldStore(database)).look()
     order = [found.job_id for _ in made if (found := look.next(room))]
     assert order == [made[name].id for name in names]
@@ -93,7 +93,7 @@ def test_each_lane_that_fits_shows_its_best_job_that_could_be_started(database: 
     keep(database, [*ours, *bobs, *shops, make_job(user_id="carl", blocked=True)])
 
     def heads(room: Room, after: str = "") -> set[str]:
-        return {head.job_id for head in queue.heads(room.fits, after)}
+        return {heads.candidates[0].job_id for heads in queue.heads(room.fits, after)}
 
     assert heads(Room()) == {ours[1].id, bobs[0].id}
     assert heads(Room(), str(ours[0].in_lane)) == {bobs[0].id}
@@ -193,7 +193,7 @@ def test_who_takes_an_assignment_over_leaves_the_one_before_nothing_to_say(jobs:
     later = queue.ask_later(theirs, "no answer", utc_now())
     assert later is not None
     assert (later.dispatch_failures, later.waiting_reason) == (1, WaitingReason.BACKOFF)
-    assert [found.id for found in queue.unanswered(9)] == [job.id]
+    assert [found.id for found in queue.overdue(9).unanswered] == [job.id]
 
 
 def test_a_released_job_waits_for_its_next_attempt_once_its_back_off_is_over(jobs: JobStore, queue: JobQueue) -> None:
@@ -204,7 +204,7 @@ def test_a_released_job_waits_for_its_next_attempt_once_its_back_off_is_over(job
     assert released is not None
     assert (released.assignment, released.attempt, released.dispatch_failures) == (None, 1, 1)
     assert queue.is_empty()
-    assert queue.requeue(9) == 1
+    assert queue.overdue(9).requeued == 1
     (candidate,) = queue.best(job.in_lane, 9)
     assert (candidate.attempt, candidate.avoid) == (1, ())
 
@@ -225,7 +225,7 @@ def test_a_job_in_its_back_off_is_in_no_lane(jobs: JobStore, queue: JobQueue) ->
     jobs.insert(job)
     assigned(queue, job)
     queue.release(jobs.get(job.id), not_before=utc_now() + timedelta(hours=1), message="refused")
-    assert queue.requeue(9) == 0
+    assert queue.overdue(9).requeued == 0
     assert queue.is_empty()
 
 
@@ -285,8 +285,8 @@ def test_what_a_version_before_has_left_is_carried_over(database: Documents, job
         "user:ada": {f"{placed.id}-1", f"{running.id}-1"},
         "site:a": {f"{running.id}-1"},
     }
-    assert [job.id for job in queue.unanswered(9)] == [placed.id]
-    assert {job.id for job in jobs.to_attend(9)} >= {placed.id, ended.id, asked.id, claimed.id}
+    assert {job.id for job in jobs.to_attend(utc_now(), 9)} >= {placed.id, ended.id, asked.id, claimed.id}
+    assert [job.id for job in queue.overdue(9).unanswered] == [placed.id]
     assert "leases" not in database.list_collection_names()
 
 
