@@ -107,6 +107,7 @@ def test_a_look_that_fails_leaves_no_node_without_work(platform: Platform, monke
     platform.double.mode = "ok"
     platform.ahead += timedelta(minutes=1)
     platform.heartbeat()
+    platform.nodes.succeeded("n1", platform.clock())
     jobs += submitted(platform)
     with monkeypatch.context() as broken:
         broken.setattr(platform.nodes, "all", away)
