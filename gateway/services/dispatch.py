@@ -168,8 +168,7 @@ class Dispatch:
         #: Nodes that are posted to right now: one that does not answer costs one wait, not one for each job.
         self._busy: set[str] = set()
         self._looking = threading.Lock()
-        #: Jobs that somebody waits for, since the last look; whether anybody has asked for one since, and said that
-        #: jobs are overdue.
+        #: Since the last look: jobs that somebody waits for, and whether others are asked for, or overdue.
         self._named: list[str] = []
         self._is_asked = self._is_overdue = False
         self._passed_over = False  # nodes, because they were busy

@@ -21,6 +21,8 @@ log = structlog.get_logger()
 
 #: Seconds between two looks.
 LOOK_SECONDS = 2.0
+#: and more where there are no eggs at all: whoever deploys one brings it to the nodes.
+NONE_SECONDS = 6.0
 #: Seconds between two looks at what nobody needs any more.
 CLEAN_SECONDS = 600.0
 #: Chunks that are nobody's after so long were left by somebody who died.
@@ -60,6 +62,7 @@ class EggWatch:
             return
         self._looked_at = self._monotonic()
         if not self._eggs.any():
+            self._looked_at += NONE_SECONDS
             return
         now, nodes = self._clock(), self._nodes.all(attempts=False)
         alive = {node.id for node in nodes if node.is_alive(now, self._dead_after)}

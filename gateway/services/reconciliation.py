@@ -34,6 +34,8 @@ RUNS_AFTER = timedelta(seconds=10)
 ABSENT_HEARTBEATS = 3
 #: A worker takes holds and assigns within moments. One that has not by then has died, or must not do so any more.
 TAKEN_FOR = timedelta(seconds=15)
+#: Of so many looks at which nobody holds anything, one asks nevertheless who should run.
+ASK_EVERY = 8
 #: Between two times that what nobody holds is forgotten: the next crawl of the same user is about to hold it.
 FORGET_AFTER = timedelta(minutes=1)
 NEVER_YET = datetime.fromtimestamp(0, UTC)
@@ -73,18 +75,24 @@ class Reconciliation:
         self._clock = clock
         self._absences: dict[AttemptId, _Absence] = {}
         self._forgot_at = NEVER_YET
+        #: Looks in a row at which nobody held anything.
+        self._unasked = -1
 
-    def run(self, nodes: Sequence[Node], dead: Collection[str]) -> bool:
-        """`nodes` as they were read just now; `dead` are those that were watched for long enough to say so. Whether
-        there was nothing to hold against anything.
+    def run(self, nodes: Sequence[Node], dead: Collection[str], held: Sequence[Held]) -> None:
+        """`nodes` and what is `held` as they were read just now, in any order; `dead` are those that were watched for
+        long enough to say so.
         """
-        live = self._sweeps.live_attempts()
+        live = self._live(held)
         by_name = {node.id: node for node in nodes}
         self._see_to(self._missing(live, by_name, dead), by_name, dead)
         self._end_superseded(live, [node for node in nodes if node.id not in dead])
-        is_any_held = self._free_leaked(live)
+        self._free_leaked(live, held)
         self._look_after_failing(live, nodes, dead)
-        return not (live or is_any_held or any(node.alive or node.failures or node.is_resting for node in nodes))
+
+    def _live(self, held: Sequence[Held]) -> list[LiveAttempt]:
+        """What lives holds something: where nobody does it is asked once in a while, to be sure."""
+        self._unasked = 0 if any(one.holders for one in held) else self._unasked + 1
+        return self._sweeps.live_attempts() if self._unasked % ASK_EVERY == 0 else []
 
     # --- what should run, and is not there
 
@@ -169,16 +177,14 @@ class Reconciliation:
 
     # --- what is held, and need not be
 
-    def _free_leaked(self, live: Iterable[LiveAttempt]) -> bool:
-        """Holds of attempts that do not live; and what nobody holds any more. Whether anything is held."""
+    def _free_leaked(self, live: Iterable[LiveAttempt], all_held: Iterable[Held]) -> None:
+        """Holds of attempts that do not live; and what nobody holds any more."""
         nodes = {str(one.id): one.node for one in live}
         empty: list[str] = []
-        is_any = False
-        for held in self._holds.all():
+        for held in all_held:
             if not held.holders:
                 empty.append(held.resource)
             for holder in held.holders:
-                is_any = True
                 if not _needs(held, nodes.get(holder.attempt)):
                     self._free_if_over(held, holder)
         # a node's is about to be taken again
@@ -186,7 +192,6 @@ class Reconciliation:
         if unused and self._clock() - self._forgot_at >= FORGET_AFTER:
             self._forgot_at = self._clock()
             self._holds.forget(unused[:BATCH])
-        return is_any
 
     def _free_if_over(self, held: Held, holder: Holder) -> None:
         """Before a hold is freed it is certain that its attempt runs no more, and never will: see the rule."""

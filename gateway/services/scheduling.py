@@ -33,8 +33,8 @@ log = structlog.get_logger()
 BATCH = 500
 #: What is held for longer than this was left by somebody who died, or waits;
 LEFT_OVER = timedelta(seconds=1)
-#: and seconds between two looks at that.
-LEFT_OVER_SECONDS = 2.0
+#: and seconds between two looks at that, and at what the ledger may lack.
+LEFT_OVER_SECONDS, UNNOTED_SECONDS = 3.0, 10.0
 #: Seconds that a tick may take: others want their turn, and the next tick goes on at once.
 TICK_BUDGET = 1.5
 #: A schedule whose user has all that one may have is not looked at again before this.
@@ -78,7 +78,7 @@ class Scheduling:
         self._admission = admission
         self._clock = clock
         self._monotonic = monotonic
-        self._looked_at = float("-inf")
+        self._looked_at = self._noted_at = float("-inf")
         self._told_of: set[str] = set()
 
     def tick(self, upcoming: Upcoming | None = None) -> TickReport:
@@ -109,7 +109,9 @@ class Scheduling:
         self._looked_at = self._monotonic()
         before = now - LEFT_OVER
         _add(settled, self._settling.settle(self._slots.left_over(before, BATCH)))
-        self._settling.note(self._slots.unnoted(before, BATCH))
+        if self._monotonic() - self._noted_at >= UNNOTED_SECONDS:
+            self._noted_at = self._monotonic()
+            self._settling.note(self._slots.unnoted(before, BATCH))
 
     def _promote(self, now: datetime) -> list[str]:
         """One-off jobs whose time has come."""

@@ -25,6 +25,8 @@ from gateway.storage.spiders import SpiderStore
 #: Our own project's name to the world; Scrapyd and scrapy.cfg call it `default`.
 PROJECT_ALIASES = {"discoverybot": DEFAULT_PROJECT, DEFAULT_PROJECT: DEFAULT_PROJECT}
 _REFRESH_SECONDS = 2.0
+#: Ours change with a release of the platform alone.
+_OURS_SECONDS = 30.0
 #: What has just been deployed must not be called unknown; a client that asks for nonsense must not cost a query each.
 _REFUSAL_MAX_AGE = 0.2
 #: Names in one refusal.
@@ -134,7 +136,8 @@ class SpiderCatalog:
 
     def require(self, spec: CrawlSpec) -> SpiderInfo:
         """What a pinned `spec` would run. Raises `InvalidRequestError` as `check` does."""
-        info = _find(spec, self.all()) or _find(spec, self.all(max_age=_REFUSAL_MAX_AGE))
+        max_age = _OURS_SECONDS if spec.project == DEFAULT_PROJECT else _REFRESH_SECONDS
+        info = _find(spec, self.all(max_age=max_age)) or _find(spec, self.all(max_age=_REFUSAL_MAX_AGE))
         if info is None:
             raise self._refusal(spec)
         return info

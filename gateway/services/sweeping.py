@@ -33,10 +33,8 @@ log = structlog.get_logger()
 
 #: Jobs looked at in one sweep; the next one is a moment away.
 BATCH = 200
-#: Seconds between two looks at who waits, and at what runs on the nodes;
-RECONCILE_SECONDS = 2.0
-#: and between two at the nodes where nothing runs, and nobody waits.
-IDLE_SECONDS = 4.0
+#: Seconds between two looks at who waits, and at what runs on the nodes.
+RECONCILE_SECONDS = 2.5
 #: Seconds between two looks at what has been kept for long enough.
 RETENTION_SECONDS = 60.0
 #: Seconds after which a job that could not be helped is looked at again.
@@ -95,8 +93,7 @@ class Sweeper:
         self._watch = NodeWatch(dead_after, monotonic)
         self._clock = clock
         self._monotonic = monotonic
-        self._looked_at = self._reconciled_at = self._removed_at = float("-inf")
-        self._is_idle = False
+        self._reconciled_at = self._removed_at = float("-inf")
         self._explained = self._blocked_for = ""
 
     def sweep(self, ahead: timedelta = timedelta()) -> Upcoming:
@@ -107,9 +104,9 @@ class Sweeper:
         found = self._jobs.to_attend(now + ahead, BATCH)
         upcoming = _upcoming(found, now)
         self._attend([job for job in found if job.attend_at is not None and job.attend_at <= now])
-        if self._monotonic() - self._looked_at >= RECONCILE_SECONDS:
-            self._looked_at = self._monotonic()
-            self._look()
+        if self._monotonic() - self._reconciled_at >= RECONCILE_SECONDS:
+            self._reconciled_at = self._monotonic()
+            self._reconcile()
         return upcoming
 
     def _attend(self, due: Sequence[Job]) -> None:
@@ -158,15 +155,13 @@ class Sweeper:
         room = NodeChoice(nodes, self._clock(), self._dead_after).room()
         return room is not None and self._fair.candidate(room) is not None
 
-    def _look(self) -> None:
-        is_anybody_pending = self._queue.is_anybody_pending()
-        if is_anybody_pending or not self._is_idle or self._monotonic() - self._reconciled_at >= IDLE_SECONDS:
-            self._is_idle, self._reconciled_at = False, self._monotonic()
-            nodes = self._nodes.all()
-            dead = {node.id for node in nodes if self._watch.is_dead(node)}
-            self._is_idle = self._reconciliation.run(nodes, dead)
-            if is_anybody_pending:
-                self._see_to_waiting(nodes)
+    def _reconcile(self) -> None:
+        held = self._holds.all()
+        nodes = self._nodes.all(held=held)
+        dead = {node.id for node in nodes if self._watch.is_dead(node)}
+        self._reconciliation.run(nodes, dead, held)
+        if self._queue.is_anybody_pending():
+            self._see_to_waiting(nodes)
         if self._monotonic() - self._removed_at >= RETENTION_SECONDS:
             self._removed_at = self._monotonic()
             self._waker.wake(REMOVE_EXPIRED)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,9 +12,18 @@ import pymongo
 from pymongo import MongoClient, ReadPreference
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError, WriteConcernError
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+from pymongo.monitoring import (
+    CommandFailedEvent,
+    CommandListener,
+    CommandStartedEvent,
+    CommandSucceededEvent,
+    ServerHeartbeatFailedEvent,
+    ServerHeartbeatListener,
+    ServerHeartbeatStartedEvent,
+    ServerHeartbeatSucceededEvent,
+)
 
-from gateway.domain.clock import SteadyClock, deadline, steady_seconds, utc_now
+from gateway.domain.clock import SteadyClock, deadline, utc_now
 from gateway.domain.errors import UnavailableError
 from gateway.domain.unanswered import note_unanswered
 
@@ -22,8 +31,6 @@ Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
 #: Seconds after which a server that cannot be found is away.
 _SELECTION = 3.0
-#: Seconds between two measurements of the server's clock: for so long two processes may be of two minds about it.
-MEASURE_SECONDS = 3.0
 DUPLICATE_KEY = 11000
 #: What MongoDB answers while it stops, elects, is busy or full, by its `error_codes.yml`: not the fault of what was
 #: asked, which may be asked again.
@@ -53,6 +60,9 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
     """
     client: MongoClient[Document] = MongoClient(
         uri,
+        event_listeners=[_Unanswered(), _ServerTimes()],
+        # asked, the server answers at once, so that it is known when it said what time it is
+        serverMonitoringMode="poll",
         tz_aware=True,
         tzinfo=UTC,
         # one value that Python cannot hold must not keep the rest of a batch from being read
@@ -67,12 +77,11 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
         serverSelectionTimeoutMS=int(min(timeout, _SELECTION) * 1000),
         connectTimeoutMS=int(min(timeout, _SELECTION) * 1000),
         heartbeatFrequencyMS=int(heartbeat * 1000),
-        event_listeners=[_Listener()],
     )
     return client.get_default_database(DEFAULT_DATABASE, read_preference=ReadPreference.PRIMARY)
 
 
-class _Listener(CommandListener):
+class _Unanswered(CommandListener):
     """Notes what got no answer; PyMongo asks again, where it may, and tells nobody."""
 
     def started(self, event: CommandStartedEvent) -> None:
@@ -96,29 +105,41 @@ def within(seconds: float) -> Iterator[None]:
         yield
 
 
+class _ServerTimes(ServerHeartbeatListener):
+    """Hears what the server says of its time whenever it is asked whether it is there."""
+
+    def __init__(self) -> None:
+        #: Told the server's time, and the seconds that its answer took.
+        self.told: Callable[[datetime, float], None] | None = None
+
+    def started(self, event: ServerHeartbeatStartedEvent) -> None:
+        pass
+
+    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
+        pass
+
+    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
+        if self.told is not None and event.reply.is_writable:
+            self.told(event.reply.document["localTime"], event.duration)
+
+
 class ServerClock(SteadyClock):
     """Shows the database server's time, the one that all processes on all machines share, whoever turns this
-    machine's clock. Measured when it is first looked at, which raises what PyMongo raises; to be kept from then on.
+    machine's clock. Measured when it is first looked at, which raises what PyMongo raises. From then on it is held
+    against each answer to the question whether the server is there: it may be turned, or belong to another server.
     """
 
     def __init__(self, database: Database[Document]) -> None:
         self._database = database
         self._measuring = threading.Lock()
-        self._measured_at: float | None = None
+        self._is_measured = False
         # where both agree this machine's is the finer one
         super().__init__(utc_now())
 
     def __call__(self) -> datetime:
-        if self._measured_at is None:
+        if not self._is_measured:
             self.measure()
         return super().__call__()
-
-    def keep(self) -> None:
-        """Look at the server's clock again if that was long ago: it may be turned, or belong to another server now.
-        For every process that lives for long, every few seconds.
-        """
-        if self._measured_at is None or steady_seconds() - self._measured_at >= MEASURE_SECONDS:
-            self.measure()
 
     def measure(self) -> None:
         """Ask the server for its time; more than once only where that is not what this clock shows."""
@@ -128,7 +149,21 @@ class ServerClock(SteadyClock):
                 answer = min((answer, self._ask(), self._ask()), key=lambda found: found[1])
             if _differ(*answer):
                 self.turn(answer[0])
-            self._measured_at = steady_seconds()
+            self._is_measured = True
+        for listener in self._database.client.options.event_listeners:
+            if isinstance(listener, _ServerTimes):
+                listener.told = self._compare
+
+    def _compare(self, server: datetime, seconds: float) -> None:
+        """Called by the thread that looks whether the server is there."""
+        underway = timedelta(seconds=seconds) / 2
+        if _differ(server.replace(tzinfo=UTC) + underway - super().__call__(), underway):
+            # it may be this thread that was late; and it must not wait for itself
+            threading.Thread(target=self._measure_again, name="server-clock", daemon=True).start()
+
+    def _measure_again(self) -> None:
+        with suppress(PyMongoError):
+            self.measure()
 
     def _ask(self) -> tuple[timedelta, timedelta]:
         """How far the server's clock is ahead of this one, and how exactly that is known."""

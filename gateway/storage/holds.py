@@ -9,7 +9,7 @@ it is kept, also by workers that sleep between any two of their steps; a model o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -53,6 +53,7 @@ class Usage(NamedTuple):
 class Held(NamedTuple):
     resource: str
     holders: Sequence[Holder]
+    usage: Usage
 
 
 class HoldStore:
@@ -133,7 +134,7 @@ class HoldStore:
     def usage(self, resources: Iterable[str]) -> dict[str, Usage]:
         """Of those of them that somebody has ever held."""
         found = self._holds.find({"_id": {"$in": list(resources)}}, {"used": 1, "taken": 1})
-        return {one["_id"]: Usage(one["used"], one.get("taken", 0)) for one in found}
+        return {one["_id"]: _usage(one) for one in found}
 
     def used_by_kind(self, prefix: str) -> dict[str, int]:
         """How many hold each resource whose name begins so, with `user:` for example; of those that are held."""
@@ -150,10 +151,18 @@ class HoldStore:
         wanted = set(resources)
         return wanted - {resource for resource, usage in self.usage(wanted).items() if usage.used}
 
-    def all(self) -> Iterator[Held]:
-        for one in self._holds.find({}, {"holders": 1}):
-            holders: Mapping[str, Document] = one.get("holders", {})
-            yield Held(one["_id"], [Holder(name, by["token"], by["at"]) for name, by in holders.items()])
+    def all(self) -> list[Held]:
+        return [_held(one) for one in self._holds.find({}, {"holders": 1, "used": 1, "taken": 1})]
+
+
+def _usage(document: Document) -> Usage:
+    return Usage(document["used"], document.get("taken", 0))
+
+
+def _held(document: Document) -> Held:
+    holders: Mapping[str, Document] = document.get("holders", {})
+    by_whom = [Holder(name, by["token"], by["at"]) for name, by in holders.items()]
+    return Held(document["_id"], by_whom, _usage(document))
 
 
 def _taking(group: Sequence[Wish], holder: Document) -> UpdateOne:

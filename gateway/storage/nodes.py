@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from gateway.domain.room import Egg
 from gateway.domain.unanswered import Unanswered
 from gateway.storage.client import Document
 from gateway.storage.documents import Documents
-from gateway.storage.holds import HoldStore, Usage
+from gateway.storage.holds import Held, HoldStore, Usage
 
 #: Jobs that are remembered to have failed on a node; more than it takes to put it into quarantine.
 _JOBS_KEPT = 20
@@ -201,10 +201,14 @@ class NodeStore:
         if owner is not None:
             raise NameTakenError(node, owner["url"], owner["heartbeat_at"])
 
-    def all(self, *, attempts: bool = True) -> list[Node]:
-        """With how many slots are in use; without `attempts` it is left out which attempts are there."""
+    def all(self, *, attempts: bool = True, held: Iterable[Held] | None = None) -> list[Node]:
+        """With how many slots are in use, by what is `held` if that is known; without `attempts` it is left out which
+        attempts are there.
+        """
         fields = None if attempts else {"alive": 0, "present": 0}
-        return self._documents.many(self._with_usage(self._nodes.find({}, fields).sort("_id", ASCENDING)))
+        known = None if held is None else {one.resource: one.usage for one in held}
+        found = self._nodes.find({}, fields).sort("_id", ASCENDING)
+        return self._documents.many(self._with_usage(found, known))
 
     def names(self) -> set[str]:
         """Of all there are, also of those that cannot be read."""
@@ -214,9 +218,10 @@ class NodeStore:
         document = self._nodes.find_one({"_id": node})
         return None if document is None else self._documents.one(*self._with_usage([document]))
 
-    def _with_usage(self, found: Iterable[Document]) -> list[Document]:
+    def _with_usage(self, found: Iterable[Document], usage: Mapping[str, Usage] | None = None) -> list[Document]:
         documents = list(found)
-        usage = self._holds.usage(of(node["_id"]) for node in documents for of in (node_resource, browser_resource))
+        names = (of(node["_id"]) for node in documents for of in (node_resource, browser_resource))
+        usage = self._holds.usage(names) if usage is None else usage
         for node in documents:
             slots, browsers = (usage.get(of(node["_id"]), Usage(0, 0)) for of in (node_resource, browser_resource))
             node |= {"used_slots": slots.used, "used_render_slots": browsers.used, "taken_slots": slots.taken}

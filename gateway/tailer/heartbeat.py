@@ -87,7 +87,6 @@ class Heartbeat(threading.Thread):
                 with within(VERDICT_SECONDS):
                     self.beat()
                     self._catalog.publish()
-                    self._clock.keep()
                 is_well = True
             except NameTakenError as error:
                 if self.is_accepted or not self._found:

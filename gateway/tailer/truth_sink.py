@@ -30,8 +30,11 @@ class TruthSink:
         """Ship some of it; whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
         if attempt.checkpoint.acknowledged:
             return False
+        is_told, ended = attempt.start_reported, attempt.has_ended
         self._exit.ship_start(attempt)
-        ended = attempt.has_ended
+        if attempt.start_reported and not (is_told or ended):
+            # of a short crawl all comes with its end, of any other soon
+            return False
         more = self._ship_files(attempt, ended=ended)
         if not ended:
             self._ship_progress(attempt)

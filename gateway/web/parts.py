@@ -37,6 +37,8 @@ _START_PATIENCE = 2.0
 _STORE_SECONDS = 3.0
 _LIST_SECONDS = 10.0
 _HEALTH_SECONDS = 2.0
+#: Each of its questions shows whether the store is there.
+_REST_SECONDS = 10.0
 _STOP_PATIENCE = 3.0
 #: What takes long to build, so that no request has to wait for it; or may not be built at all, as the settings are.
 _AT_START = (KeyRing, RequestRates, NodeConsole, Submission, SharedHealth, Deployment)
@@ -95,7 +97,7 @@ class GatewayParts(Container):
     @part
     def health(self) -> SharedHealth:
         # its own client: the others' time-outs are too long for whoever asks after our health
-        database = self.connected(connect(self.settings.mongo_uri, timeout=_HEALTH_SECONDS))
+        database = self.connected(connect(self.settings.mongo_uri, timeout=_HEALTH_SECONDS, heartbeat=_REST_SECONDS))
         late_after = timedelta(seconds=max(5.0, 5 * self.settings.tick_seconds))
         broker = self.settings.broker_location
         return SharedHealth(

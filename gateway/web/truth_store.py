@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.domain.clock import Clock, utc_now
 from gateway.domain.errors import UnavailableError
-from gateway.storage.client import MEASURE_SECONDS, Document, ServerClock
+from gateway.storage.client import Document, ServerClock
 from gateway.storage.indexes import ensure_indexes
 from gateway.storage.presence import LOOK_SECONDS, Presence
 
@@ -52,18 +52,12 @@ class TruthStore:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def prepare(self) -> None:
-        """Try until it works; from then on, see to the clock."""
+        """Try until it works."""
         is_prepared = False
         while not is_prepared:
             is_prepared = await self._try_to_prepare()
         self._clock = self._server_clock
         self._ready.set()
-        while True:
-            await asyncio.sleep(MEASURE_SECONDS)
-            try:
-                await asyncio.to_thread(self._server_clock.keep)
-            except PyMongoError as error:
-                log.warning("clock_not_measured", error=type(error).__name__)
 
     async def wait(self, seconds: float) -> None:
         """Until it is ready, but not longer than `seconds`."""

@@ -19,7 +19,7 @@ from gateway.services.egg_watch import EggWatch
 from gateway.services.scheduling import Scheduling
 from gateway.services.site_upkeep import SiteUpkeep
 from gateway.services.sweeping import Sweeper, Upcoming
-from gateway.storage.client import ServerClock, within
+from gateway.storage.client import within
 from gateway.storage.heartbeats import BEAT, HeartbeatStore
 from gateway.storage.static_entries import StaticEntryStore
 
@@ -103,7 +103,6 @@ class MongoScheduler(Scheduler):
         self._next_at = upcoming.next_at if upcoming else None
         self._try("upkeep_failed", lambda parts: parts[SiteUpkeep].look())
         self._try("egg_watch_failed", lambda parts: parts[EggWatch].look())
-        self._try("clock_not_measured", lambda parts: parts[ServerClock].keep())
         return upcoming
 
     def _fire(self, upcoming: Upcoming | None) -> float:

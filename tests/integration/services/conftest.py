@@ -105,7 +105,7 @@ class Platform:
     def look_at_nodes(self) -> None:
         """The same, at nodes alone, and however short a time after the last look."""
         self.woken.clear()
-        self.reconciliation.run(self.nodes.all(), ())
+        self.reconciliation.run(self.nodes.all(), (), self.holds.all())
         self._carry_out()
 
     def _carry_out(self) -> None:
@@ -153,7 +153,7 @@ class Platform:
     def sweep_holds(self) -> None:
         """Free what workers have taken in vain, and could not be sure of."""
         self.ahead += TAKEN_FOR
-        self.reconciliation.run(self.nodes.all(), ())
+        self.reconciliation.run(self.nodes.all(), (), self.holds.all())
 
     def work_at_once(self, work: Callable[[int], None], over: Event, seconds: float) -> None:
         """Several workers, until it is over."""

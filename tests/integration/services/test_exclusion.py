@@ -219,7 +219,7 @@ def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Plat
         while not over.is_set():
             platform.dispatch.fill()
             if seed % 3 == 0:
-                platform.reconciliation.run(platform.nodes.all(), ())
+                platform.reconciliation.run(platform.nodes.all(), (), platform.holds.all())
             for job_id in running(platform):
                 crawl(job_id, fails=seed % 2 == 1)
 

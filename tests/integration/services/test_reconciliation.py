@@ -130,7 +130,7 @@ def test_a_started_attempt_whose_files_were_taken_away_is_lost(platform: Platfor
     platform.completion.attempt_started(AttemptId(job.id, 1), platform.clock())
     for _ in range(3):
         assert platform.jobs.get(job.id).status is JobStatus.RUNNING
-        platform.ahead += timedelta(seconds=2)
+        platform.ahead += timedelta(seconds=3)
         platform.heartbeat()
         platform.reconcile()
     assert "files are gone" in (platform.jobs.get(job.id).message or "")

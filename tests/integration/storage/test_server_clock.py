@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pymongo import MongoClient
+from stack import wait_until
 
 from gateway.domain.clock import utc_now
-from gateway.storage.client import ServerClock
+from gateway.storage.client import ServerClock, _ServerTimes, connect
 
 
 class OtherServer:
@@ -17,10 +19,18 @@ class OtherServer:
         self.database = database
         self.ahead = timedelta()
         self.asked = 0
+        self._listener = _ServerTimes()
+        self.client = SimpleNamespace(options=SimpleNamespace(event_listeners=[self._listener]))
 
     def command(self, name: str) -> dict[str, datetime]:
         self.asked += 1
         return {"localTime": self.database.command(name)["localTime"] + self.ahead}
+
+    def is_looked_at(self) -> None:
+        """Whether it is there: at once, and by another thread."""
+        told = self._listener.told
+        assert told is not None
+        told(datetime.now(UTC).replace(tzinfo=None) + self.ahead, 0.001)
 
 
 @pytest.fixture
@@ -54,15 +64,21 @@ def test_it_follows_a_server_whose_clock_is_turned_once_it_is_measured_again(ser
     assert distance(clock, server.ahead) < timedelta(seconds=1)
 
 
-def test_it_is_measured_again_only_now_and_then(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_follows_a_server_whose_clock_is_turned_by_what_it_answers_when_it_is_looked_at(server: Any) -> None:
     clock = ServerClock(server)
     clock()
     server.ahead = timedelta(seconds=5)
-    clock.keep()
-    assert distance(clock, timedelta()) < timedelta(seconds=1)
-    monkeypatch.setattr("gateway.storage.client.MEASURE_SECONDS", 0.0)
-    clock.keep()
-    assert distance(clock, server.ahead) < timedelta(seconds=1)
+    server.is_looked_at()
+    wait_until(lambda: distance(clock, server.ahead) < timedelta(seconds=1), what="the turned clock")
+
+
+def test_it_is_kept_by_looking_whether_the_server_is_there(embedded_uri: str) -> None:
+    database = connect(embedded_uri, heartbeat=0.5)
+    with database.client:
+        clock = ServerClock(database)
+        clock()
+        clock.turn(timedelta(seconds=5))
+        wait_until(lambda: distance(clock, timedelta()) < timedelta(seconds=1), what="the server's time")
 
 
 def test_turning_this_machines_clock_changes_nothing(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,14 +95,13 @@ class _Turned(datetime):
         return datetime.now(tz) + timedelta(seconds=5)
 
 
-def test_keeping_it_asks_once_where_nothing_has_changed(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.storage.client.MEASURE_SECONDS", 0.0)
+def test_nothing_is_asked_where_nothing_has_changed(server: Any) -> None:
     clock = ServerClock(server)
     clock()
     for _ in range(20):
-        clock.keep()
+        server.is_looked_at()
     # now and then somebody else is given the processor in between
-    assert 21 <= server.asked <= 30
+    assert 1 <= server.asked <= 10
 
 
 def test_a_server_that_cannot_be_asked_is_asked_again(server: Any) -> None:
