@@ -14,7 +14,6 @@ from celery import bootsteps
 
 from gateway.container import Container
 from gateway.domain.clock import VERDICT_SECONDS
-from gateway.domain.unanswered import lately_unanswered
 from gateway.services.webhooks import Webhooks
 from gateway.storage.client import within
 from gateway.storage.heartbeats import WORKER, HeartbeatStore
