@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -142,6 +143,18 @@ class Refuse(NamedTuple):
     answer: dict[str, Any]
 
 
+_HELLO: dict[str, Any] = {
+    "ok": 1.0,
+    "isWritablePrimary": True,
+    "helloOk": True,
+    "readOnly": False,
+    "minWireVersion": 0,
+    "maxWireVersion": 21,
+    "logicalSessionTimeoutMinutes": 30,
+    "maxBsonObjectSize": 16 << 20,
+    "maxMessageSizeBytes": 48_000_000,
+    "maxWriteBatchSize": 100_000,
+}
 #: The server is asked, and the connection breaks before it has answered.
 LOSE = "lose"
 #: From here on nothing more is heard on this connection, which stays open.
@@ -164,6 +177,8 @@ class MongoRelay(Relay):
     def __init__(self, target_port: int, fault: Fault = lambda _: None) -> None:
         super().__init__(target_port)
         self.fault = fault
+        #: How far the server's clock is ahead, as drivers are told that look whether it is there.
+        self.ahead = timedelta()
         #: Commands by name.
         self.asked: Counter[str] = Counter()
         self._lost: set[tuple[int, int]] = set()
@@ -182,8 +197,13 @@ class MongoRelay(Relay):
     def _lets_pass(self, request: Request, connection: Connection) -> bool:
         """Whether the server is asked."""
         name = next(iter(request.command))
-        if request.is_legacy or (name == "hello" and request.command["$db"] == "admin"):
+        if request.is_legacy:
             return True
+        if name == "hello":
+            if self.ahead:
+                answer = {**_HELLO, "localTime": datetime.now(UTC) + self.ahead}
+                connection.client.write(encode_reply(request, answer))
+            return not self.ahead
         self.asked[name] += 1
         connection.used_at = time.monotonic()
         match self.fault(request.command):

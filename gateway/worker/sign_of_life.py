@@ -14,6 +14,7 @@ from celery import bootsteps
 
 from gateway.container import Container
 from gateway.domain.clock import VERDICT_SECONDS
+from gateway.domain.unanswered import lately_unanswered
 from gateway.services.webhooks import Webhooks
 from gateway.storage.client import within
 from gateway.storage.heartbeats import WORKER, HeartbeatStore
@@ -48,7 +49,7 @@ class SignOfLife(bootsteps.StartStopStep):
         while not self._ended.is_set():
             try:
                 with within(VERDICT_SECONDS):
-                    self._parts[HeartbeatStore].beat(self._name)
+                    self._parts[HeartbeatStore].beat(self._name, lately_unanswered())
                 self._parts[Webhooks].look()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)

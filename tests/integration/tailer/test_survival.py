@@ -12,12 +12,11 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
 import redis
-from relay import MongoRelay, Refuse, Relay
+from relay import MongoRelay, Relay
 from stores import StoreProcess, embedded_mongo, valkey_server
 from tailer_node import Crawl, Node, eventually
 
@@ -229,21 +228,15 @@ def test_a_broken_folder_is_in_nobodys_way(node: Node) -> None:
 def test_a_living_node_follows_the_servers_clock_when_that_is_turned(
     tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
 ) -> None:
-    ahead = timedelta()
-
-    def turned(command: dict[str, Any]) -> Refuse | None:
-        return Refuse({"ok": 1.0, "localTime": utc_now() + ahead}) if "hello" in command else None
-
     def shown() -> timedelta:
         document = node.nodes.get(node.name)
         return document.heartbeat_at - utc_now() if document else timedelta.min
 
     with MongoRelay.before(mongo).running() as relay, tailing_node(tmp_path, relay.url(mongo), valkey) as node:
-        relay.fault = turned
         eventually(lambda: shown() > timedelta(seconds=-5))
         began = node.nodes.get(node.name).beating_since
-        ahead = timedelta(hours=1)
-        eventually(lambda: abs(shown() - ahead) < timedelta(seconds=10), timeout=10)
-        ahead = timedelta()
+        relay.ahead = timedelta(hours=1)
+        eventually(lambda: abs(shown() - relay.ahead) < timedelta(seconds=10), timeout=10)
+        relay.ahead = timedelta()
         eventually(lambda: abs(shown()) < timedelta(seconds=10), timeout=10)
         assert abs(node.nodes.get(node.name).beating_since - began) < timedelta(seconds=1)
