@@ -486,9 +486,14 @@ class Dispatch:
 
         self._calls.make(name, post)
 
-    def probe(self, node_id: str) -> None:
-        """Ask a node that has rested whether it is well."""
-        self._calls.make(node_id, self._probe.may_be_asked)
+    def probe(self, node_id: str, then: Callable[[], object] | None = None) -> None:
+        """Ask a node that has rested whether it is well, and carry out `then` if it is."""
+
+        def look(node: Node) -> None:
+            if self._probe.may_be_asked(node) and node.is_resting and then is not None:
+                then()
+
+        self._calls.make(node_id, look)
 
 
 def _is_meant(assignment: Assignment, node: Node) -> bool:

@@ -93,7 +93,7 @@ class Sweeper:
         self._watch = NodeWatch(dead_after, monotonic)
         self._clock = clock
         self._monotonic = monotonic
-        self._reconciled_at = self._removed_at = float("-inf")
+        self._reconcile_at = self._removed_at = float("-inf")
         self._explained = self._blocked_for = ""
 
     def sweep(self, ahead: timedelta = timedelta()) -> Upcoming:
@@ -104,8 +104,9 @@ class Sweeper:
         found = self._jobs.to_attend(now + ahead, BATCH)
         upcoming = _upcoming(found, now)
         self._attend([job for job in found if job.attend_at is not None and job.attend_at <= now])
-        if self._monotonic() - self._reconciled_at >= RECONCILE_SECONDS:
-            self._reconciled_at = self._monotonic()
+        if self._monotonic() >= self._reconcile_at:
+            # also where it fails
+            self._reconcile_at = self._monotonic() + RECONCILE_SECONDS
             self._reconcile()
         return upcoming
 
@@ -160,6 +161,10 @@ class Sweeper:
         nodes = self._nodes.all(held=held)
         dead = {node.id for node in nodes if self._watch.is_dead(node)}
         self._reconciliation.run(nodes, dead, held)
+        if rests := [node.rest_until for node in nodes if node.rest_until]:
+            # to ask the node whether it is well
+            left = (min(rests) - self._clock()).total_seconds()
+            self._reconcile_at = min(self._reconcile_at, self._monotonic() + max(1.0, left))
         if self._queue.is_anybody_pending():
             self._see_to_waiting(nodes)
         if self._monotonic() - self._removed_at >= RETENTION_SECONDS:

@@ -133,6 +133,8 @@ class ServerClock(SteadyClock):
         self._database = database
         self._measuring = threading.Lock()
         self._is_measured = False
+        #: Called when it was found to be off.
+        self.on_turn: Callable[[], None] = lambda: None
         # where both agree this machine's is the finer one
         super().__init__(utc_now())
 
@@ -149,6 +151,7 @@ class ServerClock(SteadyClock):
                 answer = min((answer, self._ask(), self._ask()), key=lambda found: found[1])
             if _differ(*answer):
                 self.turn(answer[0])
+                self.on_turn()
             self._is_measured = True
         for listener in self._database.client.options.event_listeners:
             if isinstance(listener, _ServerTimes):

@@ -73,7 +73,11 @@ class Heartbeat(threading.Thread):
         self._began = steady_seconds()
         self._present = present
         self._troubles = troubles
-        self._stopping = threading.Event()
+        self._is_stopping = False
+        #: It is time for a sign of life, whenever the last one was.
+        self._due = threading.Event()
+        # the node's other processes go by what is written down
+        clock.on_turn = self._due.set
         #: The last sign of life of the machine that has our name, and how often it was found to be the last.
         self._other: datetime | None = None
         self._found = 0
@@ -98,7 +102,9 @@ class Heartbeat(threading.Thread):
                     log.warning("no_heartbeat", error=str(error))
                 # the other one may be as little able to give a sign of life
                 is_well, self._found = False, 0
-            if self._stopping.wait(EVERY if is_well else AGAIN):
+            self._due.wait(EVERY if is_well else AGAIN)
+            self._due.clear()
+            if self._is_stopping:
                 return
 
     def beat(self) -> None:
@@ -136,7 +142,8 @@ class Heartbeat(threading.Thread):
         self._other, self.is_accepted = heartbeat_at, False
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._is_stopping = True
+        self._due.set()
 
 
 @state_change("tailer.tell_time")

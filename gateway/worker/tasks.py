@@ -66,4 +66,5 @@ def _register_node_tasks(app: Celery, parts: Container) -> None:
 
     @app.task(name=waker.PROBE_NODE)
     def probe_node(node: str) -> None:
-        parts[Dispatch].probe(node)
+        # it gets work at once
+        parts[Dispatch].probe(node, parts[Dispatch].fill)
