@@ -34,12 +34,13 @@ from bench.fake_nodes import Facts, fake_nodes
 from bench.our_platform import ROOT, embedded_mongo, free_port, valkey_server, wait_until
 from bench.table import Row, render
 from bench.wire_proxy import READS, Asked, Commands, CountingProxy
-from gateway.domain.job import Assignment, CrawlSpec, Job, JobStatus, new_job_id
-from gateway.services.sweeping import RECONCILE_SECONDS
-from gateway.storage.client import Document, connect, within
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.job_queue import JobQueue
-from gateway.storage.jobs import JobStore
+from gateway.contract.crawl import CrawlSpec
+from gateway.dispatch.reconciliation import RECONCILE_SECONDS
+from gateway.jobs.job import Assignment, Job, JobStatus, new_job_id
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import JobStore
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import Document, connect, within
 
 #: What was asked for.
 FILLING, STEADY, ONE_NODE, CANCEL, READS_PER_TICK, CLAIM = 120.0, 60.0, 0.8, 2.0, 5.0, 3.0

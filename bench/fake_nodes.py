@@ -31,10 +31,10 @@ import uvicorn
 
 from bench.cpu import end_tree
 from gateway import logging
-from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
-from gateway.services.completion import Completion
+from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.jobs.completion import Completion
+from gateway.nodes.store import NodeStore
 from gateway.settings import Settings
-from gateway.storage.nodes import NodeStore
 from gateway.tailer.__main__ import TailerParts
 from gateway.tailer.heartbeat import EVERY
 

@@ -13,7 +13,8 @@ import httpx
 
 from bench.dispatch import Platform, platform
 from bench.table import Row, render
-from gateway.domain.job import CrawlSpec, Job, JobStatus, new_job_id
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import Job, JobStatus, new_job_id
 
 JOBS, USERS, ROUNDS = 100_000, 500, 7
 #: Seconds that were asked for.

@@ -21,10 +21,11 @@ from pymongo.database import Database
 from bench.cpu import end_tree
 from bench.our_platform import ROOT, embedded_mongo, valkey_server, wait_until
 from bench.table import Row, render
-from gateway.domain.clock import utc_now
-from gateway.domain.job import CrawlSpec, new_job_id
-from gateway.domain.schedule import CrawlOrder, Schedule, Timing
-from gateway.storage.indexes import ensure_indexes
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import new_job_id
+from gateway.schedules.schedule import CrawlOrder, Schedule, Timing
+from gateway.stores.indexes import ensure_indexes
 
 IDLE = 100_000
 DUE = 1000

@@ -15,7 +15,7 @@ import psutil
 import redis
 
 from bench.table import Row, alternate
-from gateway.storage import client as mongo
+from gateway.stores import mongo
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))

@@ -11,10 +11,10 @@ from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
 from crawler.report import Report
+from crawler.request_rate import Turns
 from crawler.setting_names import ATTEMPT_DIR
-from crawler.turns import Turns
+from gateway.contract.outbox import ACTIVE
 from gateway.crash_points import state_change
-from gateway.domain.node_files import ACTIVE
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:

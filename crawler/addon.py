@@ -13,14 +13,13 @@ from crawler.activity import Activity
 from crawler.closing import Closing
 from crawler.downloader import CountingDownloader
 from crawler.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
-from crawler.item_limit import ItemLimit
 from crawler.log_limit import LogLimit
-from crawler.page_count import PageCount
-from crawler.page_limit import PageLimit
+from crawler.page_limit import ItemLimit, PageCount, PageLimit
 from crawler.politeness import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report import Report
 from crawler.request_limits import AttributeLimit, RequestLimits, at_most
+from crawler.request_rate import Turns
 from crawler.robots import use_robots
 from crawler.setting_names import (
     EGRESS_ALLOWED_NETWORKS,
@@ -32,8 +31,7 @@ from crawler.setting_names import (
     RATE_LIMIT_REDIS_URL,
 )
 from crawler.start_pace import StartPace
-from crawler.turns import Turns
-from gateway.domain.log_line import LOG_DATEFORMAT, LOG_FORMAT
+from gateway.contract.log_line import LOG_DATEFORMAT, LOG_FORMAT
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from crawler.activity import Activity
 from crawler.egress import EgressBlockedError
 from crawler.failure_reason import exception_reason, status_reason
-from crawler.page_request import is_page
+from crawler.page_limit import is_page
 from crawler.report import Report
 
 if TYPE_CHECKING:

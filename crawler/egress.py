@@ -25,10 +25,9 @@ from twisted.internet.threads import deferToThreadPool
 from crawler.closing import StoppedError
 from crawler.header_limit import ConnectionFactory
 from crawler.request_limits import RequestLimits
+from crawler.request_rate import Turns
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
-from crawler.turns import Turns
-from gateway.domain.errors import InvalidRequestError
-from gateway.domain.public_address import (
+from gateway.contract.public_address import (
     Network,
     ascii_host,
     check_url,
@@ -38,6 +37,7 @@ from gateway.domain.public_address import (
     parse_networks,
     told_address,
 )
+from gateway.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

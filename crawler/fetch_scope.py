@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import ParseResult, urlsplit
 
-from gateway.domain.public_address import ascii_host
+from gateway.contract.public_address import ascii_host
 
 
 class FetchScope:

@@ -1,20 +1,56 @@
-"""`max_pages`: never one page more, however many are in flight."""
+"""`max_pages` and `max_items`: never one more, however many are in flight."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from scrapy import signals
 from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
+from scrapy.http.request import NO_CALLBACK
 
 from crawler.closing import Closing
-from crawler.page_request import is_new_page
-from crawler.setting_names import MAX_PAGES
+from crawler.report import Report
+from crawler.setting_names import MAX_ITEMS, MAX_PAGES
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
+
+
+def is_page(request: Request) -> bool:
+    """Not robots.txt and not an image of a media pipeline: those are fetched by components, for themselves."""
+    return request.callback is not NO_CALLBACK
+
+
+def is_new_page(request: Request) -> bool:
+    """Neither the next hop of a redirect nor a retry of what was counted before."""
+    meta = request.meta
+    return is_page(request) and not meta.get("redirect_times") and not meta.get("retry_times")
+
+
+# Counts the pages that a crawl asks for, from wherever they are then answered (a site, or the cache)
+class PageCount:
+    """Downloader middleware, behind those that drop requests and before the cache that answers them."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        report = crawler.get_extension(Report)
+        if report is None:
+            raise NotConfigured
+        return cls(report)
+
+    def process_request(self, request: Request) -> None:
+        if is_new_page(request):
+            self._report.requested()
+
+
+# --- `max_pages`: never one page more, however many are in flight
 
 #: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
 REASON = "closespider_pagecount"
@@ -79,3 +115,38 @@ class PageLimit:
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self._end_when_done)
         else:
             closing.close(REASON)
+
+
+# `max_items`: the spider is asked for nothing more once the crawl has had them
+class ItemLimit:
+    """Spider middleware nearest to the engine. `Report` counts the items, spools none beyond the limit and closes the
+    spider; but a callback that yields for ever would keep the loop, and with it the closing, from its turn.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        report = crawler.get_extension(Report)
+        if report is None or not crawler.settings.getint(MAX_ITEMS):
+            raise NotConfigured
+        return cls(report)
+
+    def process_spider_output(self, response: Any, result: Iterable[Any]) -> Iterator[Any]:  # noqa: ARG002 - Scrapy's signature
+        for one in result:
+            if self._report.has_all_items():
+                return
+            yield one
+
+    async def process_spider_output_async(self, response: Any, result: AsyncIterator[Any]) -> AsyncIterator[Any]:  # noqa: ARG002 - Scrapy's signature
+        async for one in result:
+            if self._report.has_all_items():
+                return
+            yield one
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for one in start:
+            if self._report.has_all_items():
+                return
+            yield one

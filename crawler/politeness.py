@@ -15,15 +15,15 @@ from scrapy.utils.httpobj import urlparse_cached
 from crawler.egress import EgressBlockedError
 from crawler.fetch_scope import FetchScope
 from crawler.render.instructions import RENDER_PAGES
+from crawler.request_rate import Pauses
 from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS
-from crawler.turns import Pauses
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from gateway.domain.fetch_options import FetchOptions
+    from gateway.contract.crawl import FetchOptions
 
 logger = logging.getLogger(__name__)
 

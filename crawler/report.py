@@ -17,9 +17,8 @@ from crawler.closing import Closing
 from crawler.failure_reason import exception_reason
 from crawler.items import ItemSpool
 from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS
-from gateway.crash_points import state_change
-from gateway.domain.clock import to_iso, utc_now
-from gateway.domain.node_files import (
+from gateway.clock import to_iso, utc_now
+from gateway.contract.outbox import (
     ITEMS,
     ITEMS_LOST,
     MAX_RECORD,
@@ -30,6 +29,7 @@ from gateway.domain.node_files import (
     whole_text,
     write_atomically,
 )
+from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler

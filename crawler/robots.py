@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scrapy.robotstxt import RobotParser
     from scrapy.settings import BaseSettings
 
-    from gateway.domain.fetch_options import FetchOptions
+    from gateway.contract.crawl import FetchOptions
 
 _SCRAPYS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 _SCRAPYS_ORDER = 100

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from gateway.domain.param_formats import FORMATS, MAX_LENGTH, compile_pattern
+from gateway.contract.param_formats import FORMATS, MAX_LENGTH, compile_pattern
 
 #: Patterns of one list.
 MAX_PATTERNS = 50

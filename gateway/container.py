@@ -24,25 +24,25 @@ from inspect import Parameter, getattr_static, signature
 from types import UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
-from gateway.domain.public_address import Network
+from gateway.contract.public_address import Network
 from gateway.settings import Settings
-from gateway.storage.client import Document, ServerClock, connect
+from gateway.stores.mongo import Document, ServerClock, connect
 
 if TYPE_CHECKING:
     from celery import Celery
     from pymongo.database import Database
     from redis import Redis
 
-    from gateway.domain.clock import Clock
-    from gateway.domain.node_list import NodeList
-    from gateway.services.admission import Quotas
-    from gateway.services.fair_queue import FairQueue
-    from gateway.services.retention import Keep
-    from gateway.services.scrapyd import ScrapydClient
-    from gateway.services.settling import TargetMarks
-    from gateway.services.slot_orders import SlotOrders
-    from gateway.services.waker import Waker
-    from gateway.services.webhooks import Caller
+    from gateway.clock import Clock
+    from gateway.contract.node_list import NodeList
+    from gateway.dispatch.fair_queue import FairQueue
+    from gateway.jobs.admission import Quotas
+    from gateway.jobs.messages import Waker
+    from gateway.nodes.scrapyd import ScrapydClient
+    from gateway.retention.retention import Keep
+    from gateway.schedules.firing import TargetMarks
+    from gateway.schedules.orders import SlotOrders
+    from gateway.signals.webhooks import Caller
 
 
 class Closable(Protocol):
@@ -199,20 +199,20 @@ class Container(Builder):
 
     @part
     def redis(self) -> Redis:
-        from gateway.redis.client import connect as connect_redis
+        from gateway.stores.redis import connect as connect_redis
 
         return self.opened(connect_redis(self.settings.redis_location))
 
     @part
     def celery(self) -> Celery:
         """What messages are sent through."""
-        from gateway.services.waker import create_producer
+        from gateway.jobs.messages import create_producer
 
         return create_producer(self.settings.broker_location, self.settings.queue_name)
 
     @part
     def waker(self) -> Waker:
-        from gateway.services.waker import CeleryWaker
+        from gateway.jobs.messages import CeleryWaker
 
         return self.opened(CeleryWaker(self.celery))
 
@@ -220,13 +220,13 @@ class Container(Builder):
 
     @part
     def node_list(self) -> NodeList:
-        from gateway.domain.node_list import NodeList
+        from gateway.contract.node_list import NodeList
 
         return NodeList(self.settings.scrapyd_url)
 
     @part
     def scrapyd(self) -> ScrapydClient:
-        from gateway.services.scrapyd import ScrapydClient
+        from gateway.nodes.scrapyd import ScrapydClient
 
         settings = self.settings
         return self.opened(ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value()))
@@ -235,7 +235,7 @@ class Container(Builder):
 
     @part
     def quotas(self) -> Quotas:
-        from gateway.services.admission import Quotas
+        from gateway.jobs.admission import Quotas
 
         return Quotas(
             queue=self.settings.crawl_queue_max,
@@ -246,19 +246,19 @@ class Container(Builder):
 
     @part
     def fair_queue(self) -> FairQueue:
-        from gateway.services.fair_queue import FairQueue
+        from gateway.dispatch.fair_queue import FairQueue
 
         return self.build(FairQueue, most=self.settings.crawl_user_running_max)
 
     @part
     def webhook_caller(self) -> Caller:
-        from gateway.services.webhook_caller import WebhookCaller
+        from gateway.signals.webhook_caller import WebhookCaller
 
         return WebhookCaller(self.allowed_networks)
 
     @part
     def keep(self) -> Keep:
-        from gateway.services.retention import Keep
+        from gateway.retention.retention import Keep
 
         return Keep(
             jobs=timedelta(days=self.settings.job_retention_days),
@@ -272,14 +272,13 @@ class Container(Builder):
     @part
     def slot_orders(self) -> SlotOrders:
         """Of schedules of crawls, and of those of sites."""
-        from gateway.services.latest_version import LatestVersions
-        from gateway.services.site_orders import SiteOrders
-        from gateway.services.slot_orders import AllOrders, CrawlOrders
+        from gateway.schedules.orders import AllOrders, CrawlOrders, LatestVersions
+        from gateway.sites.crawl import SiteOrders
 
         return AllOrders(self.build(LatestVersions, orders=CrawlOrders()), self[SiteOrders])
 
     @part
     def target_marks(self) -> TargetMarks:
-        from gateway.storage.targets import TargetStore
+        from gateway.sites.store import TargetStore
 
         return self[TargetStore]

@@ -52,7 +52,7 @@ def _around_coroutine(name: str, function: Callable[Params, Awaitable[Any]]) -> 
 def state_change(name: str) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
     """Mark a function that writes: `<name>.before` and `<name>.after` become crash points.
 
-    Every function of `gateway.storage`, `gateway.redis` and the node that calls a writing method of a driver
+    Every function of the platform's rooms and of the node that calls a writing method of a driver
     carries this; a test reads the source and fails when one does not.
     """
     STATE_CHANGES.add(name)

@@ -19,10 +19,24 @@ from urllib.parse import quote
 from pydantic import Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from gateway.domain.clock import VERDICT_SECONDS
-from gateway.domain.node_list import read_node_url
-from gateway.domain.public_address import Network, is_loopback, parse_networks
-from gateway.domain.web_origin import read_origin
+from gateway.clock import VERDICT_SECONDS
+from gateway.contract.node_list import read_node_url
+from gateway.contract.public_address import Network, is_loopback, parse_networks
+
+_ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+_LAST_PORT = 65_535
+
+
+def read_origin(text: str) -> str:
+    """The origin as a browser sends it. Raises `ValueError` that quotes what is none."""
+    found = _ORIGIN.fullmatch(text.strip().lower().removesuffix("/"))
+    if not found or (found[3] and not 0 < int(found[3]) <= _LAST_PORT):
+        why = "every page there is would be let in" if "*" in text else "it looks like https://app.example"
+        raise ValueError(f"{text!r} is not an origin: {why}")
+    scheme, host, port = found.groups()
+    return f"{scheme}://{host}" if port in {None, _DEFAULT_PORTS[scheme]} else f"{scheme}://{host}:{port}"
+
 
 #: Variables that begin like this are ours; one that no setting has is a spelling mistake. (`NODE_` would take in
 #: Node.js's own.)

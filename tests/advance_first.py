@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.domain.schedule import Schedule
-from gateway.domain.slot_rule import advanced
-from gateway.services.scheduling import Scheduling
-from gateway.services.settling import Settled
-from gateway.storage.schedules import Advance
+from gateway.schedules.firing import Scheduling, Settled
+from gateway.schedules.occurrences import advanced
+from gateway.schedules.schedule import Schedule
+from gateway.schedules.store import Advance
 from gateway.worker.beat import MongoScheduler
 
 

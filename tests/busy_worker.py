@@ -12,7 +12,7 @@ from typing import Self
 import warm
 from stack import ROOT, wait_until
 
-from gateway.services.waker import create_producer
+from gateway.jobs.messages import create_producer
 
 #: Tasks at a time.
 THREADS = 3

@@ -10,13 +10,12 @@ from beats import Arena
 from firing import order
 from stack import wait_until
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Job, JobStatus, new_job_id
-from gateway.domain.recurrence import Moment, first, preview
-from gateway.domain.schedule import LedgerEntry, LedgerKind, Overlap, Schedule, Timing
-from gateway.domain.slot import slot_id
-from gateway.storage.jobs import JobStore
-from gateway.storage.schedules import ScheduleStore
+from gateway.clock import utc_now
+from gateway.jobs.job import Job, JobStatus, new_job_id, slot_id
+from gateway.jobs.store import JobStore
+from gateway.schedules.recurrence import Moment, first, preview
+from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule, Timing
+from gateway.schedules.store import ScheduleStore
 
 #: Every write of a firing, the one of a slot that is skipped included.
 FIRING = (

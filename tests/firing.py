@@ -11,18 +11,17 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from gateway.domain.job import CrawlSpec, Job, new_job_id
-from gateway.domain.recurrence import first
-from gateway.domain.schedule import CrawlOrder, LedgerEntry, Overlap, Schedule, Timing
-from gateway.services.schedule_edits import ScheduleEdits
-from gateway.services.scheduling import Scheduling
-from gateway.services.settling import Settling
-from gateway.services.slot_orders import CrawlOrders
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.jobs import JobStore
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.schedules import ScheduleStore
-from gateway.storage.slots import SlotStore
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import Job, new_job_id
+from gateway.jobs.store import JobStore
+from gateway.schedules.edits import ScheduleEdits
+from gateway.schedules.firing import Scheduling, Settling
+from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.orders import CrawlOrders
+from gateway.schedules.recurrence import first
+from gateway.schedules.schedule import CrawlOrder, LedgerEntry, Overlap, Schedule, Timing
+from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.stores.indexes import ensure_indexes
 
 #: Of the schedules here; long, so that no second slot comes in between unless a test turns the clock.
 GAP = timedelta(hours=1)

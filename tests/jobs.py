@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Assignment, CrawlSpec, Job, new_job_id
-from gateway.storage.job_queue import JobQueue
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import Assignment, Job, new_job_id
+from gateway.jobs.queue import JobQueue
 
 
 def make_job(**fields: Any) -> Job:

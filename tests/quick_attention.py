@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
+from gateway.jobs import queue
 from gateway.settings import Settings
-from gateway.storage import job_queue
 from gateway.worker.app import create_celery
 
-job_queue.ATTEND_SECONDS = int(os.environ["ATTEND_SECONDS"])
+queue.ATTEND_SECONDS = int(os.environ["ATTEND_SECONDS"])
 
 app = create_celery(Settings.load())

@@ -7,9 +7,9 @@ from typing import Any
 
 from jobs import make_job
 
-from gateway.domain.job import CrawlSpec, Job, JobStatus, new_job_id
-from gateway.domain.schedule import CrawlOrder, Schedule, Timing
-from gateway.domain.slot import Slot, SlotFate, slot_id
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import Job, JobStatus, Slot, SlotFate, new_job_id, slot_id
+from gateway.schedules.schedule import CrawlOrder, Schedule, Timing
 
 NINE = datetime(2027, 6, 1, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)

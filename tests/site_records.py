@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from gateway.domain.clock import utc_now
-from gateway.domain.site import Site, Target
+from gateway.clock import utc_now
+from gateway.sites.site import Site, Target
 
 
 def make_site(**fields: Any) -> Site:

@@ -7,7 +7,7 @@ import time
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
-from gateway.domain import clock
+from gateway import clock
 
 _FILE = Path(os.environ["WRONG_CLOCK"])
 _right_time = time.time

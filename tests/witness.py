@@ -26,8 +26,8 @@ from pymongo.errors import PyMongoError
 from sites.server import Site, links
 from stack import FINAL, Stack
 
-from gateway.domain import redis_keys
-from gateway.redis.dedupe import Entry
+from gateway.contract import redis_keys
+from gateway.jobs.dedupe import Entry
 
 #: Documents asked for at a time.
 _BATCH = 500

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from crawler.demo_site.pages import REDIRECTS, ROBOTS, page
+from crawler.demo_site.pages import REDIRECTS
+from crawler.demo_site.pages import ROBOTS
+from crawler.demo_site.pages import page
 from crawler.demo_site.positions import position_page
 
 

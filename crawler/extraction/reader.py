@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from crawler.extraction.page import Page
-from crawler.extraction.rules import FieldRule, LeafRule, Rule
+from crawler.extraction.rules import FieldRule, LeafRule, Page, Rule
 from crawler.extraction.values import matches, source_of, value_of
-from gateway.domain.param_formats import compile_css, compile_pattern, compile_selector, compile_xpath, is_xpath
+from gateway.contract.param_formats import compile_css, compile_pattern, compile_selector, compile_xpath, is_xpath
 
 Select = Callable[[Any], list[Any]]
 

@@ -1,18 +1,218 @@
-"""From what a selector found to a value of the field's type."""
+"""From what a selector found to a value of the field's type: text, dates, numbers."""
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from lxml import etree
 
-from crawler.extraction.dates import date_in
-from crawler.extraction.numbers import decimal_mark, number_in
-from crawler.extraction.page import Page
-from crawler.extraction.rules import Kind, Rule
-from crawler.extraction.text import squeeze, text_of
+from crawler.extraction.rules import Kind, Page, Rule
+
+_UNSEEN = frozenset({"script", "style", "template", "noscript", "head"})
+#: Words on both sides of these stand together; every other element begins a new one.
+_INLINE = frozenset(
+    {
+        *(
+            "a",
+            "abbr",
+            "b",
+            "bdi",
+            "bdo",
+            "big",
+            "cite",
+            "code",
+            "data",
+            "del",
+            "dfn",
+            "em",
+            "font",
+            "i",
+            "ins",
+            "kbd",
+        ),
+        *("label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u"),
+        *("var", "wbr"),
+    }
+)
+
+
+def squeeze(text: str) -> str:
+    return " ".join(text.split())
+
+
+def text_of(element: Any) -> str:
+    """What is seen of it, white space squeezed. Of a script it is the script."""
+    if not len(element) or element.tag in _UNSEEN:
+        return squeeze("".join(element.itertext()))
+    return squeeze("".join(_parts(element)))
+
+
+def _parts(element: Any) -> list[str]:
+    parts: list[str] = []
+    walk = etree.iterwalk(element, events=("start", "end", "comment", "pi"))
+    for event, node in walk:
+        seen = event in {"start", "end"} and node.tag not in _UNSEEN
+        if seen and node.tag not in _INLINE:
+            parts.append(" ")
+        if event == "start" and seen:
+            parts.append(node.text or "")
+        elif event == "start":
+            walk.skip_subtree()
+        elif node is not element:
+            parts.append(node.tail or "")
+    return parts
+
+
+# --- dates as pages write them, to ISO 8601
+
+#: Characters of a text that is taken for a date; each language is tried on it in turn.
+_MAX_LENGTH = 100
+_ISO = re.compile(r"\d{4}-\d\d-\d\d")
+_ISO_DATE_LENGTH = 10
+#: For pages that do not say their language. Each one costs time on whatever is no date.
+_LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "pl", "ru", "sv", "tr", "cs", "ja", "zh")
+#: How much of a date the text had → how ISO 8601 writes so much.
+_PRECISION = {"year": "%Y", "month": "%Y-%m"}
+
+
+def date_in(text: str, *, language: str | None = None, order: str | None = None) -> str:
+    """`2026-03-01`, `2026-03`, `2026`, or with a time `2026-03-01T12:30:00+02:00`. Raises `ValueError`.
+
+    `order` (`DMY`, `MDY`, `YMD`) says how to read `03/04/2026`; otherwise the language does.
+    """
+    text = " ".join(text[:_MAX_LENGTH].split())
+    return _iso(text) or _spelled(text, (language or "").lower().partition("-")[0], order)
+
+
+def _iso(text: str) -> str | None:
+    if not _ISO.match(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return text if len(text) == _ISO_DATE_LENGTH else moment.isoformat()
+
+
+def _spelled(text: str, language: str, order: str | None) -> str:
+    data = _parser(language, order).get_date_data(text)
+    if data.date_obj is None:
+        raise ValueError("there is no date in it")
+    if data.period == "time":
+        return str(data.date_obj.isoformat())
+    return str(data.date_obj.strftime(_PRECISION.get(data.period, "%Y-%m-%d")))
+
+
+@lru_cache(maxsize=64)
+def _parser(language: str, order: str | None) -> Any:
+    # a tenth of a second that few crawls need
+    from dateparser.data.languages_info import language_order  # noqa: PLC0415 - see above
+    from dateparser.date import DateDataParser  # noqa: PLC0415 - see above
+
+    settings = {
+        "PREFER_DAY_OF_MONTH": "first",
+        "PREFER_MONTH_OF_YEAR": "first",
+        "RETURN_TIME_AS_PERIOD": True,
+        **({"DATE_ORDER": order} if order else {}),
+    }
+    languages = list(dict.fromkeys([language, "en"])) if language in language_order else list(_LANGUAGES)
+    # a date reads the same wherever it stands, whatever the page before was written in
+    return DateDataParser(languages=languages, settings=settings, try_previous_locales=False, use_given_order=True)
+
+
+# --- numbers as people write them: `1.234,56 €`, `1,234.56`, `12 345`, `-5 %`
+
+_SIGNS = {"-": -1, "\N{MINUS SIGN}": -1}
+#: Groups digits whatever the language; `.` and `,` may group or divide.
+_SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}'\N{RIGHT SINGLE QUOTATION MARK}"
+_NUMBER = re.compile(rf"(?P<sign>(?<!\w)[-+\N{{MINUS SIGN}}])?[$€£¥₹]?(?P<body>[.,]?\d+(?:[.,{_SPACES}]\d+)*)")
+_GROUPED_BY_SPACE = re.compile(rf"\d{{1,3}}(?:[{_SPACES}]\d{{3}}(?!\d))+(?:[.,]\d+)?|[^{_SPACES}]+")
+_SPACE = re.compile(f"[{_SPACES}]")
+_GROUP = 3
+#: Beyond it an integer does not fit into 64 bits everywhere.
+_MAX_DIGITS = 18
+#: Digits beyond which it would be infinite.
+_LARGEST_EXPONENT = sys.float_info.max_10_exp
+#: Languages that write 1.5 as `1,5`, by the first part of their tag.
+_COMMA_LANGUAGES = frozenset(
+    {
+        *("af", "az", "be", "bg", "bs", "ca", "cs", "da", "de", "el", "es", "et", "eu", "fi", "fr", "gl", "hr", "hu"),
+        *("hy", "id", "is", "it", "ka", "kk", "lt", "lv", "mk", "nb", "nl", "nn", "no", "pl", "pt", "ro", "ru", "sk"),
+        *("sl", "sq", "sr", "sv", "tr", "uk", "uz", "vi"),
+    }
+)
+#: Where they do not.
+_POINT_REGIONS = frozenset({"de-ch", "de-li", "it-ch", "es-mx", "es-us", "es-gt", "es-hn", "es-pa", "es-pe", "es-pr"})
+
+
+def decimal_mark(language: str | None) -> str:
+    """What stands before the fraction in a language (a tag such as `de-AT`)."""
+    tag = (language or "").lower().replace("_", "-")
+    return "," if tag.partition("-")[0] in _COMMA_LANGUAGES and tag not in _POINT_REGIONS else "."
+
+
+def number_in(text: str, *, mark: str | None = None, usual_mark: str = ".", whole: bool = False) -> int | float:
+    """The first number in `text`. Raises `ValueError` if there is none, or none that makes sense.
+
+    `mark` is what stands before the fraction, for sure. Without it the number itself tells; where it could be read
+    both ways (`1.234`), `usual_mark` decides, and a `whole` number has no fraction.
+    """
+    match = _NUMBER.search(text)
+    if not match:
+        raise ValueError("there is no number in it")
+    body = _SPACE.sub("", _first_number(match["body"]))
+    mark = mark or _mark_of(body, usual_mark, whole=whole)
+    digits, _, fraction = body.partition(mark) if mark else (body, "", "")
+    number = _ungrouped(digits, fraction)
+    if len(number) > _LARGEST_EXPONENT:
+        raise ValueError("it is too large for a number")
+    if whole and fraction.strip("0"):
+        raise ValueError("it is not a whole number")
+    sign = _SIGNS.get(match["sign"] or "", 1)
+    if fraction and not whole:
+        return sign * float(f"{number}.{fraction}")
+    return sign * (int(number) if len(number) <= _MAX_DIGITS else float(number))
+
+
+def _first_number(body: str) -> str:
+    """`body` up to where a space does not group digits but begins another number."""
+    match = _GROUPED_BY_SPACE.match(body)
+    return match[0] if match else body
+
+
+def _mark_of(body: str, usual_mark: str, *, whole: bool) -> str | None:
+    marks = [char for char in body if char in ".,"]
+    if not marks:
+        return None
+    last = marks[-1]
+    if len(set(marks)) > 1:
+        return last
+    if len(marks) > 1:
+        return None
+    before, _, after = body.partition(last)
+    could_group = len(after) == _GROUP and 0 < len(before) <= _GROUP and before != "0"
+    if not could_group:
+        return last
+    return last if last == usual_mark and not whole else None
+
+
+def _ungrouped(digits: str, fraction: str) -> str:
+    if not fraction.isdigit() and fraction:
+        raise ValueError("it has more than one decimal mark")
+    first, *groups = re.split("[.,]", digits)
+    # the last group has three digits everywhere, those before it two in India
+    if groups and (len(groups[-1]) != _GROUP or not all(len(group) in {2, 3} for group in groups)):
+        raise ValueError("its digits are not grouped as those of a number")
+    return first + "".join(groups) or "0"
+
+
+# --- from what a selector found to a value of the field's type
 
 #: Attributes that say it better than the text does, by the type that is wanted.
 _TELLING: dict[Kind, tuple[str, ...]] = {

@@ -8,13 +8,10 @@ from typing import Any
 from lxml import etree
 
 from crawler.extraction.reader import Select, selector
-from crawler.extraction.text import squeeze, text_of
-from crawler.job_posting.link import leads_nowhere, web_url
-from crawler.job_posting.plain_text import element_text, lines_of
-from crawler.job_posting.posted import day_in
-from crawler.job_posting.posting import Posting, location_of_text
-from crawler.job_posting.remote import is_remote_text
-from crawler.job_posting.salary_text import salary_of_text
+from crawler.extraction.values import squeeze, text_of
+from crawler.job_posting.fields import day_in, element_text, is_remote_text, lines_of
+from crawler.job_posting.posting import Posting, leads_nowhere, location_of_text, web_url
+from crawler.job_posting.salary import salary_of_text
 
 #: Of these fields nothing but their text is wanted.
 _TEXTS = ("title", "company", "location", "salary")

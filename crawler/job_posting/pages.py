@@ -7,13 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from crawler.extraction.page import Page, SlowRulesError
-from crawler.job_posting.from_json_ld import posting_of
+from crawler.extraction.rules import Page, SlowRulesError
 from crawler.job_posting.from_selectors import SelectedPostings
-from crawler.job_posting.graph import Graph, JobNode
-from crawler.job_posting.json_ld import json_ld
-from crawler.job_posting.link import web_url
-from crawler.job_posting.posting import Posting
+from crawler.job_posting.json_ld import Graph, JobNode, json_ld, posting_of
+from crawler.job_posting.posting import Posting, web_url
 from crawler.page_address import page_url
 
 logger = logging.getLogger(__name__)

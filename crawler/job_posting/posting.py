@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypedDict
+from urllib.parse import urljoin
 
 Period = Literal["hour", "day", "week", "month", "year"]
 Source = Literal["json-ld", "selectors"]
@@ -97,3 +99,39 @@ def location_of_text(text: str | None) -> Location | None:
     if not text:
         return None
     return Location(text=text, street=None, city=None, region=None, postal_code=None, country=None)
+
+
+# --- where a posting's link leads
+
+_NOWHERE = re.compile(r"#?$|(?!https?:)[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+def leads_nowhere(written: str) -> bool:
+    """As `#` and `javascript:void(0)` do, which stand for what only scripts know."""
+    return _NOWHERE.match(written.strip()) is not None
+
+
+def web_url(base: str, written: str) -> str | None:
+    """`written`, which may be relative to `base`; `None` of what leads nowhere, or cannot be part of a URL."""
+    try:
+        return None if leads_nowhere(written) else urljoin(base, written.strip())
+    except ValueError:
+        return None
+
+
+# How many postings are still wanted, so that none is fetched beyond
+class Quota:
+    """`under_way` are postings whose pages have been asked for, and which may come to count."""
+
+    def __init__(self, wanted: int | None) -> None:
+        self._wanted = wanted
+        self.told = 0
+        self.under_way = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self._wanted is None or self.told + self.under_way < self._wanted
+
+    @property
+    def is_met(self) -> bool:
+        return self._wanted is not None and self.told >= self._wanted

@@ -29,8 +29,8 @@ from crawler.node import family
 from crawler.node.egg import EGG
 from crawler.node.keeper import KEEPER, MOST
 from crawler.node.loop import reactor
+from gateway.contract.outbox import remove_tree, write_atomically
 from gateway.crash_points import state_change
-from gateway.domain.node_files import remove_tree, write_atomically
 from gateway.settings import NodeSettings
 
 log = Logger()

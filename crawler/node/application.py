@@ -14,7 +14,7 @@ from crawler.node.accounts import Accounts, open_accounts
 from crawler.node.config import NodeConfigError, apply, load_settings, require_password
 from crawler.node.environment import NodeEnvironment
 from crawler.node.spider_lists import SpiderLists
-from gateway.secrecy import hide_process
+from gateway.process import hide_process
 from gateway.settings import NodeSettings
 
 

@@ -11,14 +11,13 @@ from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account
 from crawler.node.crawl_process import CrawlProcess
-from crawler.node.exit_report import ended_report, with_account, write_exit
+from crawler.node.exit_report import ended_report, note_stopping, with_account, write_exit
 from crawler.node.family import is_running
 from crawler.node.forked_process import NotStartedError, ProcessLostError
 from crawler.node.limits import Limits, LimitWatch
 from crawler.node.started_mark import StartedMark
-from crawler.node.stopping import note_stopping
-from gateway.domain.clock import utc_now
-from gateway.domain.node_files import AttemptId, ExitReport
+from gateway.clock import utc_now
+from gateway.contract.outbox import AttemptId, ExitReport
 
 
 class AttemptProcess(CrawlProcess):

@@ -14,19 +14,10 @@ from crawler.node.accounts import Account, Accounts
 from crawler.node.exit_report import NodeUnfitError, refuse
 from crawler.node.project_names import canonical
 from crawler.node.started_mark import StartedMark
+from gateway.clock import time_of_node, utc_now
+from gateway.contract.outbox import EXIT, SPEC, STARTED, AttemptId, NodeSpec, attempt_dir, is_there, write_atomically
 from gateway.crash_points import state_change
-from gateway.domain.clock import time_of_node, utc_now
-from gateway.domain.errors import InvalidRequestError
-from gateway.domain.node_files import (
-    EXIT,
-    SPEC,
-    STARTED,
-    AttemptId,
-    NodeSpec,
-    attempt_dir,
-    is_there,
-    write_atomically,
-)
+from gateway.errors import InvalidRequestError
 
 log = Logger()
 

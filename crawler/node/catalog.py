@@ -7,8 +7,8 @@ from pathlib import Path
 
 import orjson
 
+from gateway.contract.outbox import CATALOG, SpiderInfo, write_atomically
 from gateway.crash_points import state_change
-from gateway.domain.node_files import CATALOG, SpiderInfo, write_atomically
 
 
 @state_change("node.catalog")

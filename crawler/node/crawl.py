@@ -27,8 +27,8 @@ from crawler.setting_names import (
     RATE_LIMIT_SITE,
     SITE_RATE_LIMIT,
 )
+from gateway.contract.param_formats import SCRAPYS_PARAMS
 from gateway.crash_points import state_change
-from gateway.domain.param_formats import SCRAPYS_PARAMS
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.settings import Settings
 
-    from gateway.domain.node_files import NodeSpec
+    from gateway.contract.outbox import NodeSpec
 
 logger = logging.getLogger(__name__)
 

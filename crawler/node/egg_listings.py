@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from crawler.node.egg import EggStorage
+from gateway.contract.outbox import SpiderInfo, read_file, write_atomically
 from gateway.crash_points import state_change
-from gateway.domain.node_files import SpiderInfo, read_file, write_atomically
 
 #: Raised when more is told of a spider, so that every egg is looked at again.
 _FORMAT = 1

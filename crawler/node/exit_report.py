@@ -7,13 +7,14 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from gateway.crash_points import state_change
-from gateway.domain.clock import utc_now
-from gateway.domain.errors import DiscoveryBotError
-from gateway.domain.node_files import (
+from twisted.logger import Logger
+
+from gateway.clock import utc_now
+from gateway.contract.outbox import (
     EXIT,
     LOG,
     REPORT,
+    STOPPING,
     AttemptId,
     ExitReport,
     Fault,
@@ -24,6 +25,24 @@ from gateway.domain.node_files import (
     read_record,
     write_exclusively,
 )
+from gateway.crash_points import state_change
+from gateway.errors import DiscoveryBotError
+
+log = Logger()
+
+
+def note_stopping(folder: Path, why: str) -> None:
+    """Write it down unless there is a reason already. A disk that is full keeps nobody from stopping."""
+    try:
+        _write(folder, why)
+    except OSError:
+        log.failure("cannot write down why {folder} is asked to stop", folder=folder.name)
+
+
+@state_change("node.note_stopping")
+def _write(folder: Path, why: str) -> None:
+    write_exclusively(folder / STOPPING, why.encode())
+
 
 #: Bytes of the log that go into a report without the spider's own account: enough for a traceback's end.
 LOG_TAIL = 2048

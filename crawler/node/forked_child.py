@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from crawler.node.fork_channel import ForkChannel, ForkRequest
 from crawler.node.started_mark import note_own_pid
-from gateway.forked import close_all_but, redirect, restore_signals, run_and_end
+from gateway.process import close_all_but, redirect, restore_signals, run_and_end
 
 
 def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object]) -> NoReturn:

@@ -20,7 +20,7 @@ from crawler.node.accounts import Account
 from crawler.node.exit_report import fault_of
 from crawler.node.spawn import Usage, ended_reason, spawn
 from crawler.node.started_mark import StartedMark, read_mark
-from gateway.domain.node_files import Fault, is_locked
+from gateway.contract.outbox import Fault, is_locked
 
 log = Logger()
 

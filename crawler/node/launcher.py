@@ -30,9 +30,9 @@ from crawler.node.orphans import Orphan, find_orphans
 from crawler.node.project_names import OWN_PROJECT
 from crawler.node.spawn import spawn
 from crawler.node.started_mark import StartedMark
+from gateway.clock import time_of_node, utc_now
+from gateway.contract.outbox import LOG, SPEC, AttemptId, Fault, NodeSpec, attempt_dir, read_file, whole_text
 from gateway.crash_points import state_change
-from gateway.domain.clock import time_of_node, utc_now
-from gateway.domain.node_files import LOG, SPEC, AttemptId, Fault, NodeSpec, attempt_dir, read_file, whole_text
 
 log = Logger()
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from crawler.node.egg_file import EggError, EggFile, activate, check_names, leave_working_directory, read_egg
 from crawler.node.project_names import OWN_PROJECT
-from gateway.domain.node_files import SpiderInfo
+from gateway.contract.outbox import SpiderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,22 +17,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 
 from crawler.node.accounts import Account, Accounts
+from crawler.node.exit_report import note_stopping
 from crawler.node.limits import Limits, LimitWatch, limits_of
 from crawler.node.loop import reactor
 from crawler.node.started_mark import read_mark
-from crawler.node.stopping import note_stopping
 from crawler.node.zygote_process import WARM_UP
-from gateway.domain.clock import utc_now
-from gateway.domain.node_files import (
-    EXIT,
-    SPEC,
-    AttemptId,
-    NodeSpec,
-    is_locked,
-    is_there,
-    read_record,
-    stopping_reason,
-)
+from gateway.clock import utc_now
+from gateway.contract.outbox import EXIT, SPEC, AttemptId, NodeSpec, is_locked, is_there, read_record, stopping_reason
 from gateway.settings import NodeSettings
 
 #: Seconds between two looks at whether an orphan has ended.

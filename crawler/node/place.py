@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from gateway.contract.node_list import PLACE, PLACE_LOCK, NodePlace
+from gateway.contract.outbox import write_atomically
 from gateway.crash_points import state_change
-from gateway.domain.node_files import write_atomically
-from gateway.domain.node_place import PLACE, PLACE_LOCK, NodePlace
 from gateway.settings import NodeSettings, SettingsError
 
 #: As many nodes as one machine may ever have.

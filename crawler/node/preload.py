@@ -17,7 +17,7 @@ _LATER = (
     "encodings.charmap",
     "encodings.idna",
     "encodings.utf_8_sig",
-    "gateway.redis.rate_limit",
+    "gateway.stores.rate_limit",
     "resource",
     "tldextract",
     "trafilatura",

@@ -18,7 +18,7 @@ import orjson
 from crawler.node.crawl import crawl
 from crawler.node.project_names import OWN_PROJECT, canonical
 from crawler.node.project_settings import project_settings
-from gateway.domain.node_files import SPEC, NodeSpec, read_file
+from gateway.contract.outbox import SPEC, NodeSpec, read_file
 from gateway.settings import NodeSettings
 
 

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account, KeptAccount
-from gateway.domain.node_files import open_file
+from gateway.contract.outbox import open_file
 
 log = Logger()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy import Spider
 
-from gateway.domain.param_formats import RESERVED_PARAMS
+from gateway.contract.param_formats import RESERVED_PARAMS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping

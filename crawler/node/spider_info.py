@@ -12,7 +12,7 @@ from scrapy.spiderloader import get_spider_loader
 
 from crawler.node.project_names import OWN_PROJECT
 from crawler.node.project_settings import project_settings
-from gateway.domain.node_files import SpiderInfo
+from gateway.contract.outbox import SpiderInfo
 
 
 def spider_infos(project: str, version: str | None) -> list[SpiderInfo]:

@@ -30,8 +30,8 @@ from crawler.node.egg_listings import EggListings
 from crawler.node.listing import Listing
 from crawler.node.loop import reactor
 from crawler.node.project_names import OWN_PROJECT
-from crawler.render.chromium import write_browser_file
-from gateway.domain.node_files import SpiderInfo
+from crawler.render.browser import write_browser_file
+from gateway.contract.outbox import SpiderInfo
 
 log = Logger()
 

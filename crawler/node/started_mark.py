@@ -15,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
+from gateway.clock import to_iso
+from gateway.contract.outbox import STARTED, read_file
 from gateway.crash_points import state_change
-from gateway.domain.clock import to_iso
-from gateway.domain.node_files import STARTED, read_file
 
 #: Bytes that a mark has at least.
 _SIZE = 80

@@ -19,7 +19,7 @@ from twisted.web.server import Request
 from crawler.node.config import load_settings
 from crawler.node.door import open_door
 from crawler.node.project_names import canonical
-from gateway.domain.node_files import LOG, AttemptId, HostileFileError, attempt_dir, open_file
+from gateway.contract.outbox import LOG, AttemptId, HostileFileError, attempt_dir, open_file
 
 _CORS = (b"Access-Control-Allow-Origin", b"Access-Control-Allow-Methods", b"Access-Control-Allow-Headers")
 

@@ -22,9 +22,9 @@ from twisted.web.server import NOT_DONE_YET, Request
 from crawler.node.attempts import Intake, Queued, parse_spec
 from crawler.node.exit_report import NodeUnfitError, fault_of
 from crawler.node.spider_lists import spider_lists
+from gateway.contract.outbox import AttemptId, NodeSpec, instance_of
 from gateway.crash_points import state_change
-from gateway.domain.errors import DiscoveryBotError
-from gateway.domain.node_files import AttemptId, NodeSpec, instance_of
+from gateway.errors import DiscoveryBotError
 
 log = Logger()
 

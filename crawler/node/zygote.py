@@ -20,7 +20,7 @@ from contextlib import suppress
 from crawler.node.fork_channel import ForkChannel, ForkRequest
 from crawler.node.forked_child import become
 from gateway.crash_points import state_change
-from gateway.forked import NotForkableError, check_one_thread, importing_for_forks
+from gateway.process import NotForkableError, check_one_thread, importing_for_forks
 
 #: `ru_maxrss` counts KiB on Linux and bytes on macOS.
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024

@@ -25,7 +25,7 @@ from crawler.node.fork_channel import MAX_FRAME
 from crawler.node.forked_process import ForkedProcess
 from crawler.node.loop import reactor
 from crawler.node.spawn import SpawnedProcess, Usage, watch
-from gateway.domain.node_files import open_file
+from gateway.contract.outbox import open_file
 
 log = Logger()
 

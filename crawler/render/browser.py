@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import psutil
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api._context_manager import PlaywrightContextManager
 
 from crawler.render.page_view import RenderError
+from gateway.contract.outbox import BROWSER, write_atomically
+from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, BrowserType
 
     from crawler.render.egress_proxy import EgressProxy
+    from gateway.settings import NodeSettings
+
 
 logger = logging.getLogger(__name__)
 
@@ -176,3 +181,42 @@ def _remove_forgotten() -> None:
             pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
             if pid.isdigit() and not psutil.pid_exists(int(pid)):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- which Chromium renders pages on this node
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+#: Below the home folder, on Linux and on macOS.
+_PLAYWRIGHTS = (
+    ".cache/ms-playwright/chromium*/chrome-*/chrome",
+    "Library/Caches/ms-playwright/chromium*/chrome-*/*.app/Contents/MacOS/*",
+)
+
+
+def find_chromium(settings: NodeSettings) -> Path | None:
+    """`CHROMIUM_PATH`, else the first on `PATH`, else Playwright's own.
+
+    Where `CHROMIUM_PATH` is set nothing else is looked for: who names one does not want another.
+    """
+    if settings.chromium_path:
+        return settings.chromium_path.absolute() if _is_program(settings.chromium_path) else None
+    on_path = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    return Path(on_path).absolute() if on_path else _playwrights_own()
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _playwrights_own() -> Path | None:
+    """The newest that `playwright install chromium` has put into the home folder."""
+    found = [path for pattern in _PLAYWRIGHTS for path in Path.home().glob(pattern) if _is_program(path)]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+@state_change("node.browser")
+def write_browser_file(node_dir: Path, settings: NodeSettings) -> None:
+    """Write down for the tailer whether this node can render pages."""
+    node_dir.mkdir(parents=True, exist_ok=True)
+    chromium = find_chromium(settings)
+    write_atomically(node_dir / BROWSER, orjson.dumps({"chromium": str(chromium) if chromium else None}))

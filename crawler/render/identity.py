@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from crawler.fetch_scope import FetchScope
 from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS
-from gateway.domain.public_address import literal_address
+from gateway.contract.public_address import literal_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy.settings import BaseSettings
 
-    from gateway.domain.fetch_options import FetchOptions
+    from gateway.contract.crawl import FetchOptions
 
 
 def context_options(settings: BaseSettings) -> dict[str, Any]:

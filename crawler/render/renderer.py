@@ -13,13 +13,12 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from crawler.closing import StoppedError
 from crawler.egress import EgressBlockedError
-from crawler.render.browser import Chromium
-from crawler.render.chromium import find_chromium
+from crawler.render.browser import Chromium, find_chromium
 from crawler.render.egress_proxy import REFUSED_HEADER, EgressProxy
 from crawler.render.page_view import Limits, PageView, RenderError
 from crawler.render.playwright_handler import VIEW, NoPageError, PlaywrightHandler
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
-from gateway.domain.public_address import parse_networks
+from gateway.contract.public_address import parse_networks
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from crawler.spiders.site_spider import Css, SiteParams
-from gateway.domain.site import PaginationType
+from gateway.contract.crawl import PaginationType
 
 #: Where the number of a result page stands in `search_url`.
 PAGE = "{page}"

@@ -13,7 +13,7 @@ from scrapy.http import HtmlResponse, Response
 from crawler.frontier import Frontier
 from crawler.page_address import is_on_site, page_url, site_of
 from crawler.page_facts import PageFacts
-from crawler.page_request import is_page
+from crawler.page_limit import is_page
 from crawler.render.instructions import RENDER_PAGES, render_meta
 from crawler.url_filter import Patterns, UrlFilter, formatted
 

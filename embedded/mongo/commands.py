@@ -3,30 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 
-from embedded.mongo import handshake
 from embedded.mongo.arguments import Arguments
-from embedded.mongo.cursors import Cursors
+from embedded.mongo.collection import MAX_DOCUMENT_BYTES
+from embedded.mongo.cursors import Answer, Cursors
 from embedded.mongo.errors import Code, MongoError, not_implemented
+from embedded.mongo.login import MECHANISM
 from embedded.mongo.paths import Document
 from embedded.mongo.reads import Reads
 from embedded.mongo.schema import Schema
-from embedded.mongo.steps import Answer
 from embedded.mongo.store import Store
-from embedded.mongo.writes import Writes
+from embedded.mongo.wire import MAX_MESSAGE_BYTES
+from embedded.mongo.writes import MAX_STATEMENTS, Writes
+
+#: The protocol version of MongoDB 7.0, whose behaviour the supported subset has.
+_WIRE_VERSION = 21
+_VERSION = [7, 0, 0, 0]
+
+
+def hello(command: Arguments) -> Document:
+    """A standalone without sessions: no `setName`, no `logicalSessionTimeoutMinutes`, so no retryable writes."""
+    mechanisms = {"saslSupportedMechs": [MECHANISM]} if command.any("saslSupportedMechs") else {}
+    return {
+        "helloOk": True,
+        "isWritablePrimary": True,
+        "ismaster": True,
+        "maxBsonObjectSize": MAX_DOCUMENT_BYTES,
+        "maxMessageSizeBytes": MAX_MESSAGE_BYTES,
+        "maxWriteBatchSize": MAX_STATEMENTS,
+        "localTime": datetime.now(UTC),
+        "minWireVersion": 0,
+        "maxWireVersion": _WIRE_VERSION,
+        "readOnly": False,
+        **mechanisms,
+    }
+
+
+def ping(_: Arguments) -> Document:
+    return {}
+
+
+def build_info(_: Arguments) -> Document:
+    return {
+        "version": "7.0.0",
+        "versionArray": _VERSION,
+        "gitVersion": "discoverybot-embedded",
+        "modules": [],
+        "bits": 64,
+        "maxBsonObjectSize": MAX_DOCUMENT_BYTES,
+    }
+
+
+def connection_status(_: Arguments) -> Document:
+    return {"authInfo": {"authenticatedUsers": [], "authenticatedUserRoles": []}}
+
 
 Handler = Callable[[Arguments], Document | Answer]
 
 _HANDSHAKE: Mapping[str, Callable[[Arguments], Document]] = {
-    "hello": handshake.hello,
-    "isMaster": handshake.hello,
-    "ismaster": handshake.hello,
-    "ping": handshake.ping,
-    "buildInfo": handshake.build_info,
-    "buildinfo": handshake.build_info,
-    "connectionStatus": handshake.connection_status,
-    "endSessions": handshake.ping,
+    "hello": hello,
+    "isMaster": hello,
+    "ismaster": hello,
+    "ping": ping,
+    "buildInfo": build_info,
+    "buildinfo": build_info,
+    "connectionStatus": connection_status,
+    "endSessions": ping,
 }
 _READS: Mapping[str, Callable[[Reads, Arguments], Document | Answer]] = {
     "find": Reads.find,

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 from bson import Int64
 
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.paths import Document
-from embedded.mongo.steps import Answer
+
+#: Yields where other commands may run in between, and returns the reply.
+Answer: TypeAlias = Generator[None, None, Document]
+#: The same for a part of a command, which returns anything.
+Steps: TypeAlias = Generator[None, None, Any]
+
 
 #: MongoDB's own: the first batch of a `find`, and how long a cursor nobody asks for is kept, in seconds.
 FIRST_BATCH = 101

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from time import monotonic
 
 from embedded.mongo.commands import Commands
+from embedded.mongo.cursors import Answer
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.paths import Document
-from embedded.mongo.steps import Answer
 from embedded.mongo.store import Store
 
 logger = logging.getLogger(__name__)

@@ -10,14 +10,13 @@ from bson.raw_bson import RawBSONDocument
 
 from embedded.mongo.arguments import Arguments
 from embedded.mongo.collection import Collection, Found, Search
-from embedded.mongo.cursors import FIRST_BATCH, Cursors, Outflow
+from embedded.mongo.cursors import FIRST_BATCH, Answer, Cursors, Outflow, Steps
 from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.keys import encode
 from embedded.mongo.match import compile_filter
 from embedded.mongo.paths import MISSING, Document, values_at
 from embedded.mongo.plan import checked_sort
 from embedded.mongo.project import compile_projection
-from embedded.mongo.steps import Answer, Steps
 from embedded.mongo.store import Store
 
 

@@ -10,12 +10,11 @@ from bson import Int64
 
 from embedded.mongo.arguments import Arguments
 from embedded.mongo.collection import Collection
-from embedded.mongo.cursors import FIRST_BATCH, Cursors, Outflow
+from embedded.mongo.cursors import FIRST_BATCH, Answer, Cursors, Outflow
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.index import ID_INDEX, IndexSpec
 from embedded.mongo.match import compile_filter
 from embedded.mongo.paths import Document
-from embedded.mongo.steps import Answer
 from embedded.mongo.store import Store
 
 

@@ -9,12 +9,12 @@ from bson import ObjectId
 
 from embedded.mongo.arguments import Arguments
 from embedded.mongo.collection import Collection, Found, Search, decode
+from embedded.mongo.cursors import Answer, Steps
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.match import compile_filter
 from embedded.mongo.paths import Document
 from embedded.mongo.plan import checked_sort
 from embedded.mongo.project import compile_projection
-from embedded.mongo.steps import Answer, Steps
 from embedded.mongo.store import Store
 from embedded.mongo.update import Update
 

@@ -2,11 +2,95 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from embedded.stack.probe import Probe, running
+import httpx
+
+Probe = Callable[[], Awaitable[str | None]]
+#: Looks at an answer: `None` if it will do, else what is missing.
+Judge = Callable[[httpx.Response], str | None]
+
+#: Seconds for one look.
+TIMEOUT = 3.0
+
+
+async def running() -> str | None:
+    """Being alive is all there is to see from outside."""
+    return None
+
+
+def listening(host: str, port: int) -> Probe:
+    """Somebody accepts connections at `host:port`."""
+
+    async def probe() -> str | None:
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), TIMEOUT)
+        except (OSError, TimeoutError):
+            return f"nothing listens on {host}:{port} yet"
+        writer.close()
+        return None
+
+    return probe
+
+
+def redis_answers(host: str, port: int, password: str) -> Probe:
+    """Redis says PONG; while it still loads its append-only file it says LOADING."""
+
+    async def ask() -> bytes:
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            writer.write(f"AUTH {password}\r\nPING\r\n".encode())
+            await reader.readline()
+            return await reader.readline()
+        finally:
+            writer.close()
+
+    async def probe() -> str | None:
+        try:
+            answer = await asyncio.wait_for(ask(), TIMEOUT)
+        except (OSError, TimeoutError):
+            return f"nothing listens on {host}:{port} yet"
+        return None if answer == b"+PONG\r\n" else answer.decode("ascii", "replace").strip()
+
+    return probe
+
+
+def http_answers(
+    url: str, accept: Collection[int] = (200,), auth: tuple[str, str] | None = None, judge: Judge = lambda _: None
+) -> Probe:
+    """`GET url` has one of the statuses in `accept`, and `judge` finds nothing missing in the answer."""
+
+    async def probe() -> str | None:
+        try:
+            async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
+                answer = await client.get(url, auth=auth)
+        except httpx.HTTPError as error:
+            return f"no answer from {url} yet ({type(error).__name__})"
+        if answer.status_code not in accept:
+            return f"{url} answers {answer.status_code}: {answer.text[:300]}"
+        return judge(answer)
+
+    return probe
+
+
+#: Checks that may fail though the whole stack is up: what somebody has drained, say, stays so over a restart.
+_NOT_OURS = frozenset({"node_list", "node_states", "files", "waiting", "schedules"})
+
+
+def healthy(answer: httpx.Response) -> str | None:
+    """Judge of `GET /health`: names the checks that fail, each with its message."""
+    try:
+        body = answer.json()
+        failed = {name: one["message"] for name, one in body["checks"].items() if one["status"] != "ok"}
+        if body["status"] == "ok" or (failed and failed.keys() <= _NOT_OURS):
+            return None
+        failing = [f"{name}: {message}" for name, message in failed.items()]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{answer.request.url} answers {answer.text[:300]}"
+    return "; ".join(failing) or f"status {body['status']}"
 
 
 @dataclass(frozen=True)

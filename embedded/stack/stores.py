@@ -12,8 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from embedded.stack.ports import LOOPBACK, PortPicker
-from embedded.stack.probe import listening, redis_answers
-from embedded.stack.process import Process
+from embedded.stack.process import Process, listening, redis_answers
 from embedded.stack.state import write_private
 from gateway.settings import Settings, kept_secret
 

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import psutil
 
-from embedded.stack.child import Child
+from embedded.stack.child import Child, StackLog
 from embedded.stack.parent_death import adopt_orphans
 from embedded.stack.process import Process
-from embedded.stack.stack_log import StackLog
 from embedded.stack.zygote import Zygote
 
 #: Seconds of the first pause before a restart; it doubles with each death.

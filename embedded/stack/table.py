@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embedded.stack.ports import LOOPBACK
-from embedded.stack.probe import http_answers
-from embedded.stack.process import Process
+from embedded.stack.process import Process, http_answers
 from embedded.stack.state import StackState
 from embedded.stack.stores import Store, other_redis_database
 from gateway.settings import Settings
@@ -19,8 +18,8 @@ IMPORTS = (
     *("gateway.web.app", "uvloop", "uvicorn.protocols.http.httptools_impl"),
     *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat"),
     *("gateway.worker.app", "gateway.worker.beat", "gateway.worker.consumer"),
-    *("gateway.tailer.egg_shipper", "gateway.tailer.follow", "gateway.tailer.heartbeat"),
-    *("gateway.tailer.live_sink", "gateway.tailer.truth_sink"),
+    *("gateway.tailer.eggs", "gateway.tailer.follow", "gateway.tailer.heartbeat"),
+    *("gateway.tailer.shipping", "gateway.tailer.shipping"),
 )
 #: Addresses that stand for all of this machine's, and the one to be found at from here.
 _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 
 import embedded
+from embedded.stack.child import StackLog
 from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, cannot_bind, demand
-from embedded.stack.probe import healthy, http_answers
-from embedded.stack.stack_log import StackLog
+from embedded.stack.process import healthy, http_answers
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, make_private, only_stack
 from embedded.stack.stores import StoreError, choose_mongo, choose_redis, redacted
 from embedded.stack.supervisor import PATIENCE, STOP_SECONDS, Supervisor

@@ -18,7 +18,7 @@ from pathlib import Path
 from embedded.stack.parent_death import CAN_ADOPT, die_with_parent
 from embedded.stack.process import Process
 from embedded.stack.zygote_process import GO, MAX_MESSAGE, WARM, serve
-from gateway.forked import close_all_but, run_and_end
+from gateway.process import close_all_but, run_and_end
 
 #: Seconds that a fork may take. One that took longer is not told to go, and ends.
 _PATIENCE = 2.0

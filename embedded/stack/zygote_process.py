@@ -15,7 +15,7 @@ from typing import Any
 from setproctitle import setproctitle
 
 from embedded.stack.parent_death import die_with_parent
-from gateway.forked import (
+from gateway.process import (
     check_one_thread,
     close_all_but,
     importing_for_forks,

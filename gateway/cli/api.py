@@ -7,13 +7,42 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from gateway.cli.console import program
-from gateway.cli.exit_code import ExitCode
+
+
+class ExitCode(IntEnum):
+    """The outcome of a followed crawl, or of the command itself."""
+
+    #: The crawl finished; the command did what it was asked.
+    OK = 0
+    #: The crawl ended in error, or the gateway could not be reached.
+    ERROR = 1
+    #: The command line is wrong, or the gateway refused the request.
+    REFUSED = 2
+    #: The crawl ended with errors on up to 30 % of its pages, or at its time limit.
+    PARTIAL = 3
+    CANCELLED = 4
+    #: Ctrl-C while following: the crawl itself goes on.
+    INTERRUPTED = 130
+
+
+_OF_STATUS = {
+    "finished": ExitCode.OK,
+    "partial": ExitCode.PARTIAL,
+    "cancelled": ExitCode.CANCELLED,
+}
+
+
+def of_status(status: str) -> ExitCode:
+    """For a job that ended so."""
+    return _OF_STATUS.get(status, ExitCode.ERROR)
+
 
 #: Seconds to connect, and to wait for an answer. Streams have their own.
 _TIMEOUT = httpx.Timeout(30, connect=5)

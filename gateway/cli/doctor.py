@@ -1,21 +1,253 @@
-"""`discoverybot doctor`: what is up, what is wrong, and how to mend it."""
+"""`discoverybot doctor` and `alive`: what is up, what is wrong, and how to mend it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from enum import Enum, StrEnum, auto
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
+import httpx
 import typer
+from pymongo.errors import PyMongoError
 from rich.text import Text
 
+from embedded.stack.ports import LOOPBACK, is_free
 from embedded.stack.state import StackState
-from gateway.cli import examine
-from gateway.cli.console import out
-from gateway.cli.examine import Finding, Mark, Patient
-from gateway.cli.exit_code import ExitCode
-from gateway.cli.gateway_address import gateway_url, home
-from gateway.cli.options import Url
+from embedded.stack.stores import StoreError, redacted, redis_binary
+from gateway.cli.api import ApiError, ExitCode
+from gateway.cli.console import Url, gateway_url, home, out, program
+from gateway.container import Container
+from gateway.contract.node_list import is_taken, read_place
+from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
+from gateway.nodes.store import NodeStore
 from gateway.settings import Settings, SettingsError
+
+_PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo", "redis")
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_TIMEOUT = 5
+_LOW_DISK = 1 << 30
+#: Documents that cannot be read.
+_MOST_NAMED = 20
+_AT_LEAST = (3, 11)
+
+
+class Mark(Enum):
+    OK = auto()
+    INFO = auto()
+    BROKEN = auto()
+
+
+class Finding(NamedTuple):
+    mark: Mark
+    name: str
+    text: str
+    #: How to mend it.
+    remedy: str = ""
+
+
+class Patient(NamedTuple):
+    settings: Settings
+    home: Path
+    stack: StackState | None
+    gateway_url: str
+    #: What the gateway says of everything; if it does not, why.
+    health: dict[str, Any] | str
+    #: Somebody said where the gateway is, so it ought to be there.
+    named: bool
+
+    @property
+    def supervised(self) -> bool:
+        """A stack of this data folder runs."""
+        return self.stack is not None and bool(self.stack.leftovers())
+
+
+def health(url: str) -> dict[str, Any] | str:
+    """The checks of the gateway at `url`, or what is wrong with its answer."""
+    try:
+        answer = httpx.get(f"{url}/health", timeout=_TIMEOUT, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return f"{url} does not answer ({str(error) or type(error).__name__})"
+    try:
+        checks: dict[str, Any] = answer.json()["checks"]
+        return {name: {"todo": None, **check} for name, check in checks.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{url} answers, but it is no gateway"
+
+
+def host(settings: Settings) -> Iterator[Finding]:
+    if settings.serves_others:
+        text = f"{settings.gateway_host}: others can reach the gateway, so every call takes a key"
+        yield Finding(Mark.INFO, "gateway host", text, f"{program()} keys list")
+
+
+def versions() -> Iterator[Finding]:
+    text = f"{platform.python_version()} ({sys.executable})"
+    if sys.version_info < _AT_LEAST:
+        yield Finding(Mark.BROKEN, "python", text, "3.11 or later is needed")
+    else:
+        yield Finding(Mark.OK, "python", text)
+    yield Finding(Mark.OK, "versions", ", ".join(f"{name} {version(name)}" for name in _PACKAGES))
+
+
+def disk(patient: Patient) -> Iterator[Finding]:
+    existing = next(path for path in (patient.home, *patient.home.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    text = f"{patient.home}: {free / (1 << 30):.1f} GiB free"
+    if not os.access(existing, os.W_OK):
+        yield Finding(
+            Mark.BROKEN, "data folder", f"{existing} is not writable", "choose another with DISCOVERYBOT_HOME"
+        )
+    elif free < _LOW_DISK:
+        yield Finding(Mark.BROKEN, "data folder", text, "make room, or choose another place with DISCOVERYBOT_HOME")
+    else:
+        yield Finding(Mark.OK, "data folder", text)
+
+
+def binaries(_: Patient) -> Iterator[Finding]:
+    try:
+        yield Finding(Mark.OK, "redis binary", redis_binary()[1])
+    except StoreError as error:
+        yield Finding(Mark.BROKEN, "redis binary", str(error), "set REDIS_URL, or install redis-server 7 or later")
+    mongod = shutil.which("mongod")
+    yield Finding(Mark.INFO, "mongod", mongod or "not installed: the embedded server stands in, for laptops only")
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    yield Finding(Mark.INFO, "chromium", browser or "not installed: only spiders that need a browser miss it")
+
+
+def stack(patient: Patient) -> Iterator[Finding]:
+    if not patient.supervised or patient.stack is None:
+        yield Finding(Mark.INFO, "stack", f"none runs with {patient.home}", f"start it: {program()} up")
+        yield from _ports(patient)
+        return
+    alive = {process.pid for process in patient.stack.leftovers()}
+    gone = [name for name, pid in patient.stack.pids.items() if pid not in alive]
+    if not gone:
+        yield Finding(Mark.OK, "stack", f"runs: {', '.join(patient.stack.pids)}")
+    remedy = f"its supervisor starts it again; the log of `{program()} up` says why it ended"
+    yield from (Finding(Mark.BROKEN, name, "is gone", remedy) for name in gone)
+
+
+def _ports(patient: Patient) -> Iterator[Finding]:
+    """Whether `up` could have them. Where a gateway runs without `up`, they are no fault but its own."""
+    elsewhere = patient.named or not isinstance(patient.health, str)
+    settings = patient.settings
+    for port, at, wanted_by, setting in (
+        (settings.gateway_port, settings.gateway_address, "gateway port", "GATEWAY_PORT"),
+        (settings.scrapyd_port, LOOPBACK, "scrapyd port", "SCRAPYD_PORT"),
+    ):
+        if is_free(port, at):
+            yield Finding(Mark.OK, wanted_by, f"{port} is free")
+        else:
+            remedy = f"`up` needs it: free it, or set {setting}={port + 1}"
+            yield Finding(Mark.INFO if elsewhere else Mark.BROKEN, wanted_by, f"{port} is taken", remedy)
+
+
+def gateway(patient: Patient) -> Iterator[Finding]:
+    if isinstance(patient.health, str):
+        if patient.named or patient.supervised:  # else nothing is expected there, and its port has been looked at
+            yield Finding(Mark.BROKEN, "gateway", patient.health, f"start it: {program()} up")
+        return
+    yield Finding(Mark.OK, "gateway", patient.gateway_url)
+    for name, check in patient.health.items():
+        mark = Mark.OK if check["status"] == "ok" else Mark.BROKEN
+        yield Finding(mark, f"  {name}", check["message"], check["todo"] or "")
+
+
+def stores(patient: Patient) -> Iterator[Finding]:
+    """Those that no gateway vouches for."""
+    if not isinstance(patient.health, str):
+        return
+    known = patient.settings.model_fields_set
+    running = patient.stack if patient.supervised else None
+    if running or known & {"redis_url", "redis_host", "redis_port"}:
+        yield _redis(running.redis_url if running else patient.settings.redis_location)
+    if running or "mongo_uri" in known:
+        yield _mongo(running.mongo_uri if running else patient.settings.mongo_uri)
+
+
+# The drivers are imported where they are used: no other command needs the half second that they take.
+def _redis(url: str) -> Finding:
+    import redis  # noqa: PLC0415 - see above
+
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=_TIMEOUT, socket_timeout=_TIMEOUT) as client:
+            return Finding(
+                Mark.OK, "redis", f"{redacted(url)} answers, version {client.info('server')['redis_version']}"
+            )
+    except (redis.RedisError, OSError, ValueError) as error:
+        return Finding(Mark.BROKEN, "redis", f"{redacted(url)}: {error}", "start it, or correct REDIS_URL")
+
+
+def _mongo(uri: str) -> Finding:
+    from pymongo import MongoClient  # noqa: PLC0415 - see above
+    from pymongo.errors import PyMongoError  # noqa: PLC0415
+
+    try:
+        with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=_TIMEOUT * 1000) as client:
+            return Finding(Mark.OK, "mongo", f"{redacted(uri)} answers, version {client.server_info()['version']}")
+    except PyMongoError as error:
+        text = f"{redacted(uri)}: {str(error)[:200]}"
+        return Finding(Mark.BROKEN, "mongo", text, "start it, or correct MONGO_URI")
+
+
+def documents(patient: Patient) -> Iterator[Finding]:
+    """Those that cannot be read, where it is known which database holds them."""
+    uri = patient.stack.mongo_uri if patient.stack and patient.supervised else patient.settings.mongo_uri
+    if not patient.supervised and "mongo_uri" not in patient.settings.model_fields_set:
+        return
+    from pymongo.errors import PyMongoError  # noqa: PLC0415 - see above
+
+    from gateway.retention.retention import UnreadableStore  # noqa: PLC0415
+    from gateway.stores.mongo import connect  # noqa: PLC0415
+
+    database = connect(uri, timeout=_TIMEOUT)
+    try:
+        for found in UnreadableStore(database).all(_MOST_NAMED):
+            remedy = f"a newer version may have made it: upgrade; or mend it in MongoDB ({found.collection})"
+            yield Finding(Mark.BROKEN, "document", f"{found.collection}/{found.id}: {found.problem}", remedy)
+    except PyMongoError:
+        return  # said by the examination of the stores
+    finally:
+        database.client.close()
+
+
+def scrapyd(patient: Patient) -> Iterator[Finding]:
+    """Its console must answer, and only to those who know the password."""
+    if not patient.supervised or patient.stack is None:
+        return
+    state = patient.stack
+    address = f"{state.scrapyd_url}/daemonstatus.json"
+    try:
+        stranger = httpx.get(address, timeout=_TIMEOUT, trust_env=False)
+        key = (state.scrapyd_username, state.scrapyd_password)
+        known = httpx.get(address, auth=key, timeout=_TIMEOUT, trust_env=False)
+    except httpx.HTTPError as error:
+        remedy = "the log of `discoverybot up` says why"
+        yield Finding(Mark.BROKEN, "scrapyd", f"{state.scrapyd_url} does not answer ({type(error).__name__})", remedy)
+        return
+    if stranger.status_code != httpx.codes.UNAUTHORIZED:
+        yield Finding(Mark.BROKEN, "scrapyd", "opens to strangers", "set SCRAPYD_PASSWORD and start again")
+    elif known.is_success:
+        yield Finding(Mark.OK, "scrapyd", f"{state.scrapyd_url} answers, and asks for its password")
+    else:
+        remedy = "SCRAPYD_PASSWORD has changed since the start: start again"
+        yield Finding(Mark.BROKEN, "scrapyd", f"answers {known.status_code} to our password", remedy)
+
+
+CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
+    *(disk, binaries, stack, gateway, stores, documents, scrapyd),
+)
+
+
+# --- `discoverybot doctor`: what is up, what is wrong, and how to mend it
 
 _STYLES = {Mark.OK: ("✓", "green"), Mark.INFO: ("·", "blue"), Mark.BROKEN: ("✗", "bold red")}
 
@@ -31,18 +263,18 @@ def doctor(*, url: Url = None) -> None:
 
 
 def _findings(url: str | None) -> Iterator[Finding]:
-    yield from examine.versions()
+    yield from versions()
     try:
         settings = Settings.load()
     except SettingsError as error:
         yield Finding(Mark.BROKEN, "settings", str(error), "correct the environment variable, or unset it")
         return
     yield Finding(Mark.OK, "settings", "all well-formed")
-    yield from examine.host(settings)
+    yield from host(settings)
     named = url is not None or bool(os.environ.get("DISCOVERYBOT_URL"))
     address = gateway_url(url)
-    patient = Patient(settings, home(), StackState.read(home()), address, examine.health(address), named=named)
-    for check in examine.CHECKS:
+    patient = Patient(settings, home(), StackState.read(home()), address, health(address), named=named)
+    for check in CHECKS:
         yield from check(patient)
 
 
@@ -50,3 +282,45 @@ def _line(finding: Finding) -> Text:
     sign, style = _STYLES[finding.mark]
     line = Text.assemble((f"{sign} ", style), (f"{finding.name:<14}", "bold"), finding.text)
     return line.append(f"\n  {'':<14}→ {finding.remedy}", style="yellow") if finding.remedy else line
+
+
+# --- `discoverybot alive`: the health check of containers whose process listens on no port
+class Kind(StrEnum):
+    """Who can be asked after."""
+
+    WORKER = "worker"
+    BEAT = "beat"
+    TAILER = "tailer"
+
+
+def alive(kind: Annotated[Kind, typer.Argument(help="Which of this host's processes.")]) -> None:
+    """Exit code 0 if this host's worker, beat or tailer has given a sign of life lately. Asks MongoDB itself."""
+    with closing(Container(Settings.load())) as parts:
+        try:
+            silent = _silent_nodes(parts) if kind is Kind.TAILER else _silent_process(parts, kind)
+        except PyMongoError as error:
+            raise ApiError(f"MongoDB cannot be asked ({type(error).__name__})", ExitCode.ERROR) from None
+    if silent:
+        raise ApiError(f"no sign of life of {', '.join(silent)}", ExitCode.ERROR)
+    out.print(f"{kind}: alive")
+
+
+def _silent_process(parts: Container, kind: Kind) -> list[str]:
+    prefix = f"{WORKER if kind is Kind.WORKER else BEAT}:{socket.gethostname()}:"
+    signs = parts[HeartbeatStore].all(prefix)
+    now = parts.clock()
+    return [] if any(now - sign.at < DEAD_AFTER for sign in signs) else [prefix.rstrip(":")]
+
+
+def _silent_nodes(parts: Container) -> list[str]:
+    """Those of this host's nodes for which no tailer speaks."""
+    now, nodes = parts.clock(), parts[NodeStore]
+    known = ((name, nodes.get(name)) for name in _names(parts.settings))
+    return [name for name, node in known if node is None or not node.is_alive(now, parts.dead_after)]
+
+
+def _names(settings: Settings) -> list[str]:
+    if settings.nodes_dir is None:
+        return [settings.node_name]
+    places = (read_place(home) for home in sorted(settings.nodes_dir.glob("*/")) if is_taken(home))
+    return [place.name for place in places if place is not None]

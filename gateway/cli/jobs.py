@@ -1,18 +1,19 @@
-"""`discoverybot jobs` and `discoverybot cancel`."""
+"""`discoverybot jobs`, `cancel`, `logs`, `dead` and `requeue`."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from gateway.cli.api import Api
-from gateway.cli.console import out
-from gateway.cli.gateway_address import gateway_url
-from gateway.cli.log_view import status_text
-from gateway.cli.options import JobId, Url
+from gateway.cli.console import JobId, Level, Url, gateway_url, out, visible
+from gateway.cli.crawl import watch
+from gateway.cli.watching import log_line, status_text
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -73,3 +74,52 @@ def age(moment: str, now: datetime | None = None) -> str:
         if seconds >= unit:
             return f"{seconds // unit}{letter}"
     return f"{max(seconds, 0)}s"
+
+
+def logs(
+    job_id: JobId,
+    *,
+    follow_log: Annotated[bool, typer.Option("--follow", "-f", help="Go on to the end of the crawl.")] = False,
+    level: Level = None,
+    url: Url = None,
+) -> None:
+    """The log of a crawl. With -f the exit code is that of `crawl`."""
+    api = Api(gateway_url(url))
+    api.get(f"/jobs/{job_id}/status")  # says at once if there is no such job
+    if follow_log:
+        raise typer.Exit(watch(api, job_id, out, level))
+    api.client.headers["Accept"] = "application/x-ndjson"
+    torn = b""
+    with api.download(f"/jobs/{job_id}/logs", level=level) as pieces:
+        for piece in pieces:
+            *lines, torn = (torn + piece).split(b"\n")
+            for line in lines:
+                out.print(log_line(json.loads(line)), soft_wrap=True)
+
+
+# --- `discoverybot dead` and `discoverybot requeue`: crawls that are out of retries
+def dead(
+    *,
+    user: Annotated[str | None, typer.Option(help="Only those of this user.", show_default=False)] = None,
+    spider: Annotated[str | None, typer.Option(help="Only those of this spider.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
+    url: Url = None,
+) -> None:
+    """Crawls that failed for good and wait for somebody to see to them, newest first."""
+    page = Api(gateway_url(url)).get("/dead-letters", user_id=user, spider=spider, limit=limit)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("JOB", "SPIDER", "SITE"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("WHY", overflow="fold")
+    table.add_column("AGE", no_wrap=True, justify="right")
+    for letter in page["dead_letters"]:
+        why = Text(visible(letter["message"] or ""))
+        table.add_row(letter["id"], letter["spider"], letter["site"] or "", why, age(letter["created_at"]))
+    out.print(table)
+    if page.get("next"):
+        out.print("more: --limit", style="dim")
+
+
+def requeue(job_id: JobId, *, url: Url = None) -> None:
+    """Run such a crawl again, as a new one; prints its id."""
+    out.print(Api(gateway_url(url)).post(f"/dead-letters/{job_id}/requeue")["job_id"])

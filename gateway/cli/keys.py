@@ -1,13 +1,15 @@
-"""`discoverybot keys`: who may call the gateway. Asks MongoDB itself, as only those on the server can."""
+"""`discoverybot keys` and `audit`: who may call the gateway, and who did what."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pymongo.errors import PyMongoError
@@ -15,17 +17,61 @@ from rich.table import Table
 from rich.text import Text
 
 from embedded.stack.state import StackState
-from gateway.cli.api import ApiError
-from gateway.cli.audit import note_command
-from gateway.cli.console import err, out, program
-from gateway.cli.exit_code import ExitCode
-from gateway.cli.gateway_address import home
-from gateway.cli.timing import read_time, shown
+from gateway.access.audit import AuditEntry, AuditKind, AuditStore
+from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.keys import ApiKey, Scope
+from gateway.cli.api import Api, ApiError, ExitCode
+from gateway.cli.console import Url, err, gateway_url, home, out, program, read_time, shown
 from gateway.container import Container
-from gateway.domain.api_key import ApiKey, Scope
-from gateway.domain.site import OPERATOR
-from gateway.services.key_issue import KeyIssue
-from gateway.storage.keys import KeyStore
+from gateway.sites.site import OPERATOR
+
+
+def audit(
+    *,
+    user: Annotated[str | None, typer.Option(help="Only by this user's keys.", show_default=False)] = None,
+    key: Annotated[str | None, typer.Option(help="Only by this key (its id).", show_default=False)] = None,
+    route: Annotated[
+        str | None, typer.Option(metavar="'/jobs/{job_id}/cancel'", help="Only this.", show_default=False)
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="At or after.", show_default=False)] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
+    url: Url = None,
+) -> None:
+    """Who did what: calls that may have changed something, newest first. Takes an admin's key."""
+    times = {"since": read_time(since, "--since"), "until": read_time(until, "--until")}
+    page = Api(gateway_url(url)).get("/audit", user_id=user, key_id=key, route=route, limit=limit, **times)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("AT", "STATUS", "USER", "KEY"):
+        table.add_column(name, no_wrap=True)
+    for name in ("WHAT", "ON", "FROM"):
+        table.add_column(name, overflow="fold")
+    for entry in page["entries"]:
+        table.add_row(*map(Text, _audit_cells(entry)))
+    out.print(table)
+    if page.get("next"):
+        out.print("more: --limit", style="dim")
+
+
+def note_command(parts: Container, command: str, **resources: str) -> None:
+    """What was done here by whoever can reach the database. Raises `PyMongoError`."""
+    who = f"{getpass.getuser()}@{socket.gethostname()}"
+    entry = AuditEntry(at=parts.clock(), kind=AuditKind.COMMAND, route=command, resources=resources, address=who)
+    parts[AuditStore].insert([entry])
+
+
+def _audit_cells(entry: dict[str, Any]) -> list[str]:
+    what = " ".join(filter(None, (entry["method"], entry["route"])))
+    if entry["count"]:
+        what = f"{entry['count']} failed logins"
+    named = " ".join(f"{name}={value}" for name, value in entry["resources"].items())
+    status = str(entry["status"] or "")
+    return [
+        shown(entry["at"]), status, entry["user_id"] or "", entry["key_id"] or "", what, named, entry["address"] or ""
+    ]  # fmt: skip
+
+
+# --- `discoverybot keys`: who may call the gateway. Asks MongoDB itself, as only those on the server can.
 
 app = typer.Typer(help="Keys: who may call the gateway, and as whom.", no_args_is_help=True, add_completion=False)
 
@@ -73,7 +119,7 @@ def list_keys(
     with _parts() as parts:
         for key in parts[KeyStore].all():
             if user in {None, key.user_id}:
-                table.add_row(*_cells(key))
+                table.add_row(*_key_cells(key))
     out.print(table)
 
 
@@ -119,7 +165,7 @@ def _expiry(text: str | None) -> datetime | None:
     return expiry
 
 
-def _cells(key: ApiKey) -> list[Text]:
+def _key_cells(key: ApiKey) -> list[Text]:
     state = "revoked" if key.revoked_at else "valid" if key.is_valid(datetime.now(UTC)) else "expired"
     times = (shown(moment.isoformat() if moment else None) for moment in (key.expires_at, key.last_used_at))
     cells = (key.id, key.user_id, ",".join(sorted(key.scopes)), state, shown(key.created_at.isoformat()), *times)

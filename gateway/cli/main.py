@@ -9,28 +9,20 @@ from typing import Annotated, NoReturn
 import typer
 from rich.text import Text
 
-from gateway.cli.alive import alive
-from gateway.cli.api import ApiError
-from gateway.cli.audit import audit
+from gateway.cli.api import ApiError, ExitCode
 from gateway.cli.console import err, out, visible
-from gateway.cli.crawl import crawl
-from gateway.cli.dead_letters import dead, requeue
-from gateway.cli.demo import demo
-from gateway.cli.deploy import deploy
-from gateway.cli.doctor import doctor
-from gateway.cli.exit_code import ExitCode
-from gateway.cli.items import items
-from gateway.cli.jobs import cancel, jobs
+from gateway.cli.crawl import crawl, items
+from gateway.cli.doctor import alive, doctor
+from gateway.cli.jobs import cancel, dead, jobs, logs, requeue
 from gateway.cli.keys import app as keys
-from gateway.cli.logs import logs
+from gateway.cli.keys import audit
 from gateway.cli.nodes import app as nodes
+from gateway.cli.projects import deploy, spiders, undeploy
 from gateway.cli.schedules import app as schedules
-from gateway.cli.scrape import scrape
 from gateway.cli.sites import app as sites
-from gateway.cli.spiders import spiders
-from gateway.cli.targets import app as targets
-from gateway.cli.undeploy import undeploy
-from gateway.cli.up import up
+from gateway.cli.sites import scrape
+from gateway.cli.sites import targets_app as targets
+from gateway.cli.up import demo, up
 from gateway.settings import SettingsError
 
 app = typer.Typer(

@@ -10,10 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import Api
-from gateway.cli.console import err, out
-from gateway.cli.gateway_address import gateway_url
+from gateway.cli.console import Url, err, gateway_url, out
 from gateway.cli.jobs import age
-from gateway.cli.options import Url
 
 app = typer.Typer(help="Crawl nodes. Without a command: list them.", add_completion=False)
 

@@ -9,23 +9,24 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import Api
-from gateway.cli.console import out
-from gateway.cli.crawl import watch
-from gateway.cli.gateway_address import gateway_url
-from gateway.cli.options import Level, Url
-from gateway.cli.timing import (
+from gateway.cli.console import (
     At,
     CatchUp,
     Cron,
     Every,
     Jitter,
+    Level,
     MaxRuns,
     Overlap,
     Timezone,
     Until,
+    Url,
+    gateway_url,
+    out,
     shown,
     timing,
 )
+from gateway.cli.crawl import watch
 
 app = typer.Typer(help="Schedules: what is run again and again. Without a command: list them.", add_completion=False)
 

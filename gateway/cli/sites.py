@@ -1,4 +1,4 @@
-"""`discoverybot sites`: what is searched, how politely, and how often."""
+"""`discoverybot sites`, `targets` and `scrape`: where is searched, what for, how politely and how often."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
+import httpx
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.api import Api, ApiError
-from gateway.cli.console import out
-from gateway.cli.gateway_address import gateway_url
-from gateway.cli.options import Url
-from gateway.cli.timing import shown
+from gateway.cli.api import Api, ApiError, ExitCode, of_status
+from gateway.cli.console import Level, Url, counted, err, gateway_url, out, program, shown, visible
+from gateway.cli.crawl import STDOUT, save_items, watch
 
 app = typer.Typer(
     help="Sites: where to search, how politely, how often. Without a command: list them.", add_completion=False
@@ -75,7 +74,7 @@ def list_sites(*, url: Url = None) -> None:
     while True:
         page = api.get("/sites", limit=200, after=after)
         for site in page["sites"]:
-            table.add_row(*_cells(site))
+            table.add_row(*_site_cells(site))
         after = page["next"]
         if after is None:
             break
@@ -115,7 +114,7 @@ def add_site(
         max_retries=retries, requires_playwright=browser, allow_overlap=overlap,
     )  # fmt: skip
     site = Api(gateway_url(url)).post("/sites", json={**record, "name": name})
-    _tell(site)
+    _tell_site(site)
 
 
 @app.command("edit")
@@ -146,19 +145,19 @@ def edit_site(
     )  # fmt: skip
     if not changes:
         raise typer.BadParameter("say what to change")
-    _tell(Api(gateway_url(url)).patch(address(name), json=changes))
+    _tell_site(Api(gateway_url(url)).patch(address(name), json=changes))
 
 
 @app.command("enable")
 def enable_site(name: Name, *, url: Url = None) -> None:
     """Let it and its targets be run again."""
-    _tell(Api(gateway_url(url)).patch(address(name), json={"enabled": True}))
+    _tell_site(Api(gateway_url(url)).patch(address(name), json={"enabled": True}))
 
 
 @app.command("disable")
 def disable_site(name: Name, *, url: Url = None) -> None:
     """Run neither it nor its targets; what runs goes on."""
-    _tell(Api(gateway_url(url)).patch(address(name), json={"enabled": False}))
+    _tell_site(Api(gateway_url(url)).patch(address(name), json={"enabled": False}))
 
 
 @app.command("delete")
@@ -205,12 +204,280 @@ def _pair(text: str) -> tuple[str, str]:
     return name, css
 
 
-def _tell(site: dict[str, Any]) -> None:
+def _tell_site(site: dict[str, Any]) -> None:
     runs = f"next run {shown(site['next_run_at'])}" if site["next_run_at"] else "not run by itself"
     out.print(Text(f"{site['name']}: {runs}"))
 
 
-def _cells(site: dict[str, Any]) -> list[Any]:
+def _site_cells(site: dict[str, Any]) -> list[Any]:
     every = f"{site['interval_minutes']}m"
     times = map(shown, (site["last_run_at"], site["next_run_at"]))
     return [site["name"], "yes" if site["enabled"] else "no", site["spider"], every, *times, Text(site["search_url"])]
+
+
+# --- targets
+
+targets_app = typer.Typer(
+    help="Targets: what is searched for on a site, and how often. Without a command: list them.", add_completion=False
+)
+
+TargetId = Annotated[str, typer.Argument(metavar="ID", help="Its number, or its id.")]
+Site = Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]
+Keywords = Annotated[str | None, typer.Option("--keywords", "-k", help="What to search for.", show_default=False)]
+Location = Annotated[str | None, typer.Option("--location", "-l", help="Where.", show_default=False)]
+Frequency = Annotated[
+    str | None,
+    typer.Option(metavar="CRON|MINUTES", help="How often. Default: as often as the site.", show_default=False),
+]
+Timezone = Annotated[str | None, typer.Option(help="In which cron is read. Default: UTC.", show_default=False)]
+Results = Annotated[int | None, typer.Option("--results", help="End with so many.", show_default=False)]
+Remote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.", show_default=False)]
+Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Run it by itself.", show_default=False)]
+
+
+@targets_app.callback(invoke_without_command=True)
+def targets(context: typer.Context) -> None:
+    """What is searched for on a site, and how often. Without a command: list them."""
+    if context.invoked_subcommand is None:
+        list_targets()
+
+
+@targets_app.command("list")
+def list_targets(
+    *,
+    site: Annotated[str | None, typer.Option(help="Only of this site.", show_default=False)] = None,
+    url: Url = None,
+) -> None:
+    """All targets, by number."""
+    api = Api(gateway_url(url))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("TARGET", "SITE", "KEYWORDS", "LOCATION", "EVERY", "ENABLED", "LAST SCHEDULED", "NEXT RUN"):
+        table.add_column(name, overflow="fold" if name in {"KEYWORDS", "LOCATION"} else "ellipsis")
+    after = None
+    while True:
+        page = api.get("/targets", site=site, limit=200, after=after)
+        for target in page["targets"]:
+            table.add_row(*_target_cells(target))
+        after = page["next"]
+        if after is None:
+            break
+    out.print(table)
+
+
+@targets_app.command("show")
+def show_target(target: TargetId, *, url: Url = None) -> None:
+    """One target, as JSON."""
+    out.print_json(data=Api(gateway_url(url)).get(_address(target)))
+
+
+@targets_app.command("add")
+def add_target(
+    site: Site,
+    *,
+    keywords: Keywords = None,
+    location: Location = None,
+    frequency: Frequency = None,
+    timezone: Timezone = None,
+    results: Results = None,
+    remote: Remote = None,
+    enabled: Enabled = None,
+    url: Url = None,
+) -> None:
+    """Search a site for something, again and again."""
+    wanted = _fields(
+        keywords=keywords, location=location, frequency=_frequency(frequency), timezone=timezone,
+        results_wanted=results, is_remote=remote, enabled=enabled,
+    )  # fmt: skip
+    _tell_target(Api(gateway_url(url)).post("/targets", json={"site": site, **wanted}))
+
+
+@targets_app.command("edit")
+def edit_target(
+    target: TargetId,
+    *,
+    keywords: Keywords = None,
+    location: Location = None,
+    frequency: Frequency = None,
+    timezone: Timezone = None,
+    results: Results = None,
+    remote: Remote = None,
+    enabled: Enabled = None,
+    url: Url = None,
+) -> None:
+    """Change what is named."""
+    changes = _fields(
+        keywords=keywords, location=location, frequency=_frequency(frequency), timezone=timezone,
+        results_wanted=results, is_remote=remote, enabled=enabled,
+    )  # fmt: skip
+    if not changes:
+        raise typer.BadParameter("say what to change")
+    _tell_target(Api(gateway_url(url)).patch(_address(target), json=changes))
+
+
+@targets_app.command("delete")
+def delete_target(target: TargetId, *, url: Url = None) -> None:
+    """Delete a target; what runs goes on."""
+    Api(gateway_url(url)).delete(_address(target))
+    out.print(f"target {target}: deleted")
+
+
+def _address(target: str) -> str:
+    return f"/targets/{quote(target, safe='')}"
+
+
+def _fields(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _frequency(text: str | None) -> int | str | None:
+    return int(text) if text and text.isascii() and text.isdigit() else text
+
+
+def _tell_target(target: dict[str, Any]) -> None:
+    runs = f"next run {shown(target['next_run'])}" if target["next_run"] else "not run by itself"
+    out.print(Text(f"target {target['number']} of {target['site']}: {runs}"))
+
+
+def _target_cells(target: dict[str, Any]) -> list[Any]:
+    frequency = target["frequency"]
+    every = "as the site" if frequency is None else f"{frequency}m" if isinstance(frequency, int) else frequency
+    words = (Text(target["keywords"]), Text(target["location"]))
+    times = map(shown, (target["last_scheduled"], target["next_run"]))
+    return [str(target["number"]), target["site"], *words, every, "yes" if target["enabled"] else "no", *times]
+
+
+# --- `discoverybot scrape`: run a site now, see what it found
+
+SiteName = Annotated[str, typer.Argument(metavar="SITE", help="Its name; `discoverybot sites` lists them.")]
+Term = Annotated[str | None, typer.Argument(metavar="TERM", help="What to search for.", show_default=False)]
+ScrapedLocation = Annotated[str | None, typer.Option(help="Where.", show_default=False)]
+ScrapedResults = Annotated[int | None, typer.Option("--results", min=1, help="End with so many.", show_default=False)]
+ScrapedRemote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.", show_default=False)]
+Sync = Annotated[bool, typer.Option("--sync", help="In one request: up to 25 results, and no log.")]
+AsJson = Annotated[bool, typer.Option("--json", help="All results as JSON lines, to stdout.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="All results as CSV, to stdout.")]
+User = Annotated[str | None, typer.Option(help="Who asks. Default: operator.", show_default=False)]
+Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Watch it to its end.")]
+
+#: Longest that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and a little more.
+_PATIENCE = httpx.Timeout(630, connect=5)
+#: Results shown in a table.
+_SHOWN = 25
+_COLUMNS = {
+    "TITLE": "title",
+    "COMPANY": "company",
+    "LOCATION": "location",
+    "SALARY": "salary",
+    "POSTED": "posted",
+    "URL": "url",
+}
+_STATUSES = {"succeeded": "finished", "partial": "partial"}
+
+
+def scrape(
+    site: SiteName,
+    term: Term = None,
+    *,
+    location: ScrapedLocation = None,
+    results: ScrapedResults = None,
+    remote: ScrapedRemote = None,
+    sync: Sync = False,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    user: User = None,
+    follow_log: Follow = True,
+    level: Level = None,
+    url: Url = None,
+) -> None:
+    """Run a site now and show what it found. Exit codes as those of `crawl`."""
+    if as_json and as_csv:
+        raise typer.BadParameter("choose one of --json and --csv", param_hint="--csv")
+    if sync and not follow_log:
+        raise typer.BadParameter("a run that is not waited for is not --sync", param_hint="--no-follow")
+    api = Api(gateway_url(url))
+    wanted = {
+        "site_name": site, "search_term": term, "location": location,
+        "results_wanted": results, "is_remote": remote, "user_id": user,
+    }  # fmt: skip
+    body = {name: value for name, value in wanted.items() if value is not None}
+    item_format = "jsonl" if as_json else "csv" if as_csv else ""
+    if sync:
+        raise typer.Exit(_waited_for(api, body, item_format))
+    run = _post(api, body)["data"]
+    if not follow_log:
+        out.print(run["run_id"])
+        return
+    raise typer.Exit(_followed(api, run, item_format, level))
+
+
+def _waited_for(api: Api, body: dict[str, Any], item_format: str) -> ExitCode:
+    run = _post(api, body, params={"mode": "sync"}, timeout=_PATIENCE)["data"]
+    if item_format:
+        save_items(api, run["task_id"], item_format, STDOUT)
+    else:
+        _show(run)
+    counts = ", ".join((counted(run["completed_pages"], "page"), counted(run["errors_count"], "error")))
+    why = f"\n{run['message']}" if run["message"] and run["status"] != "succeeded" else ""
+    err.print(Text(f"{run['status']}: {counts}{why}"), soft_wrap=True)
+    return of_status(_STATUSES.get(run["status"], "error"))
+
+
+def _post(api: Api, body: dict[str, Any], **options: Any) -> Any:
+    try:
+        return api.post("/jobs/scrape", json=body, **options)
+    except ApiError as error:
+        raise ApiError(f"{error}{_advice(error.detail)}", error.exit_code, detail=error.detail) from None
+
+
+def _advice(detail: Any) -> str:
+    """What to do about a refusal, where it says enough."""
+    told = detail if isinstance(detail, dict) else {}
+    if task := told.get("task_id"):
+        return f"\nTo watch it: {program()} logs -f {task}\nTo fetch its results: {program()} items {task}"
+    if told.get("field") == "site_name":
+        return f"; there is {', '.join(told['known']) or 'none yet'}"
+    return ""
+
+
+def _followed(api: Api, run: dict[str, Any], item_format: str, level: str | None) -> ExitCode:
+    code = watch(api, run["task_id"], err if item_format else out, level)
+    if code is ExitCode.INTERRUPTED:
+        return code
+    if item_format:
+        save_items(api, run["task_id"], item_format, STDOUT)
+    else:
+        _show(api.get(f"/jobs/scrape/{run['run_id']}", limit=_SHOWN))
+    return code
+
+
+def _show(run: dict[str, Any]) -> None:
+    """The first results as a table; what else there is of them is one command away."""
+    results = run["results"][:_SHOWN]
+    columns = {head: field for head, field in _COLUMNS.items() if any(result.get(field) for result in results)}
+    if not columns:
+        out.print(f"{counted(len(results), 'result')}: {program()} items {run['task_id']}", soft_wrap=True)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in columns:
+        table.add_column(head, overflow="fold")
+    for result in results:
+        table.add_row(*(Text(visible(_cell(result.get(field)))) for field in columns.values()))
+    out.print(table)
+    if run.get("next"):
+        out.print(Text(f"more: {program()} items {run['task_id']}", style="dim"), soft_wrap=True)
+
+
+def _cell(value: Any) -> str:
+    """A posting's place and salary are documents with their own wording in them."""
+    if isinstance(value, dict):
+        parts = _pay(value) if "currency" in value else ", ".join(str(part) for part in value.values() if part)
+        value = value.get("text") or parts
+    return "" if value is None else str(value)
+
+
+def _pay(salary: dict[str, Any]) -> str:
+    """As `46000–56000 EUR per year`."""
+    given = (salary.get("min"), salary.get("max"))
+    amounts = "–".join(dict.fromkeys(str(amount) for amount in given if amount is not None))
+    period = f"per {salary['period']}" if salary.get("period") else ""
+    return " ".join(filter(None, (amounts, salary["currency"], period)))

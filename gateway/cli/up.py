@@ -1,14 +1,24 @@
-"""`discoverybot up`."""
+"""`discoverybot up` and `demo`."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
+from rich.table import Table
 
+from embedded.stack.scratch import UP_COMMAND, ScratchError, running, scratch_stack
 from embedded.stack.up import UpOptions
 from embedded.stack.up import up as run_stack
+from gateway.cli.api import Api, ApiError, ExitCode
+from gateway.cli.console import counted, out
+from gateway.cli.crawl import watch
 from gateway.settings import Settings
 
 
@@ -22,3 +32,94 @@ def up(
 ) -> None:  # fmt: skip
     """Run the whole platform here, on loopback, until Ctrl-C. Exit code: 1 it never got ready, 2 refused."""
     raise typer.Exit(run_stack(Settings.load(), UpOptions(quiet, free_ports, ready_file)))
+
+
+# --- `discoverybot demo`: the whole platform, once through, on a site of its own
+
+_SITE = (sys.executable, "-m", "crawler.demo_site", "--port", "0")
+_FIRST_SERVER_ERROR = 500
+SERVER_ERROR, BROKEN_LINK = "server error", "broken link"
+NO_TITLE, NO_DESCRIPTION, REDIRECT = "no title", "no description", "redirect"
+_RANK = (SERVER_ERROR, BROKEN_LINK, NO_TITLE, NO_DESCRIPTION, REDIRECT)
+_STYLES = {SERVER_ERROR: "bold red", BROKEN_LINK: "red", REDIRECT: "dim"}
+#: The site has broken pages in it: a crawl that says so did well.
+_GOOD = frozenset({ExitCode.OK, ExitCode.PARTIAL})
+
+
+class Finding(NamedTuple):
+    kind: str
+    page: str
+    detail: str = ""
+
+
+def demo() -> None:
+    """Start a scratch platform, crawl a small bundled site with the log live, show what is wrong with the site."""
+    out.print("Starting a scratch platform: free ports, a temporary folder, nothing of it stays.", style="bold")
+    try:
+        with (
+            scratch_stack(UP_COMMAND, {"CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}) as stack,
+            running(_SITE, piped=True) as site,
+        ):
+            code, found = _crawl(Api(stack.gateway_url), _site_url(site))
+    except ScratchError as error:
+        raise ApiError(str(error), ExitCode.ERROR) from None
+    if code in _GOOD:
+        out.print(findings_table(found))
+        out.print("Now your own: `make up`, then `.venv/bin/discoverybot crawl https://…`", style="bold")
+    raise typer.Exit(ExitCode.OK if code in _GOOD else code)
+
+
+def _site_url(site: subprocess.Popen[str]) -> str:
+    """The first line that it prints ends with its URL."""
+    words = site.stdout.readline().split() if site.stdout else []
+    url = next((word for word in words if word.startswith("http://")), None)
+    if url is None:
+        raise ScratchError("the demo site did not start")
+    return url
+
+
+def _crawl(api: Api, url: str) -> tuple[ExitCode, list[Finding]]:
+    out.print(f"Crawling {url} with the spider `seo`.", style="bold")
+    receipt = api.submit({"user_id": "demo", "spider": "seo", "start_urls": [url], "max_retries": 0})
+    code = watch(api, receipt["job_id"], out)
+    with api.download(f"/jobs/{receipt['job_id']}/items", format="jsonl") as pieces:
+        items = [json.loads(line) for line in b"".join(pieces).splitlines()]
+    return code, findings(items)
+
+
+def findings(items: list[dict[str, Any]]) -> list[Finding]:
+    """What a site's owner would want to mend, out of the items of `seo`; the gravest first."""
+    found = [finding for item in items for finding in _OF_TYPE[item["type"]](item)]
+    return sorted(found, key=lambda finding: (_RANK.index(finding.kind), finding.page))
+
+
+def _of_link(link: dict[str, Any]) -> Iterator[Finding]:
+    kind = SERVER_ERROR if (link["status"] or 0) >= _FIRST_SERVER_ERROR else BROKEN_LINK
+    yield Finding(kind, link["page"] or "", f"{_path(link['url'])} ({link['status'] or link['error']})")
+
+
+def _of_page(page: dict[str, Any]) -> Iterator[Finding]:
+    if not page["title"]:
+        yield Finding(NO_TITLE, page["url"])
+    if not page["description"]:
+        yield Finding(NO_DESCRIPTION, page["url"])
+    if page["redirects"]:
+        yield Finding(REDIRECT, page["url"], "from " + ", ".join(_path(hop["url"]) for hop in page["redirects"]))
+
+
+_OF_TYPE: dict[str, Callable[[dict[str, Any]], Iterator[Finding]]] = {"broken_link": _of_link, "page": _of_page}
+
+
+def findings_table(found: list[Finding]) -> Table:
+    """In the order given; pages by their path."""
+    table = Table(title=counted(len(found), "finding"), title_justify="left", header_style="bold")
+    for name in ("Finding", "Page", "Detail"):
+        table.add_column(name, overflow="fold")
+    for kind, page, detail in found:
+        table.add_row(kind, _path(page), detail, style=_STYLES.get(kind, "yellow"))
+    return table
+
+
+def _path(url: str) -> str:
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

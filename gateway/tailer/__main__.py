@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import os
 import signal
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
@@ -15,28 +20,112 @@ from typing import IO
 import redis
 import structlog
 
+from gateway.clock import time_of_node, utc_now
 from gateway.container import Container, part, value
-from gateway.domain.clock import time_of_node, utc_now
-from gateway.domain.node_files import BROWSER, instance_of
+from gateway.contract.node_list import PLACE, NodePlace, is_taken, read_place
+from gateway.contract.outbox import BROWSER, instance_of
+from gateway.jobs.completion import Completion
 from gateway.logging import configure
-from gateway.redis.client import connect as connect_redis
-from gateway.redis.log_stream import LogStream
-from gateway.secrecy import hide_process
-from gateway.services.completion import Completion
+from gateway.logs.store import LogStream
+from gateway.process import hide_process
 from gateway.settings import Settings, SettingsError
-from gateway.tailer.catalog import Catalog, CatalogPublisher
-from gateway.tailer.disk import Disk
-from gateway.tailer.egg_shipper import EggShipper
-from gateway.tailer.follow import Follower
-from gateway.tailer.heartbeat import Heartbeat, NodeFacts
-from gateway.tailer.live_sink import LiveSink
-from gateway.tailer.outbox import Outbox
-from gateway.tailer.places import Places
-from gateway.tailer.plain_logs import PlainLogs
-from gateway.tailer.sink_thread import SinkThread
-from gateway.tailer.truth_sink import TruthSink
+from gateway.stores.redis import connect as connect_redis
+from gateway.tailer.eggs import EggShipper
+from gateway.tailer.follow import Follower, SinkThread
+from gateway.tailer.heartbeat import Catalog, CatalogPublisher, Heartbeat, NodeFacts
+from gateway.tailer.outbox import Disk, Outbox, PlainLogs
+from gateway.tailer.shipping import LiveSink, TruthSink
 
 log = structlog.get_logger()
+
+#: Seconds between two looks at the folder.
+PACE = 1.0
+#: Seconds before a tailer that ended is started again.
+PAUSE = 2.0
+#: Seconds that a tailer may take to end; it takes three itself.
+GRACE = 8.0
+TAILER = (sys.executable, "-m", "gateway.tailer")
+
+
+class _Tailer:
+    """The one of a place, as it was when it was started."""
+
+    def __init__(self, home: Path, place: NodePlace, command: Sequence[str], environ: Mapping[str, str]) -> None:
+        self.place = place
+        self.started_at = time.monotonic()
+        own = {
+            "DISCOVERYBOT_HOME": str(home),
+            "NODE_NAME": place.name,
+            "NODE_URL": place.url,
+            "NODE_SLOTS": str(place.slots),
+            "NODE_RENDER_SLOTS": str(place.render_slots),
+        }
+        inherited = {name: value for name, value in environ.items() if name != "NODES_DIR"}
+        self.process = subprocess.Popen(command, env={**inherited, **own})  # noqa: S603 - the command is ours
+
+    def stop(self) -> None:
+        self.process.terminate()
+
+    def wait(self, seconds: float) -> None:
+        try:
+            self.process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Places:
+    """Processes, not threads: what one node's tailer is busy with keeps no other waiting."""
+
+    def __init__(
+        self, folder: Path, command: Sequence[str] = TAILER, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._folder = folder
+        self._command = command
+        self._environ = environ
+        self._tailers: dict[Path, _Tailer] = {}
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Until `stop` is called; every tailer has ended then."""
+        log.info("tailing_places", folder=str(self._folder))
+        while not self._stopping.wait(PACE):
+            self._look()
+        deadline = time.monotonic() + GRACE
+        for tailer in self._tailers.values():
+            tailer.stop()
+        for tailer in self._tailers.values():
+            tailer.wait(deadline - time.monotonic())
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _look(self) -> None:
+        # one that was taken away has nothing left to ship
+        for home in {*self._homes(), *self._tailers}:
+            place = read_place(home)
+            tailer = self._tailers.get(home)
+            if tailer is not None and tailer.process.poll() is None:
+                if place != tailer.place or not _has_work(home):
+                    tailer.stop()
+            elif place is not None and _has_work(home):
+                self._start(home, place, tailer)
+
+    def _homes(self) -> list[Path]:
+        return sorted(path.parent for path in self._folder.glob(f"*/{PLACE}"))
+
+    def _start(self, home: Path, place: NodePlace, before: _Tailer | None) -> None:
+        if before is not None:
+            if time.monotonic() - before.started_at < PAUSE:
+                return
+            log.info("tailer_starts_again", node=place.name, exit_code=before.process.returncode)
+        self._tailers[home] = _Tailer(home, place, self._command, self._environ)
+
+
+def _has_work(home: Path) -> bool:
+    """A node that is gone for good is served until the last of its files is."""
+    return is_taken(home) or any((home / "node" / "outbox").glob("*-*"))
+
 
 #: Seconds that a thread may take to finish what it is at.
 STOP_GRACE = 3.0

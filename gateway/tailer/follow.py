@@ -4,22 +4,251 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import timedelta
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
 
 import structlog
 
-from gateway.domain.clock import Clock
-from gateway.domain.node_files import EXIT, LOG, SPEC, STARTED, AttemptId, NodeSpec, read_record
-from gateway.tailer.attempt import Attempt
-from gateway.tailer.disk import Disk
-from gateway.tailer.endings import Endings
-from gateway.tailer.outbox import Outbox
-from gateway.tailer.plain_logs import PlainLogs
-from gateway.tailer.sink_thread import SinkThread
-from gateway.tailer.watch import watch
+from gateway.clock import Clock, truncate
+from gateway.contract.outbox import (
+    EXIT,
+    LOG,
+    REPORT,
+    SPEC,
+    STARTED,
+    AttemptId,
+    ExitReport,
+    HostileFileError,
+    NodeSpec,
+    SpiderReport,
+    is_locked,
+    is_there,
+    read_part,
+    read_record,
+    stopping_reason,
+    write_exclusively,
+)
+from gateway.crash_points import state_change
+from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs, is_mark, is_withdrawn, started_at, watch, withdraw
 
 log = structlog.get_logger()
+
+#: Seconds to leave a store, or an attempt, alone after a failure; doubled for each further one.
+FIRST_PAUSE = 0.25
+LONGEST_PAUSE = 2.0
+#: Seconds after which an attempt whose files cannot be read is told of.
+LASTING = 5.0
+#: Seconds between two rounds. A line that comes alone is shipped at once; of many in a row each round takes what has
+#: gathered, which costs a fraction of shipping them one by one. The pace doubles up to that of the event stream,
+#: where lines wait for each other anyway, and is forgotten after a while without rounds.
+FIRST_PACE = 0.005
+PACE = 0.02
+QUIET = 0.1
+
+
+class Sink(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def ship(self, attempt: Attempt) -> bool:
+        """Ship some of what is new in `attempt`; whether there may be more."""
+
+    def is_away(self, error: Exception) -> bool:
+        """Whether `error` means that the store cannot be reached, so that other attempts would fare no better."""
+
+
+class _Trouble(NamedTuple):
+    failures: int
+    #: Monotonic, as is the next.
+    until: float
+    since: float
+    error: Exception
+
+
+class SinkThread(threading.Thread):
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(name=f"ship to {sink.name}", daemon=True)
+        self._sink = sink
+        self._changed = threading.Condition()
+        #: In the order in which they were asked for.
+        self._waiting: dict[AttemptId, Attempt] = {}
+        self._troubled: dict[AttemptId, _Trouble] = {}
+        self._stopping = threading.Event()
+        #: Monotonic.
+        self._next_round = 0.0
+        self._pace = FIRST_PACE
+
+    def look_at(self, attempt: Attempt) -> None:
+        """There may be something new in `attempt`. Returns at once."""
+        with self._changed:
+            self._waiting.setdefault(attempt.id, attempt)
+            self._changed.notify()
+
+    def forget(self, attempt_id: AttemptId) -> None:
+        with self._changed:
+            self._waiting.pop(attempt_id, None)
+            self._troubled.pop(attempt_id, None)
+
+    @property
+    def troubles(self) -> list[str]:
+        """Which attempts have had a file that cannot be read for a while, and what it is."""
+        then = time.monotonic() - LASTING
+        return [
+            f"{attempt_id}: {trouble.error}"
+            for attempt_id, trouble in list(self._troubled.items())
+            if trouble.since < then and isinstance(trouble.error, OSError)
+        ]
+
+    def stop(self) -> None:
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify()
+
+    def run(self) -> None:
+        away = 0
+        while (attempt := self._next()) is not None:
+            if self._is_troubled(attempt):
+                continue
+            with attempt.in_log():
+                away = self._ship(attempt, away)
+
+    def _ship(self, attempt: Attempt, away: int) -> int:
+        """How often in a row the store was away, this time included."""
+        try:
+            if self._sink.ship(attempt):
+                self.look_at(attempt)
+        except Exception as error:  # noqa: BLE001 - nothing that one attempt or one call does may end shipping
+            return self._failed(attempt, error, away)
+        return self._succeeded(attempt, away)
+
+    def _next(self) -> Attempt | None:
+        """The attempt that has waited longest; `None` when it is time to go."""
+        while not self._stopping.is_set():
+            if not self._waiting:
+                self._begin_round()
+            with self._changed:
+                if self._waiting:
+                    return self._waiting.pop(next(iter(self._waiting)))
+        return None
+
+    def _begin_round(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
+        early = self._next_round - time.monotonic()
+        self._pace = FIRST_PACE if -early > QUIET else min(2 * self._pace, PACE)
+        # not under the condition: there, every further line would wake this thread
+        self._stopping.wait(max(0.0, early))
+        self._next_round = time.monotonic() + self._pace
+
+    def _is_troubled(self, attempt: Attempt) -> bool:
+        trouble = self._troubled.get(attempt.id)
+        return trouble is not None and time.monotonic() < trouble.until
+
+    def _failed(self, attempt: Attempt, error: Exception, away: int) -> int:
+        if self._sink.is_away(error):
+            if away == 0:
+                log.warning("store_away", store=self._sink.name, error=str(error))
+            self.look_at(attempt)
+            self._stopping.wait(_pause(away))
+            return away + 1
+        failures = trouble.failures if (trouble := self._troubled.get(attempt.id)) else 0
+        # of a file that cannot be read there is no more to say than that
+        about = {"error": str(error)} if isinstance(error, OSError) else {"exc_info": error}
+        log.error("attempt_not_shipped", attempt=str(attempt.id), store=self._sink.name, **about)
+        now, since = time.monotonic(), trouble.since if trouble else time.monotonic()
+        self._troubled[attempt.id] = _Trouble(failures + 1, now + _pause(failures), since, error)
+        return away
+
+    def _succeeded(self, attempt: Attempt, away: int) -> int:
+        self._troubled.pop(attempt.id, None)
+        if away:
+            log.info("store_back", store=self._sink.name)
+        return 0
+
+
+def _pause(failures: int) -> float:
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 16))
+
+
+# --- ends that nobody else reports: processes that vanished with their launcher, and attempts that came too late
+
+#: Seconds that a launcher has for its own report once the lock is free.
+LAUNCHER_GRACE = 3.0
+#: How long after its `not_after` an attempt that was never launched is given up.
+STALE_AFTER = timedelta(seconds=60)
+#: How old a folder without a readable spec may get.
+SPEC_AFTER = timedelta(hours=1)
+#: Bytes of log that go into a report.
+TAIL = 2000
+
+
+class Endings:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def look(self, attempt: Attempt) -> None:
+        """Write the exit report of an attempt that nobody else will write one for. Raises `OSError`."""
+        if is_there(attempt.folder / EXIT):
+            return
+        if is_withdrawn(attempt.folder):
+            self._refuse(attempt)
+        elif is_there(attempt.folder / STARTED):
+            self._look_at_lock(attempt)
+        elif self._clock() > self._deadline(attempt) and withdraw(attempt.folder):
+            self._refuse(attempt)
+
+    def _look_at_lock(self, attempt: Attempt) -> None:
+        if is_locked(attempt.folder):
+            attempt.free_since = None
+        elif attempt.free_since is None:
+            attempt.free_since = time.monotonic()
+        elif time.monotonic() - attempt.free_since >= LAUNCHER_GRACE:
+            self._report_lost(attempt)
+
+    def _deadline(self, attempt: Attempt) -> datetime:
+        spec = read_record(attempt.folder / SPEC, NodeSpec)
+        if spec is not None:
+            return spec.not_after + STALE_AFTER
+        made = datetime.fromtimestamp(attempt.folder.lstat().st_mtime).astimezone()
+        return truncate(made) + SPEC_AFTER
+
+    def _report_lost(self, attempt: Attempt) -> None:
+        report = read_record(attempt.folder / REPORT, SpiderReport)
+        # a mark that is no file was put there by the spider: that is not a node's losing it
+        told = is_mark(attempt.folder)
+        facts = ExitReport(
+            attempt=attempt.id.attempt,
+            started_at=started_at(attempt.folder),
+            ended_at=self._clock(),
+            lost=told,
+            exit_code=None if told else 1,
+            stopped_by=stopping_reason(attempt.folder),
+            report=report,
+            log_tail=None if report else _tail(attempt),
+        )
+        if _write_exit(attempt, facts):
+            log.warning("attempt_lost", attempt=str(attempt.id))
+
+    def _refuse(self, attempt: Attempt) -> None:
+        facts = ExitReport(attempt=attempt.id.attempt, ended_at=self._clock(), refused="stale", fault="node")
+        if _write_exit(attempt, facts):
+            log.warning("attempt_stale", attempt=str(attempt.id))
+
+
+def _tail(attempt: Attempt) -> str | None:
+    try:
+        tail = read_part(attempt.log_path, max(0, attempt.log_size - TAIL), TAIL)
+    except HostileFileError as error:
+        return str(error)
+    return tail.decode("utf-8", "replace") or None
+
+
+@state_change("tailer.write_exit")
+def _write_exit(attempt: Attempt, facts: ExitReport) -> bool:
+    return write_exclusively(attempt.folder / EXIT, facts.model_dump_json(exclude_none=True).encode())
+
+
+# --- the loop
 
 #: Seconds between two sweeps; MongoDB gets what is new at each.
 SWEEP_EVERY = 0.5

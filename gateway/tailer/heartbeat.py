@@ -1,4 +1,4 @@
-"""Tells MongoDB every two seconds that this node lives and what is on it; what it does not tell is judged lost."""
+"""Tells MongoDB that this node lives, what is on it and what it can run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,84 @@ from pathlib import Path
 from typing import NamedTuple
 
 import structlog
+from pydantic import TypeAdapter
 
+from gateway.clock import VERDICT_SECONDS, steady_seconds, to_iso
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import (
+    CATALOG,
+    CLOCK,
+    AttemptId,
+    HostileFileError,
+    SpiderInfo,
+    attempt_dir,
+    is_locked,
+    read_file,
+    write_atomically,
+)
 from gateway.crash_points import state_change
-from gateway.domain.clock import VERDICT_SECONDS, steady_seconds, to_iso
-from gateway.domain.errors import NameTakenError
-from gateway.domain.node_files import CLOCK, AttemptId, attempt_dir, is_locked, read_file, write_atomically
-from gateway.domain.unanswered import lately_unanswered
-from gateway.storage.client import ServerClock, within
-from gateway.storage.nodes import NodeStore
-from gateway.tailer.catalog import CatalogPublisher
-from gateway.tailer.disk import Disk
+from gateway.errors import NameTakenError
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import SpiderStore
+from gateway.stores.mongo import ServerClock, within
+from gateway.stores.unanswered import lately_unanswered
+from gateway.tailer.outbox import Disk
 
 log = structlog.get_logger()
+_INFOS = TypeAdapter(list[SpiderInfo])
+
+
+class Catalog:
+    """The file that Scrapyd writes; for one thread."""
+
+    def __init__(self, node_dir: Path) -> None:
+        self._path = node_dir / CATALOG
+        self._content: bytes | None = None
+        self._infos: list[SpiderInfo] | None = None
+
+    def spiders(self) -> list[SpiderInfo] | None:
+        """As of this moment, the same list for as long as it says the same; `None` before there is one."""
+        try:
+            content = read_file(self._path)
+        except FileNotFoundError:
+            return self._infos
+        except HostileFileError as error:
+            content = str(error).encode()  # no catalogue either
+        if content != self._content:
+            self._content = content
+            try:
+                self._infos = _INFOS.validate_json(content)
+            except ValueError as error:
+                # the last one that could be read still holds
+                log.warning("catalog_unreadable", path=str(self._path), error=str(error))
+        return self._infos
+
+
+class CatalogPublisher:
+    def __init__(self, store: SpiderStore, node: str, node_dir: Path) -> None:
+        self._store = store
+        self._node = node
+        self._catalog = Catalog(node_dir)
+        self._published: list[SpiderInfo] | None = None
+
+    def eggs(self) -> list[Egg]:
+        """What was deployed on this node, by the catalogue of this moment."""
+        infos = self._catalog.spiders() or ()
+        return sorted({Egg(info.project, info.version) for info in infos if info.version is not None})
+
+    def publish(self) -> None:
+        """Publish the catalogue if it is not the one published last. Raises PyMongo's errors."""
+        infos = self._catalog.spiders()
+        if infos is not None and infos is not self._published:
+            self._store.publish(self._node, infos)
+            self._published = infos
+
+    def forget(self) -> None:
+        """What was published may be gone."""
+        self._published = None
+
+
+# --- the heartbeat, every two seconds: what it does not tell is judged lost
 
 #: Seconds between two beats.
 EVERY = 2.0

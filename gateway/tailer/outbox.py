@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from contextlib import suppress
-from datetime import UTC, datetime
+import shutil
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from gateway.crash_points import state_change
-from gateway.domain.clock import truncate
-from gateway.domain.node_files import (
+import psutil
+import structlog
+from pydantic import BaseModel, ConfigDict, Field
+from watchdog.events import FileModifiedEvent, FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
+
+from gateway.clock import Clock, truncate
+from gateway.contract.log_line import HEADLESS_LEVEL
+from gateway.contract.outbox import (
+    EXIT,
     LOG,
+    PROGRESS,
+    SHIPPED,
     SPEC,
     STARTED,
     AttemptId,
     HostileFileError,
     NodeSpec,
+    Progress,
     attempt_dir,
+    file_size,
+    is_there,
     read_file,
     read_record,
     remove_tree,
+    write_atomically,
     write_exclusively,
 )
+from gateway.crash_points import state_change
+from gateway.jobs.messages import about_message
+
+
+class Disk:
+    def __init__(self, path: Path, min_free_bytes: int) -> None:
+        self._path = path
+        self._min_free_bytes = min_free_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """Raises `OSError`."""
+        return shutil.disk_usage(self._path).free
+
+    def is_full(self) -> bool:
+        """Too full for new work. Raises `OSError`."""
+        return self.free_bytes < self._min_free_bytes
+
 
 #: Prefix of a folder that is being removed: no attempt any more, whatever is left in it.
 _REMOVED = ".removed-"
@@ -116,3 +155,283 @@ def _remove_link(link: Path, target: Path) -> None:
     with suppress(OSError):
         if link.is_symlink() and link.resolve() == target.resolve():
             link.unlink()
+
+
+# --- how far an attempt was shipped. An older checkpoint costs work, never correctness: what is shipped again is
+# named by its position and changes nothing.
+class LogPosition(BaseModel):
+    """A place between two entries. Frozen: each thread replaces its own, the one that saves sees old or new."""
+
+    model_config = ConfigDict(frozen=True)
+
+    offset: int = Field(default=0, ge=0)
+    #: Level in force there, for lines that have none of their own.
+    level: str = HEADLESS_LEVEL
+
+
+class Checkpoint(BaseModel):
+    """`shipped.json`. Each field has one writer."""
+
+    #: Everything before it is in the stream, or was left to MongoDB.
+    log_redis: LogPosition = LogPosition()
+    #: Start of the chunk that still grows; everything before it is in MongoDB for good.
+    log_mongo: LogPosition = LogPosition()
+    #: Byte offset up to which `items.jsonl` is in MongoDB.
+    items: int = Field(default=0, ge=0)
+    #: Bytes that the log had when the exit report was first seen: nothing after them is part of it.
+    log_end: int | None = Field(default=None, ge=0)
+    #: Files that could not be read, however often it was tried, and what they were instead: shipped without them.
+    lost: dict[str, str] = Field(default_factory=dict)
+    #: MongoDB has acknowledged the log, the items and the exit.
+    acknowledged: bool = False
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """The saved one, or the beginning where there is none or it cannot be understood."""
+    with suppress(OSError, ValueError):
+        return Checkpoint.model_validate_json(read_file(folder / SHIPPED))
+    return Checkpoint()
+
+
+@state_change("tailer.save_checkpoint")
+def save_checkpoint(folder: Path, data: bytes) -> None:
+    """Raises `OSError`, on a full disk for one."""
+    write_atomically(folder / SHIPPED, data)
+
+
+# --- notices that a progress file was rewritten, for one sink
+
+#: Seconds between two reports; the last one is never held back.
+PROGRESS_EVERY = 1.0
+
+
+class ProgressWatch:
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / PROGRESS
+        self._seen: tuple[int, int] | None = None
+        self._told: tuple[int, int] | None = None
+        self._told_at = 0.0
+
+    def news(self, *, ended: bool = False) -> Progress | None:
+        """Progress that was not yet told, and may be by now."""
+        if not ended and time.monotonic() - self._told_at < PROGRESS_EVERY:
+            return None
+        try:
+            status = self._path.lstat()
+        except FileNotFoundError:
+            return None
+        self._seen = status.st_ino, status.st_mtime_ns
+        return None if self._seen == self._told else read_record(self._path, Progress)
+
+    def told(self) -> None:
+        """What `news` handed out has arrived."""
+        self._told = self._seen
+        self._told_at = time.monotonic()
+
+
+# --- one attempt's folder as the tailer knows it
+
+log = structlog.get_logger()
+
+#: Seconds between two checkpoints of one attempt.
+SAVE_EVERY = 0.5
+#: How often in a row a file of an attempt that has ended may be unreadable before the rest is shipped without it: one
+#: that is no file, and one that the disk fails to give.
+TRIES = 5
+TRIES_OF_THE_DISK = 50
+#: What is wrong with this process then, and not with the file.
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+class Attempt:
+    """Shared by the threads. Each field has one writer; a torn view of two fields costs a second look, no more."""
+
+    def __init__(self, outbox: Path, attempt_id: AttemptId, longest_log: int = 0) -> None:
+        """`longest_log` in bytes: what a log has beyond that is no part of it; 0 is no limit."""
+        self.id = attempt_id
+        self._longest_log = longest_log
+        self.folder = attempt_dir(outbox, attempt_id)
+        self.checkpoint: Checkpoint = load_checkpoint(self.folder)
+        # What follows is not saved: after a restart it is found, or shipped, once more.
+        #: Byte offset up to which MongoDB has the log, the growing chunk included.
+        self.log_stored = self.checkpoint.log_mongo.offset
+        #: Up to here the item that begins at the checkpoint has no end.
+        self.items_searched = 0
+        #: The job knows that this attempt was started.
+        self.start_reported = False
+        self.progress_published = ProgressWatch(self.folder)
+        self.progress_recorded = ProgressWatch(self.folder)
+        #: When the lock was first found free without an exit report (monotonic).
+        self.free_since: float | None = None
+        self._saved = b""
+        self._saved_at = 0.0
+        self._end_lock = threading.Lock()
+        self._correlation_id: str | None = None
+        #: How often in a row each file could not be read.
+        self._failures: Counter[str] = Counter()
+
+    def in_log(self) -> AbstractContextManager[object]:
+        """Every line that is logged within says which job it is about."""
+        if self._correlation_id is None and (spec := read_record(self.folder / SPEC, NodeSpec)):
+            self._correlation_id = spec.correlation_id or self.id.job_id
+        return about_message(self.id.job_id, self._correlation_id)
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / LOG
+
+    @property
+    def log_end(self) -> int | None:
+        """Length of the finished log, the same for both sinks; `None` while the attempt may still write."""
+        if LOG in self.checkpoint.lost:
+            return self.checkpoint.log_end
+        if self.checkpoint.log_end is None:
+            if not self.has_ended:
+                return None
+            with self._end_lock:
+                if self.checkpoint.log_end is None:
+                    self.checkpoint.log_end = self.log_size
+        # somebody may have cut the file since
+        return min(self.checkpoint.log_end, self.log_size)
+
+    @property
+    def log_bound(self) -> int | None:
+        """Where reading the log ends: its end, or the longest that a log may be, once it is that long."""
+        end = self.log_end
+        if end is None and self._longest_log and self.log_size >= self._longest_log:
+            return self._longest_log
+        return end
+
+    @property
+    def has_ended(self) -> bool:
+        """There is an exit report, or something under its name: nobody will write one any more."""
+        return self.checkpoint.log_end is not None or is_there(self.folder / EXIT)
+
+    @property
+    def log_size(self) -> int:
+        size = file_size(self.log_path)
+        return min(size, self._longest_log) if self._longest_log else size
+
+    @property
+    def is_live_shipped(self) -> bool:
+        end = self.log_end
+        return end is not None and (LOG in self.checkpoint.lost or self.checkpoint.log_redis.offset >= end)
+
+    def was_read(self, name: str) -> None:
+        self._failures.pop(name, None)
+
+    def not_read(self, name: str, error: OSError) -> None:
+        """Go on without the file, if the attempt has ended and this was once too often."""
+        if error.errno in _OURS or not self.has_ended:
+            return
+        self._failures[name] += 1
+        if self._failures[name] < (TRIES if isinstance(error, HostileFileError) else TRIES_OF_THE_DISK):
+            return
+        log.warning("file_lost", attempt=str(self.id), file=name, error=str(error))
+        if name == LOG:
+            # what was shipped of it is what there is
+            self.checkpoint.log_end = self.log_stored
+        self.checkpoint.lost = {**self.checkpoint.lost, name: str(error)}
+
+    def save(self, *, now: bool = False) -> None:
+        """Write the checkpoint if it has changed and the last one is old enough. A full disk stops nothing."""
+        if not now and time.monotonic() - self._saved_at < SAVE_EVERY:
+            return
+        data = self.checkpoint.model_dump_json().encode()
+        if data == self._saved:
+            return
+        self._saved_at = time.monotonic()
+        try:
+            save_checkpoint(self.folder, data)
+        except OSError as error:
+            log.warning("checkpoint_not_written", attempt=str(self.id), error=str(error))
+        else:
+            self._saved = data
+
+
+# --- logs of crawls that were scheduled at Scrapyd itself: no job of ours, so nobody else would ever remove them
+
+#: Seconds between two looks.
+PLAIN_LOGS_EVERY = 600.0
+
+
+class PlainLogs:
+    """`logs/<project>/<spider>/<job>.log`; a link among them belongs to an attempt and goes with it."""
+
+    def __init__(self, node_dir: Path, keep: timedelta, clock: Clock) -> None:
+        self._path = node_dir / "logs"
+        self._keep = keep
+        self._clock = clock
+        self._next_look = 0.0
+
+    def look(self) -> None:
+        """Remove the old ones, if it is time. Nothing here is worth an error."""
+        if not self._keep or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + PLAIN_LOGS_EVERY
+        try:
+            self._remove(self._old_ones())
+        except OSError as error:
+            log.warning("old_logs_not_removed", error=str(error))
+
+    def _old_ones(self) -> list[Path]:
+        oldest = (self._clock() - self._keep).timestamp()
+        return [path for path in self._path.glob("*/*/*.log") if not _is_linked(path) and _is_older(path, oldest)]
+
+    @state_change("tailer.remove_plain_logs")
+    def _remove(self, old: Iterable[Path]) -> None:
+        """But those that a crawl, silent for so long, still has open."""
+        if not (old := set(old)):
+            return
+        for path in old - _open_files():
+            path.unlink(missing_ok=True)
+
+
+def _is_linked(path: Path) -> bool:
+    """Whether it, or a folder on the way to it, is a link: what is behind that is not ours to remove."""
+    return any(part.is_symlink() for part in (path, path.parent, path.parent.parent))
+
+
+def _is_older(path: Path, moment: float) -> bool:
+    found = path.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_mtime < moment
+
+
+def _open_files() -> set[Path]:
+    """Of every process that we may look at: a node's run as one user."""
+    found: set[Path] = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            found.update(Path(file.path) for file in process.open_files())
+    return found
+
+
+# --- hears of changes in the outbox as they happen. What it misses the sweep finds.
+
+#: Told which attempt has changed, and the name of the file that was written.
+Listener = Callable[[AttemptId, str], None]
+
+
+class _Handler(FileSystemEventHandler):
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def on_modified(self, event: FileSystemEvent) -> None:
+        # called for every line of every log: no pathlib
+        folder, _, name = str(event.src_path).rpartition("/")
+        attempt_id = AttemptId.parse(folder.rpartition("/")[2])
+        if attempt_id is not None:
+            self._listener(attempt_id, name)
+
+
+def watch(outbox: Path, listener: Listener) -> BaseObserver:
+    """Call `listener` from a thread of its own until the observer, which is started, is stopped.
+
+    Modified files alone: asked for renames, watchdog keeps each back for half a second to find its other half, and
+    all that comes after it as well. A file that is written under another name first is heard of by that name.
+    """
+    observer = Observer()
+    observer.daemon = True
+    observer.schedule(_Handler(listener), str(outbox), recursive=True, event_filter=[FileModifiedEvent])
+    observer.start()
+    return observer

@@ -9,11 +9,11 @@ from contextlib import closing
 import uvicorn
 
 from gateway import logging
+from gateway.access.key_store import KeyIssue
 from gateway.container import Container
-from gateway.domain.errors import UnavailableError
-from gateway.services.key_issue import KeyIssue
+from gateway.errors import UnavailableError
 from gateway.settings import Settings, SettingsError
-from gateway.storage.client import truth_store_errors
+from gateway.stores.mongo import truth_store_errors
 from gateway.web.http_protocol import BoundedProtocol
 
 #: Seconds for which answers under way, streams among them, may take when we are told to stop.

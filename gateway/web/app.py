@@ -2,56 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from importlib.metadata import version
+from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from gateway import logging
+from gateway.access.keys import Scope
 from gateway.settings import Settings
 from gateway.web import errors
-from gateway.web.access import authorise
-from gateway.web.audit import Audit
-from gateway.web.body_limit import BodyLimit
-from gateway.web.cors import cors_rules
-from gateway.web.failed_logins import FailedLogins
-from gateway.web.key_guard import KeyGuard
-from gateway.web.known_parameters import refuse_unknown_parameters
-from gateway.web.loopback_guard import LoopbackGuard
-from gateway.web.metrics.requests import ProcessMetrics, RequestMeter
-from gateway.web.openapi import DescribedAPI
+from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE, KeyGuard
+from gateway.web.dependencies import OPEN, RULES, authorise
+from gateway.web.errors import problems
+from gateway.web.middleware import Audit, BodyLimit, LoopbackGuard, RequestContext, SecurityHeaders
 from gateway.web.parts import gateway_parts
-from gateway.web.request_context import RequestContext
-from gateway.web.request_rate import RequestRate
+from gateway.web.request_rate import FailedLogins, RequestRate
 from gateway.web.routes import (
-    audit,
+    access,
     crawl,
-    dead_letters,
-    events,
-    health,
     items,
     jobs,
     logs,
     metrics,
-    node_console,
     nodes,
-    projects,
-    queue,
+    platform,
     reference,
-    scheduler,
     schedules,
     scrape,
-    session,
     sites,
-    spiders,
-    stream_token,
-    targets,
 )
-from gateway.web.schemas.problem import problems
-from gateway.web.security_headers import SecurityHeaders
+from gateway.web.routes.metrics import ProcessMetrics, RequestMeter
+
+_SCHEME = "key"
+_KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
+_SESSION = "session"
+_COOKIE = {
+    "type": "apiKey",
+    "in": "cookie",
+    "name": COOKIE,
+    "description": f"Of `POST /session` (over https `{SECURE_COOKIE}`); to change things also send `{CSRF_HEADER}`.",
+}
+
+
+class DescribedAPI(FastAPI):
+    """A parameter of a query or header is there or not: "null" would be a word. FastAPI says that it may be null."""
+
+    def openapi(self) -> dict[str, Any]:
+        document = super().openapi()
+        document["components"]["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                operation["security"] = _security(f"{method.upper()} {path}")
+                for parameter in operation.get("parameters", ()):
+                    _forbid_null(parameter["schema"])
+        return document
+
+    def query_parameters(self, path: str, method: str) -> frozenset[str] | None:
+        """Names that the operation takes; `None` for what is not described. HEAD takes what GET does."""
+        return self._query_parameters.get((path, "get" if method == "HEAD" else method.lower()))
+
+    @cached_property
+    def _query_parameters(self) -> dict[tuple[str, str], frozenset[str]]:
+        return {
+            (path, method): frozenset(
+                parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"
+            )
+            for path, methods in self.openapi()["paths"].items()
+            for method, operation in methods.items()
+        }
+
+
+def _security(route: str) -> list[dict[str, list[str]]]:
+    """With the scope that it takes; and nothing, which is enough while there are no keys."""
+    return [] if route in OPEN else [{_SCHEME: [RULES.get(route, Scope.ADMIN)]}, {_SESSION: []}, {}]
+
+
+def _forbid_null(schema: dict[str, Any]) -> None:
+    choices = [choice for choice in schema.pop("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        schema.update(choices[0])
+    elif choices:
+        schema["anyOf"] = choices
+
+
+# A query parameter nobody knows is refused: a misspelt one would be left out of account without a word
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Dependency of every route. The API's own description says which parameters there are."""
+    if not request.query_params:
+        return
+    app: DescribedAPI = request.app
+    known = app.query_parameters(request.scope["route"].path_format, request.method)
+    if known is None:
+        # a method that the path does not take: the route says so
+        return
+    unknown = dict.fromkeys(name for name in request.query_params if name not in known)
+    if unknown:
+        raise RequestValidationError(
+            [{"type": "extra_forbidden", "loc": ("query", name), "msg": "unknown"} for name in unknown]
+        )
+
+
+# --- what pages of other origins may do that the operator lists (`GATEWAY_CORS_ORIGINS`): all that a key allows
+
+#: What a client may read besides the body.
+_EXPOSED = (
+    *("X-Request-ID", "Location", "Retry-After", "WWW-Authenticate", "Content-Disposition"),
+    *("RateLimit", "RateLimit-Policy"),
+)
+#: What it may send besides what every page may.
+_TAKEN = ("Authorization", "Last-Event-ID", "Idempotency-Key", "X-Request-ID")
+
+
+def cors_rules(origins: Collection[str]) -> dict[str, Any]:
+    """Arguments of Starlette's `CORSMiddleware`. Without credentials: the console's cookie is for our own pages."""
+    return {
+        "allow_origins": origins,
+        "allow_methods": ("GET", "POST", "PATCH", "DELETE"),
+        "allow_headers": _TAKEN,
+        "expose_headers": _EXPOSED,
+    }
+
+
+# --- the application
 
 _DESCRIPTION = """
 POST a crawl, watch it live, collect the result.
@@ -69,11 +147,13 @@ _TAGS = [
 ]
 
 # order matters: `/jobs/queue/status` and its like come before `/jobs/{job_id}`
-_ROUTES = (
-    *(reference, crawl),
-    *(sites, scrape, queue, jobs, logs, stream_token, items, dead_letters, events),
-    *(scheduler, schedules, targets),
-    *(spiders, projects, nodes, node_console, health, metrics, session, audit),
+_ROUTERS = (
+    *(reference.router, crawl.router),
+    *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router, items.router),
+    *(jobs.dead_letters_router, logs.events_router),
+    *(schedules.scheduler_router, schedules.router, sites.targets_router),
+    *(platform.spiders_router, platform.projects_router, nodes.router, nodes.console_router),
+    *(platform.health_router, metrics.router, access.session_router, access.audit_router),
 )
 
 
@@ -103,8 +183,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.process_metrics = measured
     errors.install(app)
-    for module in _ROUTES:
-        app.include_router(module.router)
+    for router in _ROUTERS:
+        app.include_router(router)
     reference.mount_assets(app)
     return app
 

@@ -10,26 +10,23 @@ from datetime import timedelta
 
 from pymongo.database import Database
 
+from gateway.access.audit import AuditTrail
+from gateway.access.keys import Seal
+from gateway.access.request_rates import RequestRates
+from gateway.clock import Clock
 from gateway.container import Container, part, value
-from gateway.domain.api_key import Seal
-from gateway.domain.clock import Clock
-from gateway.redis.client import connect_async
-from gateway.redis.dedupe import Dedupe
-from gateway.redis.request_rates import RequestRates
-from gateway.services.audit_trail import AuditTrail
-from gateway.services.deployment import Deployment
-from gateway.services.health import Health
-from gateway.services.submission import Submission
+from gateway.dispatch.deployment import Deployment
+from gateway.jobs.dedupe import Dedupe
+from gateway.jobs.submission import Submission
+from gateway.nodes.console import NodeConsole
 from gateway.settings import Settings
-from gateway.storage.client import Document, connect
-from gateway.storage.presence import HEARTBEAT_SECONDS
+from gateway.status.health import Health, SharedHealth
+from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect
+from gateway.stores.redis import connect_async
+from gateway.web.authentication import KeyRing
+from gateway.web.database import ThreadPool, TruthStore
 from gateway.web.event_stream.streams import EventStreams
-from gateway.web.key_ring import KeyRing
-from gateway.web.node_console import NodeConsole
 from gateway.web.request_rate import tell
-from gateway.web.shared_health import SharedHealth
-from gateway.web.thread_pool import ThreadPool
-from gateway.web.truth_store import TruthStore
 
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0

@@ -6,17 +6,21 @@ What it has left is told with every answer, in the header fields of draft-ietf-h
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import structlog
-from limits import RateLimitItem
-from starlette.datastructures import MutableHeaders
+from limits import RateLimitItem, RateLimitItemPerMinute
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.domain.api_key import ANYBODY, Caller
-from gateway.domain.errors import TooManyError
-from gateway.redis.request_rates import Left, RequestRates, Verdict, parse_rates
+from gateway.access.audit import AuditTrail
+from gateway.access.keys import ANYBODY, Caller, read_stream_token, read_token
+from gateway.access.request_rates import Left, RequestRates, Verdict, parse_rates
+from gateway.errors import ForgedRequestError, TooManyError
+from gateway.web.authentication import KeyRing, refuse_others, session_of, signs_in, stream_token_of
 from gateway.web.errors import problem
 
 log = structlog.get_logger("gateway.web")
@@ -113,3 +117,120 @@ def _telling(left: Sequence[Left], send: Send) -> Send:
         await send(message)
 
     return telling
+
+
+# --- whoever shows one wrong key after the other is not listened to for a while.
+#
+# Nobody guesses 192 random bits; but each guess at another key's id costs the database a question, and fills the log.
+# An address that is being ignored is let in with what this process has seen to be right: one client with an old key
+# does not lock out those beside it.
+#
+# Any page can make a browser send wrong tokens, and a neighbour on another port can plant a wrong cookie in it. So
+# each way to show something is counted for itself, what other pages send apart from the rest, and what is no key by
+# its very shape not at all: the database is not asked for that. Then nobody but who tries keys is kept from signing
+# in.
+
+#: Wrong keys, tokens or sessions of one address.
+_ALLOWED = RateLimitItemPerMinute(60)
+#: Addresses that are ignored at once; whoever has more of them is beyond our means.
+_MOST = 10_000
+_UNAUTHENTICATED = 401
+#: In the request's state: what its body shows is no key by its very shape.
+MALFORMED = "malformed_key"
+_MESSAGE = "too many wrong keys came from this address: ask again in {} seconds"
+
+
+class FailedLogins:
+    """ASGI middleware, around the one that asks who calls."""
+
+    def __init__(self, app: ASGIApp, origins: Iterable[str] = ()) -> None:
+        self.app = app
+        self._origins = frozenset(origins)
+        self._ignored: OrderedDict[str, float] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        if self._ignored and (wait := self._wait(self._name(scope))) and not _is_known(scope):
+            await refuse(_MESSAGE.format(wait), wait)(scope, receive, send)
+            return
+        # a stream token is taken out of it further in
+        sent, watch = {**scope}, _Watch(send)
+        await self.app(scope, receive, watch.send)
+        if watch.failed:
+            malformed = scope.get("state", {}).get(MALFORMED)
+            scope["app"].state.parts[AuditTrail].note_failed_login(address_of(scope))
+            await self._count(scope["app"].state.parts[RequestRates], None if malformed else self._name(sent))
+
+    def _name(self, scope: Scope) -> str | None:
+        """What is counted together; `None` for what does not count."""
+        shown = _shown(scope)
+        return f"{shown}{self._sender(scope)}:{address_of(scope)}" if shown else None
+
+    def _sender(self, scope: Scope) -> str:
+        if Headers(scope=scope).get("origin") in self._origins:
+            return ""
+        try:
+            refuse_others(scope)
+        except ForgedRequestError:
+            return "-of-others"
+        return ""
+
+    def _wait(self, name: str | None) -> int:
+        until = self._ignored.get(name) if name else None
+        if name is None or until is None:
+            return 0
+        left = until - time.monotonic()
+        if left <= 0:
+            del self._ignored[name]
+        return max(0, int(left) + 1) if left > 0 else 0
+
+    async def _count(self, rates: RequestRates, name: str | None) -> None:
+        verdict = await rates.take(f"wrong-keys:{name}", (_ALLOWED,)) if name else None
+        if name is None or verdict is None or verdict.wait is None:
+            return
+        shown, _, address = name.partition(":")
+        log.warning("wrong_keys", address=address, shown=shown, seconds=verdict.wait)
+        self._ignored[name] = time.monotonic() + verdict.wait
+        if len(self._ignored) > _MOST:
+            self._ignored.popitem(last=False)
+
+
+class _Watch:
+    """Whether what was shown is good for nothing; not, whether nothing was."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.failed = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == _UNAUTHENTICATED:
+            self.failed = "invalid_token" in Headers(raw=message["headers"]).get("www-authenticate", "")
+        await self._send(message)
+
+
+def _shown(scope: Scope) -> str | None:
+    """What is tried; `None` for what is nothing by its very shape."""
+    if (given := Headers(scope=scope).get("authorization")) is not None:
+        return "key" if read_token(_key_in(given)) else None
+    if stream := stream_token_of(scope):
+        return "stream-token" if read_stream_token(stream.token) else None
+    if signs_in(scope):
+        return "sign-in"
+    return "session" if session_of(scope) else None
+
+
+def _is_known(scope: Scope) -> bool:
+    """Whether this process has seen it to be right; of a form to try a key in nobody can say."""
+    keys: KeyRing = scope["app"].state.parts[KeyRing]
+    if (given := Headers(scope=scope).get("authorization")) is not None:
+        return keys.remembers(_key_in(given))
+    if stream := stream_token_of(scope):
+        return keys.remembers_stream(*stream)
+    session = None if signs_in(scope) else session_of(scope)
+    return session is not None and keys.remembers_session(session)
+
+
+def _key_in(given: str) -> str:
+    return given.partition(" ")[2].strip()

@@ -1,24 +1,159 @@
-"""The Celery application: how messages travel, and nothing of what they cause."""
+"""The Celery application and its tasks."""
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 from typing import Any
 
-from celery import Celery
+import structlog
+from celery import Celery, Task, bootsteps
 from celery.signals import setup_logging
 from pymongo.database import Database
 
 from gateway import logging
+from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container, part
-from gateway.services.broker import broker_settings
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import AttemptId
+from gateway.dispatch.dispatcher import Dispatch
+from gateway.dispatch.egg_delivery import EggDelivery
+from gateway.jobs import messages
+from gateway.jobs.completion import Completion
+from gateway.jobs.messages import about_message
+from gateway.jobs.store import JobStore
+from gateway.nodes.health import WORKER, HeartbeatStore
+from gateway.retention.retention import Retention
 from gateway.settings import Settings
-from gateway.storage.client import Document, connect
-from gateway.storage.indexes import ensure_indexes
-from gateway.worker.sign_of_life import SignOfLife
-from gateway.worker.tasks import register_tasks
-from gateway.worker.traced_task import TracedTask
+from gateway.signals.webhooks import Webhooks
+from gateway.stores.broker import HEADER, broker_settings
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import Document, connect, within
+from gateway.stores.unanswered import lately_unanswered
+
+log = structlog.get_logger()
+
+#: Seconds between two signs of life.
+_PACE = 3.0
 
 
+class SignOfLife(bootsteps.StartStopStep):
+    """From the worker's start to its end, from a thread of its own: a slow task does not make a worker look dead."""
+
+    def __init__(self, parent: Any, **options: Any) -> None:
+        super().__init__(parent, **options)
+        self._parts: Container = parent.app.parts
+        self._name = f"{WORKER}:{socket.gethostname()}:{os.getpid()}"
+        self._ended = threading.Event()
+
+    def start(self, _parent: Any) -> None:
+        threading.Thread(target=self._beat, name="sign-of-life", daemon=True).start()
+
+    def stop(self, _parent: Any) -> None:
+        self._ended.set()
+        if Webhooks in self._parts:
+            # calls under way would go on; nothing else does anything by itself
+            self._parts[Webhooks].close()
+
+    terminate = stop
+
+    def _beat(self) -> None:
+        while not self._ended.is_set():
+            try:
+                with within(VERDICT_SECONDS):
+                    self._parts[HeartbeatStore].beat(self._name, lately_unanswered())
+                self._parts[Webhooks].look()
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next sign of life may get through
+                log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)
+            self._ended.wait(_PACE)
+
+
+# --- a task whose log lines carry the id that its message came with
+
+#: The first argument of each is the job's id.
+_ABOUT_A_JOB = frozenset(
+    {
+        messages.ENQUEUE_CRAWL,
+        messages.FINISH_CRAWL,
+        messages.CANCEL_CRAWL,
+        messages.POST_AGAIN,
+        messages.CALL_WEBHOOKS,
+    }
+)
+
+
+class TracedTask(Task):
+    """Of all tasks of ours. What they do to other jobs than the message's they log under those jobs' ids."""
+
+    abstract = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        job_id = _job_id(args, kwargs) if self.name in _ABOUT_A_JOB else None
+        with about_message(job_id, self.request.get(HEADER)):
+            log.debug("task_began", task=self.name)
+            return super().__call__(*args, **kwargs)
+
+
+def _job_id(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    job_id: str | None = kwargs.get("job_id", args[0] if args else None)
+    return job_id
+
+
+# --- the tasks. Each says which service looks at what; whatever a task may do, the sweeper may do too.
+def register_tasks(app: Celery, parts: Container) -> None:
+    """Bind the tasks to `app`; their names are part of the contract with everything that sends them."""
+    _register_node_tasks(app, parts)
+
+    @app.task(name=messages.ENQUEUE_CRAWL)
+    def enqueue_crawl(job_id: str | None = None, **_target: Any) -> None:
+        # what a target's run is about stands in its document, too
+        parts[Dispatch].fill(job_id, overdue=False)
+
+    @app.task(name=messages.SEE_TO_OVERDUE)
+    def see_to_overdue() -> None:
+        parts[Dispatch].fill()
+
+    @app.task(name=messages.FINISH_CRAWL)
+    def finish_crawl(job_id: str) -> None:
+        parts[Completion].conclude(job_id)
+
+    @app.task(name=messages.CALL_WEBHOOKS)
+    def call_webhooks(job_id: str) -> None:  # noqa: ARG001 - for the log; whatever is due is called
+        parts[Webhooks].look()
+
+    @app.task(name=messages.REMOVE_EXPIRED)
+    def remove_expired() -> None:
+        parts[Retention].run()
+
+    @app.task(name=messages.BRING_EGG)
+    def bring_egg(node: str, project: str, version: str) -> None:
+        parts[EggDelivery].bring(node, Egg(project, version))
+
+
+def _register_node_tasks(app: Celery, parts: Container) -> None:
+    """What is asked of nodes. None of these waits for the node's answer."""
+
+    @app.task(name=messages.CANCEL_CRAWL)
+    def cancel_crawl(job_id: str) -> None:
+        parts[Dispatch].cancel(parts[JobStore].get(job_id))
+
+    @app.task(name=messages.POST_AGAIN)
+    def post_again(job_id: str) -> None:
+        parts[Dispatch].post_again(parts[JobStore].get(job_id))
+
+    @app.task(name=messages.STOP_ATTEMPT)
+    def stop_attempt(node: str, project: str, attempt: str) -> None:
+        if attempt_id := AttemptId.parse(attempt):
+            parts[Dispatch].stop(node, project, attempt_id)
+
+    @app.task(name=messages.PROBE_NODE)
+    def probe_node(node: str) -> None:
+        # it gets work at once
+        parts[Dispatch].probe(node, parts[Dispatch].fill)
+
+
+# --- the application: how messages travel, and nothing of what they cause
 class WorkerParts(Container):
     """A worker's or a beat's."""
 

@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 import structlog
 from celery.beat import ScheduleEntry, Scheduler
 
+from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container
-from gateway.domain.clock import VERDICT_SECONDS
-from gateway.domain.unanswered import lately_unanswered
-from gateway.services.egg_watch import EggWatch
-from gateway.services.scheduling import Scheduling
-from gateway.services.site_upkeep import SiteUpkeep
-from gateway.services.sweeping import Sweeper, Upcoming
-from gateway.storage.client import within
-from gateway.storage.heartbeats import BEAT, HeartbeatStore
-from gateway.storage.static_entries import StaticEntryStore
+from gateway.dispatch.egg_delivery import EggWatch
+from gateway.dispatch.reconciliation import Sweeper, Upcoming
+from gateway.nodes.health import BEAT, HeartbeatStore
+from gateway.schedules.firing import Scheduling
+from gateway.schedules.store import StaticEntryStore
+from gateway.sites.edits import SiteUpkeep
+from gateway.stores.mongo import within
+from gateway.stores.unanswered import lately_unanswered
 
 log = structlog.get_logger()
 Result = TypeVar("Result")

@@ -12,8 +12,8 @@ from celery.bootsteps import RUN
 from celery.worker import consumer
 from kombu.message import Message
 
-from gateway.domain.unanswered import note_unanswered
-from gateway.services.broker import FAREWELL
+from gateway.stores.broker import FAREWELL
+from gateway.stores.unanswered import note_unanswered
 
 log = structlog.get_logger()
 

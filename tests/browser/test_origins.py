@@ -19,12 +19,11 @@ from playwright.async_api import Route
 from pymongo.database import Database
 from stack import wait_until
 
-from gateway.domain.api_key import Scope
-from gateway.domain.clock import utc_now
-from gateway.services.key_issue import Issued, KeyIssue
+from gateway.access.key_store import Issued, KeyIssue, KeyStore
+from gateway.access.keys import Scope
+from gateway.clock import utc_now
+from gateway.nodes.store import NodeStore
 from gateway.settings import Settings
-from gateway.storage.keys import KeyStore
-from gateway.storage.nodes import NodeStore
 
 __all__ = ["anne", "impatient", "job", "keys", "own", "serve", "settings", "sign_in"]
 

@@ -26,7 +26,7 @@ def told(stack: Stack, correlation_id: str) -> dict[str, str]:
     """By process, the lines of the stack's log that have the id."""
     lines: dict[str, str] = {}
     for line in stack.output.read_text().splitlines():
-        # 09:52:48 worker  | INFO [gateway.services.dispatch] dispatched job_id=…
+        # 09:52:48 worker  | INFO [gateway.dispatch.dispatcher] dispatched job_id=…
         head, _, text = line.partition("| ")
         if correlation_id in text:
             process = head.split()[-1]

@@ -15,12 +15,10 @@ from pymongo.database import Database
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 
-from gateway.domain.clock import utc_now
-from gateway.domain.eggs import Content
-from gateway.domain.room import Egg
-from gateway.storage.client import Document, connect
-from gateway.storage.egg_copies import EggCopies
-from gateway.storage.eggs import EggStore
+from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
+from gateway.projects.eggs import Content, EggCopies, EggStore
+from gateway.stores.mongo import Document, connect
 
 pytestmark = [pytest.mark.stack]
 

@@ -29,12 +29,11 @@ from fired_slots import (
 )
 from stack import wait_until
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import JobStatus
-from gateway.domain.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule
-from gateway.domain.slot import slot_id
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.jobs import JobStore
+from gateway.clock import utc_now
+from gateway.jobs.job import JobStatus, slot_id
+from gateway.jobs.store import JobStore
+from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule
+from gateway.stores.indexes import ensure_indexes
 
 #: Seconds of kills; `make faults` gives more.
 SECONDS = max(15.0, float(os.environ.get("FAULT_SECONDS", "0")))

@@ -19,8 +19,8 @@ from fault_table import full_or_short, record
 from integration.event_stream.stage import Play, lines
 from stack import Stack, wait_until
 
-from gateway.domain import redis_keys
-from gateway.domain.clock import utc_now
+from gateway.clock import utc_now
+from gateway.contract import redis_keys
 
 CLIENTS = 1000
 #: Each is followed by as many of them.

@@ -17,9 +17,9 @@ from stack import Stack, running_stack, wait_until
 from stores import embedded_mongo
 from witness import Witness
 
-from gateway.domain.clock import utc_now
-from gateway.storage.client import connect
-from gateway.storage.heartbeats import WORKER, HeartbeatStore
+from gateway.clock import utc_now
+from gateway.nodes.health import WORKER, HeartbeatStore
+from gateway.stores.mongo import connect
 
 #: Debian's package.
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)

@@ -17,11 +17,10 @@ from firing import GAP, LATE, START, Died, Party, Scene, order, scene
 from jobs import make_job
 from stores import embedded_mongo
 
-from gateway.domain.errors import ScheduleEndedError, ScheduleNotFoundError
-from gateway.domain.job import Job
-from gateway.domain.recurrence import preview
-from gateway.domain.schedule import LedgerKind, Overlap, Schedule, ScheduleState, Timing
-from gateway.domain.slot import slot_id
+from gateway.errors import ScheduleEndedError, ScheduleNotFoundError
+from gateway.jobs.job import Job, slot_id
+from gateway.schedules.recurrence import preview
+from gateway.schedules.schedule import LedgerKind, Overlap, Schedule, ScheduleState, Timing
 
 HALF = timedelta(minutes=30)
 #: A tick has fewer steps by far.

@@ -18,7 +18,7 @@ from sites.server import Site, links
 from stack import Stack, running_stack, wait_until
 from witness import Verdict, Witness
 
-from gateway.domain.clock import to_iso, utc_now
+from gateway.clock import to_iso, utc_now
 
 #: Schedules that he asks for, and that he gets; and crawls for a second or two ahead.
 ASKED = full_or_short(400, 60)

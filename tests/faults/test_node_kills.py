@@ -23,7 +23,7 @@ from sites.server import Reply, Site, html
 from stack import FINAL, Stack, running_stack, wait_until
 
 from crawler.node.started_mark import read_mark
-from gateway.domain.node_files import is_locked
+from gateway.contract.outbox import is_locked
 
 #: Seconds of kills; `make faults` gives more.
 SECONDS = float(os.environ.get("FAULT_SECONDS", "25"))

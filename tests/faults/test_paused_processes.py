@@ -21,11 +21,11 @@ from stack import Stack, wait_until
 from stores import ROOT
 from witness import Witness
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import JobStatus
-from gateway.domain.schedule import CatchUp, Overlap
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.jobs import JobStore
+from gateway.clock import utc_now
+from gateway.jobs.job import JobStatus
+from gateway.jobs.store import JobStore
+from gateway.schedules.schedule import CatchUp, Overlap
+from gateway.stores.indexes import ensure_indexes
 
 #: Seconds. What a beat holds for longer than one second others take over; what is due for longer than five is late.
 PAUSE = full_or_short(8, 2)

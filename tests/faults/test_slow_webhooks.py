@@ -14,7 +14,7 @@ from receivers import Receiver, answer, drip
 from stack import Stack, wait_until
 from witness import Witness
 
-from gateway.services.webhooks import USER_ROUNDS
+from gateway.signals.webhooks import USER_ROUNDS
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 

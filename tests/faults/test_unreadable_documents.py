@@ -16,8 +16,8 @@ from sites.server import Site, links
 from stack import Stack, running_stack, wait_until
 from witness import Witness
 
-from gateway.domain.clock import utc_now
-from gateway.storage.unreadable import READERS
+from gateway.clock import utc_now
+from gateway.retention.retention import READERS
 
 #: Of each kind, and seconds for which others crawl beside them.
 OF_EACH = full_or_short(20, 2)

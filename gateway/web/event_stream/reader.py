@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from gateway.domain.errors import UnavailableError
-from gateway.domain.job import Job
-from gateway.domain.live_event import status_data
-from gateway.domain.node_files import Progress
-from gateway.web.event_stream.extent import has_ended, known_end, next_attempt
-from gateway.web.event_stream.feed import Feed
-from gateway.web.event_stream.limits import StreamLimits
-from gateway.web.event_stream.line_filter import LineFilter
-from gateway.web.event_stream.position import Position
-from gateway.web.event_stream.run import Run
-from gateway.web.event_stream.sse import FAREWELL, RETRY, data_of, event
+from gateway.contract.outbox import Progress
+from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
+from gateway.jobs.job import LIVE_STATUSES, Attempt, Job
+from gateway.jobs.messages import status_data
+from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.web.event_stream.history import History
+from gateway.web.event_stream.hub import Feed, Hub
+from gateway.web.event_stream.lines import FAREWELL, RETRY, LineFilter, Position, Run, StreamLimits, data_of, event
+
+
+def attempt_at(job: Job, position: Position) -> Attempt | None:
+    """The attempt whose log is being read; `None` for one that no node has accepted (yet, or ever)."""
+    return job.attempts.get(str(position.attempt))
+
+
+def next_attempt(job: Job, position: Position) -> int | None:
+    """Numbers may be left out: an attempt that was placed and never accepted has no record."""
+    return min((number for number in map(int, job.attempts) if number > position.attempt), default=None)
+
+
+def has_ended(job: Job, position: Position) -> bool:
+    """Whether nothing more will be written to the log that is being read."""
+    attempt = attempt_at(job, position)
+    ended = attempt is not None and attempt.exit is not None
+    return ended or job.is_final or next_attempt(job, position) is not None
+
+
+def known_end(job: Job, position: Position) -> int | None:
+    """Offset at which the log that is being read ends; `None` while it runs, or if nobody saw it end."""
+    if not has_ended(job, position):
+        return None
+    attempt = attempt_at(job, position)
+    return 0 if attempt is None else attempt.log_end
+
 
 #: Seconds between two `progress` events; a little less than a node's own second.
 _PROGRESS_INTERVAL = 0.9
@@ -202,3 +227,110 @@ class Reader:
 
 
 _NO_PROGRESS = Progress().model_dump(mode="json", exclude={"at"})
+
+
+# --- many jobs in one stream: browsers allow six connections per host, and a list of jobs wants to move
+
+#: Jobs that one stream follows closely. Of more than that only changes of status are told.
+MAX_JOBS = 100
+#: Seconds between two looks at what is new.
+_PACE = 0.25
+
+
+class Overview:
+    def __init__(self, hub: Hub, history: History, queries: JobQueries, describe: Describe) -> None:
+        self._hub = hub
+        self._history = history
+        self._queries = queries
+        self._describe = describe
+
+    async def jobs(self, job_ids: Sequence[str], user_id: str | None) -> list[Job]:
+        """Those named, else the newest that are not final. Raises `JobNotFoundError`, `InvalidRequestError`."""
+        if len(job_ids) > MAX_JOBS:
+            raise InvalidRequestError("job_id", f"at most {MAX_JOBS} jobs can be followed in one stream")
+        if job_ids:
+            return [await self._history.job(job_id) for job_id in dict.fromkeys(job_ids)]
+        alive = JobFilter(user_id, tuple(sorted(LIVE_STATUSES)))
+        page = await self._history.ask(self._queries.page, alive, MAX_JOBS)
+        return page.jobs
+
+    async def events(
+        self, jobs: list[Job], user_id: str | None, *, named: bool, closing: Callable[[], bool]
+    ) -> AsyncGenerator[bytes]:
+        """A `snapshot`, then `status` and `progress` as they come, for as long as anybody listens."""
+        yield RETRY + event("snapshot", {"jobs": [self._describe(job) for job in jobs]})
+        newcomers: deque[dict[str, Any]] = deque(maxlen=MAX_JOBS * 10)
+        with ExitStack() as stack:
+            followed = _Followed(self._hub)
+            stack.callback(followed.leave_all)
+            followed.add(jobs)
+            if not named:
+                stack.enter_context(self._hub.every_status(newcomers.append))
+            while not closing():
+                if chunk := followed.news() + await self._meet(newcomers, user_id, followed):
+                    yield chunk
+                # a pace rather than a signal: it bounds the work however fast the lines come
+                await asyncio.sleep(_PACE)
+        yield FAREWELL
+
+    async def _meet(self, newcomers: deque[dict[str, Any]], user_id: str | None, followed: _Followed) -> bytes:
+        """Changes of jobs that are not followed; new ones are, from now on, while there is room."""
+        chunks: list[bytes] = []
+        while newcomers:
+            message = newcomers.popleft()
+            if message["job_id"] in followed.feeds or user_id not in (None, message["user_id"]):
+                continue
+            chunks.append(event("status", _about(message["job_id"], message["user_id"], message["data"])))
+            if len(followed.feeds) < MAX_JOBS:
+                followed.add(await self._find(message["job_id"]))
+        return b"".join(chunks)
+
+    async def _find(self, job_id: str) -> list[Job]:
+        try:
+            return [await self._history.job(job_id)]
+        except (JobNotFoundError, UnavailableError):
+            return []
+
+
+class _Followed:
+    """The feeds of one stream's jobs, and what has been told of each."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.feeds: dict[str, Feed] = {}
+        self._hub = hub
+        self._leave: dict[str, ExitStack] = {}
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def add(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            if not job.is_final:
+                self._leave[job.id] = ExitStack()
+                feed = self._leave[job.id].enter_context(self._hub.watch(job, asyncio.Event()))
+                self.feeds[job.id] = feed
+                self._seen[job.id] = feed.status_version, feed.progress_version
+
+    def leave_all(self) -> None:
+        for job_id in list(self.feeds):
+            self._leave_one(job_id)
+
+    def news(self) -> bytes:
+        chunks: list[bytes] = []
+        for job_id, feed in list(self.feeds.items()):
+            status, progress = self._seen[job_id]
+            self._seen[job_id] = feed.status_version, feed.progress_version
+            job = feed.job
+            if status != feed.status_version:
+                chunks.append(event("status", _about(job_id, job.user_id, status_data(job))))
+            if progress != feed.progress_version:
+                chunks.append(event("progress", _about(job_id, job.user_id, feed.progress or {})))
+            if job.is_final or feed.gone:
+                self._leave_one(job_id)
+        return b"".join(chunks)
+
+    def _leave_one(self, job_id: str) -> None:
+        del self.feeds[job_id], self._seen[job_id]
+        self._leave.pop(job_id).close()
+
+
+def _about(job_id: str, user_id: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"job_id": job_id, "user_id": user_id, **data}

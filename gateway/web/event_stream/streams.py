@@ -3,37 +3,192 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import anyio
+import structlog
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
-from gateway.domain.clock import Clock, utc_now
-from gateway.domain.errors import InvalidRequestError
-from gateway.domain.job import Job
-from gateway.redis.client import connect_async
-from gateway.services.job_or_schedule import JobOrSchedule, RunOf
-from gateway.storage.job_queries import JobQueries
-from gateway.storage.jobs import JobStore
-from gateway.storage.logs import LogStore
-from gateway.storage.schedules import ScheduleStore
-from gateway.web.event_stream.ending import wait_for_end
-from gateway.web.event_stream.history import History
-from gateway.web.event_stream.hub import Hub
-from gateway.web.event_stream.limits import StreamLimits
-from gateway.web.event_stream.line_filter import LineFilter
-from gateway.web.event_stream.log_download import LogDownload
-from gateway.web.event_stream.overview import Overview
-from gateway.web.event_stream.position import START, Position
-from gateway.web.event_stream.reader import Describe, Reader
-from gateway.web.event_stream.response import StreamResponse
-from gateway.web.event_stream.schedule_stream import Waiting, of_run
-from gateway.web.event_stream.sse import event
+from gateway.clock import Clock, to_iso, utc_now
+from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
+from gateway.jobs.job import Job
+from gateway.jobs.queries import JobQueries
+from gateway.jobs.store import JobStore
+from gateway.logs.store import LogStore
+from gateway.schedules.schedule import Schedule, ScheduleState
+from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
+from gateway.stores.redis import connect_async
+from gateway.web.database import Check, CheckedExecutor
+from gateway.web.event_stream.history import History, LogDownload
+from gateway.web.event_stream.hub import Hub, wait_for_end
+from gateway.web.event_stream.lines import FAREWELL, RETRY, START, LineFilter, Position, StreamLimits, event
+from gateway.web.event_stream.reader import Describe, Overview, Reader
 from gateway.web.schemas.job import JobStatusView
-from gateway.web.thread_pool import Check, CheckedExecutor
+from gateway.web.schemas.schedule import ScheduleStatusView
+
+log = structlog.get_logger()
+
+UntilOver = Callable[[], Coroutine[Any, Any, None]]
+#: A comment; the client comes back, and is told 401.
+_OVER = b": the key, or the session, that opened this has ended\n\n"
+
+
+class StreamResponse(EventSourceResponse):
+    """`shutdown` is set by sse-starlette when the server is told to stop; the chunks then end by themselves.
+
+    Where the request's state holds `until_over`, the stream ends when that returns: whoever opened it may no more.
+    """
+
+    def __init__(self, chunks: AsyncIterator[bytes], shutdown: anyio.Event, limits: StreamLimits) -> None:
+        super().__init__(
+            chunks,
+            sep="\n",
+            ping=limits.ping,
+            ping_message_factory=lambda: ServerSentEvent(comment="ping", sep="\n"),
+            send_timeout=limits.send_timeout,
+            shutdown_event=shutdown,
+            shutdown_grace_period=limits.farewell,
+        )
+        self._patience = limits.send_timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        until_over: UntilOver | None = scope.get("state", {}).get("until_over")
+        admission = Admission(receive, until_over)
+        try:
+            await super().__call__(scope, admission.receive if until_over else receive, send)
+        except SendTimeoutError:
+            log.info("slow_client_dropped", path=scope["path"])
+            _abort(receive)
+        if admission.is_over:
+            with anyio.move_on_after(self._patience) as sending:
+                await send({"type": "http.response.body", "body": _OVER, "more_body": False})
+            if sending.cancelled_caught:
+                _abort(receive)
+
+
+class Admission:
+    """`receive` of a stream that only some may follow: told to go, they have gone, as far as the stream can see."""
+
+    def __init__(self, receive: Receive, until_over: UntilOver | None) -> None:
+        self._receive = receive
+        self._until_over = until_over
+        self.is_over = False
+
+    async def receive(self) -> Message:
+        assert self._until_over  # noqa: S101 - not called otherwise
+        message, over = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._until_over())
+        try:
+            await asyncio.wait({message, over}, return_when=asyncio.FIRST_COMPLETED)
+            if message.done():
+                return message.result()
+            self.is_over = True
+            return {"type": "http.disconnect"}
+        finally:
+            message.cancel()
+            over.cancel()
+
+
+def _abort(receive: Receive) -> None:
+    """Cut the connection: uvicorn would close it politely, which waits for the very client that does not read.
+
+    ASGI has no word for that, so it takes a look at uvicorn's own object; elsewhere the server's way has to do.
+    """
+    transport = getattr(getattr(receive, "__self__", None), "transport", None)
+    if transport is not None:
+        transport.abort()
+
+
+# --- a schedule followed by its own id: the run under way, or the one before; before the first, the wait for it
+
+_ID = b"\nid: "
+#: Position of the end of a schedule that never ran.
+NEVER_RAN = "1-1"
+
+
+async def of_run(chunks: AsyncGenerator[bytes], run: str) -> AsyncIterator[bytes]:
+    """The chunks with the run's job in each event's id: a schedule's streams go on with the run that was followed.
+
+    Data is JSON in one line, so a line that begins with `id: ` is an id.
+    """
+    with_run = _ID + run.encode() + b"."
+    async with aclosing(chunks) as encoded:
+        async for chunk in encoded:
+            yield chunk.replace(_ID, with_run)
+
+
+class Waiting:
+    """The stream of a schedule that has not run yet."""
+
+    def __init__(
+        self, history: History, named: JobOrSchedule, limits: StreamLimits, clock: Clock, shutdown: anyio.Event
+    ) -> None:
+        self._history = history
+        self._named = named
+        self._limits = limits
+        self._clock = clock
+        self._shutdown = shutdown
+
+    async def events(
+        self, schedule: Schedule, opening: bytes, follow: Callable[[Job], AsyncIterator[bytes]]
+    ) -> AsyncGenerator[bytes]:
+        """Says when it will run, whenever that changes; then whatever `follow` makes of the first run. Ends with the
+        schedule.
+        """
+        told = standing(schedule)
+        yield RETRY + opening + event("status", told)
+        found: RunOf | None = RunOf(schedule, None)
+        while found is not None and not self._shutdown.is_set():
+            if found.job is not None:
+                async for chunk in follow(found.job):
+                    yield chunk
+                return
+            if found.schedule.state is ScheduleState.ENDED:
+                yield _end(found.schedule)
+                return
+            if standing(found.schedule) != told:
+                told = standing(found.schedule)
+                yield event("status", told)
+            found = await self._look_again(found)
+        if found is not None:
+            yield FAREWELL
+
+    async def _look_again(self, found: RunOf) -> RunOf | None:
+        """After a while, which is short when a run is near; `None` if the schedule is gone."""
+        with anyio.move_on_after(self._pause(found.schedule)):
+            await self._shutdown.wait()
+        try:
+            again = await self._history.ask(self._named.find, found.schedule.id)
+        except UnavailableError:
+            return found
+        except JobNotFoundError:
+            return None
+        return again if isinstance(again, RunOf) else None
+
+    def _pause(self, schedule: Schedule) -> float:
+        near = self._clock() + timedelta(seconds=self._limits.refresh)
+        is_near = schedule.next_run is not None and schedule.next_run <= near
+        return self._limits.poll if is_near else self._limits.refresh
+
+
+def standing(schedule: Schedule) -> dict[str, Any]:
+    """Data of its `status` event."""
+    data: dict[str, Any] = {"status": "scheduled", "attempt": 0, "state": schedule.state.value}
+    if schedule.next_run is not None:
+        data["next_run"] = to_iso(schedule.next_run)
+    return data
+
+
+def _end(schedule: Schedule) -> bytes:
+    data = ScheduleStatusView.of_schedule(schedule, None).model_dump(mode="json")
+    return event("end", data).replace(b"event: end", b"event: end" + _ID + f"{schedule.id}.{NEVER_RAN}".encode(), 1)
+
 
 #: `event`, data: sent before anything else.
 FirstEvent = tuple[str, dict[str, Any]]

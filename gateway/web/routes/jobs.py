@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from gateway.domain.errors import ConflictError
-from gateway.domain.node_state import NodeState
-from gateway.services.cancellation import Cancellation
-from gateway.services.deletion import Deletion
-from gateway.services.job_or_schedule import JobOrSchedule, RunOf
-from gateway.services.retry import Resubmission
-from gateway.services.schedule_changes import ScheduleChanges
-from gateway.storage.client import truth_store_errors
-from gateway.storage.job_queries import JobQueries
-from gateway.storage.nodes import NodeStore
-from gateway.web.access import Called
-from gateway.web.dependencies import JobId, Parts, RequestId
+from gateway.errors import ConflictError
+from gateway.jobs.completion import Cancellation
+from gateway.jobs.job import RUN_STATUSES, Job, JobStatus, RunStatus, WaitingReason, run_id_of
+from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.jobs.rerun import DeadLetters, Resubmission
+from gateway.nodes.node import NodeState
+from gateway.nodes.store import NodeStore
+from gateway.retention.retention import Deletion
+from gateway.schedules.edits import ScheduleChanges
+from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.status.facts import QueueReport, QueueStatus, SitePerformance
+from gateway.stores.mongo import truth_store_errors
+from gateway.web.dependencies import Called, JobId, Parts, RequestId, StoreRoute
+from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.job import JobDetail, JobPage, JobsHealth, JobStatusView, JobSummary
-from gateway.web.schemas.listing import JobsQuery
-from gateway.web.schemas.problem import problems
-from gateway.web.schemas.schedule_status import ScheduleJobView, ScheduleStatusView
-from gateway.web.store_route import StoreRoute
+from gateway.web.schemas.schedule import ScheduleJobView, ScheduleStatusView
+from gateway.web.schemas.types import Cursor, JobsQuery, Name, Text, Timestamp, UserId
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=StoreRoute)
 
@@ -125,3 +127,216 @@ def delete_job(job_id: JobId, parts: Parts) -> None:
         parts[ScheduleChanges].delete(job_id, only_ended=True)
     else:
         parts[Deletion].delete(job_id)
+
+
+_CANCELLED = JobStatus.CANCELLED
+
+
+class QueueQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    hours: int = Field(default=24, ge=1, le=720, description="The window that `sites` looks at.")
+
+
+class DurationView(BaseModel):
+    """Seconds from a run's first start to its end."""
+
+    average: float
+    median: float
+    longest: float
+
+
+class SiteRunsView(BaseModel):
+    """Runs of one site that ended within the window."""
+
+    site_name: str
+    runs: int
+    succeeded: int
+    partial: int
+    failed: int
+    cancelled: int
+    success_rate: float | None = Field(description="`succeeded` of all that were not cancelled; 0 to 1.")
+    duration_seconds: DurationView | None = Field(description="Null where none was ever started.")
+    last_finished_at: Timestamp
+
+    @classmethod
+    def of(cls, site: SitePerformance) -> SiteRunsView:
+        counted = {RUN_STATUSES[status]: count for status, count in site.counts.items() if status is not _CANCELLED}
+        return cls(
+            site_name=site.site,
+            runs=sum(site.counts.values()),
+            succeeded=counted.get(RunStatus.SUCCEEDED, 0),
+            partial=counted.get(RunStatus.PARTIAL, 0),
+            failed=counted.get(RunStatus.FAILED, 0),
+            cancelled=site.counts.get(_CANCELLED, 0),
+            success_rate=site.success_rate,
+            duration_seconds=DurationView(**site.durations._asdict()) if site.durations else None,
+            last_finished_at=site.last_ended_at,
+        )
+
+
+class WaitingView(BaseModel):
+    """Pending jobs."""
+
+    total: int
+    by_reason: dict[WaitingReason, int] = Field(description="Reasons that some job has.")
+    unexplained: int = Field(description="Nobody has looked at these yet.")
+    oldest_seconds: float | None = Field(description="How long the one that waits longest has been due.")
+
+
+class WorkersView(BaseModel):
+    alive: int
+    names: list[str] = Field(description="`worker:<host>:<process>`.")
+
+
+class QueueStatusView(BaseModel):
+    """How the queue fares, at one moment."""
+
+    at: Timestamp
+    depth: dict[JobStatus, int] = Field(description="Jobs by status, the ended ones too.")
+    waiting: WaitingView
+    running: int
+    workers: WorkersView
+    dead_letters: int
+    sites_since: Timestamp = Field(description="Begin of the window that `sites` looks at.")
+    sites: list[SiteRunsView] = Field(description="Only those of which a run has ended since then; by name.")
+    sites_complete: bool = Field(description="False: only the latest 10,000 runs were looked at.")
+
+    @classmethod
+    def of(cls, report: QueueReport) -> QueueStatusView:
+        waiting = report.by_status[JobStatus.PENDING]
+        oldest = report.oldest_due
+        return cls(
+            at=report.at,
+            depth=report.by_status,
+            waiting=WaitingView(
+                total=waiting,
+                by_reason=report.by_reason,
+                # counted one after the other, while the queue moves
+                unexplained=max(0, waiting - sum(report.by_reason.values())),
+                oldest_seconds=(report.at - oldest).total_seconds() if oldest else None,
+            ),
+            running=report.by_status[JobStatus.RUNNING],
+            workers=WorkersView(alive=len(report.workers), names=report.workers),
+            dead_letters=report.dead_letters,
+            sites_since=report.since,
+            sites=[SiteRunsView.of(site) for site in report.sites],
+            sites_complete=report.complete,
+        )
+
+
+# --- `GET /jobs/queue/status`
+
+queue_router = APIRouter(tags=["platform"])
+
+
+@queue_router.get("/jobs/queue/status", summary="What waits, who works, how sites fare", responses=problems(503))
+async def queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) -> QueueStatusView:
+    """Depth by status and by what is waited for, living workers, dead letters, and for each site the success rate and
+    the durations of the runs that ended within the last `hours`.
+    """
+    window = timedelta(hours=query.hours)
+    return QueueStatusView.of(await parts.reads.run(parts[QueueStatus].report, window))
+
+
+class DeadLettersQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    user_id: UserId | None = Field(default=None, description="Whose.")
+    spider: Name | None = None
+    q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Text in the id, spider, tags, start URLs or message."
+    )
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Cursor | None = Field(default=None, description="`next` of the page before.")
+
+    def to_filter(self) -> JobFilter:
+        return JobFilter(user_id=self.user_id, spider=self.spider, q=self.q, dead=True)
+
+
+class DeadLetter(BaseModel):
+    """A job that is out of retries."""
+
+    id: str = Field(description="The job's.")
+    run_id: str | None = Field(description="Of a run of a site.")
+    user_id: str
+    project: str
+    spider: str
+    site: str | None
+    start_urls: list[str] = Field(description="The first ten.")
+    message: str | None = Field(description="Why it ended.")
+    attempts: int = Field(description="How often it was started.")
+    created_at: Timestamp
+    finished_at: Timestamp | None
+    retry_of: str | None
+    job_url: str
+    logs_url: str
+
+    @classmethod
+    def of(cls, job: Job) -> DeadLetter:
+        return cls(
+            id=job.id,
+            run_id=run_id_of(job),
+            user_id=job.user_id,
+            project=job.spec.project,
+            spider=job.spec.spider,
+            site=job.spec.site,
+            start_urls=list(job.spec.start_urls[:10]),
+            message=job.message,
+            attempts=len(job.attempts),
+            created_at=job.created_at,
+            finished_at=job.finished_at,
+            retry_of=job.retry_of,
+            job_url=f"/jobs/{job.id}",
+            logs_url=f"/jobs/{job.id}/logs",
+        )
+
+
+class DeadLetterPage(BaseModel):
+    dead_letters: list[DeadLetter]
+    next: str | None = Field(description="`after` of the next page; null on the last.")
+    searched_to: Timestamp | None = Field(
+        description="Where a search ran out of time, as for `GET /jobs`.", examples=[None]
+    )
+
+
+# --- `/dead-letters`: jobs that are out of retries, and what is done about them
+
+dead_letters_router = APIRouter(prefix="/dead-letters", tags=["jobs"], route_class=StoreRoute)
+
+LetterId = Annotated[
+    str, Path(description="The job's id.", examples=["5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"], max_length=100)
+]
+
+
+@dead_letters_router.get("", summary="List jobs that are out of retries", responses=problems(503))
+async def list_dead_letters(
+    query: Annotated[DeadLettersQuery, Query()], parts: Parts, caller: Called
+) -> DeadLetterPage:
+    """Newest first. Pass `next` as `after` for the page that follows."""
+    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    page = await parts.reads.run(parts[JobQueries].page, wanted, query.limit, query.after)
+    letters = [DeadLetter.of(job) for job in page.jobs]
+    return DeadLetterPage(dead_letters=letters, next=page.next, searched_to=page.searched_to)
+
+
+@dead_letters_router.post(
+    "/{letter_id}/requeue",
+    summary="Run a dead letter again",
+    response_model=CrawlReceipt,
+    response_model_exclude_none=True,
+    responses=problems(404, 409, 429, 503),
+)
+def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
+    """As a new job, linked to the old by `retry_of`; the old one stays as it ended, and leaves this list."""
+    parts.truth.require()
+    job = parts[DeadLetters].requeue(letter_id, request_id)
+    return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
+
+
+@dead_letters_router.delete(
+    "/{letter_id}", summary="Let a dead letter go", status_code=204, responses=problems(404, 503)
+)
+def dismiss(letter_id: LetterId, parts: Parts) -> None:
+    """It leaves this list. The job itself, its items and its log stay until `DELETE /jobs/{id}` or retention."""
+    parts[DeadLetters].dismiss(letter_id)

@@ -1,21 +1,74 @@
-"""`GET /jobs/{id}/logs`: follow it live, or take what there is."""
+"""A job's log, live or so far, and `GET /events`: many jobs in one stream."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.domain.errors import InvalidRequestError
-from gateway.web.event_stream.line_filter import MAX_TEXT, LineFilter
-from gateway.web.event_stream.log_download import NDJSON, TEXT
+from gateway.access.keys import StreamToken, sign
+from gateway.errors import ConflictError, InvalidRequestError
+from gateway.schedules.store import JobOrSchedule
+from gateway.web.authentication import KeyRing
+from gateway.web.dependencies import Called, JobId, Parts, StoreRoute
+from gateway.web.errors import problems
+from gateway.web.event_stream.history import NDJSON, TEXT
+from gateway.web.event_stream.lines import MAX_TEXT, LineFilter
+from gateway.web.event_stream.reader import MAX_JOBS
 from gateway.web.event_stream.streams import EventStreams
-from gateway.web.schemas.problem import problems
+from gateway.web.schemas.types import Timestamp, UserId
+
+_JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
+_TOKEN = f"st_4f1d9c2b3a4e_1811840460_{'0d4f5c6b7a8e4f1d' * 4}"
+
+
+class StreamTokenView(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "token": _TOKEN,
+                    "expires_at": "2027-06-01T09:01:00.000Z",
+                    "url": f"/jobs/{_JOB}/logs?token={_TOKEN}",
+                }
+            ]
+        }
+    )
+
+    token: str
+    expires_at: Timestamp
+    url: str = Field(description="For an `EventSource`.")
+
+    @classmethod
+    def of(cls, job_id: str, token: StreamToken) -> StreamTokenView:
+        return cls(token=str(token), expires_at=token.expires_at, url=f"/jobs/{job_id}/logs?token={token}")
+
+
+# --- `POST /jobs/{id}/stream-token`: for browsers, whose `EventSource` cannot send a key
+
+token_router = APIRouter(tags=["jobs"], route_class=StoreRoute)
+
+
+@token_router.post(
+    "/jobs/{job_id}/stream-token", summary="Open a log to a browser", responses=problems(404, 409, 503)
+)
+def issue_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTokenView:
+    """For whoever cannot send a key: within 60 seconds `url` opens this job's log, and nothing else. What is open by
+    then stays open. 409 while there are no keys, when a log takes none.
+    """
+    parts[JobOrSchedule].find(job_id)
+    if caller.key is None:
+        raise ConflictError("there are no keys, so the log is open without a token")
+    return StreamTokenView.of(job_id, sign(caller.key, job_id, parts.clock(), parts[KeyRing].seal))
+
+
+# --- `GET /jobs/{id}/logs`: follow it live, or take what there is
 
 EVENT_STREAM = "text/event-stream"
 #: What `Accept` may ask for; the first one is given where it does not matter.
 _OFFERED = (EVENT_STREAM, TEXT, NDJSON)
-_EXAMPLE = (
+_LOGS_EXAMPLE = (
     'retry: 2000\n\nevent: log\nid: 1-78\ndata: {"ts":"…","level":"INFO","logger":"seo","msg":"Spider opened"}\n\n'
 )
 
@@ -30,7 +83,7 @@ router = APIRouter(tags=["jobs"])
         200: {
             "description": "Server-sent events from the first line on, or the log so far",
             "content": {
-                EVENT_STREAM: {"schema": {"type": "string"}, "example": _EXAMPLE},
+                EVENT_STREAM: {"schema": {"type": "string"}, "example": _LOGS_EXAMPLE},
                 TEXT: {"schema": {"type": "string"}},
                 NDJSON: {"schema": {"type": "string"}},
             },
@@ -82,3 +135,33 @@ def _quality(text: str) -> float:
         return float(text)
     except ValueError:
         return 0.0
+
+
+# --- `GET /events`: many jobs in one stream
+
+_EVENTS_EXAMPLE = 'event: status\ndata: {"job_id":"…","user_id":"abc123","status":"running","attempt":1}\n\n'
+
+events_router = APIRouter(tags=["jobs"])
+
+
+@events_router.get(
+    "/events",
+    summary="Follow many jobs at once",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "A `snapshot`, then `status` and `progress` as they come",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EVENTS_EXAMPLE}},
+        },
+        **problems(404, 422, 503),
+    },
+)
+async def follow_jobs(
+    request: Request,
+    caller: Called,
+    job_id: Annotated[list[str], Query(default_factory=list, max_length=MAX_JOBS, description="Only these")],
+    user_id: Annotated[UserId | None, Query(description="Only this user's")] = None,
+) -> Response:
+    """All jobs that are not final, and those that come; with `job_id`, given once per job, only these."""
+    streams: EventStreams = request.app.state.event_streams
+    return await streams.overview(job_id, caller.only(user_id))

@@ -1,18 +1,272 @@
-"""`GET /metrics`, for Prometheus."""
+"""`GET /metrics`, for Prometheus: the facts of the platform, and what this process measures of itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import time
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, PlatformCollector
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.services.platform_facts import FactReader
+from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.jobs.queries import EndedJob
+from gateway.nodes.node import NodeState
+from gateway.nodes.store import Node
+from gateway.schedules.schedule import ScheduleState
+from gateway.status.facts import FactReader, PlatformFacts
 from gateway.web.dependencies import Parts
-from gateway.web.metrics.platform import platform_families
+
+_PREFIX = "discoverybot_"
+Name = TypeVar("Name", bound=str)
+Names = TypeVar("Names", bound=tuple[str, ...])
+
+
+def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(_PREFIX + name, text, value=value)
+
+
+def labelled(name: str, text: str, label: str, values: Mapping[Name, float]) -> GaugeMetricFamily:
+    """By one label."""
+    return many(name, text, (label,), {(key,): value for key, value in values.items()})
+
+
+def many(name: str, text: str, labels: Sequence[str], values: Mapping[Names, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(_PREFIX + name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, float(value))
+    return family
+
+
+# --- how the jobs of the last hour went, by site: a window, for what is kept of jobs shrinks and counters must not
+
+#: Sites that are told apart, those with the most ends; the rest is one.
+MAX_SITES = 100
+_THE_REST = "(other)"
+_QUANTILES = (0.5, 0.95, 1.0)
+#: What an ended job can have become.
+_ENDS = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
+_SUMS: tuple[tuple[str, str, Callable[[EndedJob], int]], ...] = (
+    ("recent_items", "Items of the jobs that ended within the last hour.", lambda end: end.items),
+    ("recent_pages", "Pages that they fetched.", lambda end: end.pages),
+    ("recent_page_errors", "Errors that they met.", lambda end: end.errors),
+    ("recent_retries", "Attempts that they took after their first.", lambda end: end.retries),
+)
+
+
+def recent_families(ends: Collection[EndedJob]) -> Iterator[Metric]:
+    """A single crawl, which is no site's, has an empty `site_name`."""
+    sites = _by_site(ends)
+    text = "Jobs that ended within the last hour, by site and how they ended."
+    counts = {site: Tally(end.status for end in theirs) for site, theirs in sites.items()}
+    ended = {(site, status): counts[site][status] for site in sites for status in _ENDS}
+    yield many("recent_jobs", text, ("site_name", "status"), ended)
+    for name, about, value in _SUMS:
+        yield labelled(name, about, "site_name", {site: sum(map(value, theirs)) for site, theirs in sites.items()})
+    yield from _durations(sites)
+    about = "Seconds from when a job of the last hour was due until a node was given it."
+    yield _quantiles("recent_dispatch_seconds", about, {(): _seconds(ends, lambda end: (end.due, end.dispatched_at))})
+    about = "Seconds from when a job of the last hour was due until it ended."
+    yield _quantiles("recent_processing_seconds", about, {(): _seconds(ends, lambda end: (end.due, end.finished_at))})
+
+
+def _durations(sites: dict[str, list[EndedJob]]) -> Iterator[Metric]:
+    about = "Seconds from the first start of a job of the last hour to its end, by site."
+    ran: dict[tuple[str, ...], list[float]] = {
+        (site,): _seconds(theirs, lambda end: (end.started_at, end.finished_at)) for site, theirs in sites.items()
+    }
+    yield _quantiles("recent_run_seconds", about, ran, ("site_name",))
+
+
+def _by_site(ends: Iterable[EndedJob]) -> dict[str, list[EndedJob]]:
+    found: defaultdict[str, list[EndedJob]] = defaultdict(list)
+    for end in ends:
+        found[end.site or ""].append(end)
+    best = sorted(found, key=lambda site: (site != "", -len(found[site]), site))
+    for site in best[MAX_SITES:]:
+        found[_THE_REST].extend(found.pop(site))
+    return dict(found)
+
+
+def _seconds(
+    ends: Iterable[EndedJob], span: Callable[[EndedJob], tuple[datetime | None, datetime | None]]
+) -> list[float]:
+    """In order. Clocks of nodes may be a little off ours: never below 0."""
+    spans = (span(end) for end in ends)
+    return sorted(max(0.0, (end - begin).total_seconds()) for begin, end in spans if begin and end)
+
+
+def _quantiles(
+    name: str, text: str, ordered: dict[tuple[str, ...], list[float]], labels: tuple[str, ...] = ()
+) -> Metric:
+    """Nothing where there is nothing to tell of."""
+    values = {(*key, f"{q:g}"): _quantile(known, q) for key, known in ordered.items() if known for q in _QUANTILES}
+    return many(name, text, (*labels, "quantile"), values)
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float:
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+
+
+# --- the facts of the platform as Prometheus reads them. Every gateway tells the same ones.
+
+#: Pending jobs that nobody has looked at yet.
+_UNEXPLAINED = "unexplained"
+
+
+def platform_families(facts: PlatformFacts | None) -> Iterator[Metric]:
+    """Without facts, that there are none: what was true before MongoDB went away is not told again."""
+    yield gauge("mongodb_up", "Whether MongoDB answered when it was asked last.", float(facts is not None))
+    if facts is not None:
+        yield from _queue(facts)
+        yield from _scheduler(facts)
+        yield from _nodes(facts)
+        yield from recent_families(facts.ends)
+
+
+def _queue(facts: PlatformFacts) -> Iterator[Metric]:
+    by_status = {status: facts.by_status.get(status, 0) for status in JobStatus}
+    yield labelled("jobs", "Jobs that are kept, by status.", "status", by_status)
+    waiting: dict[str, float] = {reason: facts.by_reason.get(reason, 0) for reason in WaitingReason}
+    waiting[_UNEXPLAINED] = max(0, by_status[JobStatus.PENDING] - sum(facts.by_reason.values()))
+    yield labelled("jobs_waiting", "Pending jobs, by what they wait for.", "reason", waiting)
+    text = "Seconds for which the pending job that waits longest has been due."
+    yield gauge("queue_oldest_seconds", text, facts.oldest_waiting)
+    yield gauge("dead_letters", "Jobs that are out of retries and wait for a person.", facts.dead_letters)
+    text = "Ended jobs whose webhooks are due and wait to be called; of the first 1,000 that have any to call."
+    yield gauge("webhooks_waiting", text, facts.webhooks.waiting)
+    text = "Of these 1,000, those of which a call has failed and is to be repeated."
+    yield gauge("webhooks_failing", text, facts.webhooks.failing)
+    yield gauge("workers_alive", "Workers that gave a sign of life lately.", facts.workers)
+
+
+def _scheduler(facts: PlatformFacts) -> Iterator[Metric]:
+    yield gauge("beats_alive", "Beats that gave a sign of life lately.", facts.beats)
+    text = "Seconds by which the slot that waits longest is late; 0 where none is."
+    yield gauge("scheduler_lag_seconds", text, facts.lag)
+    states = {state: facts.schedules.get(state, 0) for state in ScheduleState}
+    yield labelled("schedules", "Schedules, by state.", "state", states)
+    yield gauge("schedules_due", "Schedules that are due now; counted to 10,000.", facts.schedules_due)
+    yield gauge("one_off_jobs", "Single crawls whose time has not come.", facts.one_off_jobs)
+
+
+def _nodes(facts: PlatformFacts) -> Iterator[Metric]:
+    for name, text, value in _OF_NODES:
+        yield labelled(name, text, "node", {node.id: value(node) for node in facts.nodes})
+    alive = {node.id: node.id in facts.alive for node in facts.nodes}
+    states = {(name, state): state is one for name, one in facts.node_states.items() for state in NodeState}
+    yield many("node_state", "1 for the state that the node is in; only one that is up gets work.",
+               ("node", "state"), states)  # fmt: skip
+    yield labelled("node_up", "Whether the node gave a sign of life lately.", "node", alive)
+
+
+_OF_NODES: tuple[tuple[str, str, Callable[[Node], float]], ...] = (
+    ("node_slots", "Crawls that the node runs at once.", lambda node: node.max_slots),
+    ("node_slots_used", "Of these, those that run.", lambda node: node.used_slots),
+    ("node_render_slots", "Of the node's slots, those that may drive a browser.", lambda node: node.max_render_slots),
+    ("node_render_slots_used", "Of these, those that do.", lambda node: node.used_render_slots),
+    ("node_failures", "Failures of the node in a row.", lambda node: node.failures),
+    ("node_disk_full", "Whether the node takes no new work for want of disk.", lambda node: node.disk_full),
+    ("node_free_bytes", "Bytes that are free on the node's disk.", lambda node: node.free_bytes or 0),
+)
+
+
+# --- what one gateway process measures of itself: its requests, its streams, and the process
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+#: Whatever is no route of ours: its path is the client's invention.
+_NO_ROUTE = "unmatched"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SERVER_ERROR = 500
+
+
+class ProcessMetrics:
+    """One an application, so that two in one process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self.requests = Counter(
+            "discoverybot_http_requests",
+            "Requests that were answered, by route and status.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "discoverybot_http_request_duration_seconds",
+            "Seconds until the answer began; how long a stream goes on after that does not count.",
+            ("method", "route"),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.streams = Gauge(
+            "discoverybot_stream_clients", "Clients that follow an event stream now.", registry=self.registry
+        )
+
+
+class RequestMeter:
+    """ASGI middleware, the outermost: it sees what is answered, also for what nobody foresaw."""
+
+    def __init__(self, app: ASGIApp, metrics: ProcessMetrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = _Request(self.metrics, scope, send)
+        try:
+            await self.app(scope, receive, request.send)
+        finally:
+            request.ended()
+
+
+class _Request:
+    def __init__(self, metrics: ProcessMetrics, scope: Scope, send: Send) -> None:
+        self._metrics = metrics
+        self._scope = scope
+        self._send = send
+        self._began = time.perf_counter()
+        self._is_answered = False
+        self._streams = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._answered(message["status"])
+            if _is_stream(message):
+                self._streams = True
+                self._metrics.streams.inc()
+        await self._send(message)
+
+    def ended(self) -> None:
+        if self._streams:
+            self._metrics.streams.dec()
+        if not self._is_answered:
+            self._answered(_SERVER_ERROR)
+
+    def _answered(self, status: int) -> None:
+        self._is_answered = True
+        method = self._scope["method"] if self._scope["method"] in _METHODS else "other"
+        route = getattr(self._scope.get("route"), "path", _NO_ROUTE)
+        self._metrics.requests.labels(method, route, str(status)).inc()
+        self._metrics.seconds.labels(method, route).observe(time.perf_counter() - self._began)
+
+
+def _is_stream(start: Message) -> bool:
+    headers = dict(start.get("headers", ()))
+    return bool(headers.get(b"content-type", b"").startswith(b"text/event-stream"))
+
 
 router = APIRouter(tags=["platform"])
 

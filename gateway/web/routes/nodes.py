@@ -2,17 +2,123 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from datetime import datetime, timedelta
+from typing import Annotated
+from urllib.parse import parse_qs, quote
 
-from gateway.domain.errors import NodeNotFoundError
-from gateway.services.node_health import MISSING_TODO
-from gateway.storage.client import truth_store_errors
-from gateway.storage.nodes import Node, NodeStore
-from gateway.web.dependencies import Parts
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from gateway.contract.outbox import AttemptId
+from gateway.errors import ConflictError, InvalidRequestError, JobNotFoundError, NodeNotFoundError
+from gateway.jobs.completion import Cancellation
+from gateway.nodes.console import NodeConsole
+from gateway.nodes.health import MISSING_TODO, report_on
+from gateway.nodes.node import NodeState
+from gateway.nodes.store import Node, NodeStore
+from gateway.stores.mongo import truth_store_errors
+from gateway.web.dependencies import Parts, StoreRoute
+from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
-from gateway.web.schemas.node import MissingView, NodeList, NodeName, NodeView
-from gateway.web.schemas.problem import problems
-from gateway.web.store_route import StoreRoute
+from gateway.web.schemas.types import Timestamp
+
+NodeName = Annotated[
+    str, Path(description="As `GET /nodes` has it.", pattern=r"^[^\x00-\x1f\x7f/]{1,255}$", examples=["n1"])
+]
+
+_EXAMPLE: JsonDict = {
+    "name": "n1",
+    "url": "http://10.0.0.7:6800",
+    "version": "1.0.0",
+    "state": "quarantined",
+    "why": "3 failures in a row, the last: nobody answers at http://10.0.0.7:6800/daemonstatus.json",
+    "since": "2027-06-01T09:00:00.000Z",
+    "todo": "look at Scrapyd's log there; it is probed when its rest is over",
+    "failures": 3,
+    "rest_until": "2027-06-01T09:00:14.000Z",
+    "draining": False,
+    "healthy": True,
+    "max_slots": 4,
+    "used_slots": 1,
+    "free_slots": 3,
+    "max_render_slots": 0,
+    "used_render_slots": 0,
+    "running": 1,
+    "load": 0.25,
+    "free_bytes": 41943040000,
+    "disk_full": False,
+    "heartbeat_at": "2027-06-01T09:00:09.000Z",
+    "eggs": [{"project": "shop", "version": "1.4"}],
+}
+
+
+class EggView(BaseModel):
+    project: str
+    version: str
+
+
+class NodeView(BaseModel):
+    """A crawl node: a Scrapyd, its tailer and a disk."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    name: str
+    url: str
+    version: str
+    state: NodeState = Field(description="Only one that is `up` is offered new work.")
+    why: str | None = Field(description="Why it is in this state; null where that needs no word.")
+    since: Timestamp | None = Field(description="Since when there has been a reason for it.")
+    todo: str | None = Field(description="What to do about it.")
+    failures: int = Field(description="In a row. From the third on it is quarantined; one success makes up for all.")
+    rest_until: Timestamp | None = Field(description="It is offered no work: after this it is probed, and returns.")
+    draining: bool = Field(description="It is offered no new work because somebody said so.")
+    healthy: bool = Field(description="It gave a sign of life lately.")
+    max_slots: int
+    used_slots: int
+    free_slots: int = Field(description="Not in use; whether they are offered, its state says.")
+    max_render_slots: int = Field(description="Of its slots, how many may drive a browser; 0 without one.")
+    used_render_slots: int
+    running: int = Field(description="Spider processes alive at its last sign of life.")
+    load: float = Field(description="The share of its slots that is in use.")
+    free_bytes: int | None = Field(description="Of its disk.")
+    disk_full: bool = Field(description="Less than `NODE_MIN_FREE_BYTES` is free.")
+    heartbeat_at: Timestamp
+    eggs: list[EggView] = Field(description="Deployed there. Our own project, which has no egg, is everywhere.")
+
+    @classmethod
+    def of(cls, node: Node, now: datetime, dead_after: timedelta) -> NodeView:
+        return cls(
+            name=node.id,
+            healthy=node.is_alive(now, dead_after),
+            draining=node.draining_since is not None,
+            used_slots=node.used_slots,
+            used_render_slots=node.used_render_slots,
+            running=len(node.alive),
+            load=round(node.used_slots / node.max_slots, 3) if node.max_slots else 0.0,
+            free_slots=node.free_slots,
+            eggs=[EggView(**egg._asdict()) for egg in node.eggs],
+            **report_on(node, now, dead_after)._asdict(),
+            **node.model_dump(include=_AS_STORED),
+        )
+
+
+_AS_STORED = {
+    "url", "version", "failures", "rest_until", "max_slots", "max_render_slots", "free_bytes", "disk_full",
+    "heartbeat_at",
+}  # fmt: skip
+
+
+class MissingView(BaseModel):
+    url: str
+    todo: str
+
+
+class NodeList(BaseModel):
+    nodes: list[NodeView]
+    missing: list[MissingView] = Field(description="What `SCRAPYD_URL` names, and no node has registered itself as.")
+
 
 router = APIRouter(prefix="/nodes", tags=["platform"], route_class=StoreRoute)
 
@@ -53,3 +159,94 @@ def _known(found: Node | None, name: str) -> Node:
 
 def _view(node: Node, parts: GatewayParts) -> NodeView:
     return NodeView.of(node, parts.clock(), parts.dead_after)
+
+
+# --- `/nodes/{node}/scrapyd/`: Scrapyd's own pages, for admins, without the node's password
+
+console_router = APIRouter(tags=["platform"])
+
+ConsoleNode = Annotated[str, Path(description="As `GET /nodes` shows it.", examples=["n1"])]
+PagePath = Annotated[str, Path(description="Nothing, `jobs`, `logs/…` or `items/…`.", examples=["jobs"])]
+_FORM = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/x-www-form-urlencoded": {
+                "schema": {
+                    "type": "object",
+                    "required": ["project", "job"],
+                    "properties": {"project": {"type": "string"}, "job": {"type": "string"}},
+                },
+                "example": {"project": "default", "job": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a-1"},
+            }
+        },
+    }
+}
+
+
+@console_router.get(
+    "/nodes/{node}/scrapyd/{path:path}",
+    summary="A node's own pages",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "As Scrapyd has it; its links lead here again",
+            "content": {kind: {"schema": {"type": "string"}} for kind in ("text/html", "text/plain")},
+        },
+        **problems(404, 502, 503),
+    },
+)
+async def show_page(node: ConsoleNode, path: PagePath, request: Request, parts: Parts) -> Response:
+    """Scrapyd's console: its jobs, logs and items, read-only but for the button that cancels a job."""
+    found = await _node(parts, node)
+    return await parts[NodeConsole].page(found.url, path, _prefix(request, node), request.headers)
+
+
+@console_router.post(
+    "/nodes/{node}/scrapyd/cancel.json",
+    status_code=303,
+    summary="Cancel a job on a node",
+    response_class=Response,
+    responses={303: {"description": "To the node's jobs"}, **problems(404, 502, 503)},
+    openapi_extra=_FORM,
+)
+async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts) -> Response:
+    """The button on Scrapyd's page. A job of ours is cancelled as `POST /jobs/{id}/cancel` does, so that it is not
+    tried again; any other is Scrapyd's own.
+    """
+    found = await _node(parts, node)
+    form = parse_qs((await request.body()).decode(errors="replace"))
+    project, job = (_field(form, name) for name in ("project", "job"))
+    attempt = AttemptId.parse(job)
+    if attempt is None or not await _is_cancelled(parts, attempt):
+        await parts[NodeConsole].cancel(found.url, project, job)
+    return RedirectResponse(f"{_prefix(request, node)}/jobs", status_code=303)
+
+
+async def _node(parts: GatewayParts, name: str) -> Node:
+    """Raises `NodeNotFoundError`, `UnavailableError`."""
+    with truth_store_errors():
+        found = await parts.reads.run(parts[NodeStore].get, name)
+    if found is None:
+        raise NodeNotFoundError(name)
+    return found
+
+
+async def _is_cancelled(parts: GatewayParts, attempt: AttemptId) -> bool:
+    """Or the job is not, or not any more, for us to cancel."""
+    try:
+        await parts.reads.run(parts[Cancellation].cancel, attempt.job_id)
+    except (JobNotFoundError, ConflictError):
+        return False
+    return True
+
+
+def _field(form: dict[str, list[str]], name: str) -> str:
+    values = form.get(name, [])
+    if len(values) != 1 or len(values[0]) > 200:  # noqa: PLR2004 - longer than any project or job there is
+        raise InvalidRequestError(name, "is needed, once")
+    return values[0]
+
+
+def _prefix(request: Request, node: str) -> str:
+    return f"{request.scope.get('root_path', '').rstrip('/')}/nodes/{quote(node, safe='')}/scrapyd"

@@ -7,35 +7,34 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.domain.recurrence import preview
-from gateway.domain.schedule import Schedule, ScheduleState
-from gateway.services.schedule_changes import ScheduleChanges
-from gateway.services.schedule_submission import ScheduleSubmission, When
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.schedules import ScheduleStore
-from gateway.web.access import Called
-from gateway.web.dependencies import Parts, RequestId, ScheduleId
-from gateway.web.routes.crawl import IdempotencyKey
-from gateway.web.schedule_request import change_of, order_of, when_of
+from gateway.schedules.edits import ScheduleChanges
+from gateway.schedules.firing import Scheduling, TickReport
+from gateway.schedules.recurrence import preview
+from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
+from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.schedules.submission import ScheduleSubmission, When
+from gateway.status.facts import SchedulerReport, SchedulerStatus
+from gateway.stores.mongo import truth_store_errors
+from gateway.web.dependencies import Called, Parts, RequestId, ScheduleId, StoreRoute
+from gateway.web.errors import problems
+from gateway.web.routes.crawl import IdempotencyKey, change_of, order_of, when_of
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt
-from gateway.web.schemas.problem import problems
 from gateway.web.schemas.schedule import (
+    HistoryQuery,
     LedgerEntryView,
+    PreviewQuery,
+    ScheduleChange,
     ScheduleHistory,
     SchedulePage,
     SchedulePreview,
+    ScheduleRequest,
+    SchedulesQuery,
     ScheduleSummary,
     ScheduleView,
 )
-from gateway.web.schemas.schedule_request import (
-    HistoryQuery,
-    PreviewQuery,
-    ScheduleChange,
-    ScheduleRequest,
-    SchedulesQuery,
-)
-from gateway.web.store_route import StoreRoute
+from gateway.web.schemas.types import Timestamp
 
 router = APIRouter(prefix="/schedules", tags=["schedules"], route_class=StoreRoute)
 
@@ -147,3 +146,96 @@ def schedule_history(
     parts[ScheduleStore].get(schedule_id)
     entries, following = parts[LedgerStore].page(schedule_id, query.limit, query.after)
     return ScheduleHistory(entries=[LedgerEntryView.of(entry) for entry in entries], next=following)
+
+
+class TickView(BaseModel):
+    """What one tick did."""
+
+    fired: list[str] = Field(description="Jobs of slots that were due.")
+    skipped: list[str] = Field(description="Slots whose run before was not over, by the id of a job that is not.")
+    missed: list[str] = Field(description="Slots that nobody fired in time, likewise.")
+    promoted: list[str] = Field(description="Single crawls whose `schedule_at` has come.")
+    due_left: int = Field(description="Schedules that are due still.")
+    next_due: Timestamp | None = Field(description="When there will be something to do, as far as is known.")
+
+    @classmethod
+    def of(cls, report: TickReport) -> TickView:
+        return cls(**report._asdict())
+
+
+class SchedulerQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    last: int = Field(default=20, ge=0, le=200, description="How many entries of the ledger are shown.")
+
+
+class BeatView(BaseModel):
+    name: str = Field(description="`beat:<host>:<process>`.")
+    alive: bool
+    last_seen_at: Timestamp
+
+
+class FireView(BaseModel):
+    """What became of one slot."""
+
+    schedule_id: str
+    job_id: str = Field(description="Of a slot that was fired; of another the id that its job would have had.")
+    kind: LedgerKind
+    due: Timestamp
+    recorded_at: Timestamp
+    late_by_seconds: float
+    missed: int = Field(description="Slots for which this one stands, or that were missed with it.")
+    reason: str | None
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> FireView:
+        return cls(**entry.model_dump(include=set(cls.model_fields)))
+
+
+class SchedulerStatusView(BaseModel):
+    at: Timestamp
+    beats_alive: int
+    beats: list[BeatView] = Field(description="All that were heard of lately.")
+    due: int = Field(description="Schedules that are due and not fired yet; counted up to 10,000.")
+    lag_seconds: float = Field(description="How late the most delayed of them is; 0 where none is due.")
+    next_run: Timestamp | None = Field(description="When the next slot of any schedule is due, or was.")
+    schedules: dict[ScheduleState, int] = Field(description="How many there are in each state.")
+    one_off_jobs: int = Field(description="Single crawls whose `schedule_at` lies ahead.")
+    last_fires: list[FireView] = Field(description="The ledger of all schedules, newest first.")
+
+    @classmethod
+    def of(cls, report: SchedulerReport) -> SchedulerStatusView:
+        late = (report.at - report.next_run).total_seconds() if report.next_run else 0
+        return cls(
+            at=report.at,
+            beats_alive=len(report.alive),
+            beats=[
+                BeatView(name=beat.name, alive=beat.name in report.alive, last_seen_at=beat.at)
+                for beat in report.beats
+            ],
+            due=report.due,
+            lag_seconds=max(0.0, late),
+            next_run=report.next_run,
+            schedules=report.schedules,
+            one_off_jobs=report.one_off_jobs,
+            last_fires=[FireView.of(entry) for entry in report.latest],
+        )
+
+
+# --- `/scheduler`: one tick now, and how the schedules fare
+
+scheduler_router = APIRouter(prefix="/scheduler", tags=["schedules"], route_class=StoreRoute)
+
+
+@scheduler_router.post("/run", summary="Fire what is due, now", responses=problems(503))
+def run_scheduler(parts: Parts) -> TickView:
+    """One tick, as a beat does it twice a second: beside beats it finds nothing left, without one it stands in."""
+    parts.truth.require()
+    with truth_store_errors():
+        return TickView.of(parts[Scheduling].tick())
+
+
+@scheduler_router.get("/status", summary="Who fires the schedules, and how late", responses=problems(503))
+async def scheduler_status(query: Annotated[SchedulerQuery, Query()], parts: Parts) -> SchedulerStatusView:
+    """Living beats, what is due, by how much the most delayed slot is late, and what became of the last ones."""
+    return SchedulerStatusView.of(await parts.reads.run(parts[SchedulerStatus].report, query.last))

@@ -1,29 +1,232 @@
-"""`/sites`, and what they can be asked for."""
+"""`/sites` and `/targets`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic.config import JsonDict
 
-from gateway.services.sites import SiteService
-from gateway.web.dependencies import Parts
-from gateway.web.schemas.problem import problems
-from gateway.web.schemas.site import (
-    SiteAbilities,
-    SiteAbilitiesList,
-    SiteChanges,
-    SiteDeletion,
-    SitePage,
-    SiteRequest,
-    SitesQuery,
-    SiteView,
-)
-from gateway.web.store_route import StoreRoute
+from gateway.contract.crawl import DEFAULT_PROJECT, FetchOptions, PaginationType, RateText
+from gateway.contract.param_formats import MAX_LENGTH
+from gateway.schedules.schedule import Schedule, ScheduleState
+from gateway.sites.crawl import is_job_board
+from gateway.sites.edits import SiteService, TargetService
+from gateway.sites.site import JOBS_SPIDER, KEYWORDS, LOCATION, SearchUrl, Site, Target
+from gateway.web.dependencies import Parts, StoreRoute
+from gateway.web.errors import problems
+from gateway.web.schemas.types import Name, Params, QueryBoolean, Text, Timestamp, UrlText
+
+#: A year.
+_MOST_MINUTES = 366 * 24 * 60
+_BOARD: JsonDict = {
+    "name": "example-jobs",
+    "search_url": "https://jobs.example.com/search?q={keywords}&l={location}&page={page}",
+    "pagination_type": "page_param",
+    "selectors": {"result": "li.job", "title": "h2::text", "company": ".company::text", "url": "a::attr(href)"},
+    "interval_minutes": 60,
+    "min_pause_seconds": 2,
+    "max_pause_seconds": 8,
+    "rate_limit": "30/m",
+    "payload": {"max_result_pages": 20},
+}
+_OTHER: JsonDict = {
+    "name": "shop",
+    "spider": "seo",
+    "search_url": "https://shop.example.com/",
+    "interval_minutes": 1440,
+}
+
+#: In a Redis key, a URL and a lease's name.
+SiteName = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Letters, digits and `. _ -`; for good.")
+]
+Enabled = Annotated[bool, Field(description="Disabled, neither it nor its targets are run.")]
+Spider = Annotated[Name, Field(description="One of `GET /spiders`.")]
+Project = Annotated[Name, Field(description="The project of a deployed egg; `default` is our own.")]
+Template = Annotated[
+    UrlText,
+    Field(description="Where a search begins: a URL with `{keywords}`, `{location}` and `{page}` where they belong."),
+]
+RequiresPlaywright = Annotated[bool, Field(description="Its pages are rendered in a browser.")]
+# strict models take no text for it
+Pagination = Annotated[
+    PaginationType, Field(strict=False, description="How `jobs` gets from one page of results to the next.")
+]
+Selector = Annotated[Text, Field(min_length=1, max_length=MAX_LENGTH)]
+Selectors = Annotated[
+    dict[str, Selector],
+    Field(max_length=50, description="CSS selectors by name, for `jobs` where a page carries no JSON-LD."),
+]
+Minutes = Annotated[
+    int, Field(ge=1, le=_MOST_MINUTES, description="How often it is run by itself, and targets without a frequency.")
+]
+Seconds = Annotated[float, Field(ge=0, le=3600)]
+MinPause = Annotated[Seconds, Field(description="Shortest pause between two requests of a run.")]
+MaxPause = Annotated[Seconds, Field(description="Longest; each is drawn from between the two.")]
+Retries = Annotated[int, Field(ge=0, le=20, description="How often a run that failed is tried again.")]
+Rate = Annotated[
+    RateText | None, Field(description="Requests of all its runs together, such as `30/m`; null: no limit.")
+]
+Overlapping = Annotated[bool, Field(description="Whether runs of it may overlap; if not, one waits for the other.")]
+Payload = Annotated[
+    Params,
+    Field(description="Further parameters for the spider; `keywords` and `location` are those of its own runs."),
+]
+Fetch = Annotated[FetchOptions, Field(description="Headers, cookies and the like; the pauses have their own fields.")]
+#: Absent from a change; told from null, which some fields may be.
+_UNCHANGED: Any = Field(default_factory=type(None))
+
+
+class Named(BaseModel):
+    """A body whose absent fields mean something."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    def given(self) -> dict[str, Any]:
+        """What the request names."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class SiteRequest(Named):
+    """Only `name` and `search_url` are required."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_BOARD, _OTHER]})
+
+    name: SiteName
+    enabled: Enabled = True
+    project: Project = DEFAULT_PROJECT
+    spider: Spider = JOBS_SPIDER
+    search_url: Template
+    requires_playwright: RequiresPlaywright = False
+    pagination_type: Pagination = PaginationType.NONE
+    selectors: Selectors = Field(default_factory=dict)
+    interval_minutes: Minutes = 60
+    min_pause_seconds: MinPause = 2.0
+    max_pause_seconds: MaxPause = 8.0
+    max_retries: Retries = 3
+    rate_limit: Rate = None
+    allow_overlap: Overlapping = False
+    payload: Payload = Field(default_factory=dict)
+    fetch: Fetch = FetchOptions()
+
+
+class SiteChanges(Named):
+    """What is absent stays as it is; a selector, a payload or `fetch` is replaced as a whole."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"enabled": False}, {"rate_limit": "10/m"}]})
+
+    enabled: Enabled = _UNCHANGED
+    project: Project = _UNCHANGED
+    spider: Spider = _UNCHANGED
+    search_url: Template = _UNCHANGED
+    requires_playwright: RequiresPlaywright = _UNCHANGED
+    pagination_type: Pagination = _UNCHANGED
+    selectors: Selectors = _UNCHANGED
+    interval_minutes: Minutes = _UNCHANGED
+    min_pause_seconds: MinPause = _UNCHANGED
+    max_pause_seconds: MaxPause = _UNCHANGED
+    max_retries: Retries = _UNCHANGED
+    rate_limit: Rate = _UNCHANGED
+    allow_overlap: Overlapping = _UNCHANGED
+    payload: Payload = _UNCHANGED
+    fetch: Fetch = _UNCHANGED
+
+
+class SiteView(BaseModel):
+    """A site, and where its own schedule stands."""
+
+    name: str
+    number: int = Field(description="`website_id` in messages, `site_schedule_id` in run records.")
+    enabled: bool
+    project: str
+    spider: str
+    search_url: str
+    requires_playwright: bool
+    pagination_type: PaginationType
+    selectors: dict[str, str]
+    interval_minutes: int
+    min_pause_seconds: float
+    max_pause_seconds: float
+    max_retries: int
+    rate_limit: str | None
+    allow_overlap: bool
+    payload: dict[str, Any]
+    fetch: FetchOptions = Field(description="Without the values of headers and cookies, and the proxy's password.")
+    schedule_id: str = Field(description="Of its own schedule, in `/schedules`.")
+    schedule_state: ScheduleState | None = Field(description="Paused: it is not run by itself.")
+    last_run_at: Timestamp | None = Field(description="When it was last run by itself.")
+    next_run_at: Timestamp | None = Field(description="Null where it is disabled, or its template needs words.")
+    created_at: Timestamp
+    updated_at: Timestamp
+
+    @classmethod
+    def of(cls, site: Site, schedule: Schedule | None) -> SiteView:
+        return cls(
+            **site.model_dump(exclude={"rev", "fetch"}),
+            fetch=site.fetch.masked(),
+            schedule_state=schedule.state if schedule else None,
+            last_run_at=schedule.last_run_at if schedule else None,
+            next_run_at=schedule.next_run if schedule else None,
+        )
+
+
+class SitePage(BaseModel):
+    sites: list[SiteView] = Field(description="By name.")
+    next: str | None = Field(description="`after` of the next page; null on the last.")
+
+
+class SitesQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: QueryBoolean | None = Field(default=None, description="Only those that are, or are not.")
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Annotated[Text, Field(max_length=100)] | None = Field(
+        default=None, description="`next` of the page before."
+    )
+
+
+class SiteDeletion(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    force: QueryBoolean = Field(default=False, description="With its targets.")
+
+
+class SiteAbilities(BaseModel):
+    """What a run of a site can be asked for."""
+
+    site_name: str
+    enabled: bool = Field(description="A disabled one takes no runs.")
+    spider: str
+    search_url: str
+    keywords: bool = Field(description="Whether it can be searched for a `search_term`.")
+    location: bool = Field(description="Whether it can be searched by `location`.")
+    is_remote: bool = Field(description="Whether results can be kept by `is_remote`.")
+    results_wanted: bool = Field(description="Whether it ends with so many.")
+    pagination_type: PaginationType
+    requires_playwright: bool = Field(description="It runs only where a node has a browser.")
+
+    @classmethod
+    def of(cls, site: Site) -> SiteAbilities:
+        placeholders = SearchUrl(site.search_url).placeholders
+        return cls(
+            site_name=site.name,
+            **site.model_dump(include={"enabled", "spider", "search_url", "pagination_type", "requires_playwright"}),
+            keywords=KEYWORDS in placeholders,
+            location=LOCATION in placeholders,
+            is_remote=is_job_board(site),
+            results_wanted=True,
+        )
+
+
+class SiteAbilitiesList(BaseModel):
+    sites: list[SiteAbilities] = Field(description="By name.")
+
 
 router = APIRouter(tags=["sites"], route_class=StoreRoute)
 
-SiteName = Annotated[str, Path(description="As `POST /sites` was given it.", examples=["example-jobs"])]
+NamedSite = Annotated[str, Path(description="As `POST /sites` was given it.", examples=["example-jobs"])]
 
 
 @router.get("/sites", summary="List sites", responses=problems(503))
@@ -45,12 +248,12 @@ def add_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView:
 
 
 @router.get("/sites/{name}", summary="A site", responses=problems(404, 503))
-def get_site(name: SiteName, parts: Parts) -> SiteView:
+def get_site(name: NamedSite, parts: Parts) -> SiteView:
     return SiteView.of(*parts[SiteService].get(name))
 
 
 @router.patch("/sites/{name}", summary="Change a site", responses=problems(404, 409, 413, 503))
-def change_site(name: SiteName, body: SiteChanges, parts: Parts) -> SiteView:
+def change_site(name: NamedSite, body: SiteChanges, parts: Parts) -> SiteView:
     """What is named is replaced, and no run of what it was begins after the answer. Disabling it pauses its schedule
     and those of its targets; runs that have begun go on.
     """
@@ -59,7 +262,7 @@ def change_site(name: SiteName, body: SiteChanges, parts: Parts) -> SiteView:
 
 
 @router.delete("/sites/{name}", summary="Delete a site", status_code=204, responses=problems(404, 409, 503))
-def delete_site(name: SiteName, query: Annotated[SiteDeletion, Query()], parts: Parts) -> None:
+def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts: Parts) -> None:
     """One that targets name only with `force=true`, which deletes them too. Runs that have been made go on."""
     parts.truth.require()
     parts[SiteService].delete(name, force=query.force)
@@ -69,3 +272,168 @@ def delete_site(name: SiteName, query: Annotated[SiteDeletion, Query()], parts: 
 def list_abilities(parts: Parts) -> SiteAbilitiesList:
     """For `POST /jobs/scrape`: every site, and what a run of it can be told."""
     return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteService].all()])
+
+
+# --- targets
+
+#: What a posting's list can be cut at: as many as the spider takes.
+_MOST_RESULTS = 10_000
+
+
+def _minutes_or_cron(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """One fault for both: pydantic tells of each by a name that nobody has given it."""
+    try:
+        return check(given)
+    except ValidationError:
+        raise ValueError(f"must be minutes (1 to {_MOST_MINUTES}), or cron such as `0 9 * * *`") from None
+
+
+Words = Annotated[Text, Field(max_length=500)]
+Keywords = Annotated[Words, Field(description="For `{keywords}` of the site's template.")]
+Location = Annotated[Words, Field(description="For `{location}`.")]
+Frequency = Annotated[
+    Annotated[int, Field(ge=1, le=_MOST_MINUTES)] | Annotated[Text, Field(min_length=1, max_length=200)] | None,
+    WrapValidator(_minutes_or_cron),
+    Field(description="Minutes, or cron (`0 9 * * *`, `@daily`); null: the site's `interval_minutes`."),
+]
+Timezone = Annotated[Text, Field(min_length=1, max_length=64, description="In which cron is read.")]
+TargetEnabled = Annotated[bool, Field(description="Whether it is run by itself.")]
+ResultsWanted = Annotated[
+    Annotated[int, Field(ge=1, le=_MOST_RESULTS)] | None,
+    Field(description="A run ends with so many; null: with all there are."),
+]
+IsRemote = Annotated[bool | None, Field(description="Only remote ones, or only others; null: both.")]
+
+
+class _Named(Named):
+    def given(self) -> dict[str, Any]:
+        """Minutes, too, as text."""
+        given = super().given()
+        if isinstance(given.get("frequency"), int):
+            given["frequency"] = str(given["frequency"])
+        return given
+
+
+class TargetRequest(_Named):
+    """Only `site` is required."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"site": "example-jobs", "keywords": "python", "location": "Paris", "frequency": "0 9 * * MON-FRI"},
+                {"site": "example-jobs", "keywords": "welder", "frequency": 30, "results_wanted": 100},
+            ]
+        },
+    )
+
+    site: SiteName
+    keywords: Keywords = ""
+    location: Location = ""
+    frequency: Frequency = None
+    timezone: Timezone = "UTC"
+    enabled: TargetEnabled = True
+    results_wanted: ResultsWanted = None
+    is_remote: IsRemote = None
+
+
+class TargetChanges(_Named):
+    """What is absent stays as it is. A target stays with its site."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"frequency": "@daily"}]})
+
+    keywords: Keywords = _UNCHANGED
+    location: Location = _UNCHANGED
+    frequency: Frequency = _UNCHANGED
+    timezone: Timezone = _UNCHANGED
+    enabled: TargetEnabled = _UNCHANGED
+    results_wanted: ResultsWanted = _UNCHANGED
+    is_remote: IsRemote = _UNCHANGED
+
+
+class TargetView(BaseModel):
+    """A target, and where its schedule stands."""
+
+    id: str
+    number: int = Field(description="`target_id` in messages; as good as the id in every address.")
+    site: str
+    keywords: str
+    location: str
+    frequency: int | str | None
+    timezone: str
+    enabled: bool
+    results_wanted: int | None
+    is_remote: bool | None
+    schedule_id: str = Field(description="In `/schedules`.")
+    last_scheduled: Timestamp | None = Field(description="When a run of it was last handed to a worker.")
+    next_run: Timestamp | None = Field(description="Null where it or its site is disabled.")
+    created_at: Timestamp
+    updated_at: Timestamp
+
+    @classmethod
+    def of(cls, target: Target, schedule: Schedule | None) -> TargetView:
+        text = target.frequency
+        return cls(
+            **target.model_dump(exclude={"rev", "frequency"}),
+            frequency=int(text) if text and text.isascii() and text.isdigit() else text,
+            next_run=schedule.next_run if schedule else None,
+        )
+
+
+class TargetPage(BaseModel):
+    targets: list[TargetView] = Field(description="By number.")
+    next: str | None = Field(description="`after` of the next page; null on the last.")
+
+
+class TargetsQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    site: SiteName | None = Field(default=None, description="Only of this site.")
+    enabled: QueryBoolean | None = Field(default=None, description="Only those that are, or are not.")
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Annotated[str, Field(pattern="^[0-9]{1,15}$")] | None = Field(
+        default=None, description="`next` of the page before."
+    )
+
+
+targets_router = APIRouter(prefix="/targets", tags=["sites"], route_class=StoreRoute)
+
+TargetId = Annotated[str, Path(description="Its id, or its running number.", examples=["7"])]
+
+
+@targets_router.get("", summary="List targets", responses=problems(503))
+async def list_targets(query: Annotated[TargetsQuery, Query()], parts: Parts) -> TargetPage:
+    """By number. Pass `next` as `after` for the page that follows."""
+    after = None if query.after is None else int(query.after)
+    found, following = await parts.reads.run(
+        lambda: parts[TargetService].page(query.limit, after, site=query.site, enabled=query.enabled)
+    )
+    next_page = None if following is None else str(following)
+    return TargetPage(targets=[TargetView.of(*one) for one in found], next=next_page)
+
+
+@targets_router.post("", summary="Add a target", status_code=201, responses=problems(409, 413, 503))
+def add_target(body: TargetRequest, parts: Parts, response: Response) -> TargetView:
+    """Something to search for on a site, again and again, from now on."""
+    parts.truth.require()
+    view = TargetView.of(*parts[TargetService].create(body.given()))
+    response.headers["Location"] = f"/targets/{view.id}"
+    return view
+
+
+@targets_router.get("/{target_id}", summary="A target", responses=problems(404, 503))
+def get_target(target_id: TargetId, parts: Parts) -> TargetView:
+    return TargetView.of(*parts[TargetService].get(target_id))
+
+
+@targets_router.patch("/{target_id}", summary="Change a target", responses=problems(404, 409, 413, 503))
+def change_target(target_id: TargetId, body: TargetChanges, parts: Parts) -> TargetView:
+    """What is named is replaced, and no run of what it was begins after the answer."""
+    parts.truth.require()
+    return TargetView.of(*parts[TargetService].edit(target_id, body.given()))
+
+
+@targets_router.delete("/{target_id}", summary="Delete a target", status_code=204, responses=problems(404, 409, 503))
+def delete_target(target_id: TargetId, parts: Parts) -> None:
+    """With its schedule. Runs that have been made go on."""
+    parts.truth.require()
+    parts[TargetService].delete(target_id)

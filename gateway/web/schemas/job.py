@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from gateway.domain.job import Attempt, CrawlSpec, Job, JobStatus, WaitingReason
-from gateway.domain.node_files import AttemptId, ExitReport, Progress
-from gateway.domain.node_state import NodeState
-from gateway.domain.slot import Slot, TargetRun, Trigger
+from gateway.contract.crawl import CrawlSpec
+from gateway.contract.outbox import AttemptId, ExitReport, Progress
+from gateway.jobs.job import Attempt, Job, JobStatus, Slot, TargetRun, Trigger, WaitingReason
+from gateway.nodes.node import NodeState
 from gateway.web.schemas.types import Timestamp
 
 

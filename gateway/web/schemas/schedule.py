@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from gateway.domain.fetch_options import FetchOptions
-from gateway.domain.recurrence import Moment
-from gateway.domain.schedule import CatchUp, CrawlOrder, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
-from gateway.domain.time_zone import parse_time_zone
-from gateway.web.schemas.types import Timestamp
+from gateway.contract.crawl import FetchOptions
+from gateway.contract.outbox import Progress
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.outcome import CANCELLED
+from gateway.schedules.recurrence import Moment, parse_time_zone
+from gateway.schedules.schedule import CatchUp, CrawlOrder, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
+from gateway.schedules.store import ScheduleFilter
+from gateway.web.schemas.crawl import CrawlRequest, Interval, StartUrls, TimingFields, WorkFields
+from gateway.web.schemas.job import JobStatusView
+from gateway.web.schemas.types import Cursor, ItemsQuery, Name, Text, Timestamp, UrlText, UserId
 
 _ID = "0d4f5c6b7a8e4f1d9c2b3a4e5f607182"
 _RUN = "8a7b6c5d4e3f4a1b8c9d0e1f2a3b4c5d"
@@ -225,3 +230,147 @@ def _summary(schedule: Schedule) -> dict[str, Any]:
         "logs_url": f"/jobs/{schedule.id}/logs",
         "items_url": f"/schedules/{schedule.id}/items",
     }
+
+
+# --- what may be asked of schedules
+
+#: The run under way, or the one before.
+LAST_RUN = "last"
+_NEW: JsonDict = {
+    "user_id": "abc123",
+    "name": "every morning",
+    "spider": "seo",
+    "start_urls": ["https://example.com"],
+    "interval": "0 9 * * *",
+    "timezone": "Europe/Paris",
+}
+
+
+class ScheduleRequest(CrawlRequest):
+    """As `POST /crawl` with an interval, which is required here; and a name."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_NEW]})
+
+    interval: Interval = Field(description="Five-field cron, `@daily` and its like, or `every 15m`.")
+    name: Name | None = None
+
+
+class ScheduleChange(TimingFields, WorkFields):
+    """What is given replaces what is there, each field as a whole; what is left out stays. Null is the default."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"interval": "30 8 * * MON-FRI", "timezone": "Europe/Paris"}]},
+    )
+
+    name: Name | None = None
+    ignore_cache: bool = Field(default=True, description="Whether each run asks sites anew, past the HTTP cache.")
+    # these have no default that null could mean; a factory's is not in the schema
+    spider: Name = Field(default_factory=str, description="One of `GET /spiders`.")
+    start_urls: StartUrls = Field(default_factory=list)
+    interval: Interval = Field(
+        default_factory=str, description="Five-field cron, `@daily` and its like, or `every 15m`."
+    )
+    webhooks: list[UrlText] = Field(default_factory=list, max_length=20, description="Called when a run has ended.")
+    rev: int | None = Field(
+        default=None, ge=1, description="Only if the schedule is in this revision still; otherwise 409."
+    )
+
+
+class SchedulesQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    user_id: UserId | None = Field(default=None, description="Whose.")
+    state: ScheduleState | None = None
+    site: Name | None = Field(default=None, description="Of this site and its targets.")
+    spider: Name | None = None
+    q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Text in the id, name, spider, site, tags or start URLs."
+    )
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Cursor | None = Field(default=None, description="`next` of the page before.")
+
+    def to_filter(self) -> ScheduleFilter:
+        return ScheduleFilter(user_id=self.user_id, state=self.state, site=self.site, spider=self.spider, q=self.q)
+
+
+class PreviewQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    count: int = Field(default=10, ge=1, le=100)
+
+
+class HistoryQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Cursor | None = Field(default=None, description="`next` of the page before.")
+
+
+class ScheduleItemsQuery(ItemsQuery):
+    run: Annotated[str, Field(pattern=f"^({LAST_RUN}|[0-9a-f]{{32}})$")] = Field(
+        default=LAST_RUN, description="`last`: the run under way, or the one before; or a run's job id."
+    )
+
+
+# --- a schedule where a job is asked for
+
+_NEVER_RUN: dict[str, Any] = {
+    **dict.fromkeys(JobStatusView.model_fields),
+    **Progress().model_dump(exclude={"at"}),
+    "spider": "",
+    "attempt": 0,
+}
+
+
+class ScheduleStatusView(JobStatusView):
+    """A schedule where a job is asked for: `scheduled` until it ends. Counts and times are those of the run under
+    way, or the one before.
+    """
+
+    state: ScheduleState
+    runs: int = Field(description="Slots that ran.")
+    last_run: JobStatusView | None
+
+    @classmethod
+    def of_schedule(cls, schedule: Schedule, run: Job | None) -> ScheduleStatusView:
+        return cls(**_standing(schedule, run))
+
+
+class ScheduleJobView(ScheduleStatusView):
+    """The same, with all that is known of the schedule."""
+
+    schedule: ScheduleView
+
+    @classmethod
+    def of_schedule(cls, schedule: Schedule, run: Job | None) -> ScheduleJobView:
+        return cls(**_standing(schedule, run), schedule=ScheduleView.of(schedule))
+
+
+def _standing(schedule: Schedule, run: Job | None) -> dict[str, Any]:
+    last_run = JobStatusView.of(run) if run else None
+    spec = schedule.crawl.spec if schedule.crawl else None
+    return {
+        **(last_run.model_dump() if last_run else _NEVER_RUN),
+        **(spec.model_dump(include={"spider", "version", "max_items"}) if spec else {}),
+        "job_id": schedule.id,
+        "schedule_id": schedule.id,
+        "site": schedule.site,
+        "status": _status(schedule),
+        "message": schedule.message,
+        "next_run": schedule.next_run,
+        "created_at": schedule.created_at,
+        "slot": None,
+        "cancel_requested_at": None,
+        "dead": False,
+        "state": schedule.state,
+        "runs": schedule.runs,
+        "last_run": last_run,
+    }
+
+
+def _status(schedule: Schedule) -> JobStatus:
+    if schedule.state is not ScheduleState.ENDED:
+        return JobStatus.SCHEDULED
+    return JobStatus.CANCELLED if schedule.message == CANCELLED.message else JobStatus.FINISHED

@@ -23,9 +23,8 @@ from structlog.testing import capture_logs
 from witness import Witness
 from worker_kills import kill_workers
 
-from gateway.services.broker import DELIVERY_LIMIT, dead_letter_name
-from gateway.services.broker_line import BrokerLine
-from gateway.services.waker import CeleryWaker, create_producer
+from gateway.jobs.messages import CeleryWaker, create_producer
+from gateway.stores.broker import DELIVERY_LIMIT, BrokerLine, dead_letter_name
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
 

@@ -8,8 +8,8 @@ from stack import wait_until
 from stores import embedded_mongo, valkey_server
 
 from bench.fake_nodes import fake_nodes
-from gateway.storage.client import connect
-from gateway.storage.nodes import Node, NodeStore
+from gateway.nodes.store import Node, NodeStore
+from gateway.stores.mongo import connect
 
 ATTEMPT = f"{'a' * 32}-1"
 PASSWORD = "not-a-secret"

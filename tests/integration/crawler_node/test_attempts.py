@@ -17,7 +17,7 @@ import psutil
 import pytest
 from hostile import plant
 
-from gateway.domain.clock import utc_now
+from gateway.clock import utc_now
 from gateway.tailer.heartbeat import _tell_time
 
 

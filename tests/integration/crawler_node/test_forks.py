@@ -226,7 +226,7 @@ def test_the_reason_of_a_stop_is_written_before_the_signal(
 def test_scrapyds_password_is_read_neither_from_its_process_nor_from_its_zygote(node: Any) -> None:
     code = """
 import ctypes, subprocess, sys
-from gateway.secrecy import hide_process
+from gateway.process import hide_process
 ask = "import ctypes; print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
 hide_process()
 exec(ask)

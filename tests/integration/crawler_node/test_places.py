@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from node import wait_for
 
-from gateway.domain.node_place import NodePlace, is_taken, read_place
+from gateway.contract.node_list import NodePlace, is_taken, read_place
 
 #: Stands in for Scrapyd: says as which node it was started, and lives until it is told to go.
 STAND_IN = """
@@ -99,7 +99,7 @@ def test_looking_whether_a_place_is_taken_costs_nobody_the_place(tmp_path: Path,
 LOOKS = """
 import sys, time
 from pathlib import Path
-from gateway.domain.node_place import is_taken
+from gateway.contract.node_list import is_taken
 while True:
     is_taken(Path(sys.argv[1]))
     time.sleep(0.001)

@@ -13,8 +13,8 @@ from eggs import egg, source
 from node import ROOT, Node
 from sites.server import Reply, Site, html
 
-from gateway.domain.node_files import ExitReport
-from gateway.domain.outcome import Outcome, decide
+from gateway.contract.outbox import ExitReport
+from gateway.jobs.outcome import Outcome, decide
 
 #: Seconds. In the second test spiders must have been imported within it, on a machine that does much else.
 QUICK, STALL = 2, 6

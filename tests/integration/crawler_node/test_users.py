@@ -23,7 +23,7 @@ from eggs import egg, source
 from node import ROOT, Node, wait_for
 
 from crawler.node.keeper import Processes, acting_as
-from gateway.domain.node_files import remove_tree
+from gateway.contract.outbox import remove_tree
 
 if sys.platform != "linux" or os.geteuid() != 0:
     pytest.skip("only root of a Linux may start processes under other users", allow_module_level=True)

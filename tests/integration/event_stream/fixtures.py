@@ -12,9 +12,9 @@ from integration.event_stream.stage import Gateway, Play, gateway
 from pymongo.database import Database
 from stores import StoreProcess, embedded_mongo, valkey_server
 
-from gateway.storage import client as mongo
-from gateway.storage.client import Document
-from gateway.web.event_stream.limits import StreamLimits
+from gateway.stores import mongo
+from gateway.stores.mongo import Document
+from gateway.web.event_stream.lines import StreamLimits
 
 #: Impatient, so that tests are quick.
 LIMITS = StreamLimits(poll=0.1, refresh=0.4, gap_patience=0.3, farewell=1)

@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from pymongo.database import Database
 
-from gateway.storage import client as mongo
-from gateway.storage.client import Document
-from gateway.storage.job_queries import JobQueries
-from gateway.storage.jobs import JobStore
-from gateway.storage.logs import LogStore
-from gateway.storage.schedules import ScheduleStore
+from gateway.jobs.queries import JobQueries
+from gateway.jobs.store import JobStore
+from gateway.logs.store import LogStore
+from gateway.schedules.store import ScheduleStore
+from gateway.stores import mongo
+from gateway.stores.mongo import Document
 from gateway.web import errors
-from gateway.web.event_stream.limits import StreamLimits
+from gateway.web.event_stream.lines import StreamLimits
 from gateway.web.event_stream.streams import EventStreams
-from gateway.web.routes import events, logs
+from gateway.web.routes import logs
 
 
 def app_of(database: Database[Document], redis_url: str, limits: StreamLimits) -> FastAPI:
@@ -34,7 +34,7 @@ def app_of(database: Database[Document], redis_url: str, limits: StreamLimits) -
     app = FastAPI(lifespan=lifespan)
     errors.install(app)
     app.include_router(logs.router)
-    app.include_router(events.router)
+    app.include_router(logs.events_router)
     return app
 
 

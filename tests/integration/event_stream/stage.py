@@ -17,16 +17,15 @@ from jobs import make_job
 from pymongo.database import Database
 from stores import free_port
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Attempt, Job, JobStatus, WaitingReason
-from gateway.domain.log_line import HEADLESS_LEVEL, split_entries
-from gateway.domain.node_files import AttemptId, ExitReport, Progress
-from gateway.redis.log_stream import LogStream
-from gateway.services.announcer import Announcer
-from gateway.storage.client import Document
-from gateway.storage.jobs import JobStore
-from gateway.storage.logs import LogChunk, LogStore
-from gateway.web.event_stream.limits import StreamLimits
+from gateway.clock import utc_now
+from gateway.contract.log_line import HEADLESS_LEVEL, split_entries
+from gateway.contract.outbox import AttemptId, ExitReport, Progress
+from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
+from gateway.jobs.messages import Announcer
+from gateway.jobs.store import JobStore
+from gateway.logs.store import LogChunk, LogStore, LogStream
+from gateway.stores.mongo import Document
+from gateway.web.event_stream.lines import StreamLimits
 
 #: Seconds; a fraction of it is what anything here takes.
 PATIENCE = 10.0

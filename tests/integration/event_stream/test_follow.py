@@ -8,7 +8,7 @@ import pytest
 import redis
 from integration.event_stream.stage import Gateway, Play, line, lines
 
-from gateway.domain.job import JobStatus, WaitingReason
+from gateway.jobs.job import JobStatus, WaitingReason
 
 MakePlay = Callable[..., Play]
 

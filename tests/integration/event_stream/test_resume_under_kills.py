@@ -11,7 +11,7 @@ from integration.event_stream.stage import Play, lines
 from pymongo.database import Database
 from stores import StoreProcess
 
-from gateway.storage.client import Document
+from gateway.stores.mongo import Document
 
 CLIENTS = 40
 LINES = 6000

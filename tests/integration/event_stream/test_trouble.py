@@ -13,8 +13,8 @@ from integration.event_stream.stage import PATIENCE, Gateway, Play, gateway, lin
 from pymongo.database import Database
 from stores import StoreProcess, embedded_mongo, valkey_server
 
-from gateway.storage import client as mongo
-from gateway.storage.client import Document
+from gateway.stores import mongo
+from gateway.stores.mongo import Document
 
 MakePlay = Callable[..., Play]
 

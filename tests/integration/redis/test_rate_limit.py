@@ -9,9 +9,9 @@ import pytest
 import redis
 from stores import StoreProcess, valkey_server
 
-from gateway.domain import redis_keys
-from gateway.redis.client import connect_async
-from gateway.redis.rate_limit import ANSWER_SECONDS, MAX_RESERVED, RateLimit
+from gateway.contract import redis_keys
+from gateway.stores.rate_limit import ANSWER_SECONDS, MAX_RESERVED, RateLimit
+from gateway.stores.redis import connect_async
 
 KEY = redis_keys.site_rate("here")
 #: Seconds that all answers of a test may take on a busy machine: less than half the time between two slots.

@@ -7,27 +7,19 @@ from typing import Any
 
 from pymongo.database import Database
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Job
-from gateway.domain.schedule import Schedule
-from gateway.services.schedule_edits import ScheduleEdits
-from gateway.services.scheduling import Scheduling
-from gateway.services.settling import Settling
-from gateway.services.site_check import SiteCheck
-from gateway.services.site_orders import SiteOrders
-from gateway.services.site_schedules import SiteSchedules
-from gateway.services.site_upkeep import SiteUpkeep
-from gateway.services.sites import SiteService
-from gateway.services.spider_catalog import SpiderCatalog
-from gateway.services.targets import TargetService
-from gateway.storage.counters import CounterStore
-from gateway.storage.jobs import JobStore
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.schedules import ScheduleStore
-from gateway.storage.sites import SiteStore
-from gateway.storage.slots import SlotStore
-from gateway.storage.spiders import SpiderStore
-from gateway.storage.targets import TargetStore
+from gateway.clock import utc_now
+from gateway.jobs.job import Job
+from gateway.jobs.store import JobStore
+from gateway.projects.catalog import SpiderCatalog
+from gateway.projects.eggs import SpiderStore
+from gateway.schedules.edits import ScheduleEdits
+from gateway.schedules.firing import Scheduling, Settling
+from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.schedule import Schedule
+from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.sites.crawl import SiteCheck, SiteOrders
+from gateway.sites.edits import SiteSchedules, SiteService, SiteUpkeep, TargetService
+from gateway.sites.store import CounterStore, SiteStore, TargetStore
 
 SEARCH = "https://jobs.example.com/?q={keywords}&l={location}"
 

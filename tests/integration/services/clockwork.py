@@ -10,22 +10,19 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from gateway.domain.job import CrawlSpec, Job, new_job_id
-from gateway.domain.recurrence import first
-from gateway.domain.schedule import CrawlOrder, LedgerKind, Schedule, Timing
-from gateway.domain.slot import slot_id
-from gateway.services.admission import Admission, Quotas
-from gateway.services.schedule_edits import ScheduleEdits
-from gateway.services.scheduling import Scheduling
-from gateway.services.settling import Settling
-from gateway.services.slot_orders import CrawlOrders, SlotOrder
-from gateway.storage.documents import reader
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.jobs import JobStore
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.schedules import ScheduleStore
-from gateway.storage.slots import SlotStore
-from gateway.storage.waiting import WaitingStore
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.admission import Admission, Quotas, WaitingStore
+from gateway.jobs.job import Job, new_job_id, slot_id
+from gateway.jobs.store import JobStore
+from gateway.schedules.edits import ScheduleEdits
+from gateway.schedules.firing import Scheduling, Settling
+from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.orders import CrawlOrders, SlotOrder
+from gateway.schedules.recurrence import first
+from gateway.schedules.schedule import CrawlOrder, LedgerKind, Schedule, Timing
+from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.stores.documents import reader
+from gateway.stores.indexes import ensure_indexes
 
 #: Everything begins here.
 START = datetime(2027, 6, 1, 9, tzinfo=UTC)

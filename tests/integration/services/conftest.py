@@ -13,28 +13,27 @@ import pytest
 import redis
 from stores import embedded_mongo, valkey_server
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Job, node_resource
-from gateway.domain.node_files import AttemptId
-from gateway.redis.client import connect
-from gateway.redis.dedupe import DedupeRelease
-from gateway.services.announcer import Announcer
-from gateway.services.completion import Completion
-from gateway.services.dispatch import Dispatch
-from gateway.services.fair_queue import FairQueue
-from gateway.services.node_health import NodeProbe
-from gateway.services.reconciliation import TAKEN_FOR, Reconciliation
-from gateway.services.scrapyd import ScrapydClient
-from gateway.services.sweeping import Sweeper
-from gateway.services.waker import ENQUEUE_CRAWL
-from gateway.storage.client import connect as connect_mongo
-from gateway.storage.holds import HoldStore, Wish
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.job_queue import JobQueue
-from gateway.storage.job_sweeps import JobSweeps
-from gateway.storage.jobs import JobStore
-from gateway.storage.logs import LogStore
-from gateway.storage.nodes import NodeStore
+from gateway.clock import utc_now
+from gateway.contract.outbox import AttemptId
+from gateway.dispatch.dispatcher import Dispatch
+from gateway.dispatch.fair_queue import FairQueue
+from gateway.dispatch.reconciliation import TAKEN_FOR, Reconciliation, Sweeper
+from gateway.jobs.completion import Completion
+from gateway.jobs.dedupe import DedupeRelease
+from gateway.jobs.job import Job
+from gateway.jobs.messages import ENQUEUE_CRAWL, Announcer
+from gateway.jobs.queries import JobSweeps
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import JobStore
+from gateway.logs.store import LogStore
+from gateway.nodes.health import NodeProbe
+from gateway.nodes.holds import HoldStore, Wish
+from gateway.nodes.node import node_resource
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import NodeStore
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import connect as connect_mongo
+from gateway.stores.redis import connect
 
 sys.path.insert(0, str(Path(__file__).parent))
 from node_double import NodeDouble, node_double

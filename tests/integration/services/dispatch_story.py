@@ -10,10 +10,10 @@ from typing import cast
 from conftest import Platform
 from node_double import NodeDouble
 
-from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
-from gateway.services.reconciliation import TAKEN_FOR
-from gateway.services.scrapyd import ScrapydClient
-from gateway.storage.client import connect
+from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.stores.mongo import connect
 
 #: Crawls of one user at once.
 MOST = 2

@@ -6,22 +6,19 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-from gateway.domain.clock import utc_now
-from gateway.domain.eggs import KeptEgg
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.room import Egg
-from gateway.redis.client import connect as connect_redis
-from gateway.services.announcer import Announcer
-from gateway.services.deployment import Deployment
-from gateway.services.egg_delivery import EggDelivery
-from gateway.services.scrapyd import ScrapydClient
-from gateway.services.undeployment import Undeployment
-from gateway.storage.client import connect
-from gateway.storage.egg_copies import EggCopies
-from gateway.storage.egg_needs import EggNeeds
-from gateway.storage.eggs import EggStore
-from gateway.storage.nodes import NodeStore
-from gateway.tailer.egg_shipper import EggShipper
+from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import SpiderInfo
+from gateway.dispatch.capacity import EggNeeds
+from gateway.dispatch.deployment import Deployment, Undeployment
+from gateway.dispatch.egg_delivery import EggDelivery
+from gateway.jobs.messages import Announcer
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import EggCopies, EggStore, KeptEgg
+from gateway.stores.mongo import connect
+from gateway.stores.redis import connect as connect_redis
+from gateway.tailer.eggs import EggShipper
 
 EGG = Egg("shop", "1.0")
 ALIVE = timedelta(hours=1)

@@ -7,10 +7,10 @@ from datetime import timedelta
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
-from gateway.domain.node_state import NodeState
-from gateway.storage.nodes import Node
+from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.jobs.job import Job, JobStatus
+from gateway.nodes.node import NodeState
+from gateway.nodes.store import Node
 
 
 def submitted(platform: Platform, count: int = 1, **fields: object) -> list[Job]:

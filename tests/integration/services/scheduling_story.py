@@ -9,10 +9,10 @@ from typing import Any
 from clockwork import HOUR, START, Clockwork, crawl, slot
 from jobs import make_job
 
-from gateway.domain.errors import JobExistsError, ScheduleExistsError, ScheduleNotFoundError
-from gateway.domain.job import JobStatus
-from gateway.domain.schedule import LedgerKind, Overlap, Schedule
-from gateway.storage.static_entries import StaticEntryStore
+from gateway.errors import JobExistsError, ScheduleExistsError, ScheduleNotFoundError
+from gateway.jobs.job import JobStatus
+from gateway.schedules.schedule import LedgerKind, Overlap, Schedule
+from gateway.schedules.store import StaticEntryStore
 
 EDITED, RETIMED, SKIPPING, DELETED, CANCELLED = ("a" * 32, "b" * 32, "c" * 32, "d" * 32, "e" * 32)
 ONE_OFF, RUNNING = "1" * 32, "2" * 32

@@ -7,11 +7,11 @@ import pytest
 from conftest import Platform
 from jobs import make_job
 
-from gateway.domain import redis_keys
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
-from gateway.services.cancellation import Cancellation
-from gateway.services.waker import ENQUEUE_CRAWL, FINISH_CRAWL
+from gateway.contract import redis_keys
+from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.jobs.completion import Cancellation
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL
 
 
 def running(platform: Platform, **fields: Any) -> Job:

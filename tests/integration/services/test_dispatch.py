@@ -11,9 +11,10 @@ from conftest import Platform
 from jobs import make_job
 from pymongo.errors import AutoReconnect
 
-from gateway.domain import redis_keys
-from gateway.domain.job import CrawlSpec, Job, JobStatus, WaitingReason
-from gateway.services.dispatch import MAX_DISPATCH_FAILURES
+from gateway.contract import redis_keys
+from gateway.contract.crawl import CrawlSpec
+from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
+from gateway.jobs.job import Job, JobStatus, WaitingReason
 
 
 def submitted(platform: Platform, count: int = 1, **fields: object) -> list[Job]:
@@ -269,7 +270,7 @@ def test_a_job_that_cannot_be_read_keeps_no_worker_from_being_woken(platform: Pl
 def test_what_hinders_them_is_told_of_all_jobs_however_many_cannot_be_helped(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.services.sweeping.BATCH", 2)
+    monkeypatch.setattr("gateway.dispatch.reconciliation.SWEEP_BATCH", 2)
     platform.heartbeat(slots=1)
     spec = CrawlSpec(project="shop", spider="offers", start_urls=("http://shop.example/",))
     lacking = submitted(platform, 3, spec=spec, waiting_reason=WaitingReason.NO_SUCH_PROJECT)

@@ -14,16 +14,13 @@ from jobs import make_job
 from node_double import NodeDouble
 from stores import embedded_mongo
 
-from gateway.domain.job import CrawlSpec, Job
-from gateway.domain.room import Egg
-from gateway.services.announcer import Announcer
-from gateway.services.egg_delivery import EggDelivery
-from gateway.services.egg_watch import BATCH, EggWatch
-from gateway.services.waker import BRING_EGG
-from gateway.storage.client import connect
-from gateway.storage.egg_copies import EggCopies
-from gateway.storage.egg_needs import EggNeeds
-from gateway.storage.eggs import EggStore
+from gateway.contract.crawl import CrawlSpec, Egg
+from gateway.dispatch.capacity import EggNeeds
+from gateway.dispatch.egg_delivery import BATCH, EggDelivery, EggWatch
+from gateway.jobs.job import Job
+from gateway.jobs.messages import BRING_EGG, Announcer
+from gateway.projects.eggs import EggCopies, EggStore
+from gateway.stores.mongo import connect
 
 EGG = Egg("shop", "1.0")
 

@@ -15,12 +15,12 @@ from node_double import NodeDouble, node_double
 from pymongo.database import Database
 from stores import embedded_mongo
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import CrawlSpec
-from gateway.storage.client import Document, connect
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.jobs import JobStore
-from gateway.storage.nodes import NodeStore
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.store import JobStore
+from gateway.nodes.store import NodeStore
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import Document, connect
 
 POINTS = (
     *("eggs.write", "eggs.put", "eggs.describe", "eggs.delete", "eggs.discard", "eggs.lose", "eggs.sweep"),

@@ -10,13 +10,12 @@ import pytest
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
-from gateway.domain.job import Job, JobStatus, WaitingReason
-from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
-from gateway.domain.slot import Slot, SlotFate
-from gateway.services.cancellation import Cancellation
-from gateway.services.node_choice import NodeChoice
-from gateway.services.reconciliation import TAKEN_FOR
-from gateway.storage.jobs import CANCEL_SECONDS
+from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.dispatch.capacity import NodeChoice
+from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.jobs.completion import Cancellation
+from gateway.jobs.job import Job, JobStatus, Slot, SlotFate, WaitingReason
+from gateway.jobs.store import CANCEL_SECONDS
 
 BOARD = "site:board"
 
@@ -195,7 +194,7 @@ def test_a_job_that_gets_no_slot_gives_back_what_it_took(platform: Platform) -> 
 def test_a_site_that_is_free_is_seen_by_the_sweep_however_many_wait_for_another(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.services.sweeping.BATCH", 2)
+    monkeypatch.setattr("gateway.dispatch.reconciliation.SWEEP_BATCH", 2)
     elsewhere = make_job(status=JobStatus.RUNNING, attempt=1)
     platform.jobs.insert(elsewhere)
     assert platform.take("site:a", f"{elsewhere.id}-1", 1)

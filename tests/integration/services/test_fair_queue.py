@@ -14,15 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import make_job
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Assignment, Job, JobStatus, user_resource
-from gateway.domain.room import Room
-from gateway.services.fair_queue import FairQueue, Look
-from gateway.storage.client import connect
-from gateway.storage.holds import HoldStore, Wish
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.job_queue import JobQueue
-from gateway.storage.jobs import JobStore
+from gateway.clock import utc_now
+from gateway.dispatch.capacity import Room
+from gateway.dispatch.fair_queue import FairQueue, Look
+from gateway.jobs.job import Assignment, Job, JobStatus
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import JobStore
+from gateway.nodes.holds import HoldStore, Wish
+from gateway.nodes.node import user_resource
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import connect
 
 NOW = utc_now() - timedelta(days=1)
 #: A user, the minute in which its job was made, and the job's priority.
@@ -125,7 +126,7 @@ def test_one_user_with_a_long_queue_and_one_slot_does_not_keep_the_other_waiting
 
 
 def test_more_lanes_than_are_compared_at_once_come_round(documents: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.services.fair_queue.LANES", 3)
+    monkeypatch.setattr("gateway.dispatch.fair_queue.LANES", 3)
     queue = Queue(documents, [(f"user{n}", 0, n) for n in range(10)] * 2)
     starts = Counter[str]()
     for _ in range(16):

@@ -10,12 +10,12 @@ import pytest
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
-from gateway.domain.job import Job, JobStatus
-from gateway.services.dispatch import MAX_DISPATCH_FAILURES
-from gateway.services.fair_queue import Look
-from gateway.services.node_choice import NodeChoice
-from gateway.services.reconciliation import TAKEN_FOR
-from gateway.storage.job_queue import ATTEND_SECONDS
+from gateway.dispatch.capacity import NodeChoice
+from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
+from gateway.dispatch.fair_queue import Look
+from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.queue import ATTEND_SECONDS
 
 PAUSE = timedelta(seconds=ATTEND_SECONDS + 1)
 

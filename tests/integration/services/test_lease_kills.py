@@ -10,12 +10,12 @@ from killed import killed_everywhere
 from node_double import NodeDouble
 from stores import embedded_mongo
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Attempt, JobStatus
-from gateway.storage.client import connect
-from gateway.storage.holds import HoldStore, Wish
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.jobs import JobStore
+from gateway.clock import utc_now
+from gateway.jobs.job import Attempt, JobStatus
+from gateway.jobs.store import JobStore
+from gateway.nodes.holds import HoldStore, Wish
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import connect
 
 POINTS = (
     *("holds.take", "holds.free", "holds.forget", "jobs.block", "jobs.unblock", "jobs.assign", "jobs.requeue"),

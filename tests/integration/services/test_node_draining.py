@@ -11,14 +11,14 @@ from conftest import DEAD_AFTER, Platform
 from node_double import NodeDouble, node_double
 from node_story import ends_well, later, node, state, submitted
 
-from gateway.domain.job import JobStatus, WaitingReason, node_resource
-from gateway.domain.node_list import NodeList
-from gateway.domain.node_state import NodeState
-from gateway.services.idle_slots import IdleSlots
-from gateway.services.node_health import report_on
-from gateway.services.scrapyd import ScrapydClient
-from gateway.storage.due_jobs import DueJobs
-from gateway.storage.nodes import NodeStore
+from gateway.contract.node_list import NodeList
+from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.jobs.queries import DueJobs
+from gateway.nodes.health import report_on
+from gateway.nodes.node import NodeState, node_resource
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import NodeStore
+from gateway.status.health import IdleSlots
 
 
 def test_a_drained_node_keeps_what_it_runs_and_gets_nothing_new_even_after_it_was_started_anew(
@@ -179,7 +179,7 @@ def test_a_scrapyd_that_hangs_costs_one_waiting_and_no_job(
     platform: Platform, hung: str, monkeypatch: pytest.MonkeyPatch, double: NodeDouble
 ) -> None:
     for name in ("CALL_SECONDS", "VERDICT_SECONDS"):
-        monkeypatch.setattr(f"gateway.services.scrapyd.{name}", 0.5)
+        monkeypatch.setattr(f"gateway.nodes.scrapyd.{name}", 0.5)
     platform.dispatch._scrapyd = ScrapydClient("", "")
     now = platform.clock()
     platform.nodes.heartbeat("hung", url=hung, max_slots=50, alive=(), present=(), beating_since=now)

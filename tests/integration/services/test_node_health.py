@@ -9,11 +9,11 @@ from conftest import Platform
 from node_double import node_double
 from node_story import ends, ends_well, later, node, running_on, state, submitted
 
-from gateway.domain.job import CrawlSpec, JobStatus
-from gateway.domain.node_files import AttemptId, Progress
-from gateway.domain.node_state import NodeState
-from gateway.domain.room import Egg
-from gateway.services.dispatch import MAX_DISPATCH_FAILURES
+from gateway.contract.crawl import CrawlSpec, Egg
+from gateway.contract.outbox import AttemptId, Progress
+from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
+from gateway.jobs.job import JobStatus
+from gateway.nodes.node import NodeState
 
 CRASH = {"exit_code": 1, "log_tail": "ImportError: libssl.so.3"}
 

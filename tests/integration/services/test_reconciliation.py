@@ -5,10 +5,10 @@ from datetime import timedelta
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
-from gateway.domain.outcome import Outcome
-from gateway.services.reconciliation import TAKEN_FOR
+from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.outcome import Outcome
 
 
 def running(platform: Platform) -> Job:

@@ -9,26 +9,22 @@ from conftest import Platform
 from jobs import make_job
 from structlog.testing import capture_logs
 
-from gateway.domain import redis_keys
-from gateway.domain.audit import AuditEntry
-from gateway.domain.errors import JobNotFoundError
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.schedule import LedgerEntry, LedgerKind
-from gateway.redis.client import connect
-from gateway.redis.dedupe import DedupeRelease
-from gateway.services.deletion import Deletion
-from gateway.services.retention import Keep, Retention
-from gateway.services.waker import REMOVE_EXPIRED
-from gateway.storage.audit import AuditFilter, AuditStore
-from gateway.storage.expiry import ExpiryStore
-from gateway.storage.heartbeats import BEAT, HeartbeatStore
-from gateway.storage.items import Item, ItemStore
-from gateway.storage.jobs import IdempotencyKeys
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.logs import LogChunk, LogStore
-from gateway.storage.spiders import SpiderStore
-from gateway.storage.unreadable import UnreadableStore
+from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
+from gateway.contract import redis_keys
+from gateway.contract.outbox import SpiderInfo
+from gateway.errors import JobNotFoundError
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.dedupe import DedupeRelease
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.messages import REMOVE_EXPIRED
+from gateway.jobs.store import IdempotencyKeys
+from gateway.logs.store import LogChunk, LogStore
+from gateway.nodes.health import BEAT, HeartbeatStore
+from gateway.projects.eggs import SpiderStore
+from gateway.retention.retention import Deletion, ExpiryStore, Keep, Retention, UnreadableStore
+from gateway.schedules.schedule import LedgerEntry, LedgerKind
+from gateway.schedules.store import LedgerStore
+from gateway.stores.redis import connect
 
 KEEP = Keep(jobs=timedelta(days=90), items=timedelta(days=60), logs=timedelta(days=30))
 Retain = Callable[..., Retention]
@@ -239,7 +235,7 @@ def slots_recorded(platform: Platform, *days: float) -> None:
 def test_the_ledger_goes_when_the_jobs_go(
     platform: Platform, retain: Retain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.services.retention.LEDGER_BATCH", 2)
+    monkeypatch.setattr("gateway.retention.retention.LEDGER_BATCH", 2)
     slots_recorded(platform, 89, 91, 92, 93, 94, 95)
     retain(KEEP._replace(jobs=timedelta())).run()
     assert len(LedgerStore(platform.database).latest(10)) == 6

@@ -10,19 +10,19 @@ from jobs import make_job
 from killed import killed_everywhere
 from stores import embedded_mongo
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import JobStatus
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.schedule import LedgerEntry, LedgerKind
-from gateway.storage.client import connect
-from gateway.storage.heartbeats import HeartbeatStore
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.items import Item, ItemStore
-from gateway.storage.jobs import JobStore
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.logs import LogChunk, LogStore
-from gateway.storage.nodes import NodeStore
-from gateway.storage.spiders import SpiderStore
+from gateway.clock import utc_now
+from gateway.contract.outbox import SpiderInfo
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import JobStatus
+from gateway.jobs.store import JobStore
+from gateway.logs.store import LogChunk, LogStore
+from gateway.nodes.health import HeartbeatStore
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import SpiderStore
+from gateway.schedules.schedule import LedgerEntry, LedgerKind
+from gateway.schedules.store import LedgerStore
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import connect
 
 POINTS = (
     *("nodes.forget", "spiders.publish", "heartbeats.forget", "expiry.mark_removed", "expiry.advance"),
@@ -31,7 +31,7 @@ POINTS = (
 #: Runs retention as a worker does.
 RUNS = """
 from celery_app import app
-from gateway.services.retention import Retention
+from gateway.retention.retention import Retention
 
 def tell():
     app.parts[Retention].run()

@@ -9,12 +9,11 @@ import pytest
 from conftest import Platform
 from jobs import make_job
 
-from gateway.domain.job import CrawlSpec, Job, JobStatus, WaitingReason
-from gateway.domain.node_files import AttemptId, ExitReport
-from gateway.domain.room import Egg
-from gateway.services.reconciliation import TAKEN_FOR
-from gateway.services.sweeping import RECONCILE_SECONDS
-from gateway.services.waker import ENQUEUE_CRAWL, SEE_TO_OVERDUE
+from gateway.contract.crawl import CrawlSpec, Egg
+from gateway.contract.outbox import AttemptId, ExitReport
+from gateway.dispatch.reconciliation import RECONCILE_SECONDS, TAKEN_FOR
+from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.messages import ENQUEUE_CRAWL, SEE_TO_OVERDUE
 
 
 def submitted(platform: Platform, **fields: Any) -> Job:

@@ -9,25 +9,22 @@ from typing import Any, cast
 import mongomock
 import pytest
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import CrawlSpec, Job
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.schedule import Schedule
-from gateway.services.admission import Admission
-from gateway.services.latest_version import LatestVersions
-from gateway.services.rendering import Rendering
-from gateway.services.schedule_changes import ScheduleChanges
-from gateway.services.schedule_submission import ScheduleSubmission, When
-from gateway.services.slot_orders import CrawlOrders, SlotOrder
-from gateway.services.spider_catalog import SpiderCatalog
-from gateway.services.submission import Order
-from gateway.services.work_check import WorkCheck
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.jobs import JobStore
-from gateway.storage.nodes import NodeStore
-from gateway.storage.schedules import ScheduleStore
-from gateway.storage.spiders import SpiderStore
-from gateway.storage.waiting import WaitingStore
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.contract.outbox import SpiderInfo
+from gateway.jobs.admission import Admission, WaitingStore
+from gateway.jobs.job import Job
+from gateway.jobs.store import JobStore
+from gateway.jobs.submission import Order
+from gateway.nodes.store import NodeStore
+from gateway.projects.catalog import Rendering, SpiderCatalog, WorkCheck
+from gateway.projects.eggs import SpiderStore
+from gateway.schedules.edits import ScheduleChanges
+from gateway.schedules.orders import CrawlOrders, LatestVersions, SlotOrder
+from gateway.schedules.schedule import Schedule
+from gateway.schedules.store import ScheduleStore
+from gateway.schedules.submission import ScheduleSubmission, When
+from gateway.stores.indexes import ensure_indexes
 
 DAILY = When(interval="@daily")
 

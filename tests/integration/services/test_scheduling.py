@@ -10,11 +10,10 @@ from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, slot
 from jobs import make_job
 from stores import embedded_mongo
 
-from gateway.domain.job import JobStatus
-from gateway.domain.schedule import CatchUp, LedgerKind, Overlap, ScheduleState
-from gateway.domain.slot import SlotFate
-from gateway.services.admission import Quotas
-from gateway.services.scheduling import TICK_BUDGET
+from gateway.jobs.admission import Quotas
+from gateway.jobs.job import JobStatus, SlotFate
+from gateway.schedules.firing import TICK_BUDGET
+from gateway.schedules.schedule import CatchUp, LedgerKind, Overlap, ScheduleState
 
 SECOND = timedelta(seconds=1)
 FIRED, SKIPPED, MISSED = LedgerKind.FIRED, LedgerKind.SKIPPED, LedgerKind.MISSED
@@ -83,7 +82,7 @@ def test_two_beats_at_once_fire_each_slot_once(works: Clockwork) -> None:
 
 
 def test_more_than_a_batch_is_fired_in_one_tick(works: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.services.scheduling.BATCH", 7)
+    monkeypatch.setattr("gateway.schedules.firing.BATCH", 7)
     ids = {slot(works.schedule()) for _ in range(30)}
     assert set(works.beat.tick().fired) == ids
 
@@ -239,7 +238,7 @@ def test_a_job_whose_time_has_come_waits_for_a_node(works: Clockwork) -> None:
 def test_more_one_off_jobs_than_a_batch_are_promoted_by_the_next_ticks(
     works: Clockwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.services.scheduling.BATCH", 2)
+    monkeypatch.setattr("gateway.schedules.firing.BATCH", 2)
     for _ in range(5):
         works.jobs.insert(make_job(status=JobStatus.SCHEDULED, not_before=START))
     reports = [works.beat.tick() for _ in range(3)]

@@ -9,16 +9,12 @@ import pytest
 from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, slot
 from stores import embedded_mongo
 
-from gateway.domain.errors import (
-    ConflictError,
-)
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.outcome import Outcome
-from gateway.domain.schedule import LedgerKind, Overlap, Schedule
-from gateway.domain.slot import Trigger
-from gateway.services.slot_jobs import job_by_hand
-from gateway.services.slot_orders import SlotOrder
-from gateway.storage.slots import Run
+from gateway.errors import ConflictError
+from gateway.jobs.job import Job, JobStatus, Trigger
+from gateway.jobs.outcome import Outcome
+from gateway.schedules.occurrences import Run
+from gateway.schedules.orders import SlotOrder, job_by_hand
+from gateway.schedules.schedule import LedgerKind, Overlap, Schedule
 
 HALF_HOUR = timedelta(minutes=30)
 FIRED = LedgerKind.FIRED

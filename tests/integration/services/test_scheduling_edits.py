@@ -10,16 +10,15 @@ from clockwork import HOUR, START, Clockwork, clockwork_at, crawl
 from jobs import make_job
 from stores import embedded_mongo
 
-from gateway.domain.errors import (
+from gateway.errors import (
     InvalidRequestError,
     LiveTwinError,
     ScheduleChangedError,
     ScheduleEndedError,
     ScheduleNotFoundError,
 )
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.schedule import LedgerKind, Overlap, Schedule, ScheduleState
-from gateway.domain.slot import Slot, SlotFate
+from gateway.jobs.job import Job, JobStatus, Slot, SlotFate
+from gateway.schedules.schedule import LedgerKind, Overlap, Schedule, ScheduleState
 
 HALF_HOUR = timedelta(minutes=30)
 FIRED = LedgerKind.FIRED

@@ -8,8 +8,8 @@ import pytest
 from killed import killed_everywhere
 from stores import embedded_mongo
 
-from gateway.storage.client import connect
-from gateway.storage.indexes import ensure_indexes
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import connect
 
 POINTS = (
     *("schedules.insert", "schedules.overtake", "schedules.change", "schedules.touch", "schedules.delete"),
@@ -19,7 +19,7 @@ POINTS = (
 )
 STORY = """
 from scheduling_story import tell as tell_it
-from gateway.storage.client import connect
+from gateway.stores.mongo import connect
 
 def tell(url):
     tell_it(connect(url))

@@ -11,9 +11,8 @@ from jobs import make_job
 from stores import embedded_mongo
 from structlog.testing import capture_logs
 
-from gateway.domain.job import JobStatus
-from gateway.domain.schedule import LedgerKind
-from gateway.domain.slot import SlotFate
+from gateway.jobs.job import JobStatus, SlotFate
+from gateway.schedules.schedule import LedgerKind
 
 SECOND = timedelta(seconds=1)
 FIRED, SKIPPED, MISSED = LedgerKind.FIRED, LedgerKind.SKIPPED, LedgerKind.MISSED

@@ -8,8 +8,8 @@ import pytest
 from killed import killed_everywhere
 from stores import embedded_mongo
 
-from gateway.storage.client import connect
-from gateway.storage.indexes import ensure_indexes
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import connect
 
 POINTS = (
     *("counters.next", "sites.insert", "sites.replace", "sites.delete"),
@@ -18,8 +18,8 @@ POINTS = (
 #: Asks for everything.
 ASKS = """
 from boards import SEARCH, Boards
-from gateway.domain.errors import SiteExistsError
-from gateway.storage.client import connect
+from gateway.errors import SiteExistsError
+from gateway.stores.mongo import connect
 
 def tell(url):
     boards = Boards(connect(url))

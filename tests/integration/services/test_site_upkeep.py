@@ -10,8 +10,8 @@ from boards import SEARCH, Boards
 from pymongo.database import Database
 from site_records import make_site, make_target
 
-from gateway.domain.schedule import Schedule, ScheduleState
-from gateway.services import site_upkeep
+from gateway.schedules.schedule import Schedule, ScheduleState
+from gateway.sites import edits
 
 #: The schedule of a target that runs every hour, once its record is not young any more.
 HOURLY = {"keywords": "go", "frequency": "60"}
@@ -23,7 +23,7 @@ def boards(database: Database[dict[str, Any]]) -> Boards:
 
 
 def look(boards: Boards) -> None:
-    boards.ahead += timedelta(seconds=site_upkeep.PACE)
+    boards.ahead += timedelta(seconds=edits.PACE)
     boards.upkeep.look()
 
 
@@ -83,7 +83,7 @@ def test_a_record_that_is_being_written_is_left_to_who_writes_it(boards: Boards)
 
 
 def test_all_come_in_turn_and_none_more_often_than_need_be(boards: Boards, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_upkeep, "BATCH", 2)
+    monkeypatch.setattr(edits, "BATCH", 2)
     boards.site()
     targets = [make_target(**HOURLY, number=number) for number in range(1, 6)]
     for target in targets:

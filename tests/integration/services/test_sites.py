@@ -9,7 +9,7 @@ import pytest
 from boards import SEARCH, Boards
 from pymongo.database import Database
 
-from gateway.domain.errors import (
+from gateway.errors import (
     InvalidRequestError,
     ScheduleNotFoundError,
     SiteDisabledError,
@@ -18,9 +18,8 @@ from gateway.domain.errors import (
     SiteNotFoundError,
     TargetNotFoundError,
 )
-from gateway.domain.job import JobStatus
-from gateway.domain.schedule import Schedule, ScheduleState
-from gateway.domain.slot import Trigger
+from gateway.jobs.job import JobStatus, Trigger
+from gateway.schedules.schedule import Schedule, ScheduleState
 
 #: A slot may come a tenth of the gap before or after its nominal time.
 SPREAD = 0.11

@@ -8,23 +8,21 @@ from typing import Any
 import pytest
 from conftest import DEAD_AFTER, Platform
 
-from gateway.domain import redis_keys
-from gateway.domain.errors import ForbiddenAddressError, IdempotencyConflictError, InvalidRequestError
-from gateway.domain.fingerprint import fingerprint, former_fingerprint
-from gateway.domain.job import CrawlSpec, JobStatus, new_job_id
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.outcome import Outcome
-from gateway.redis.client import connect_async
-from gateway.redis.dedupe import Dedupe, DedupeRelease, Entry
-from gateway.services.admission import Admission
-from gateway.services.rendering import Rendering
-from gateway.services.retry import Resubmission
-from gateway.services.spider_catalog import SpiderCatalog
-from gateway.services.submission import Order, Submission
-from gateway.storage.schedules import ScheduleStore
-from gateway.storage.sites import SiteStore
-from gateway.storage.spiders import SpiderStore
-from gateway.storage.waiting import WaitingStore
+from gateway.contract import redis_keys
+from gateway.contract.crawl import CrawlSpec
+from gateway.contract.outbox import SpiderInfo
+from gateway.errors import ForbiddenAddressError, IdempotencyConflictError, InvalidRequestError
+from gateway.jobs.admission import Admission, WaitingStore
+from gateway.jobs.dedupe import Dedupe, DedupeRelease, Entry, fingerprint, former_fingerprint
+from gateway.jobs.job import JobStatus, new_job_id
+from gateway.jobs.outcome import Outcome
+from gateway.jobs.rerun import Resubmission
+from gateway.jobs.submission import Order, Submission
+from gateway.projects.catalog import Rendering, SpiderCatalog
+from gateway.projects.eggs import SpiderStore
+from gateway.schedules.store import ScheduleStore
+from gateway.sites.store import SiteStore
+from gateway.stores.redis import connect_async
 
 SCHEMA = {
     "type": "object",

@@ -14,8 +14,8 @@ from conftest import Platform
 from jobs import make_job
 from node_double import NodeDouble
 
-from gateway.domain.job import Job, JobStatus, WaitingReason
-from gateway.domain.node_files import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.jobs.job import Job, JobStatus, WaitingReason
 
 Limited = Callable[[int], Platform]
 

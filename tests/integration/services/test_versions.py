@@ -10,13 +10,13 @@ from conftest import Platform
 from scrapyd.eggstorage import sorted_versions
 from test_submission import order, resubmission, submission
 
-from gateway.domain.errors import ConflictError, IdempotencyConflictError, InvalidRequestError
-from gateway.domain.job import JobStatus
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.outcome import Outcome
-from gateway.services.spider_catalog import Project, SpiderCatalog
-from gateway.services.submission import Submission
-from gateway.storage.spiders import SpiderStore
+from gateway.contract.outbox import SpiderInfo
+from gateway.errors import ConflictError, IdempotencyConflictError, InvalidRequestError
+from gateway.jobs.job import JobStatus
+from gateway.jobs.outcome import Outcome
+from gateway.jobs.submission import Submission
+from gateway.projects.catalog import Project, SpiderCatalog
+from gateway.projects.eggs import SpiderStore
 
 __all__ = ["submission"]  # the fixture
 

@@ -12,8 +12,8 @@ from jobs import make_job
 from stack import wait_until
 from stores import free_port
 
-from gateway.domain.slot import TargetRun
-from gateway.services.waker import CeleryWaker, create_producer
+from gateway.jobs.job import TargetRun
+from gateway.jobs.messages import CeleryWaker, create_producer
 
 ABOUT = TargetRun(
     target_id=7,

@@ -16,9 +16,9 @@ import receivers
 import trustme
 from receivers import Behaviour, Receiver, answer, black_hole, drip
 
-from gateway.domain.public_address import parse_networks
-from gateway.services import webhook_caller
-from gateway.services.webhook_caller import MAX_ANSWER_BYTES, WebhookCaller
+from gateway.contract.public_address import parse_networks
+from gateway.signals import webhook_caller
+from gateway.signals.webhook_caller import MAX_ANSWER_BYTES, WebhookCaller
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 #: Seconds for a call in these tests; and what a machine that others share may take on top.

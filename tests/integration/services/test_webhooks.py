@@ -16,12 +16,13 @@ from jobs import make_job
 from receivers import Receiver, answer
 from stack import wait_until
 
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.outcome import Outcome
-from gateway.domain.public_address import parse_networks
-from gateway.services import webhook_caller, webhooks
-from gateway.services.webhook_caller import WebhookCaller
-from gateway.services.webhooks import (
+from gateway.contract.public_address import parse_networks
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.outcome import Outcome
+from gateway.jobs.store import MAX_WEBHOOKS
+from gateway.signals import webhook_caller, webhooks
+from gateway.signals.webhook_caller import WebhookCaller
+from gateway.signals.webhooks import (
     AT_ONCE,
     HOST_ROUNDS,
     LEASE_SLACK,
@@ -33,7 +34,6 @@ from gateway.services.webhooks import (
     Webhooks,
     round_seconds,
 )
-from gateway.storage.jobs import MAX_WEBHOOKS
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 #: Of a round of one call.

@@ -17,9 +17,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from stores import REAL_BACKENDS, embedded_mongo
 
-from gateway.storage.indexes import ensure_indexes
-from gateway.storage.job_queue import JobQueue
-from gateway.storage.jobs import JobStore
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import JobStore
+from gateway.stores.indexes import ensure_indexes
 
 BACKENDS = ["mongomock", *REAL_BACKENDS]
 

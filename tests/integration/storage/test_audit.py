@@ -11,16 +11,15 @@ from killed import killed_everywhere
 from pymongo.database import Database
 from stores import embedded_mongo
 
-from gateway.domain.audit import AuditEntry, AuditKind
-from gateway.domain.errors import InvalidRequestError
-from gateway.storage.audit import AuditFilter, AuditStore
+from gateway.access.audit import AuditEntry, AuditFilter, AuditKind, AuditStore
+from gateway.errors import InvalidRequestError
 
 NOW = datetime(2027, 6, 1, 9, 30, tzinfo=UTC)
 STORY = """
 from datetime import UTC, datetime, timedelta
-from gateway.domain.audit import AuditEntry
-from gateway.storage.audit import AuditFilter, AuditStore
-from gateway.storage.client import connect
+from gateway.access.audit import AuditEntry
+from gateway.access.audit import AuditFilter, AuditStore
+from gateway.stores.mongo import connect
 
 def tell(uri):
     store, now = AuditStore(connect(uri)), datetime(2027, 6, 1, 9, 30, tzinfo=UTC)

@@ -15,14 +15,16 @@ from pymongo.errors import PyMongoError
 from relay import SILENCE, MongoRelay
 from stores import embedded_mongo, valkey_server
 
-from gateway.domain.clock import VERDICT_SECONDS
-from gateway.domain.errors import NodeUnreachableError
-from gateway.redis.client import connect as connect_redis
-from gateway.services import egg_delivery, reconciliation, scrapyd
-from gateway.services.scrapyd import ScrapydClient
-from gateway.storage import egg_copies, job_queue
-from gateway.storage.client import connect, within
-from gateway.storage.indexes import ensure_indexes
+from gateway.clock import VERDICT_SECONDS
+from gateway.dispatch import egg_delivery, reconciliation
+from gateway.errors import NodeUnreachableError
+from gateway.jobs import queue
+from gateway.nodes import scrapyd
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.projects import eggs
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import connect, within
+from gateway.stores.redis import connect as connect_redis
 
 #: Seconds that a machine with much to do may add.
 SLACK = 1.5
@@ -159,6 +161,6 @@ def test_a_node_that_drips_its_answer_is_given_up_in_time(seconds: float | None)
 
 def test_leases_outlast_the_calls_that_are_made_under_them() -> None:
     # an assignment, and the answer of the node
-    assert job_queue.ATTEND_SECONDS > VERDICT_SECONDS + scrapyd.CALL_SECONDS
+    assert queue.ATTEND_SECONDS > VERDICT_SECONDS + scrapyd.CALL_SECONDS
     assert reconciliation.TAKEN_FOR.total_seconds() > VERDICT_SECONDS
-    assert egg_copies.LEASE.total_seconds() > egg_delivery.READ_SECONDS + scrapyd.DEPLOY_SECONDS
+    assert eggs.LEASE.total_seconds() > egg_delivery.READ_SECONDS + scrapyd.DEPLOY_SECONDS

@@ -18,45 +18,35 @@ from scheduled import HOUR, make_schedule
 from site_records import make_site, make_target
 from stores import embedded_mongo
 
-from gateway.domain.audit import AuditEntry
-from gateway.domain.clock import utc_now
-from gateway.domain.errors import UnreadableError
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.room import Egg
-from gateway.domain.schedule import LedgerEntry, LedgerKind
-from gateway.services.key_issue import KeyIssue
-from gateway.storage.audit import AuditFilter, AuditStore
-from gateway.storage.client import connect
-from gateway.storage.due_jobs import DueJobs
-from gateway.storage.egg_copies import EggCopies
-from gateway.storage.eggs import EggStore
-from gateway.storage.ended_jobs import EndedJobs
-from gateway.storage.heartbeats import BEAT, HeartbeatStore
-from gateway.storage.items import Item, ItemStore
-from gateway.storage.job_queries import JobFilter, JobQueries
-from gateway.storage.job_queue import JobQueue
-from gateway.storage.jobs import JobStore
-from gateway.storage.keys import KeyStore
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.nodes import NodeStore
-from gateway.storage.run_statistics import RunStatistics
-from gateway.storage.schedules import ScheduleFilter, ScheduleStore
-from gateway.storage.sites import SiteStore
-from gateway.storage.slots import SlotStore
-from gateway.storage.spiders import SpiderStore
-from gateway.storage.static_entries import StaticEntryStore
-from gateway.storage.targets import TargetStore
-from gateway.storage.unreadable import READERS, UnreadableStore
+from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
+from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import SpiderInfo
+from gateway.errors import UnreadableError
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.queries import DueJobs, EndedJobs, JobFilter, JobQueries, RunStatistics
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import JobStore
+from gateway.nodes.health import BEAT, HeartbeatStore
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
+from gateway.retention.retention import READERS, UnreadableStore
+from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.schedule import LedgerEntry, LedgerKind
+from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore, StaticEntryStore
+from gateway.sites.store import SiteStore, TargetStore
+from gateway.stores.mongo import connect
 
 Mongo = Database[dict[str, Any]]
 #: Hours that are over.
 NINE = utc_now().replace(microsecond=0) - 100 * HOUR
 STORY = """
 from pymongo import MongoClient
-from gateway.storage.documents import Unreadable
-from gateway.storage.job_documents import JobDocuments
-from gateway.storage.unreadable import UnreadableStore
+from gateway.stores.documents import Unreadable
+from gateway.jobs.queue import JobDocuments
+from gateway.retention.retention import UnreadableStore
 
 def tell(uri):
     database = MongoClient(uri, tz_aware=True).get_default_database()

@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 from stores import REAL_BACKENDS
 
-from gateway.storage.holds import HoldStore, Usage, Wish
+from gateway.nodes.holds import HoldStore, Usage, Wish
 
 #: mongomock does not follow the bulk writes of PyMongo.
 pytestmark = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)

@@ -8,11 +8,11 @@ import pytest
 from jobs import make_job
 from pymongo.database import Database
 
-from gateway.domain.clock import utc_now
-from gateway.domain.errors import InvalidRequestError
-from gateway.domain.job import Job, JobStatus
-from gateway.storage.job_queries import FIRST_LOOK, JobFilter, JobQueries
-from gateway.storage.jobs import JobStore
+from gateway.clock import utc_now
+from gateway.errors import InvalidRequestError
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.queries import FIRST_LOOK, JobFilter, JobQueries
+from gateway.jobs.store import JobStore
 
 Documents = Database[dict[str, Any]]
 NOW = utc_now()
@@ -73,8 +73,8 @@ def test_filters_are_all_to_be_met(database: Documents) -> None:
 def test_lists_are_the_same_by_any_index(
     database: Documents, wanted: dict[str, Any], few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.storage.job_queries.FEW", few)
-    monkeypatch.setattr("gateway.storage.job_queries.FIRST_LOOK", 2)
+    monkeypatch.setattr("gateway.jobs.queries.FEW", few)
+    monkeypatch.setattr("gateway.jobs.queries.FIRST_LOOK", 2)
     jobs = [
         keep(
             database, age=n // 2, user_id=("ada", "bob")[n % 2], tags=["daily", "x"][: n % 3],

@@ -9,17 +9,16 @@ from jobs import assigned, make_job
 from pymongo.database import Database
 from stores import REAL_BACKENDS
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Assignment, CrawlSpec, Job, JobStatus, WaitingReason
-from gateway.domain.room import Egg, Room
-from gateway.services.fair_queue import FairQueue
-from gateway.storage.egg_needs import EggNeed, EggNeeds
-from gateway.storage.holds import HoldStore
-from gateway.storage.indexes import RETIRED, ensure_indexes
-from gateway.storage.job_queries import JobQueries
-from gateway.storage.job_queue import JobQueue
-from gateway.storage.job_sweeps import JobSweeps
-from gateway.storage.jobs import JobStore
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec, Egg
+from gateway.dispatch.capacity import EggNeed, EggNeeds, Room
+from gateway.dispatch.fair_queue import FairQueue
+from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
+from gateway.jobs.queries import JobQueries, JobSweeps
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import JobStore
+from gateway.nodes.holds import HoldStore
+from gateway.stores.indexes import RETIRED, ensure_indexes
 
 #: mongomock does not follow the bulk writes of PyMongo.
 pytestmark = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)

@@ -14,14 +14,14 @@ from pymongo.database import Database
 from scheduled import make_schedule
 from stores import REAL_BACKENDS
 
-from gateway.domain.clock import utc_now
-from gateway.domain.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.node_files import ExitReport, Progress, SpiderReport
-from gateway.domain.outcome import Outcome
-from gateway.storage.job_queue import JobQueue
-from gateway.storage.jobs import IdempotencyKeys, JobStore
-from gateway.storage.schedules import ScheduleStore
+from gateway.clock import utc_now
+from gateway.contract.outbox import ExitReport, Progress, SpiderReport
+from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.outcome import Outcome
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import IdempotencyKeys, JobStore
+from gateway.schedules.store import ScheduleStore
 
 #: mongomock does not follow the bulk writes of PyMongo.
 on_servers = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)
@@ -212,8 +212,8 @@ def test_of_simultaneous_requests_with_one_key_one_is_carried_out(served: Databa
 
 STORY = """
 from jobs import make_job
-from gateway.storage.client import connect
-from gateway.storage.jobs import JobStore
+from gateway.stores.mongo import connect
+from gateway.jobs.store import JobStore
 
 def tell(uri):
     jobs = JobStore(connect(uri))

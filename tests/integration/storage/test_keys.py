@@ -12,17 +12,16 @@ from killed import killed_everywhere
 from pymongo.database import Database
 from stores import embedded_mongo
 
-from gateway.domain.api_key import Scope
-from gateway.domain.clock import utc_now
-from gateway.services.key_issue import FIRST, KeyIssue
-from gateway.storage.client import connect
-from gateway.storage.keys import USE_NOTED_EVERY, KeyStore
+from gateway.access.key_store import FIRST, USE_NOTED_EVERY, KeyIssue, KeyStore
+from gateway.access.keys import Scope
+from gateway.clock import utc_now
+from gateway.stores.mongo import connect
 
 STORY = """
-from gateway.domain.clock import utc_now
-from gateway.services.key_issue import KeyIssue
-from gateway.storage.client import connect
-from gateway.storage.keys import KeyStore
+from gateway.clock import utc_now
+from gateway.access.key_store import KeyIssue
+from gateway.stores.mongo import connect
+from gateway.access.key_store import KeyStore
 
 def tell(uri):
     keys = KeyStore(connect(uri))
@@ -116,7 +115,7 @@ def test_ended_sessions_are_noted_for_as_long_as_they_would_have_lasted(database
 def test_no_more_ended_sessions_are_noted_than_a_key_can_hold(
     database: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.storage.keys.MOST_ENDED", 3)
+    monkeypatch.setattr("gateway.access.key_store.MOST_ENDED", 3)
     keys, now = KeyStore(database), utc_now()
     key_id = KeyIssue(keys).issue("ann", [Scope.READ]).key.id
     for number in range(5):

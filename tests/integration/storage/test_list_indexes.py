@@ -15,15 +15,15 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from embedded.mongo.index import Index, IndexSpec
 from embedded.mongo.plan import Plan, choose
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Job, JobStatus
-from gateway.storage import job_queries
-from gateway.storage.indexes import INDEXES, ensure_indexes
-from gateway.storage.job_queries import JobFilter, JobQueries
+from gateway.clock import utc_now
+from gateway.jobs import queries
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.stores.indexes import INDEXES, ensure_indexes
 
 NOW = utc_now()
 #: More than a list takes for few.
-MANY = job_queries.FEW + 5
+MANY = queries.FEW + 5
 
 
 class Asked(CommandListener):

@@ -12,20 +12,20 @@ from pymongo.database import Database
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from stores import REAL_BACKENDS
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import JobStatus
-from gateway.domain.node_files import ExitReport, SpiderInfo
-from gateway.domain.outcome import Outcome
-from gateway.domain.room import Egg
-from gateway.storage.heartbeats import BEAT, HeartbeatStore
-from gateway.storage.holds import HoldStore, Wish
-from gateway.storage.items import Item, ItemStore
-from gateway.storage.job_queue import JobQueue
-from gateway.storage.job_sweeps import JobSweeps
-from gateway.storage.jobs import CANCEL_SECONDS, JobStore
-from gateway.storage.logs import LogChunk, LogStore
-from gateway.storage.nodes import Node, NodeStore
-from gateway.storage.spiders import SpiderStore
+from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import ExitReport, SpiderInfo
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import JobStatus
+from gateway.jobs.outcome import Outcome
+from gateway.jobs.queries import JobSweeps
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import CANCEL_SECONDS, JobStore
+from gateway.logs.store import LogChunk, LogStore
+from gateway.nodes.health import BEAT, HeartbeatStore
+from gateway.nodes.holds import HoldStore, Wish
+from gateway.nodes.store import Node, NodeStore
+from gateway.projects.eggs import SpiderStore
 
 #: mongomock does not follow the bulk writes of PyMongo.
 on_servers = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)

@@ -7,15 +7,15 @@ import pytest
 from pymongo.database import Database
 from scheduled import HOUR, NINE, make_schedule
 
-from gateway.domain.errors import (
+from gateway.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
     LiveTwinError,
     ScheduleExistsError,
     ScheduleNotFoundError,
 )
-from gateway.domain.schedule import ScheduleState
-from gateway.storage.schedules import Advance, ScheduleFilter, ScheduleStore
+from gateway.schedules.schedule import ScheduleState
+from gateway.schedules.store import Advance, ScheduleFilter, ScheduleStore
 
 Mongo = Database[dict[str, Any]]
 

@@ -8,8 +8,8 @@ import pytest
 from pymongo import MongoClient
 from stack import wait_until
 
-from gateway.domain.clock import utc_now
-from gateway.storage.client import ServerClock, _ServerTimes, connect
+from gateway.clock import utc_now
+from gateway.stores.mongo import ServerClock, _ServerTimes, connect
 
 
 class OtherServer:
@@ -84,7 +84,7 @@ def test_it_is_kept_by_looking_whether_the_server_is_there(embedded_uri: str) ->
 def test_turning_this_machines_clock_changes_nothing(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ServerClock(server)
     before = utc_now()
-    monkeypatch.setattr("gateway.domain.clock.datetime", _Turned)
+    monkeypatch.setattr("gateway.clock.datetime", _Turned)
     assert utc_now() - before > timedelta(seconds=4)
     assert clock() - before < timedelta(seconds=4)
 

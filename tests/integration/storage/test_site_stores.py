@@ -8,12 +8,10 @@ import pytest
 from pymongo.database import Database
 from site_records import make_site, make_target
 
-from gateway.domain.clock import utc_now
-from gateway.domain.errors import SiteExistsError, SiteNotFoundError, TargetNotFoundError
-from gateway.domain.fetch_options import FetchOptions
-from gateway.storage.counters import CounterStore
-from gateway.storage.sites import SiteStore
-from gateway.storage.targets import TargetStore
+from gateway.clock import utc_now
+from gateway.contract.crawl import FetchOptions
+from gateway.errors import SiteExistsError, SiteNotFoundError, TargetNotFoundError
+from gateway.sites.store import CounterStore, SiteStore, TargetStore
 
 Documents = Database[dict[str, Any]]
 

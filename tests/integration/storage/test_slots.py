@@ -9,17 +9,13 @@ from jobs import make_job
 from pymongo.database import Database
 from scheduled import HOUR, NINE, make_schedule, make_slot_job
 
-from gateway.domain.clock import utc_now
-from gateway.domain.errors import (
-    InvalidRequestError,
-)
-from gateway.domain.job import JobStatus
-from gateway.domain.schedule import LedgerEntry, LedgerKind
-from gateway.domain.slot import SlotFate
-from gateway.storage.jobs import JobStore
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.slots import SlotStore
-from gateway.storage.static_entries import StaticEntryStore
+from gateway.clock import utc_now
+from gateway.errors import InvalidRequestError
+from gateway.jobs.job import JobStatus, SlotFate
+from gateway.jobs.store import JobStore
+from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.schedule import LedgerEntry, LedgerKind
+from gateway.schedules.store import LedgerStore, StaticEntryStore
 
 Mongo = Database[dict[str, Any]]
 

@@ -18,9 +18,8 @@ from jobs import make_job
 from stores import ROOT
 from warm import WarmProcess
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.node_files import (
+from gateway.clock import utc_now
+from gateway.contract.outbox import (
     EXIT,
     ITEMS,
     LOG,
@@ -34,13 +33,14 @@ from gateway.domain.node_files import (
     write_atomically,
     write_exclusively,
 )
-from gateway.domain.redis_keys import log_stream
-from gateway.storage.client import connect
-from gateway.storage.items import Item, ItemStore
-from gateway.storage.jobs import JobStore
-from gateway.storage.logs import LogStore
-from gateway.storage.nodes import NodeStore
-from gateway.storage.spiders import SpiderStore
+from gateway.contract.redis_keys import log_stream
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.store import JobStore
+from gateway.logs.store import LogStore
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import SpiderStore
+from gateway.stores.mongo import connect
 
 Value = TypeVar("Value")
 

@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 from stores import StoreProcess
 
-from gateway.domain.eggs import MAX_EGG
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.room import Egg
-from gateway.services.spider_catalog import SpiderCatalog
-from gateway.storage.client import Document, connect
-from gateway.storage.egg_copies import EggCopies
-from gateway.storage.eggs import EggStore
-from gateway.storage.spiders import SpiderStore
-from gateway.tailer.egg_shipper import EggShipper
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import SpiderInfo
+from gateway.projects.catalog import SpiderCatalog
+from gateway.projects.eggs import MAX_EGG, EggCopies, EggStore, SpiderStore
+from gateway.stores.mongo import Document, connect
+from gateway.tailer.eggs import EggShipper
 
 EGG = Egg("shop", "1.0")
 

@@ -12,7 +12,7 @@ import orjson
 from stores import StoreProcess, embedded_mongo
 from tailer_node import Crawl, Node, eventually
 
-from gateway.domain.clock import utc_now
+from gateway.clock import utc_now
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 #: Seconds for which MongoDB hangs; more than any of its answers takes.

@@ -13,7 +13,7 @@ from hostile import KINDS, fill_tree, plant
 from stores import StoreProcess
 from tailer_node import Crawl, Node, eventually
 
-from gateway.domain.node_files import (
+from gateway.contract.outbox import (
     ACTIVE,
     EXIT,
     ITEMS,
@@ -27,7 +27,7 @@ from gateway.domain.node_files import (
     ExitReport,
     remove_tree,
 )
-from gateway.domain.outcome import decide
+from gateway.jobs.outcome import decide
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 NAMES = (LOG, ITEMS, PROGRESS, ACTIVE, REPORT, STOPPING, EXIT, SHIPPED, STARTED, SPEC)

@@ -10,7 +10,7 @@ from conftest import TailingNode
 from stores import StoreProcess
 from tailer_node import Node, eventually
 
-from gateway.domain.node_files import INSTANCE, SpiderInfo
+from gateway.contract.outbox import INSTANCE, SpiderInfo
 
 NAME = {"NODE_NAME": "twice"}
 #: The shortest that may be set.

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.node_place import PLACE, PLACE_LOCK, NodePlace
-from gateway.tailer.places import Places
+from gateway.contract.node_list import PLACE, PLACE_LOCK, NodePlace
+from gateway.tailer.__main__ import Places
 
 #: Stands in for a node's tailer: leaves a note of how it was started, and ends when it is told to.
 STAND_IN = """

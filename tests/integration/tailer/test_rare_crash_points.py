@@ -11,10 +11,10 @@ from stores import StoreProcess
 from tailer_node import Crawl, Node, eventually
 
 from crawler.node.started_mark import StartedMark
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Job
-from gateway.domain.node_files import EXIT, STARTED, ExitReport, read_record
-from gateway.domain.outcome import decide
+from gateway.clock import utc_now
+from gateway.contract.outbox import EXIT, STARTED, ExitReport, read_record
+from gateway.jobs.job import Job
+from gateway.jobs.outcome import decide
 
 SIDES = ("before", "after")
 

@@ -10,10 +10,10 @@ from conftest import TailingNode
 from stores import StoreProcess
 from tailer_node import Node, eventually
 
-from gateway.domain.clock import utc_now
-from gateway.domain.node_files import BROWSER, CATALOG, SpiderInfo, write_atomically
-from gateway.domain.room import Egg
-from gateway.storage.nodes import Node as NodeDocument
+from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import BROWSER, CATALOG, SpiderInfo, write_atomically
+from gateway.nodes.store import Node as NodeDocument
 
 #: More than any disk has.
 ALL_BYTES = str(1 << 60)

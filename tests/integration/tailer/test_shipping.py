@@ -15,11 +15,11 @@ from relay import MongoRelay, Refuse
 from stores import StoreProcess
 from tailer_node import Node, eventually
 
-from gateway.domain.job import JobStatus
-from gateway.domain.node_files import EXIT, Progress, write_exclusively
-from gateway.domain.outcome import decide
-from gateway.tailer.checkpoint import load_checkpoint
-from gateway.tailer.exit_facts import LEFT_OUT
+from gateway.contract.outbox import EXIT, Progress, write_exclusively
+from gateway.jobs.job import JobStatus
+from gateway.jobs.outcome import decide
+from gateway.tailer.outbox import load_checkpoint
+from gateway.tailer.shipping import LEFT_OUT
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 

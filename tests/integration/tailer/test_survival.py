@@ -20,9 +20,9 @@ from relay import MongoRelay, Relay
 from stores import StoreProcess, embedded_mongo, valkey_server
 from tailer_node import Crawl, Node, eventually
 
-from gateway.domain.clock import utc_now
-from gateway.domain.log_line import split_entries
-from gateway.domain.node_files import SPEC, SpiderInfo, write_atomically
+from gateway.clock import utc_now
+from gateway.contract.log_line import split_entries
+from gateway.contract.outbox import SPEC, SpiderInfo, write_atomically
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 LINES = 20_000

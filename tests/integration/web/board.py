@@ -11,18 +11,18 @@ import httpx
 import redis
 from pymongo.database import Database
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Attempt, Job, JobStatus, new_job_id
-from gateway.domain.node_files import Progress, SpiderInfo
-from gateway.domain.outcome import Outcome
-from gateway.domain.site import Site
-from gateway.services.announcer import Announcer
+from gateway.clock import utc_now
+from gateway.contract.outbox import Progress, SpiderInfo
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import Attempt, Job, JobStatus, new_job_id
+from gateway.jobs.messages import Announcer
+from gateway.jobs.outcome import Outcome
+from gateway.jobs.store import JobStore
+from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.items import Item, ItemStore
-from gateway.storage.jobs import JobStore
-from gateway.storage.sites import SiteStore
-from gateway.storage.spiders import SpiderStore
+from gateway.sites.site import Site
+from gateway.sites.store import SiteStore
+from gateway.stores.mongo import connect
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 #: The fields of a run's record.

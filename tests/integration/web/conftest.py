@@ -15,14 +15,14 @@ import uvicorn
 from pymongo.database import Database
 from stores import embedded_mongo, valkey_server
 
-from gateway.domain.job import Job
-from gateway.domain.node_files import SpiderInfo
+from gateway.contract.outbox import SpiderInfo
+from gateway.items.items import ItemStore
+from gateway.jobs.job import Job
+from gateway.jobs.store import JobStore
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.items import ItemStore
-from gateway.storage.jobs import JobStore
-from gateway.storage.nodes import NodeStore
-from gateway.storage.spiders import SpiderStore
+from gateway.stores.mongo import connect
 from gateway.web.app import create_app
 from gateway.web.http_protocol import BoundedProtocol
 

@@ -11,14 +11,13 @@ from integration.web.board import Serve
 from jobs import make_job
 from pymongo.database import Database
 
-from gateway.domain.api_key import Scope
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Attempt, JobStatus
-from gateway.services.key_issue import Issued, KeyIssue
+from gateway.access.key_store import Issued, KeyIssue, KeyStore
+from gateway.access.keys import Scope
+from gateway.clock import utc_now
+from gateway.jobs.job import Attempt, JobStatus
+from gateway.jobs.store import JobStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.jobs import JobStore
-from gateway.storage.keys import KeyStore
+from gateway.stores.mongo import connect
 
 PATIENCE = 90
 LISTED = "http://localhost:3000"
@@ -33,8 +32,8 @@ def own_settings(settings: Settings) -> Settings:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are asked for, and streams looked at, sooner: what is tested is that, not when."""
-    monkeypatch.setattr("gateway.web.key_ring.FRESH", 0.2)
-    monkeypatch.setattr("gateway.web.key_ring._LOOK", 0.3)
+    monkeypatch.setattr("gateway.web.authentication.FRESH", 0.2)
+    monkeypatch.setattr("gateway.web.authentication._LOOK", 0.3)
 
 
 @pytest.fixture(scope="module")

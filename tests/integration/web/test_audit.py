@@ -13,10 +13,9 @@ from jobs import make_job
 from stack import wait_until
 from stores import embedded_mongo
 
-from gateway.domain.api_key import Scope
-from gateway.services.key_issue import KeyIssue
+from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.keys import Scope
 from gateway.settings import Settings
-from gateway.storage.keys import KeyStore
 
 
 class Door:

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 from httpx_sse import connect_sse
 
+from gateway.jobs.store import JobStore
 from gateway.settings import Settings
-from gateway.storage.jobs import JobStore
 
 Crawl = dict[str, Any]
 

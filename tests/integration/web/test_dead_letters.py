@@ -10,9 +10,9 @@ import httpx
 import pytest
 from jobs import make_job
 
-from gateway.domain.job import Attempt, CrawlSpec, Job, JobStatus
-from gateway.domain.slot import Trigger
-from gateway.storage.jobs import JobStore
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import Attempt, Job, JobStatus, Trigger
+from gateway.jobs.store import JobStore
 
 Keep = Callable[[Job], Job]
 

@@ -15,14 +15,13 @@ from eggs import source
 from node import PASSWORD, ROOT, Node, wait_for
 from pydantic import SecretStr
 
-from gateway.domain.clock import utc_now
-from gateway.domain.room import Egg
+from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import EggStore, SpiderStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.eggs import EggStore
-from gateway.storage.nodes import NodeStore
-from gateway.storage.spiders import SpiderStore
-from gateway.tailer.catalog import CatalogPublisher
+from gateway.stores.mongo import connect
+from gateway.tailer.heartbeat import CatalogPublisher
 
 SPIDER = "import scrapy\n\nclass Offers(scrapy.Spider):\n    name = 'offers'\n    allowed_domains = ['shop.test']\n"
 

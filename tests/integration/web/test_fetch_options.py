@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.storage.jobs import JobStore
+from gateway.jobs.store import JobStore
 
 from .conftest import Crawl
 

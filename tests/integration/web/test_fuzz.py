@@ -21,7 +21,7 @@ from hypothesis.strategies import integers
 from integration.web.board import Board, Serve, open_board
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from gateway.domain.job import JobStatus
+from gateway.jobs.job import JobStatus
 from gateway.settings import Settings
 
 FOLDER = Path(__file__).parent / "fuzz"

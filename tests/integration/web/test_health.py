@@ -13,18 +13,18 @@ from jobs import make_job
 from pymongo.database import Database
 from stores import embedded_mongo
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import JobStatus
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.outcome import Outcome
-from gateway.domain.unanswered import Unanswered
+from gateway.clock import utc_now
+from gateway.contract.outbox import SpiderInfo
+from gateway.jobs.job import JobStatus
+from gateway.jobs.outcome import Outcome
+from gateway.jobs.store import JobStore
+from gateway.nodes.health import BEAT, WORKER, HeartbeatStore
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import SpiderStore
+from gateway.retention.retention import UnreadableStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.heartbeats import BEAT, WORKER, HeartbeatStore
-from gateway.storage.jobs import JobStore
-from gateway.storage.nodes import NodeStore
-from gateway.storage.spiders import SpiderStore
-from gateway.storage.unreadable import UnreadableStore
+from gateway.stores.mongo import connect
+from gateway.stores.unanswered import Unanswered
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 

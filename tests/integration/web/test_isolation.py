@@ -12,15 +12,14 @@ import pytest
 from integration.web.board import Board, Serve, open_board
 from jobs import make_job
 
-from gateway.domain.api_key import Scope
-from gateway.domain.clock import utc_now
-from gateway.domain.job import CrawlSpec, JobStatus
-from gateway.domain.slot import Trigger
-from gateway.services.key_issue import KeyIssue
+from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.keys import Scope
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import JobStatus, Trigger
 from gateway.settings import Settings
-from gateway.storage.keys import KeyStore
-from gateway.web.access_rules import OPEN, RULES
 from gateway.web.app import create_app
+from gateway.web.dependencies import OPEN, RULES
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
 ROUTES = sorted(

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from jobs import make_job
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Attempt, Job, JobStatus
-from gateway.storage.items import Item, ItemStore
-from gateway.storage.jobs import JobStore
+from gateway.clock import utc_now
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import Attempt, Job, JobStatus
+from gateway.jobs.store import JobStore
 
 COUNT = 1234
 

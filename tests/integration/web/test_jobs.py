@@ -7,12 +7,12 @@ import httpx
 import pytest
 from jobs import make_job
 
-from gateway.domain.clock import to_iso, utc_now
-from gateway.domain.job import Attempt, Job, JobStatus
-from gateway.domain.node_files import ExitReport, Progress, SpiderReport
-from gateway.storage.items import Item, ItemStore
-from gateway.storage.jobs import JobStore
-from gateway.storage.nodes import NodeStore
+from gateway.clock import to_iso, utc_now
+from gateway.contract.outbox import ExitReport, Progress, SpiderReport
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import Attempt, Job, JobStatus
+from gateway.jobs.store import JobStore
+from gateway.nodes.store import NodeStore
 
 Keep = Callable[[Job], Job]
 ENDED = {"status": JobStatus.FINISHED, "settled": True, "live_key": None}
@@ -74,7 +74,7 @@ def test_a_search_that_ran_out_of_time_says_how_far_it_came(
     gateway: httpx.Client, keep: Keep, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"FEW": 1, "FIRST_LOOK": 2, "SEARCH_SECONDS": 0}.items():
-        monkeypatch.setattr(f"gateway.storage.job_queries.{name}", value)
+        monkeypatch.setattr(f"gateway.jobs.queries.{name}", value)
     made = [keep(make_job(user_id=user, created_at=utc_now() - timedelta(seconds=n))) for n in range(5)]
     asked = {"user_id": user, "q": made[-1].id}
     pages = [gateway.get("/jobs", params=asked).json()]

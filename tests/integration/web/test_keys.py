@@ -14,14 +14,13 @@ from integration.web.board import Serve
 from jobs import make_job
 from pymongo.database import Database
 
-from gateway.domain.api_key import Scope
-from gateway.domain.clock import utc_now
-from gateway.domain.job import JobStatus
-from gateway.services.key_issue import Issued, KeyIssue
+from gateway.access.key_store import Issued, KeyIssue, KeyStore
+from gateway.access.keys import Scope
+from gateway.clock import utc_now
+from gateway.jobs.job import JobStatus
+from gateway.jobs.store import JobStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.jobs import JobStore
-from gateway.storage.keys import KeyStore
+from gateway.stores.mongo import connect
 
 
 @pytest.fixture(scope="module")

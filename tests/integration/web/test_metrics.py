@@ -16,16 +16,18 @@ from pymongo.database import Database
 from stack import wait_until
 from stores import embedded_mongo
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Attempt, CrawlSpec, Job, JobStatus, Progress, WaitingReason
-from gateway.services import platform_facts
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.contract.outbox import Progress
+from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
+from gateway.jobs.store import JobStore
+from gateway.nodes.health import BEAT, WORKER, HeartbeatStore
+from gateway.nodes.holds import HoldStore, Wish
+from gateway.nodes.store import NodeStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.heartbeats import BEAT, WORKER, HeartbeatStore
-from gateway.storage.holds import HoldStore, Wish
-from gateway.storage.jobs import JobStore
-from gateway.storage.nodes import NodeStore
-from gateway.web.metrics.recent import MAX_SITES
+from gateway.status import facts
+from gateway.stores.mongo import connect
+from gateway.web.routes.metrics import MAX_SITES
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 Add = Callable[..., Job]
@@ -71,7 +73,7 @@ def door(
     """A gateway that looks at each scrape."""
     for collection in ("jobs", "nodes", "heartbeats"):
         own[collection].delete_many({})
-    monkeypatch.setattr(platform_facts, "KEPT", 0.0)
+    monkeypatch.setattr(facts, "KEPT", 0.0)
     with serve(settings.model_copy(update={"mongo_uri": own_uri})) as client:
         yield client
 
@@ -225,7 +227,7 @@ def test_the_names_of_sites_cannot_grow_without_bound(door: httpx.Client, add: A
 def test_one_scrape_is_enough_for_many_within_a_moment(
     door: httpx.Client, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platform_facts, "KEPT", 60.0)
+    monkeypatch.setattr(facts, "KEPT", 60.0)
     assert scrape(door)("jobs", status="pending") == 0
     add()
     assert scrape(door)("jobs", status="pending") == 0
@@ -234,7 +236,7 @@ def test_one_scrape_is_enough_for_many_within_a_moment(
 def test_without_mongodb_a_gateway_tells_what_it_knows_of_itself(
     serve: Serve, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platform_facts, "KEPT", 0.0)
+    monkeypatch.setattr(facts, "KEPT", 0.0)
     with embedded_mongo(tmp_path) as mongo, serve(settings.model_copy(update={"mongo_uri": str(mongo)})) as gateway:
         assert scrape(gateway)("jobs", status="pending") == 0
         mongo.stop()

@@ -17,11 +17,11 @@ from relay import MongoRelay, Refuse, failure
 from stack import wait_until
 from stores import StoreProcess, embedded_mongo, valkey_server
 
-from gateway.domain.node_files import SpiderInfo
+from gateway.contract.outbox import SpiderInfo
+from gateway.jobs.store import JobStore
+from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.jobs import JobStore
-from gateway.storage.spiders import SpiderStore
+from gateway.stores.mongo import connect
 
 CLIENTS = 100
 

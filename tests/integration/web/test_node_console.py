@@ -13,15 +13,14 @@ from jobs import make_job
 from pymongo.database import Database
 from stores import free_port
 
-from gateway.domain.api_key import Scope
-from gateway.domain.clock import utc_now
-from gateway.domain.job import Attempt, JobStatus
-from gateway.services.key_issue import KeyIssue
+from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.keys import Scope
+from gateway.clock import utc_now
+from gateway.jobs.job import Attempt, JobStatus
+from gateway.jobs.store import JobStore
+from gateway.nodes.store import NodeStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.jobs import JobStore
-from gateway.storage.keys import KeyStore
-from gateway.storage.nodes import NodeStore
+from gateway.stores.mongo import connect
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,14 @@ import httpx
 import pytest
 from pymongo.database import Database
 
-from gateway.domain.clock import utc_now
-from gateway.domain.node_files import SpiderInfo
-from gateway.domain.room import Egg
+from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import SpiderInfo
+from gateway.nodes.holds import HoldStore, Wish
+from gateway.nodes.store import Failure, Node, NodeStore
+from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.holds import HoldStore, Wish
-from gateway.storage.nodes import Failure, Node, NodeStore
-from gateway.storage.spiders import SpiderStore
+from gateway.stores.mongo import connect
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 URL = "http://127.0.0.1:6800"

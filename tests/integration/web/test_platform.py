@@ -11,14 +11,15 @@ import pytest
 from jobs import make_job
 from pymongo.database import Database
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import CrawlSpec, Job, JobStatus, WaitingReason
-from gateway.domain.node_files import SpiderInfo
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.contract.outbox import SpiderInfo
+from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.store import JobStore
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.jobs import JobStore
-from gateway.storage.nodes import NodeStore
-from gateway.storage.spiders import SpiderStore
+from gateway.stores.mongo import connect
 
 URLS = {
     "type": "object",

@@ -12,12 +12,13 @@ import pytest
 from jobs import make_job
 from pymongo.database import Database
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import CrawlSpec, Job, JobStatus, WaitingReason
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.store import JobStore
+from gateway.nodes.health import WORKER, HeartbeatStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.heartbeats import WORKER, HeartbeatStore
-from gateway.storage.jobs import JobStore
+from gateway.stores.mongo import connect
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 

@@ -15,9 +15,9 @@ from integration.web.board import Board, Serve, open_board, problem
 from jobs import make_job
 from stack import wait_until
 
-from gateway.domain.clock import to_iso, utc_now
-from gateway.domain.job import CrawlSpec, JobStatus
-from gateway.domain.slot import Trigger
+from gateway.clock import to_iso, utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import JobStatus, Trigger
 from gateway.settings import Settings
 
 QUEUE_FULL, USER_QUOTA = (429, "queue_full"), (429, "user_quota")

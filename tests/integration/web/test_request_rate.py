@@ -17,11 +17,10 @@ from integration.web.board import Serve, problem
 from stack import wait_until
 from stores import valkey_server
 
-from gateway.domain.api_key import Scope
-from gateway.services.key_issue import KeyIssue
+from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.keys import Scope
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.keys import KeyStore
+from gateway.stores.mongo import connect
 
 WRONG = (401, "key_invalid")
 TOO_MANY = (429, "too_many_requests")

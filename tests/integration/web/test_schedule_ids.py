@@ -10,10 +10,10 @@ import httpx
 from httpx_sse import connect_sse
 from jobs import make_job
 
-from gateway.domain.clock import to_iso, utc_now
-from gateway.domain.job import Attempt, Job, JobStatus
-from gateway.domain.node_files import Progress
-from gateway.storage.items import Item, ItemStore
+from gateway.clock import to_iso, utc_now
+from gateway.contract.outbox import Progress
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import Attempt, Job, JobStatus
 
 Crawl = dict[str, Any]
 Keep = Callable[[Job], Job]

@@ -13,11 +13,12 @@ import pytest
 from httpx_sse import connect_sse
 from pymongo.database import Database
 
-from gateway.domain.clock import to_iso, utc_now
-from gateway.domain.fingerprint import former_fingerprint
-from gateway.domain.job import CrawlSpec, JobStatus
-from gateway.storage.jobs import JobStore
-from gateway.storage.schedules import ScheduleStore
+from gateway.clock import to_iso, utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.dedupe import former_fingerprint
+from gateway.jobs.job import JobStatus
+from gateway.jobs.store import JobStore
+from gateway.schedules.store import ScheduleStore
 
 Crawl = dict[str, Any]
 Change = Callable[..., Crawl]

@@ -12,16 +12,15 @@ import pytest
 from jobs import make_job
 from pymongo.database import Database
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import CrawlSpec, JobStatus, new_job_id
-from gateway.domain.schedule import CatchUp, CrawlOrder, LedgerEntry, LedgerKind, Schedule, ScheduleState, Timing
-from gateway.domain.slot import slot_id
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import JobStatus, new_job_id, slot_id
+from gateway.jobs.store import JobStore
+from gateway.nodes.health import BEAT, HeartbeatStore
+from gateway.schedules.schedule import CatchUp, CrawlOrder, LedgerEntry, LedgerKind, Schedule, ScheduleState, Timing
+from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.settings import Settings
-from gateway.storage.client import connect
-from gateway.storage.heartbeats import BEAT, HeartbeatStore
-from gateway.storage.jobs import JobStore
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.schedules import ScheduleStore
+from gateway.stores.mongo import connect
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 Add = Callable[..., Schedule]

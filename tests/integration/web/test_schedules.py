@@ -11,11 +11,10 @@ import pytest
 from jobs import make_job
 from pymongo.database import Database
 
-from gateway.domain.clock import to_iso, utc_now
-from gateway.domain.job import Job, JobStatus
-from gateway.domain.schedule import LedgerEntry, LedgerKind, Schedule
-from gateway.storage.ledger import LedgerStore
-from gateway.storage.schedules import ScheduleStore
+from gateway.clock import to_iso, utc_now
+from gateway.jobs.job import Job, JobStatus
+from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule
+from gateway.schedules.store import LedgerStore, ScheduleStore
 
 Crawl = dict[str, Any]
 Keep = Callable[[Job], Job]

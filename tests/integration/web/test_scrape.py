@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from integration.web.board import RECORD, Board, Serve, open_board, problem
 from jobs import make_job
 
-from gateway.domain.job import CrawlSpec, JobStatus, new_job_id
-from gateway.domain.slot import TargetRun, Trigger
+from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import JobStatus, TargetRun, Trigger, new_job_id
 from gateway.settings import Settings
-from gateway.web.schemas.run import RunView
+from gateway.web.routes.scrape import RunView
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from integration.web.board import RECORD, Board, Serve, open_board, problem
 from stores import free_port
 
-from gateway.domain.job import JobStatus
+from gateway.jobs.job import JobStatus
 from gateway.settings import Settings
-from gateway.web.schemas.run import ScrapeResult
+from gateway.web.routes.scrape import ScrapeResult
 
 
 @pytest.fixture(scope="module")

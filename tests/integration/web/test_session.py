@@ -27,11 +27,10 @@ from pydantic import SecretStr
 from pymongo.database import Database
 from stack import wait_until
 
-from gateway.domain.api_key import Scope, Seal
-from gateway.domain.clock import utc_now
-from gateway.services.key_issue import Issued, KeyIssue
+from gateway.access.key_store import Issued, KeyIssue, KeyStore
+from gateway.access.keys import Scope, Seal
+from gateway.clock import utc_now
 from gateway.settings import Settings
-from gateway.storage.keys import KeyStore
 
 __all__ = ["anne", "impatient", "job", "keys", "own", "own_settings", "sign_in", "url"]
 

@@ -24,9 +24,8 @@ from integration.web.signed_in import (
 )
 from pymongo.database import Database
 
-from gateway.domain.clock import utc_now
-from gateway.services.key_issue import Issued
-from gateway.storage.keys import KeyStore
+from gateway.access.key_store import Issued, KeyStore
+from gateway.clock import utc_now
 
 __all__ = ["anne", "impatient", "job", "keys", "own", "own_settings", "sign_in", "url"]
 

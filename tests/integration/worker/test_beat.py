@@ -16,16 +16,15 @@ from site_records import make_site, make_target
 from stores import embedded_mongo, valkey_server
 from structlog.testing import capture_logs
 
-from gateway.domain.clock import utc_now
-from gateway.domain.job import JobStatus
-from gateway.services.site_upkeep import SiteUpkeep
-from gateway.services.sweeping import Sweeper
+from gateway.clock import utc_now
+from gateway.dispatch.reconciliation import Sweeper
+from gateway.jobs.job import JobStatus
+from gateway.jobs.store import JobStore
+from gateway.nodes.health import BEAT, HeartbeatStore
+from gateway.schedules.store import ScheduleStore
 from gateway.settings import Settings
-from gateway.storage.heartbeats import BEAT, HeartbeatStore
-from gateway.storage.jobs import JobStore
-from gateway.storage.schedules import ScheduleStore
-from gateway.storage.sites import SiteStore
-from gateway.storage.targets import TargetStore
+from gateway.sites.edits import SiteUpkeep
+from gateway.sites.store import SiteStore, TargetStore
 from gateway.worker.app import create_celery
 from gateway.worker.beat import MongoScheduler
 

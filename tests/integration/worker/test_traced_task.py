@@ -14,9 +14,9 @@ from jobs import make_job
 from stack import wait_until
 from structlog.contextvars import bound_contextvars, clear_contextvars, get_contextvars
 
-from gateway.services import waker
-from gateway.services.waker import CeleryWaker
-from gateway.worker.traced_task import TracedTask
+from gateway.jobs import messages
+from gateway.jobs.messages import CeleryWaker
+from gateway.worker.app import TracedTask
 
 Bound = dict[str, Any]
 
@@ -46,7 +46,7 @@ def sender(all_seen: list[Bound]) -> Iterator[CeleryWaker]:
         # Celery hands each app the tasks that other tests of this process have registered with theirs
         warnings.simplefilter("ignore", DuplicateTaskNameWarning)
         app.finalize()
-    for name in (waker.FINISH_CRAWL, waker.ENQUEUE_CRAWL, waker.PROBE_NODE):
+    for name in (messages.FINISH_CRAWL, messages.ENQUEUE_CRAWL, messages.PROBE_NODE):
         app.tasks.pop(name, None)
         app.task(name=name, shared=False)(note)
     with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20):
@@ -71,7 +71,7 @@ def test_a_message_carries_the_id_of_the_job_that_it_is_about(sender: CeleryWake
 def test_a_message_carries_the_id_of_whatever_its_sender_was_at(sender: CeleryWaker, seen: list[Bound]) -> None:
     job_id = "0" * 32
     with bound_contextvars(correlation_id="the-request"):
-        sender.wake(waker.FINISH_CRAWL, job_id)
+        sender.wake(messages.FINISH_CRAWL, job_id)
     (bound,) = after(seen, 1)
     assert bound == {"job_id": job_id, "task_id": job_id, "correlation_id": "the-request"}
 
@@ -80,7 +80,7 @@ def test_what_is_about_no_job_names_none_and_nothing_is_left_for_the_next_task(
     sender: CeleryWaker, seen: list[Bound]
 ) -> None:
     with bound_contextvars(correlation_id="the-request"):
-        sender.wake(waker.FINISH_CRAWL, "0" * 32)
+        sender.wake(messages.FINISH_CRAWL, "0" * 32)
     after(seen, 1)
-    sender.wake(waker.PROBE_NODE, "n1")
+    sender.wake(messages.PROBE_NODE, "n1")
     assert after(seen, 2)[1] == {}

@@ -7,7 +7,7 @@ from scrapy.utils.test import get_crawler
 
 from crawler.report import Report
 from crawler.setting_names import ATTEMPT_DIR
-from gateway.domain.node_files import REPORT, SpiderReport, read_record
+from gateway.contract.outbox import REPORT, SpiderReport, read_record
 
 
 def test_half_surrogate_pairs_cost_no_report(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from crawler.node.catalog import write_catalog
 from crawler.node.listing import list_own
-from gateway.domain.node_files import CATALOG, SpiderInfo
+from gateway.contract.outbox import CATALOG, SpiderInfo
 
 
 def test_the_catalog_says_what_each_spider_does_and_takes(tmp_path: Path) -> None:

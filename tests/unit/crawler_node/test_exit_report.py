@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crawler.node.exit_report import LOG_TAIL, read_log_tail, refuse
-from gateway.domain.node_files import AttemptId, ExitReport, read_record
+from gateway.contract.outbox import AttemptId, ExitReport, read_record
 
 
 def test_the_tail_of_a_log_begins_with_a_whole_line(tmp_path: Path) -> None:

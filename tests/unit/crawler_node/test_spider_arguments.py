@@ -9,8 +9,8 @@ from scrapy.spiders import CrawlSpider, SitemapSpider
 
 from crawler.node.crawl import _arguments
 from crawler.node.spider_arguments import complete, for_constructor, replaced
-from gateway.domain.node_files import NodeSpec
-from gateway.domain.param_formats import RESERVED_PARAMS
+from gateway.contract.outbox import NodeSpec
+from gateway.contract.param_formats import RESERVED_PARAMS
 
 ALL = {"category": "books", "depth": 1, "start_urls": ["http://a/"]}
 

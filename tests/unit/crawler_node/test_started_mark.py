@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from crawler.node.started_mark import StartedMark, read_mark
-from gateway.domain.clock import utc_now
-from gateway.domain.node_files import is_locked
+from gateway.clock import utc_now
+from gateway.contract.outbox import is_locked
 
 
 def test_a_mark_is_made_once(tmp_path: Path) -> None:

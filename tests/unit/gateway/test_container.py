@@ -18,16 +18,16 @@ from pymongo.errors import AutoReconnect
 from unit.house.sources import ROOT, python_files
 
 from gateway.container import Builder, Container, part, value
-from gateway.services.admission import Admission, Quotas
-from gateway.services.completion import Completion
-from gateway.services.dispatch import Dispatch
-from gateway.services.fair_queue import FairQueue
-from gateway.services.schedule_edits import ScheduleEdits
-from gateway.services.sweeping import Sweeper
+from gateway.dispatch.dispatcher import Dispatch
+from gateway.dispatch.fair_queue import FairQueue
+from gateway.dispatch.reconciliation import Sweeper
+from gateway.jobs.admission import Admission, Quotas
+from gateway.jobs.completion import Completion
+from gateway.jobs.store import JobStore
+from gateway.nodes.store import NodeStore
+from gateway.schedules.edits import ScheduleEdits
 from gateway.settings import Settings
-from gateway.storage.client import ServerClock, connect
-from gateway.storage.jobs import JobStore
-from gateway.storage.nodes import NodeStore
+from gateway.stores.mongo import ServerClock, connect
 from gateway.tailer.__main__ import TailerParts
 from gateway.web.parts import GatewayParts
 from gateway.worker.app import WorkerParts

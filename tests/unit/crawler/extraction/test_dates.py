@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.extraction.dates import date_in
+from crawler.extraction.values import date_in
 
 ZONES = st.integers(-12, 14).map(lambda hours: timezone(timedelta(hours=hours)))
 

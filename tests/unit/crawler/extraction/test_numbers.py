@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.extraction.numbers import decimal_mark, number_in
+from crawler.extraction.values import decimal_mark, number_in
 
 SPELLINGS = [(",", "."), (".", ","), (" ", ","), ("\u202f", ","), ("\u2019", "."), ("'", "."), ("\xa0", ".")]
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from crawler.spiders.article import ArticleParams
 from crawler.spiders.extract import ExtractParams
 from crawler.spiders.sitemap import SitemapParams
-from gateway.domain.errors import InvalidRequestError
-from gateway.services.parameter_check import ParameterCheck
+from gateway.errors import InvalidRequestError
+from gateway.projects.catalog import ParameterCheck
 
 SCHEMA = ExtractParams.model_json_schema()
 FIELDS = {"title": "h1"}

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.job_posting.from_json_ld import posting_of
-from crawler.job_posting.graph import JobNode
+from crawler.job_posting.json_ld import JobNode, posting_of
 from crawler.job_posting.posting import Posting
 
 BASE = "https://jobs.example/search?page=2"

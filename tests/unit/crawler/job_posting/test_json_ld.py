@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml.html import document_fromstring
 
-from crawler.job_posting.graph import Graph
-from crawler.job_posting.json_ld import json_ld, script_objects
+from crawler.job_posting.json_ld import Graph, json_ld, script_objects
 
 POSTING = '{"@type": "JobPosting", "title": "Keeper"}'
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scrapy.http import HtmlResponse
 
-from crawler.extraction.page import Page
+from crawler.extraction.rules import Page
 from crawler.job_posting.from_selectors import SelectedPostings
 from crawler.job_posting.pages import posting_on, results_of
 from crawler.job_posting.posting import Posting

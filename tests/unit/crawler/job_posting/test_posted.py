@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from crawler.job_posting.posted import day_in
+from crawler.job_posting.fields import day_in
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.job_posting.salary_json_ld import salary_of
+from crawler.job_posting.salary import salary_of
 
 
 def amount(value: Any, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.job_posting.salary_text import salary_of_text
+from crawler.job_posting.salary import salary_of_text
 
 TEXTS: list[tuple[str, Any, Any, str | None, str | None]] = [
     ("€45,000 – €60,000 a year", 45_000, 60_000, "EUR", "year"),

@@ -9,7 +9,7 @@ from scrapy.settings import Settings
 
 from crawler.render.identity import context_cookies
 from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS
-from gateway.domain.fetch_options import FetchOptions
+from gateway.contract.crawl import FetchOptions
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from embedded.stack.probe import listening, running
-from embedded.stack.process import Process
-from embedded.stack.stack_log import StackLog
+from embedded.stack.child import StackLog
+from embedded.stack.process import Process, listening, running
 from embedded.stack.supervisor import Supervisor
 from embedded.stack.zygote import Zygote, warm_zygote
 

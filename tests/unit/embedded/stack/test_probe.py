@@ -3,7 +3,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from embedded.stack.probe import healthy
+from embedded.stack.process import healthy
 
 
 def told(status: str, **checks: str) -> str | None:

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from embedded.stack.stack_log import StackLog
+from embedded.stack.child import StackLog
 
 
 class Terminal(io.StringIO):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.egg import EggError, build_egg, project_of_egg, read_project
+from gateway.cli.projects import EggError, build_egg, project_of_egg, read_project
 
 FILES = {
     "scrapy.cfg": "[settings]\ndefault = shop.settings\n\n[deploy:live]\nproject = Shop\n",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.cli.exit_code import of_status
+from gateway.cli.api import of_status
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.cli.demo import Finding, findings
+from gateway.cli.up import Finding, findings
 
 
 def _page(path: str, **facts: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 from unit.gateway.cli.conftest import END, JOB, Answer, StandIn, log, stream
 
 from gateway.cli.api import Api, ApiError
-from gateway.cli.following import follow
+from gateway.cli.watching import follow
 
 LOGS = f"/jobs/{JOB}/logs"
 

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.node_files import EXIT, LOG, SHIPPED, AttemptId
-from gateway.tailer.attempt import Attempt
-from gateway.tailer.checkpoint import LogPosition
+from gateway.contract.outbox import EXIT, LOG, SHIPPED, AttemptId
+from gateway.tailer.outbox import Attempt, LogPosition
 
 ID = AttemptId("a" * 32, 1)
 

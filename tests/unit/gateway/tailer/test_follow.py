@@ -3,14 +3,10 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from gateway.domain.clock import utc_now
-from gateway.domain.node_files import SHIPPED, SPEC, AttemptId
-from gateway.tailer.attempt import Attempt
-from gateway.tailer.disk import Disk
-from gateway.tailer.follow import Follower
-from gateway.tailer.outbox import Outbox
-from gateway.tailer.plain_logs import PlainLogs
-from gateway.tailer.sink_thread import SinkThread
+from gateway.clock import utc_now
+from gateway.contract.outbox import SHIPPED, SPEC, AttemptId
+from gateway.tailer.follow import Follower, SinkThread
+from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs
 
 ODD, FINE = AttemptId("a" * 32, 1), AttemptId("b" * 32, 1)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.node_files import AttemptId
-from gateway.tailer.item_line import MAX_ITEM, as_text, parse_item
+from gateway.contract.outbox import AttemptId
+from gateway.tailer.shipping import MAX_ITEM, as_text, parse_item
 
 ID = AttemptId("a" * 32, 1)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.log_line import MAX_LINE, split_entries
-from gateway.tailer.checkpoint import LogPosition
-from gateway.tailer.log_reader import LogPiece, cut, read_piece
+from gateway.contract.log_line import MAX_LINE, split_entries
+from gateway.tailer.outbox import LogPosition
+from gateway.tailer.shipping import LogPiece, cut, read_piece
 
 HEAD = b"2027-06-01T09:00:01.250Z [a] "
 lines = st.lists(st.sampled_from([HEAD + b"INFO: x", HEAD + b"WARNING: y" * 9, b"  traceback", b"", b"\xff" * 40]))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.node_files import AttemptId
-from gateway.tailer.attempt import Attempt
-from gateway.tailer.sink_thread import SinkThread
+from gateway.contract.outbox import AttemptId
+from gateway.tailer.follow import SinkThread
+from gateway.tailer.outbox import Attempt
 
 
 class Away(Exception):  # noqa: N818 - a state, not a mistake

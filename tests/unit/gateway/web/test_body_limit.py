@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from gateway.web.body_limit import BodyLimit
+from gateway.web.middleware import BodyLimit
 
 
 async def size(request: Request) -> PlainTextResponse:

@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from gateway.web.loopback_guard import LoopbackGuard, is_loopback
+from gateway.contract.public_address import is_loopback
+from gateway.web.middleware import LoopbackGuard
 
 
 async def hello(_: Request) -> PlainTextResponse:

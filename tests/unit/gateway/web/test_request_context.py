@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gateway.web.request_context import RequestContext
+from gateway.web.middleware import RequestContext
 
 
 async def context(_: Request) -> Response:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.domain.schedule import CatchUp, Overlap
+from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.web.schemas.crawl import CrawlRequest
 from gateway.web.schemas.types import MAX_PARAMS_BYTES, MAX_PARAMS_VALUES
 

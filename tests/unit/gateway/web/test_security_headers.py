@@ -9,7 +9,7 @@ import pytest
 
 from gateway.settings import Settings
 from gateway.web.app import create_app
-from gateway.web.security_headers import DATA_POLICY
+from gateway.web.middleware import DATA_POLICY
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gateway.web.thread_pool import ThreadPool
+from gateway.web.database import ThreadPool
 
 
 class Gone(Exception):  # noqa: N818 - it is what is said, not a fault

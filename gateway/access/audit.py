@@ -1,0 +1,241 @@
+"""Who did what: one entry for each call that may have changed something, and for what the command line changes."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field
+from pymongo import UpdateOne
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError, PyMongoError
+
+from gateway.access.keys import Scope
+from gateway.clock import Clock, utc_now
+from gateway.crash_points import state_change
+from gateway.errors import UnavailableError
+from gateway.stores.documents import Documents, page, reader
+from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals, truth_store_errors
+
+
+class AuditKind(StrEnum):
+    CALL = "call"
+    #: Wrong keys, tokens or sessions: one entry an address and hour.
+    LOGIN_FAILED = "login_failed"
+    #: On the server, by whoever can reach the database.
+    COMMAND = "command"
+
+
+class AuditEntry(BaseModel):
+    """No bodies and no secrets; `_id` in MongoDB is its id."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    id: str = Field(alias="_id", default_factory=lambda: uuid.uuid4().hex)
+    at: datetime
+    kind: AuditKind = AuditKind.CALL
+    #: The key's; `None` while there are no keys.
+    user_id: str | None = None
+    key_id: str | None = None
+    #: The highest that the key has.
+    scope: Scope | None = None
+    method: str | None = None
+    #: As in the API's description, with `{job_id}` for an id; or the command.
+    route: str | None = None
+    #: What the address names, and what the answer says was made.
+    resources: dict[str, str] = {}
+    status: int | None = None
+    request_id: str | None = None
+    #: Of the connection; of a command the user and the machine.
+    address: str | None = None
+    #: Failed logins.
+    count: int | None = None
+    #: The last of them.
+    last_at: datetime | None = None
+
+
+# --- the `audit` collection: written once, never changed, forgotten after a time
+
+_NAMESPACE = uuid.UUID("5a0c2a52-7a0e-4f5e-9d6b-0f2f6f1f7a11")
+
+
+class AuditFilter(NamedTuple):
+    """Which entries; what is `None` does not restrict."""
+
+    user_id: str | None = None
+    key_id: str | None = None
+    route: str | None = None
+    kind: AuditKind | None = None
+    #: At or after,
+    since: datetime | None = None
+    #: and before.
+    until: datetime | None = None
+
+
+class AuditStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._audit = database["audit"]
+        self._documents = Documents(self._audit, reader(AuditEntry))
+
+    @state_change("audit.insert")
+    def insert(self, entries: Sequence[AuditEntry]) -> None:
+        """Those that are there already, because an answer was lost, stay."""
+        try:
+            self._audit.insert_many([_document(entry) for entry in entries], ordered=False)
+        except BulkWriteError as error:
+            refusals(error, {DUPLICATE_KEY})
+
+    @state_change("audit.note_failures")
+    def note_failures(self, at: datetime, failures: Mapping[str, int]) -> None:
+        """So many failed logins, by address: one entry for each address and hour."""
+        hour = at.replace(minute=0, second=0, microsecond=0)
+        first = {"at": at, "kind": AuditKind.LOGIN_FAILED, "resources": {}}
+        self._audit.bulk_write(
+            [
+                UpdateOne(
+                    {"_id": uuid.uuid5(_NAMESPACE, f"{hour.isoformat()} {address}").hex},
+                    {
+                        "$setOnInsert": {**first, "address": address},
+                        "$inc": {"count": count},
+                        "$max": {"last_at": at},
+                    },
+                    upsert=True,
+                )
+                for address, count in failures.items()
+            ],
+            ordered=False,
+        )
+
+    def page(self, wanted: AuditFilter, limit: int, after: str | None = None) -> tuple[list[AuditEntry], str | None]:
+        """Newest first; and the cursor of the page that follows, `None` after the last.
+
+        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+        """
+        return page(self._documents, _conditions(wanted), limit, after, field="at")
+
+    @state_change("audit.forget")
+    def forget(self, before: datetime, limit: int) -> int:
+        """Up to `limit` of what was before then; how many went."""
+        old = [document["_id"] for document in self._audit.find({"at": {"$lt": before}}, {"_id": 1}, limit=limit)]
+        return self._audit.delete_many({"_id": {"$in": old}}).deleted_count if old else 0
+
+
+def _document(entry: AuditEntry) -> Document:
+    return entry.model_dump(by_alias=True, exclude_none=True)
+
+
+def _conditions(wanted: AuditFilter) -> list[Document]:
+    equal = {"user_id": wanted.user_id, "key_id": wanted.key_id, "route": wanted.route, "kind": wanted.kind}
+    conditions: list[Document] = [{path: value} for path, value in equal.items() if value is not None]
+    if wanted.since is not None:
+        conditions.append({"at": {"$gte": wanted.since}})
+    if wanted.until is not None:
+        conditions.append({"at": {"$lt": wanted.until}})
+    return conditions
+
+
+# --- keeps who did what, without keeping anybody waiting.
+#
+# Entries are written together, twice a second, by a thread of their own: a store that is slow or away delays no
+# answer and fails no request. They wait for it in memory, up to `MOST`. So a process that is killed loses what was
+# noted in its last half second, and one that is stopped loses nothing while the store is there; the log has the same
+# calls.
+
+log = structlog.get_logger()
+
+#: Seconds between two writes.
+INTERVAL = 0.5
+#: Entries that wait for a store that is away; the oldest make room, and the log says how many.
+MOST = 20_000
+#: Entries of one write.
+_BATCH = 500
+#: Addresses that failed logins are told apart by, between two writes.
+_ADDRESSES = 500
+_OTHERS = "others"
+#: Seconds that a process waits at its end.
+_STOP_PATIENCE = 4.0
+
+
+class AuditTrail:
+    """Any thread may note."""
+
+    def __init__(self, store: AuditStore, clock: Clock = utc_now) -> None:
+        self._store = store
+        self._clock = clock
+        self._waiting: deque[AuditEntry] = deque()
+        self._failures: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._lost = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Once what is noted is written, if it can be."""
+        self._stopping.set()
+        self._thread.join(_STOP_PATIENCE)
+        if self._waiting:
+            log.warning("audit_entries_lost", count=len(self._waiting))
+
+    def note(self, entry: AuditEntry) -> None:
+        with self._lock:
+            if len(self._waiting) >= MOST:
+                self._waiting.popleft()
+                self._lost += 1
+            self._waiting.append(entry)
+
+    def note_failed_login(self, address: str) -> None:
+        with self._lock:
+            known = address in self._failures or len(self._failures) < _ADDRESSES
+            self._failures[address if known else _OTHERS] += 1
+
+    def _run(self) -> None:
+        while not self._stopping.wait(INTERVAL):
+            self._write()
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            with truth_store_errors():
+                self._write_entries()
+                self._write_failures()
+        except UnavailableError as error:
+            log.warning("audit_waits", reason=error.message, waiting=len(self._waiting))
+        except PyMongoError:
+            log.exception("audit_entries_refused")
+
+    def _write_entries(self) -> None:
+        if self._lost:
+            log.warning("audit_entries_lost", count=self._lost)
+            self._lost = 0
+        while self._waiting:
+            with self._lock:
+                batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+            try:
+                with truth_store_errors():
+                    self._store.insert(batch)
+            except UnavailableError:
+                with self._lock:
+                    self._waiting.extendleft(reversed(batch))
+                raise
+
+    def _write_failures(self) -> None:
+        with self._lock:
+            failures, self._failures = self._failures, Counter()
+        if not failures:
+            return
+        try:
+            with truth_store_errors():
+                self._store.note_failures(self._clock(), failures)
+        except UnavailableError:
+            with self._lock:
+                self._failures.update(failures)
+            raise

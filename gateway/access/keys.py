@@ -1,0 +1,224 @@
+"""Keys: `db_<id>_<secret>`, of which the secret's SHA-256 alone is kept; and what whoever shows one may do."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from gateway.errors import NotYourUserError
+
+_KEY_PREFIX = "db"
+_ID_BYTES, _SECRET_BYTES = 6, 24
+#: Compared with where there is no such key, so that this takes no less time.
+_NOBODYS = "0" * 64
+
+
+class Scope(StrEnum):
+    """What a key is for. Each takes in those before it."""
+
+    READ = "read"  # its user's crawls, and what there is to be crawled
+    CRAWL = "crawl"  # and to make, change and end them
+    ADMIN = "admin"  # everything, for every user
+
+
+_ORDER = tuple(Scope)
+
+
+class ApiKey(NamedTuple):
+    id: str
+    user_id: str
+    scopes: frozenset[Scope]
+    #: Of the secret, in hex.
+    sha256: str
+    created_at: datetime
+    note: str | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    #: To within some minutes.
+    last_used_at: datetime | None = None
+    #: Ids of sessions that would still last, but were ended.
+    ended_sessions: frozenset[str] = frozenset()
+
+    def is_valid(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def allows(self, scope: Scope) -> bool:
+        return any(_ORDER.index(held) >= _ORDER.index(scope) for held in self.scopes)
+
+
+class Token(NamedTuple):
+    """What a client shows."""
+
+    key_id: str
+    secret: str
+
+    def __str__(self) -> str:
+        return f"{_KEY_PREFIX}_{self.key_id}_{self.secret}"
+
+    def opens(self, key: ApiKey | None) -> bool:
+        """In constant time."""
+        return hmac.compare_digest(digest(self.secret), key.sha256 if key else _NOBODYS) and key is not None
+
+
+class Caller(NamedTuple):
+    """On whose behalf a request is carried out."""
+
+    #: Whose things it sees; `None` for those of all.
+    user_id: str | None
+    scopes: frozenset[Scope]
+    key: ApiKey | None = None
+
+    @classmethod
+    def with_key(cls, key: ApiKey) -> Caller:
+        held = frozenset(scope for scope in Scope if key.allows(scope))
+        return cls(None if Scope.ADMIN in held else key.user_id, held, key)
+
+    def may_see(self, user_id: str) -> bool:
+        return self.user_id in {None, user_id}
+
+    def acting_for(self, user_id: str) -> str:
+        """`user_id`, if it is the caller's. Raises `NotYourUserError`."""
+        if not self.may_see(user_id):
+            raise NotYourUserError(user_id)
+        return user_id
+
+    def only(self, user_id: str | None) -> str | None:
+        """Whose things a list holds where this filter is asked for; `None` for those of all.
+
+        Raises `NotYourUserError`.
+        """
+        return self.user_id if user_id is None else self.acting_for(user_id)
+
+
+#: While there are no keys, everybody who can reach the gateway is its operator.
+ANYBODY = Caller(None, frozenset(Scope))
+
+
+class Seal:
+    """What the gateways sign sessions and stream tokens with. It stands in no database: what one learns there of keys
+    opens nothing.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+
+    def sign(self, key: ApiKey, *parts: object) -> str:
+        """Worthless once the key's own secret is another."""
+        return hmac.new(self._secret, repr((key.id, key.sha256, *parts)).encode(), hashlib.sha256).hexdigest()
+
+
+def new_token(key_id: str | None = None) -> Token:
+    return Token(key_id or secrets.token_hex(_ID_BYTES), secrets.token_hex(_SECRET_BYTES))
+
+
+def read_token(text: str) -> Token | None:
+    """`None` for what is no key of ours by its very shape."""
+    parts = text.split("_")
+    if len(parts) != 3 or parts[0] != _KEY_PREFIX or not text.isascii():  # noqa: PLR2004 - prefix, id, secret
+        return None
+    return Token(parts[1], parts[2])
+
+
+def digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+# --- sessions of the console: what a browser holds, as a cookie, once somebody has shown it a key.
+#
+# As stream tokens are, they are signed with a secret that all gateways share: every process knows them without
+# asking. They end with their key. One that was ended before its time is noted on the key, which is read anyway.
+
+#: None lasts longer, whatever it says of itself.
+LONGEST = timedelta(days=30)
+_SESSION_PREFIX = "cs"
+_SESSION_ID_BYTES = 12
+
+
+class ConsoleSession(NamedTuple):
+    key_id: str
+    id: str
+    #: Seconds since the epoch.
+    expires: int
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{_SESSION_PREFIX}_{self.key_id}_{self.id}_{self.expires}_{self.signature}"
+
+    @property
+    def expires_at(self) -> datetime:
+        return datetime.fromtimestamp(self.expires, UTC)
+
+    def opens(self, key: ApiKey, now: datetime, seal: Seal) -> bool:
+        """With this key, if the key itself is valid."""
+        is_ours = hmac.compare_digest(self.signature, seal.sign(key, "session", self.id, self.expires))
+        lasts = now.timestamp() < self.expires <= (now + LONGEST).timestamp()
+        return is_ours and lasts and self.id not in key.ended_sessions
+
+    def csrf_token(self, key: ApiKey, seal: Seal) -> str:
+        """What a page of ours sends along with whatever changes something; no other page can read it."""
+        return seal.sign(key, "csrf", self.id, self.expires)
+
+
+def open_session(key: ApiKey, now: datetime, lifetime: timedelta, seal: Seal) -> ConsoleSession:
+    """One that lasts for `lifetime`, but not longer than the key."""
+    end = min(now + lifetime, key.expires_at or now + lifetime)
+    identity, expires = secrets.token_hex(_SESSION_ID_BYTES), int(end.timestamp())
+    return ConsoleSession(key.id, identity, expires, seal.sign(key, "session", identity, expires))
+
+
+def read_session(text: str) -> ConsoleSession | None:
+    """`None` for what is none of ours by its very shape."""
+    parts = text.split("_")
+    if len(parts) != 5 or parts[0] != _SESSION_PREFIX or not text.isascii() or not parts[3].isdigit():  # noqa: PLR2004 - as above
+        return None
+    # of as many digits as a time has: Python would take long over a million of them
+    return ConsoleSession(parts[1], parts[2], int(parts[3][:15]), parts[4])
+
+
+# --- stream tokens: for a browser's `EventSource`, which sends no headers. One opens the log of one job, for a
+# minute.
+#
+# They are signed with a secret that all gateways share, so that nothing is kept of them and every process knows them;
+# they end with the key that asked for them.
+
+LIFETIME = timedelta(seconds=60)
+#: By which the clock of the gateway that gave one may be ahead of ours.
+_AHEAD = timedelta(seconds=60)
+_STREAM_PREFIX = "st"
+
+
+class StreamToken(NamedTuple):
+    key_id: str
+    #: Seconds since the epoch.
+    expires: int
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{_STREAM_PREFIX}_{self.key_id}_{self.expires}_{self.signature}"
+
+    @property
+    def expires_at(self) -> datetime:
+        return datetime.fromtimestamp(self.expires, UTC)
+
+    def opens(self, job_id: str, key: ApiKey, now: datetime, seal: Seal) -> bool:
+        is_ours = hmac.compare_digest(self.signature, seal.sign(key, "stream", job_id, self.expires))
+        return is_ours and now.timestamp() < self.expires <= (now + LIFETIME + _AHEAD).timestamp()
+
+
+def sign(key: ApiKey, job_id: str, now: datetime, seal: Seal) -> StreamToken:
+    expires = int((now + LIFETIME).timestamp())
+    return StreamToken(key.id, expires, seal.sign(key, "stream", job_id, expires))
+
+
+def read_stream_token(text: str) -> StreamToken | None:
+    """`None` for what is none of ours by its very shape."""
+    prefix, _, rest = text.partition("_")
+    parts = rest.split("_")
+    if prefix != _STREAM_PREFIX or len(parts) != 3 or not text.isascii() or not parts[1].isdigit():  # noqa: PLR2004 - as above
+        return None
+    # of as many digits as a time has: Python would take long over a million of them
+    return StreamToken(parts[0], int(parts[1][:15]), parts[2])

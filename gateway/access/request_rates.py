@@ -1,0 +1,150 @@
+"""How many requests each caller may make, counted in Redis for all gateway processes together.
+
+A sliding window counter: a caller's count of the window before fades out as the present one goes on. It takes two
+small keys a caller and one script a request, whatever the limit. Redis is speed, not truth: while it is away
+everybody is let through.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from limits import RateLimitItem, parse_many
+from limits.aio.storage import RedisStorage
+from limits.aio.strategies import SlidingWindowCounterRateLimiter
+from redis import RedisError
+
+from gateway.contract import redis_keys
+from gateway.stores.redis import connect_async
+
+#: Seconds that a request may be held up by a Redis that does not answer,
+_PATIENCE = 0.5
+#: and for which nobody is, once it has not.
+_REST = 2.0
+#: Seconds for which what is left is reckoned, and a refusal repeated, without asking.
+_FRESH = 1.0
+#: Callers whose rest is remembered.
+_MOST = 1000
+
+
+class Left(NamedTuple):
+    """What a caller has of one limit."""
+
+    #: Requests in `window` seconds,
+    quota: int
+    window: int
+    #: of which there are so many left,
+    remaining: int
+    #: until, so many seconds from now, there are more.
+    reset: int
+
+
+class Verdict(NamedTuple):
+    #: One for each limit.
+    left: Sequence[Left]
+    #: Seconds after which to ask again; `None`: go ahead.
+    wait: int | None = None
+
+
+class _Known(NamedTuple):
+    at: float
+    verdict: Verdict
+
+
+def parse_rates(text: str) -> tuple[RateLimitItem, ...]:
+    """`1200/minute;50/second`, the shortest window first; of a window the strictest limit. Raises `ValueError`."""
+    strictest = {item.get_expiry(): item for item in sorted(parse_many(text), key=lambda item: -item.amount)}
+    return tuple(strictest[window] for window in sorted(strictest))
+
+
+class RequestRates:
+    """For use on one loop."""
+
+    def __init__(self, url: str, tell: Callable[[Exception | None], None]) -> None:
+        """`tell` is told when Redis goes (why) and when it is back (`None`)."""
+        self._tell = tell
+        self._client = connect_async(url, timeout=_PATIENCE)
+        # the address is the pool's; this one is only looked at for its scheme
+        self._storage = RedisStorage(
+            "async+redis://",
+            implementation="redispy",
+            key_prefix=redis_keys.REQUEST_RATES,
+            connection_pool=self._client.connection_pool,  # type: ignore[arg-type]  # declared without it
+        )
+        self._limiter = SlidingWindowCounterRateLimiter(self._storage)
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._rests_until = 0.0
+        self._is_away = False
+
+    async def take(self, caller: str, limits: Sequence[RateLimitItem]) -> Verdict | None:
+        """One request of this caller. `None` where Redis cannot be asked."""
+        if time.monotonic() < self._rests_until:
+            return None
+        try:
+            verdict = await self._take(caller, limits)
+        except (RedisError, OSError, TimeoutError) as error:
+            self._rest(error)
+            return None
+        if self._is_away:
+            self._is_away = False
+            self._tell(None)
+        return verdict
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _take(self, caller: str, limits: Sequence[RateLimitItem]) -> Verdict:
+        known = self._known.get(caller)
+        fresh = known.verdict if known and known.at + _FRESH > time.monotonic() else None
+        if fresh and fresh.wait is not None:
+            # who does not wait costs nothing
+            return fresh
+        for item in limits:
+            if not await self._limiter.hit(item, caller):
+                return self._remember(caller, await self._refusal(caller, item, limits))
+        if fresh is None:
+            return self._remember(caller, Verdict([await self._ask(caller, item) for item in limits]))
+        # reckoned: it is a hint
+        less = Verdict([one._replace(remaining=max(0, one.remaining - 1)) for one in fresh.left])
+        self._known[caller] = _Known(known.at if known else 0.0, less)
+        return less
+
+    async def _refusal(self, caller: str, spent: RateLimitItem, limits: Sequence[RateLimitItem]) -> Verdict:
+        wait = await self._wait(caller, spent)
+        left = [await self._ask(caller, item) for item in limits]
+        gone = spent.get_expiry()
+        return Verdict([one._replace(remaining=0, reset=wait) if one.window == gone else one for one in left], wait)
+
+    def _remember(self, caller: str, verdict: Verdict) -> Verdict:
+        self._known[caller] = _Known(time.monotonic(), verdict)
+        self._known.move_to_end(caller)
+        if len(self._known) > _MOST:
+            self._known.popitem(last=False)
+        return verdict
+
+    async def _ask(self, caller: str, item: RateLimitItem) -> Left:
+        window = item.get_expiry()
+        before, fades_in, count, ends_in = await self._storage.get_sliding_window(item.key_for(caller), window)
+        used = math.floor(before * fades_in / window) + count
+        reset = math.ceil(ends_in - window) if ends_in > window else window
+        return Left(item.amount, window, max(0, item.amount - used), max(1, reset))
+
+    async def _wait(self, caller: str, item: RateLimitItem) -> int:
+        """Seconds until there is one more."""
+        window = item.get_expiry()
+        before, fades_in, count, ends_in = await self._storage.get_sliding_window(item.key_for(caller), window)
+        if count >= item.amount:
+            # the present window must end, and begin to fade
+            return max(1, math.ceil(ends_in - window))
+        faded = (item.amount - count) * window / before if before else window
+        return max(1, math.ceil(fades_in - faded))
+
+    def _rest(self, error: Exception) -> None:
+        self._rests_until = time.monotonic() + _REST
+        if not self._is_away:
+            self._tell(error)
+        self._is_away = True

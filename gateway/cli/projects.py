@@ -1,0 +1,236 @@
+"""`discoverybot spiders`, `deploy` and `undeploy`: what can be run, and where it comes from."""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from collections.abc import Iterator
+from configparser import ConfigParser
+from configparser import Error as ParsingError
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
+
+import httpx
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from gateway.cli.api import Api, ApiError
+from gateway.cli.console import Url, counted, err, gateway_url, out
+from gateway.contract.crawl import DEFAULT_PROJECT
+
+#: What a spider without a schema takes.
+_ANY_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+def spiders(
+    *,
+    project: Annotated[str | None, typer.Option(help="Only of this project.", show_default=False)] = None,
+    version: Annotated[str | None, typer.Option(help="Only of this version.", show_default=False)] = None,
+    every: Annotated[bool, typer.Option("--all", help="Earlier versions, too.")] = False,
+    schema: Annotated[
+        str | None,
+        typer.Option(metavar="SPIDER", help="Print the JSON Schema of its parameters.", show_default=False),
+    ] = None,
+    url: Url = None,
+) -> None:
+    """Spiders that can be run, in the latest version of each project."""
+    api = Api(gateway_url(url))
+    found = api.get("/spiders", project=project, version=version, name=schema)["spiders"]
+    wanted = [one for one in found if every or version or one["latest"]]
+    if schema:
+        out.print_json(data=_schema(schema, wanted))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("PROJECT", "VERSION", "SPIDER"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("DOES", overflow="fold")
+    for one in wanted:
+        table.add_row(one["project"], one["version"] or "", one["name"], _does(one))
+    out.print(table)
+
+
+def _schema(name: str, found: list[dict[str, Any]]) -> Any:
+    """Of our own spider where others have one of the same name."""
+    if not found:
+        raise ApiError(f"there is no spider {name!r}")
+    one = min(found, key=lambda info: info["project"] != DEFAULT_PROJECT)
+    return one["params_schema"] or _ANY_STRINGS
+
+
+def _does(spider: dict[str, Any]) -> str:
+    notes = [spider["description"]] if spider["description"] else []
+    if spider["allowed_domains"]:
+        notes.append(f"keeps to {', '.join(spider['allowed_domains'])}")
+    if spider["own_start"]:
+        notes.append("decides by itself where it starts")
+    return "; ".join(notes)
+
+
+# --- a Scrapy project as an egg: a ZIP file of its packages, and a note that says where its settings are.
+#
+# What `scrapyd-deploy` makes of a project without a setup.py of its own, but nothing of the project is run for it,
+# and files beside the modules (templates, word lists) come along.
+
+#: Never part of what is deployed, at the top of a project.
+_LEFT_OUT = frozenset({"tests", "test", "build", "dist", "docs", "setup.py", "conftest.py"})
+_ENTRY_POINTS = "EGG-INFO/entry_points.txt"
+
+
+class EggError(Exception):
+    """The folder is no Scrapy project, or the file no egg; the message says what is missing."""
+
+
+class ScrapyProject(NamedTuple):
+    folder: Path
+    #: Dotted name of its settings module.
+    settings: str
+    #: What scrapy.cfg says that it is deployed as, else its settings' package.
+    name: str
+
+
+def read_project(folder: Path) -> ScrapyProject:
+    """Raises `EggError` where there is no scrapy.cfg that says where the settings are."""
+    path = folder / "scrapy.cfg"
+    config = ConfigParser(interpolation=None, strict=False)
+    try:
+        if not config.read(path, encoding="utf-8"):
+            raise EggError(f"{folder} is no Scrapy project: there is no scrapy.cfg in it")
+        settings = config.get("settings", "default", fallback="")
+    except (ParsingError, UnicodeDecodeError) as error:
+        raise EggError(f"{path} cannot be read: {error}") from None
+    if not settings:
+        raise EggError(f"{path} does not say where the settings are: [settings] default = <package>.settings")
+    if not _is_module(folder, settings):
+        raise EggError(f"{path} says that the settings are {settings}, but there is no such module in {folder}")
+    return ScrapyProject(folder, settings, _deployed_as(config) or settings.partition(".")[0])
+
+
+def build_egg(project: ScrapyProject, version: str, target: Path) -> None:
+    """Write the egg to `target`. Raises `OSError`."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as egg:
+        for path in _members(project):
+            egg.write(path, path.relative_to(project.folder).as_posix())
+        egg.writestr("EGG-INFO/PKG-INFO", f"Metadata-Version: 1.1\nName: {project.name}\nVersion: {version}\n")
+        egg.writestr(_ENTRY_POINTS, f"[scrapy]\nsettings = {project.settings}\n")
+
+
+def project_of_egg(path: Path) -> str:
+    """The package that its settings are in. Raises `EggError` for what is no egg of a Scrapy project."""
+    config = ConfigParser(delimiters=("=",), interpolation=None, strict=False)
+    try:
+        with zipfile.ZipFile(path) as egg:
+            config.read_string(egg.read(_ENTRY_POINTS).decode("utf-8", "replace"))
+    except (zipfile.BadZipFile, OSError):
+        raise EggError(f"{path} is no egg: it is no ZIP file") from None
+    except (KeyError, ParsingError):
+        pass
+    settings = config.get("scrapy", "settings", fallback="").strip()
+    if not settings:
+        raise EggError(f"{path} is no egg of a Scrapy project: it does not say where its settings are")
+    return settings.partition(".")[0]
+
+
+def _deployed_as(config: ConfigParser) -> str | None:
+    targets = (name for name in config.sections() if name == "deploy" or name.startswith("deploy:"))
+    names = (config.get(target, "project", fallback=None) for target in targets)
+    return next((name for name in names if name), None)
+
+
+def _is_module(folder: Path, name: str) -> bool:
+    path = folder.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def _members(project: ScrapyProject) -> Iterator[Path]:
+    own = project.settings.partition(".")[0]
+    for path in sorted(project.folder.iterdir()):
+        if path.name in _LEFT_OUT and path.stem != own:
+            continue
+        if path.is_dir() and (path.name == own or (path / "__init__.py").is_file()):
+            yield from sorted(inner for inner in path.rglob("*") if inner.is_file() and _is_source(inner, path))
+        elif path.suffix == ".py":
+            yield path
+
+
+def _is_source(path: Path, package: Path) -> bool:
+    parts = path.relative_to(package).parts
+    return path.suffix != ".pyc" and not any(part.startswith(".") or part == "__pycache__" for part in parts)
+
+
+# --- `discoverybot deploy`: put a Scrapy project, or an egg, on every crawl node
+
+#: Bytes that the gateway takes.
+_MAX_EGG = 64 << 20
+#: Each node imports every spider before it answers.
+_TIMEOUT = httpx.Timeout(180, connect=5)
+
+Source = Annotated[
+    Path, typer.Argument(metavar="FOLDER|EGG", help="A Scrapy project (the folder of its scrapy.cfg), or an egg.")
+]
+Project = Annotated[
+    str | None,
+    typer.Option(help="Its name. Default: as scrapy.cfg deploys it, else its package.", show_default=False),
+]
+Version = Annotated[str | None, typer.Option(help="Default: the time, in seconds since 1970.", show_default=False)]
+
+
+def deploy(source: Source = Path(), *, project: Project = None, version: Version = None, url: Url = None) -> None:
+    """Deploy a Scrapy project to every crawl node; crawls that name no version get the newest."""
+    version = version or str(int(time.time()))
+    with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
+        name, egg = _egg(source, version, Path(folder))
+        answer = _upload(Api(gateway_url(url)), project or name, version, egg)
+    _tell(answer["nodes"])
+    out.print(f"{answer['project']} {version}: {counted(answer['spiders'], 'spider')}")
+
+
+def _egg(source: Path, version: str, folder: Path) -> tuple[str, Path]:
+    """The project's name and its egg, built in `folder` if need be."""
+    try:
+        if source.is_file():
+            return project_of_egg(source), source
+        found = read_project(source.resolve())
+        build_egg(found, version, egg := folder / "project.egg")
+    except (EggError, OSError) as error:
+        raise ApiError(str(error)) from None
+    return found.name, egg
+
+
+def _upload(api: Api, project: str, version: str, egg: Path) -> Any:
+    if (size := egg.stat().st_size) > _MAX_EGG:
+        raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
+    path = f"/projects/{quote(project, safe='')}/versions"
+    headers = {"Content-Type": "application/octet-stream"}
+    try:
+        with egg.open("rb") as file:
+            return api.post(path, params={"version": version}, content=file, headers=headers, timeout=_TIMEOUT)
+    except ApiError as error:
+        if isinstance(error.detail, dict):
+            _tell(error.detail.get("nodes", ()))
+        raise
+
+
+def _tell(answers: Any) -> None:
+    for answer in answers:
+        word = counted(answer["spiders"], "spider") if answer["accepted"] else answer["message"]
+        mark = ("✓ ", "green") if answer["accepted"] else ("✗ ", "bold red")
+        (out if answer["accepted"] else err).print(Text.assemble(mark, answer["node"], ": ", word), soft_wrap=True)
+
+
+DeployedProject = Annotated[
+    str, typer.Argument(help="As `discoverybot spiders --all` spells it.", show_default=False)
+]
+DeployedVersion = Annotated[str, typer.Argument(show_default=False)]
+
+
+def undeploy(project: DeployedProject, version: DeployedVersion, *, url: Url = None) -> None:
+    """Delete a deployed version from every crawl node; crawls that run go on."""
+    path = f"/projects/{quote(project, safe='')}/versions/{quote(version, safe='')}"
+    for node in Api(gateway_url(url)).delete(path)["nodes"]:
+        mark = ("✓ ", "green") if node["removed"] else ("✗ ", "bold red")
+        where = out if node["removed"] else err
+        where.print(Text.assemble(mark, node["node"], ": ", node["message"] or "removed"), soft_wrap=True)
+    out.print(f"{project} {version}: deleted")

@@ -1,0 +1,190 @@
+"""A crawl as it is watched: coloured log lines, and under them one line that says how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import httpx
+import orjson
+from httpx_sse import EventSource, ServerSentEvent, SSEError
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from gateway.cli.api import Api, ApiError, ExitCode, refusal
+from gateway.cli.console import counted, shown, visible
+
+#: The gateway sends a comment every 15 s; one that is silent for so long is gone.
+_SILENCE = 45.0
+#: Seconds between two tries to come back, until the gateway says otherwise.
+_RETRY = 2.0
+#: Seconds without any answer after which we give up.
+PATIENCE = 120.0
+
+
+class Event(NamedTuple):
+    """`log`, `status`, `progress`, `gap`, `end`, or our own `dropped`: the connection broke, we come back."""
+
+    name: str
+    data: dict[str, Any]
+
+
+def follow(
+    api: Api,
+    job_id: str,
+    *,
+    level: str | None = None,
+    patience: float = PATIENCE,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Event]:
+    """Everything from the first line to `end`, no gap, no repeat: each new connection goes on after the last event.
+
+    Raises `ApiError` if the gateway refuses, or stays away for `patience` seconds.
+    """
+    path, last_id, retry = f"/jobs/{job_id}/logs", "", _RETRY
+    heard = time.monotonic()
+    while True:
+        try:
+            for event in _connection(api, path, last_id, level):
+                heard = time.monotonic()
+                last_id = event.id or last_id
+                retry = retry if event.retry is None else event.retry / 1000
+                if event.data:
+                    yield Event(event.event, orjson.loads(event.data))
+                if event.event == "end":
+                    return
+        except _OverError:
+            return
+        except (httpx.TransportError, SSEError, _AwayError) as error:
+            if time.monotonic() - heard > patience:
+                raise ApiError(f"the gateway at {api.url} does not come back: {error}", ExitCode.ERROR) from None
+        yield Event("dropped", {})
+        sleep(retry)
+
+
+class _AwayError(Exception):
+    """The gateway answers, but cannot serve now."""
+
+
+class _OverError(Exception):
+    """204: everything has been seen."""
+
+
+def _connection(api: Api, path: str, last_id: str, level: str | None) -> Iterator[ServerSentEvent]:
+    headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
+    query = {"level": level} if level else {}
+    timeout = httpx.Timeout(_SILENCE, connect=5)
+    with api.client.stream("GET", path, headers=headers, params=query, timeout=timeout) as answer:
+        if answer.status_code == httpx.codes.NO_CONTENT:
+            raise _OverError
+        if answer.is_error:
+            answer.read()
+            if answer.is_server_error:
+                raise _AwayError(refusal(answer))
+            raise ApiError(refusal(answer))
+        yield from EventSource(answer).iter_sse()
+
+
+LEVEL_STYLES = {
+    "DEBUG": "dim",
+    "INFO": "",
+    "WARNING": "yellow",
+    "ERROR": "red",
+    "CRITICAL": "bold white on red",
+}
+STATUS_STYLES = {
+    "scheduled": "blue",
+    "pending": "blue",
+    "running": "cyan",
+    "finished": "green",
+    "partial": "yellow",
+    "error": "red",
+    "cancelled": "magenta",
+}
+
+
+def log_line(entry: dict[str, Any]) -> Text:
+    """One `log` event as a line; a continuation is indented under its head."""
+    style = LEVEL_STYLES.get(str(entry.get("level")), "")
+    if entry.get("cont"):
+        return Text(f"  {visible(str(entry['msg']))}", style=style)
+    time = str(entry.get("ts") or "")[11:23]
+    return Text.assemble(
+        (f"{time} ", "dim"),
+        (f"{entry.get('level'):<8} ", style or "green"),
+        (f"{visible(str(entry.get('logger')))} ", "cyan dim"),
+        (visible(str(entry.get("msg"))), style),
+    )
+
+
+def status_text(status: str) -> Text:
+    return Text(status, style=STATUS_STYLES.get(status, ""))
+
+
+def progress_line(status: str, progress: dict[str, Any]) -> Text:
+    """`running  120 pages  118 items  0 errors  57.1 pages/s`."""
+    errors = int(progress.get("errors_count", 0))
+    pages = counted(progress.get("completed_pages", 0), "page")
+    items = counted(progress.get("items_count", 0), "item")
+    return Text.assemble(
+        (f" {status} ", f"bold {STATUS_STYLES.get(status, '')} reverse"),
+        f"  {pages}  {items}  ",
+        (counted(errors, "error"), "red" if errors else ""),
+        f"  {progress.get('pages_per_s', 0):.1f} pages/s",
+    )
+
+
+class LogView:
+    """Shows events on `console`; the progress line only where it is a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = "pending"
+        self._progress: dict[str, Any] = {}
+        self._dropped = False
+
+    def show(self, events: Iterable[Event]) -> dict[str, Any] | None:
+        """Until the end of `events`. Answers the data of the `end` event."""
+        if not self._console.is_terminal:
+            return self._show(events, None)
+        with Live(self._line(), console=self._console, transient=True, refresh_per_second=8) as live:
+            return self._show(events, live)
+
+    def _show(self, events: Iterable[Event], live: Live | None) -> dict[str, Any] | None:
+        for event in events:
+            if event.name == "end":
+                return event.data
+            self._take(event)
+            if live is not None and event.name != "log":
+                live.update(self._line())
+        return None
+
+    def _line(self) -> Text:
+        return progress_line(self._status, self._progress)
+
+    def _take(self, event: Event) -> None:
+        if event.name == "log":
+            self._console.print(log_line(event.data), soft_wrap=True)
+        elif event.name == "progress":
+            self._progress = event.data
+        elif event.name == "status":
+            self._tell_status(event.data)
+        elif event.name == "gap":
+            self._note(f"lines from {event.data.get('from')} to {event.data.get('to')} are no longer kept")
+        elif event.name == "dropped" and not self._dropped:
+            self._note("connection lost, coming back")
+        self._dropped = event.name == "dropped"
+
+    def _tell_status(self, data: dict[str, Any]) -> None:
+        changed, self._status = data.get("status") != self._status, str(data.get("status"))
+        reason, next_run = data.get("waiting_reason"), data.get("next_run")
+        if changed or reason or next_run:
+            attempt = f", attempt {data['attempt']}" if data.get("attempt", 0) > 1 else ""
+            later = f"next run {shown(next_run)}" if next_run else None
+            why = "".join(f": {text}" for text in (reason, later, data.get("message")) if text)
+            self._note(f"{self._status}{attempt}{why}")
+
+    def _note(self, text: str) -> None:
+        self._console.print(Text(f"── {text}", style="blue"), soft_wrap=True)

@@ -1,0 +1,216 @@
+"""What a request or a site may change about how pages are fetched. An allow-list: Scrapy's settings are not."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_COOKIE_NAME = _HEADER_NAME
+_LINE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_COOKIE_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
+#: Those that describe the connection, or have a field of their own.
+_NOT_TAKEN = frozenset(
+    {
+        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
+        *("proxy-authorization", "proxy-connection", "expect", "accept-encoding", "cookie", "user-agent"),
+    }
+)
+_RATE = re.compile(r"([1-9][0-9]{0,5})/([smh])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+#: Bytes that all headers and cookies may have together.
+MAX_BYTES = 8 << 10
+#: Shown in the place of secrets.
+MASK = "***"
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    if len({name.lower() for name in headers}) < len(headers):
+        raise ValueError("no header may be given twice")
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a header's name")
+        if name.lower() in _NOT_TAKEN:
+            raise ValueError(f"{name} cannot be set here")
+        if not _LINE.fullmatch(value):
+            raise ValueError(f"the value of {name} must be one line of Latin-1")
+        _refuse_mask(name, value)
+    return headers
+
+
+def _cookies(cookies: dict[str, str]) -> dict[str, str]:
+    for name, value in cookies.items():
+        if not _COOKIE_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a cookie's name")
+        if not _COOKIE_VALUE.fullmatch(value):
+            raise ValueError(f"the value of {name} must not hold spaces, quotes, commas, semicolons or backslashes")
+        _refuse_mask(name, value)
+    return cookies
+
+
+def _refuse_mask(name: str, value: str) -> None:
+    """What was read from an answer of ours must not be taken for what it stands for."""
+    if value == MASK:
+        raise ValueError(f"{MASK} is what is shown instead of the value of {name}: give the value itself")
+
+
+def _line(text: str) -> str:
+    if not _LINE.fullmatch(text):
+        raise ValueError("must be one line of Latin-1")
+    return text
+
+
+def _proxy(url: str) -> str:
+    """Never quotes it: there may be a password in it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("is not a URL: its host or port cannot be read") from None
+    if parts.scheme != "http":
+        raise ValueError("must begin with http://")
+    if not parts.hostname or port == 0 or not url.isascii() or any(char.isspace() for char in url):
+        raise ValueError("must be a URL such as http://user:password@host:8080")
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise ValueError("must name nothing but a host, a port, a user and a password")
+    _refuse_mask("the user and password", parts.username or "")
+    try:
+        unquote(f"{parts.username}{parts.password}", errors="strict").encode("latin-1")
+    except UnicodeError:
+        raise ValueError("its user and password must be Latin-1") from None
+    return url
+
+
+def _statuses(codes: tuple[int, ...]) -> tuple[int, ...]:
+    if any(not 400 <= code <= 599 for code in codes):  # noqa: PLR2004 - the error statuses of HTTP
+        raise ValueError("must be statuses from 400 to 599")
+    return tuple(sorted(set(codes)))
+
+
+def _rate(text: str) -> str:
+    parse_rate(text)
+    return text
+
+
+def parse_rate(text: str) -> float:
+    """`40/s`, `30/m`, `100/h` as requests per second. Raises `ValueError`."""
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a number of requests per s, m or h, such as 30/m")
+    return int(match[1]) / _SECONDS[match[2]]
+
+
+RateText = Annotated[str, AfterValidator(_rate), Field(json_schema_extra={"pattern": f"^{_RATE.pattern}$"})]
+Headers = Annotated[dict[str, str], AfterValidator(_headers), Field(max_length=50, repr=False)]
+Cookies = Annotated[dict[str, str], AfterValidator(_cookies), Field(max_length=50, repr=False)]
+Proxy = Annotated[str, AfterValidator(_proxy), Field(min_length=1, max_length=2083)]
+# a tuple is a list in JSON and BSON
+Statuses = Annotated[tuple[int, ...], AfterValidator(_statuses), Field(max_length=20, strict=False)]
+Pause = Annotated[float, Field(ge=0, le=3600)]
+
+
+class FetchOptions(BaseModel):
+    """All optional; what is absent is left to the spider and the platform."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    headers: Headers = Field(default_factory=dict, description="Sent with every request to the start URLs' hosts.")
+    cookies: Cookies = Field(default_factory=dict, description="Likewise.")
+    user_agent: Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=500)] | None = None
+    proxy: Proxy | None = Field(
+        default=None, repr=False, description="URL of an http proxy; its address is checked like any other."
+    )
+    min_pause_seconds: Pause | None = Field(
+        default=None, description="Shortest pause between two requests to a host."
+    )
+    max_pause_seconds: Pause | None = Field(default=None, description="Longest; each is drawn from between the two.")
+    concurrency: Annotated[int, Field(ge=1, le=64)] | None = Field(default=None, description="Requests at once.")
+    obey_robots: bool | None = None
+    retry_codes: Statuses | None = Field(default=None, description="HTTP statuses after which a page is tried again.")
+    rate_limit: RateText | None = Field(
+        default=None, description="At most so many requests of this crawl, such as `30/m`; a site's holds for all."
+    )
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        low, high = self.min_pause_seconds, self.max_pause_seconds
+        if high is not None and high < (low or 0):
+            raise ValueError("max_pause_seconds must not be below min_pause_seconds")
+        texts = [text for pair in (*self.headers.items(), *self.cookies.items()) for text in pair]
+        if sum(map(len, texts)) > MAX_BYTES:
+            raise ValueError(f"headers and cookies must not be larger than {MAX_BYTES} bytes together")
+        return self
+
+    @property
+    def variant(self) -> str:
+        """Digest of all that may change what a site answers, or what of it is worth keeping; empty without any."""
+        told = {"headers", "cookies", "user_agent", "proxy", "retry_codes"}
+        given = self.model_dump(mode="json", include=told, exclude_defaults=True)
+        return hashlib.sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16] if given else ""
+
+    def masked(self) -> Self:
+        """To be shown: which headers and cookies there are and where the proxy is, without what is secret of it."""
+        return self.model_copy(
+            update={
+                "headers": dict.fromkeys(self.headers, MASK),
+                "cookies": dict.fromkeys(self.cookies, MASK),
+                "proxy": self.proxy and _without_password(self.proxy),
+            }
+        )
+
+
+def _without_password(url: str) -> str:
+    userinfo, at, rest = url.rpartition("@")
+    return f"http://{MASK}@{rest}" if at and userinfo else url
+
+
+#: The project that has no egg: `crawler/`, `default` in scrapy.cfg.
+DEFAULT_PROJECT = "default"
+
+
+class CrawlSpec(BaseModel):
+    """The work itself: everything that changes what a crawl fetches or yields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    project: str = DEFAULT_PROJECT
+    #: Of the project's egg: the one that is run, by every attempt. `None` for our own project.
+    version: str | None = None
+    spider: str
+    start_urls: tuple[str, ...]
+    #: 0 is the start URLs alone; `None` leaves it to the spider.
+    depth: int | None = None
+    params: dict[str, Any] = Field(default_factory=dict)
+    max_pages: int | None = None
+    max_items: int | None = None
+    #: Seconds a single attempt may take.
+    timeout: int = 3600
+    ignore_cache: bool = False
+    fetch: FetchOptions | None = None
+    #: Named by a run of a site only: whose rate limit holds, together with all other crawls of the site.
+    site: str | None = None
+    site_rate_limit: str | None = None
+
+    def shown(self) -> Self:
+        """As anybody may see it: without what is secret of `fetch`."""
+        return self.model_copy(update={"fetch": self.fetch.masked()}) if self.fetch else self
+
+
+class Egg(NamedTuple):
+    """One version of a deployed project."""
+
+    project: str
+    version: str
+
+
+class PaginationType(StrEnum):
+    NEXT_LINK = "next_link"
+    PAGE_PARAM = "page_param"
+    INFINITE_SCROLL = "infinite_scroll"
+    NONE = "none"

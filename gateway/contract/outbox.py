@@ -1,0 +1,500 @@
+"""A crawl node's outbox: the names and formats of the files that one attempt leaves behind.
+
+`<outbox>/<job id>-<attempt>/` holds all of them. Each has one writer, and whoever finds them after a crash can
+tell from them alone what happened:
+
+=================  ===========================================================================================
+`spec.json`        what to run; written by `schedule.json` before the attempt is queued
+`started`          made exclusively by the launcher, `flock`ed by the spider process for as long as it lives
+`crawl.log`        stdout, stderr and the log of the spider process
+`items.jsonl`      one item a line, flushed per item
+`progress.json`    rewritten about once a second
+`active`           touched about once a second while something happens in the crawl, or it waits for its turn
+`report.json`      Scrapy's own account of how it ended, written by the add-on
+`stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively before it is told
+`exit.json`        how the process ended; written exclusively, by the launcher or, were it killed, the tailer
+`shipped.json`     the tailer's checkpoints
+=================  ===========================================================================================
+
+A spider runs code that nobody here wrote, in this very folder: under each of these names there may be a FIFO that
+never ends, a link to somebody else's file, a file without an end. So everybody opens, reads, writes and removes them
+by the functions at the end of this module, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from gateway.contract.crawl import FetchOptions
+from gateway.crash_points import state_change
+
+SPEC = "spec.json"
+STARTED = "started"
+LOG = "crawl.log"
+ITEMS = "items.jsonl"
+PROGRESS = "progress.json"
+ACTIVE = "active"
+REPORT = "report.json"
+STOPPING = "stopping"
+EXIT = "exit.json"
+SHIPPED = "shipped.json"
+#: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
+CATALOG = "catalog.json"
+#: Beside it: `{"moment", "steady"}`, MongoDB's time when the machine's steady clock showed so many seconds. Written
+#: with each beat of the tailer, for a node whose own clock is off.
+CLOCK = "clock.json"
+#: Beside it: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
+BROWSER = "browser.json"
+
+#: Beside it: names this folder, see `instance_of`.
+INSTANCE = "instance"
+
+#: Bytes that a file may have which is read whole; most of them hold a few hundred.
+LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 64 << 20}
+MAX_RECORD = 2 << 20
+#: Written by the spider's own process.
+_SPIDERS = frozenset({LOG, ITEMS, PROGRESS, ACTIVE, REPORT})
+
+#: Whose fault a refusal is: a node's troubles are to cost no job anything, and a job's no node.
+Fault = Literal["node", "job"]
+#: What `stopping` and `stopped_by` may say.
+STOP_REASONS = frozenset({"timeout", "memory", "log", "stall", "cancel", "shutdown"})
+
+#: Finish reason of a crawl that could not keep what it found: the node's disk is full, or broken.
+ITEMS_LOST = "items_not_writable"
+
+_INT64 = 1 << 63
+
+_ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")
+
+
+class AttemptId(NamedTuple):
+    """Names one attempt of one job; also its Scrapyd job id and its folder in the outbox."""
+
+    job_id: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.job_id}-{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """`None` for anything that is not one of ours, so `../../x` can never become a path."""
+        match = _ATTEMPT_ID.fullmatch(text)
+        return cls(match[1], int(match[2])) if match else None
+
+
+def fits_int64(number: int) -> bool:
+    """Whether BSON has an integer for it."""
+    return -_INT64 <= number < _INT64
+
+
+def _to_int64(number: int) -> int:
+    return max(-_INT64, min(number, _INT64 - 1))
+
+
+#: One too large for BSON becomes the largest: no count is worth losing the record it is in.
+Int64 = Annotated[int, AfterValidator(_to_int64)]
+
+
+class _Record(BaseModel):
+    # a newer node's extra facts must not stop an older reader
+    model_config = ConfigDict(extra="ignore")
+
+
+class NodeSpec(_Record):
+    """`spec.json`: all that a node needs to run one attempt."""
+
+    job_id: str
+    attempt: int
+    project: str
+    spider: str
+    version: str | None = None
+    start_urls: list[str]
+    depth: int | None = None
+    params: dict[str, Any] = Field(default_factory=dict)
+    max_pages: int | None = None
+    #: Items after which the crawl ends; it never hands out more.
+    max_items: int | None = None
+    #: Seconds, counted from the launch; then a graceful stop, then SIGKILL.
+    timeout: int = 3600
+    ignore_cache: bool = False
+    #: The launcher refuses to start it later than this.
+    not_after: datetime
+    fetch: FetchOptions | None = None
+    #: The site whose rate limit (`30/m`) this crawl shares with all others of that site.
+    site: str | None = None
+    site_rate_limit: str | None = None
+    user_id: str = ""
+    correlation_id: str | None = None
+    #: The node's folder that is meant (`instance_of`): a machine of the same name with another one refuses it.
+    instance: str | None = None
+
+
+class Progress(_Record):
+    """`progress.json`, and the job's `progress`."""
+
+    requested_pages: Int64 = 0
+    completed_pages: Int64 = 0
+    items_count: Int64 = 0
+    errors_count: Int64 = 0
+    #: Completed pages per second since the previous report.
+    pages_per_s: float = 0.0
+    at: datetime | None = None
+
+
+class SpiderReport(_Record):
+    """`report.json`: how the crawl ended in Scrapy's eyes."""
+
+    finish_reason: str
+    progress: Progress
+    #: The first few errors, for the message: `{"url", "reason"}`.
+    errors: list[dict[str, str]] = Field(default_factory=list)
+    #: Scrapy's stats; times as ISO strings.
+    stats: dict[str, Any] = Field(default_factory=dict)
+    ended_at: datetime
+
+
+class ExitReport(_Record):
+    """`exit.json`: how the process ended, with the spider's own report where there is one."""
+
+    attempt: int
+    started_at: datetime | None = None
+    ended_at: datetime
+    exit_code: Int64 | None = None
+    #: Signal number that ended the process.
+    signal: Int64 | None = None
+    #: What made the launcher end it: `timeout`, `memory`, `log`, `stall`, `cancel`, `shutdown`.
+    stopped_by: str | None = None
+    #: Seconds in which nothing had happened when it was stopped for that (`stall`).
+    stall_seconds: float | None = None
+    #: Why it was never started (`stale`, `spawn_failed: …`).
+    refused: str | None = None
+    #: Whose fault that was; nodes of before did not say.
+    fault: Fault | None = None
+    #: Nobody saw it end: its lock was free and there was no exit report.
+    lost: bool = False
+    #: Why its items, or its log, are not all there: what the tailer found instead of the file. Nobody else says it.
+    items_lost: str | None = None
+    log_lost: str | None = None
+    #: CPU seconds and peak resident bytes of the process, where the operating system told.
+    cpu_seconds: float | None = None
+    peak_memory_bytes: Int64 | None = None
+    report: SpiderReport | None = None
+    #: Last lines of the log where there is no report: a traceback, usually.
+    log_tail: str | None = None
+
+
+class SpiderInfo(_Record):
+    """One spider that a node can run."""
+
+    project: str
+    #: The egg's; `None` for our own project, which has none.
+    version: str | None = None
+    #: Whether a crawl that names no version gets this one.
+    latest: bool = True
+    name: str
+    description: str = ""
+    #: JSON Schema of `params`; `None` takes free-form string parameters.
+    params_schema: dict[str, Any] | None = None
+    #: Hosts that it keeps to by itself (Scrapy's `allowed_domains`), their subdomains included; empty is no limit.
+    allowed_domains: list[str] = Field(default_factory=list)
+    #: It decides by itself where it starts (it has a `start()` of its own) and may not look at the start URLs.
+    own_start: bool = False
+
+
+RecordT = TypeVar("RecordT", bound=_Record)
+
+
+@state_change("node.name_instance")
+def instance_of(node_dir: Path) -> str:
+    """Names this folder among all that ever had the node's name: made by whoever asks first, and kept. Raises
+    `OSError`.
+    """
+    path = node_dir / INSTANCE
+    if not is_there(path):
+        node_dir.mkdir(parents=True, exist_ok=True)
+        write_exclusively(path, uuid.uuid4().hex.encode())
+    return read_file(path).decode()
+
+
+def attempt_dir(outbox: Path, attempt: AttemptId) -> Path:
+    return outbox / str(attempt)
+
+
+def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
+    """The record in `path`, or `None` where there is none or it cannot be understood."""
+    with suppress(OSError, ValueError, RecursionError):
+        return model.model_validate(whole_text(json.loads(read_file(path))))
+    return None
+
+
+def whole_text(value: Any) -> Any:
+    """`value`, as JSON has it, without half surrogate pairs: JSON can spell them, UTF-8 and BSON cannot."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {whole_text(key): whole_text(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [whole_text(inner) for inner in value]
+    return value
+
+
+def stopping_reason(folder: Path) -> str | None:
+    """Why the attempt was asked to stop, if it was."""
+    with suppress(OSError, ValueError):
+        reason = read_file(folder / STOPPING).decode()
+        return reason if reason in STOP_REASONS else None
+    return None
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a living process holds the attempt's started mark; false where there is none."""
+    return is_held(folder / STARTED)
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a living process holds the `flock` on this file; false where there is none."""
+    try:
+        fd = open_file(lock)
+    except OSError:
+        return False
+    try:
+        # shared: two who look at the same time must not see each other
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+# --- opening, reading, writing and removing what a spider may have had its hands on
+
+
+class HostileFileError(OSError):
+    """It is not what it should be; the message names it and says what it is. Looking again will hardly help."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def is_there(path: Path) -> bool:
+    """Whether the name is taken, be it by a link that leads nowhere: nobody else can make it then."""
+    return os.path.lexists(path)
+
+
+def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of the regular file at `path`, which neither it nor the attempt's folder reaches by a link.
+
+    Never waits. Raises `FileNotFoundError`; `HostileFileError` for anything but a file that may be read; `OSError`.
+    """
+    careful = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with _folder_of(path) as folder:
+        try:
+            fd = os.open(path.name, flags | careful, 0o644, dir_fd=folder)
+        except OSError as error:
+            raise _told(error, path) from error
+        try:
+            _require_regular(os.fstat(fd), os.fstat(folder), path)
+            os.set_blocking(fd, True)
+        except BaseException:
+            os.close(fd)
+            raise
+    return fd
+
+
+def read_file(path: Path, limit: int | None = None) -> bytes:
+    """All of the file, unless that is more than `limit` bytes: by default, what the file of that name may have.
+
+    Raises what `open_file` does; a file that is too large is a hostile one.
+    """
+    limit = LIMITS.get(path.name, MAX_RECORD) if limit is None else limit
+    pieces, size, fd = [], 0, open_file(path)
+    try:
+        # one byte more: what grows while it is read has no other end
+        while size <= limit and (piece := os.read(fd, limit + 1 - size)):
+            pieces.append(piece)
+            size += len(piece)
+    finally:
+        os.close(fd)
+    if size > limit:
+        raise HostileFileError(errno.EFBIG, f"{path.name} is larger than {limit} bytes")
+    return b"".join(pieces)
+
+
+def read_part(path: Path, offset: int, size: int) -> bytes:
+    """Up to `size` bytes from `offset` on; none where there is no file yet. Raises what `open_file` does."""
+    try:
+        fd = open_file(path)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(fd, size, offset) if size > 0 else b""
+    finally:
+        os.close(fd)
+
+
+def file_size(path: Path) -> int:
+    """0 where there is no file yet. Raises what `open_file` does."""
+    try:
+        fd = open_file(path)
+    except FileNotFoundError:
+        return 0
+    try:
+        return os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Replace `path`: readers see the old content or the new, never half of it. `mode`: who may read it, where there
+    are secrets in it. Raises `OSError`.
+    """
+    with _folder_of(path) as folder, _written(folder, path.name, data, mode) as temporary:
+        os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def write_exclusively(path: Path, data: bytes) -> bool:
+    """Create `path` with its full content unless it exists; whether it was us. Raises `OSError`."""
+    with _folder_of(path) as folder, _written(folder, path.name, data) as temporary:
+        try:
+            os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            return False
+    return True
+
+
+def remove_tree(path: Path, *, within: float = 60.0) -> bool:
+    """Remove the folder and all that is in it, however deep and whoever may read it; whether nothing is left. What is
+    not done `within` so many seconds, because somebody still fills it, say, is left for another time.
+
+    No link is followed, nothing calls itself, and a few descriptors are all that is open: what lies deeper is brought
+    up first.
+    """
+    with suppress(OSError), _folder_of(path) as parent:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            _remove_cleared(path.name, parent, None, time.monotonic() + within)
+        else:
+            os.unlink(path.name, dir_fd=parent)
+    return not is_there(path)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@contextmanager
+def _folder_of(path: Path) -> Iterator[int]:
+    """A descriptor of the folder. An attempt's is no link: it is in its spider's hands, and so is its name."""
+    own = os.O_NOFOLLOW if AttemptId.parse(path.parent.name) else 0
+    try:
+        folder = os.open(path.parent, _FOLDER | own)
+    except OSError as error:
+        raise _told(error, path.parent) from error
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _written(folder: int, name: str, data: bytes, mode: int | None = None) -> Iterator[str]:
+    """A new file beside `name`, of a name that nobody could know before; gone in the end unless it was renamed."""
+    temporary = f".{name}.{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, 0o600 if mode else 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            if mode:
+                os.fchmod(fd, mode)
+            file.write(data)
+        yield temporary
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+
+
+#: What an `open` that must not wait says of what it cannot open.
+_INSTEAD = {
+    errno.ELOOP: "is a link",
+    errno.EMLINK: "is a link",
+    errno.ENXIO: "is a FIFO or a socket",
+    errno.EOPNOTSUPP: "is a socket",
+    errno.EISDIR: "is a folder",
+    errno.ENOTDIR: "is no folder",
+    errno.EACCES: "may not be opened",
+    errno.EPERM: "may not be opened",
+    errno.EWOULDBLOCK: "is leased to somebody else",
+}
+_KINDS = {stat.S_IFDIR: "is a folder", stat.S_IFIFO: "is a FIFO", stat.S_IFSOCK: "is a socket"}
+
+
+def _told(error: OSError, path: Path) -> OSError:
+    instead = _INSTEAD.get(error.errno or 0)
+    return HostileFileError(error.errno, f"{path.name} {instead}") if instead else error
+
+
+def _require_regular(found: os.stat_result, folder: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise HostileFileError(errno.EINVAL, f"{path.name} {_KINDS.get(stat.S_IFMT(found.st_mode), 'is a device')}")
+    if path.name in _SPIDERS and found.st_nlink > 1 and found.st_uid != folder.st_uid:
+        raise HostileFileError(errno.EINVAL, f"{path.name} is another name of somebody else's file")
+
+
+def _remove_cleared(name: str, parent: int, top: int | None, deadline: float) -> None:
+    """Remove the folder `name`, whose own folders are brought up to `top`; without one it is the top itself."""
+    _open_up(name, parent)
+    folder = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        while _clear(folder, top, deadline):
+            pass
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _clear(folder: int, top: int | None, deadline: float) -> bool:
+    """Remove what is in `folder`; whether there was anything. Raises `OSError`."""
+    found = False
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            found = True
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=folder)
+            elif top is None:
+                _remove_cleared(entry.name, folder, folder, deadline)
+            else:
+                _open_up(entry.name, folder)
+                os.rename(entry.name, secrets.token_hex(16), src_dir_fd=folder, dst_dir_fd=top)
+    return found
+
+
+def _open_up(name: str, folder: int) -> None:
+    """Its owner may do with it what it likes; who is not the owner has the rights that it has."""
+    if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != os.geteuid():
+        return
+    if os.chmod in os.supports_follow_symlinks:
+        os.chmod(name, stat.S_IRWXU, dir_fd=folder, follow_symlinks=False)
+        return
+    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        Path(f"/proc/self/fd/{fd}").chmod(stat.S_IRWXU)
+    finally:
+        os.close(fd)

@@ -1,0 +1,215 @@
+"""Puts a project's egg on every living crawl node, tells what each of them said, and keeps it for those to come."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import structlog
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import DEFAULT_PROJECT, Egg
+from gateway.dispatch.capacity import EggNeeds
+from gateway.errors import ConflictError, InvalidRequestError, NodeError, VersionNotFoundError
+from gateway.jobs.messages import Announcer
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import Node, NodeStore
+from gateway.projects.catalog import project_name
+from gateway.projects.eggs import Content, EggStore
+from gateway.stores.mongo import truth_store_errors
+
+log = structlog.get_logger()
+
+#: Nodes that are sent the egg at once.
+_AT_ONCE = 4
+#: Times that others may deploy the same version between our looking and our writing.
+_TRIES = 5
+
+
+class NodeAnswer(NamedTuple):
+    node: str
+    accepted: bool
+    #: In the egg; 0 where it was not taken.
+    spiders: int = 0
+    #: Why it was not taken.
+    message: str | None = None
+    #: The node has looked at the egg and said no.
+    refused: bool = False
+
+    @classmethod
+    def failed(cls, node: str, error: NodeError) -> Self:
+        return cls(node, accepted=False, message=error.message, refused=not error.is_nodes_fault)
+
+
+class Deployment:
+    def __init__(
+        self,
+        *,
+        nodes: NodeStore,
+        eggs: EggStore,
+        scrapyd: ScrapydClient,
+        dead_after: timedelta,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._nodes = nodes
+        self._eggs = eggs
+        self._scrapyd = scrapyd
+        self._dead_after = dead_after
+        self._clock = clock
+
+    def deploy(self, project: str, version: str, egg: Path) -> list[NodeAnswer]:
+        """Every living node's answer. The first that takes it makes the version count, and those that could not be
+        asked are brought it later. Doing it again is safe: a version is replaced.
+
+        Raises `InvalidRequestError` for what is no egg, or one that all nodes refuse; `NodeError`, whose detail has
+        the answers, if some refuse it or none could be asked; `ConflictError` when there is no node, or another
+        egg was deployed as this version in the same moment; `UnavailableError`.
+        """
+        check_egg(project, egg)
+        nodes = self._living()
+        with truth_store_errors():
+            answers = self._deploy(Egg(project, version), egg, nodes)
+        for answer in answers:
+            log.info("egg_deployed", project=project, version=version, **answer._asdict())
+        _require_taken(answers)
+        return answers
+
+    def _living(self) -> list[Node]:
+        with truth_store_errors():
+            now = self._clock()
+            nodes = [node for node in self._nodes.all() if node.is_alive(now, self._dead_after)]
+        if not nodes:
+            raise ConflictError("no crawl node is alive that could take it")
+        return nodes
+
+    def _deploy(self, egg: Egg, path: Path, nodes: list[Node]) -> list[NodeAnswer]:
+        content = self._eggs.write(path)
+        counts = False
+        try:
+            with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="deploy-to") as threads:
+                asked = [threads.submit(self._send, node, egg, path) for node in nodes]
+                counts = any(done.result().accepted for done in as_completed(asked)) and self._keep(egg, content)
+                return [one.result() for one in asked]
+        finally:
+            if not counts:
+                self._eggs.discard(content)
+
+    def _keep(self, egg: Egg, content: Content) -> bool:
+        """Let the version be this content from now on; false if it is the same already."""
+        for _ in range(_TRIES):
+            before = self._eggs.get(egg)
+            if before and before.content and before.content.sha256 == content.sha256:
+                return False
+            if self._eggs.put(egg, content, before):
+                if before and before.content:
+                    self._eggs.discard(before.content)
+                return True
+        raise ConflictError("another egg is being deployed as this version")
+
+    def _send(self, node: Node, egg: Egg, path: Path) -> NodeAnswer:
+        try:
+            spiders = self._scrapyd.add_version(node.url, egg.project, egg.version, path)
+        except NodeError as error:
+            return NodeAnswer.failed(node.id, error)
+        return NodeAnswer(node.id, accepted=True, spiders=spiders)
+
+
+def check_egg(project: str, egg: Path) -> None:
+    """Raises `InvalidRequestError` for what no node has to be asked about."""
+    if project_name(project) == DEFAULT_PROJECT:
+        raise InvalidRequestError("project", f"{project!r} is our own, which has no egg: deploy under another name")
+    if not zipfile.is_zipfile(egg):
+        raise InvalidRequestError("egg", "is not an egg: it is no ZIP file")
+
+
+def _require_taken(answers: Sequence[NodeAnswer]) -> None:
+    taken = sum(answer.accepted for answer in answers)
+    failed = [answer for answer in answers if not answer.accepted]
+    if taken and not any(answer.refused for answer in failed):
+        return
+    detail = {"field": "egg", "nodes": [answer._asdict() for answer in answers]}
+    reasons = "; ".join(dict.fromkeys(answer.message or "no reason given" for answer in failed))
+    if all(answer.refused for answer in answers):
+        raise InvalidRequestError("egg", reasons, detail=detail)
+    raise NodeError(f"deployed on {taken} of {len(answers)} nodes: {reasons}", detail=detail)
+
+
+# --- deletes a version of a project everywhere
+
+#: Waiting jobs that are told.
+_TOLD = 200
+
+
+class NodeRemoval(NamedTuple):
+    node: str
+    #: It is not there any more.
+    removed: bool
+    #: Why it still is; it is removed once the node can be asked.
+    message: str | None = None
+
+
+class Undeployment:
+    def __init__(
+        self,
+        *,
+        nodes: NodeStore,
+        eggs: EggStore,
+        needs: EggNeeds,
+        scrapyd: ScrapydClient,
+        announcer: Announcer,
+        dead_after: timedelta,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._nodes = nodes
+        self._eggs = eggs
+        self._needs = needs
+        self._scrapyd = scrapyd
+        self._announcer = announcer
+        self._dead_after = dead_after
+        self._clock = clock
+
+    def delete(self, project: str, version: str) -> list[NodeRemoval]:
+        """What became of it on each node that had it. It is deleted first in MongoDB, so that nobody brings it back.
+
+        Raises `InvalidRequestError` for our own project, `VersionNotFoundError`, `UnavailableError`.
+        """
+        if project_name(project) == DEFAULT_PROJECT:
+            raise InvalidRequestError("project", f"{project!r} is our own, which has no egg")
+        egg = Egg(project, version)
+        with truth_store_errors():
+            kept = self._eggs.get(egg)
+            nodes = self._nodes.all()
+            # one that was deleted may still be on a node that is dead
+            if kept.content is None if kept else not any(egg in node.eggs for node in nodes):
+                raise VersionNotFoundError(project, version)
+            self._eggs.delete(egg)
+            if kept and kept.content:
+                self._eggs.discard(kept.content)
+            for job in self._needs.tell(egg, f"version {version!r} of {project!r} was deleted", _TOLD):
+                self._announcer.status(job)
+            now = self._clock()
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="delete-from") as threads:
+            answers = threads.map(lambda node: self._remove(node, egg, now), nodes)
+            removals = [answer for answer in answers if answer is not None]
+        log.info("version_deleted", project=project, version=version, nodes=[each._asdict() for each in removals])
+        return removals
+
+    def _remove(self, node: Node, egg: Egg, now: datetime) -> NodeRemoval | None:
+        """`None` of a node that had none."""
+        # what was deployed a moment ago it has not told yet
+        told = egg in node.eggs
+        if not node.is_alive(now, self._dead_after):
+            return (
+                NodeRemoval(node.id, removed=False, message="it is dead; removed once it is back") if told else None
+            )
+        try:
+            self._scrapyd.delete_version(node.url, egg.project, egg.version)
+        except NodeError as error:
+            if not error.is_nodes_fault:
+                return NodeRemoval(node.id, removed=True) if told else None
+            return NodeRemoval(node.id, removed=False, message=error.message) if told else None
+        return NodeRemoval(node.id, removed=True)

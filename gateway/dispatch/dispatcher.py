@@ -1,0 +1,522 @@
+"""Fills free slots with the best waiting jobs. The message that woke us is only a reason to look."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+import structlog
+from pymongo.errors import PyMongoError
+
+from gateway.clock import VERDICT_SECONDS, Clock, utc_now
+from gateway.contract.outbox import AttemptId, NodeSpec
+from gateway.dispatch.capacity import NodeChoice
+from gateway.dispatch.fair_queue import FairQueue, Look
+from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
+from gateway.jobs.completion import Completion
+from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
+from gateway.jobs.messages import Announcer, about, correlation_of
+from gateway.jobs.outcome import Outcome, backoff
+from gateway.jobs.queue import Candidate, JobQueue
+from gateway.jobs.store import JobStore
+from gateway.nodes.health import NodeHealth, NodeProbe
+from gateway.nodes.holds import HoldStore, Wish
+from gateway.nodes.node import browser_resource, node_resource, user_resource
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import Node, NodeStore
+from gateway.stores.mongo import within
+
+
+def node_spec(job: Job, assignment: Assignment) -> NodeSpec:
+    spec = job.spec
+    return NodeSpec(
+        job_id=job.id,
+        attempt=assignment.attempt,
+        project=spec.project,
+        spider=spec.spider,
+        version=spec.version,
+        start_urls=list(spec.start_urls),
+        depth=spec.depth,
+        params=spec.params,
+        max_pages=spec.max_pages,
+        max_items=spec.max_items,
+        timeout=spec.timeout,
+        ignore_cache=spec.ignore_cache,
+        not_after=assignment.until,
+        fetch=spec.fetch,
+        site=spec.site,
+        site_rate_limit=spec.site_rate_limit,
+        user_id=job.user_id,
+        correlation_id=correlation_of(job),
+        instance=assignment.instance,
+    )
+
+
+log = structlog.get_logger()
+#: A node, or its name.
+NodeT = TypeVar("NodeT", Node, str)
+
+#: Jobs that are assigned in one go.
+BATCH = 64
+#: Jobs that are looked at in one go because their node's answer is missing, or their back-off is over.
+OVERDUE = 200
+#: Seconds after which a look ends, though more jobs wait: messages of other kinds want their turn.
+LOOK_SECONDS = 2.0
+#: Nodes that are spoken to at once.
+POSTING = 16
+#: Other calls to one node that may be under way at once.
+CALLS = 4
+#: A node must have started an attempt by then, or never.
+START_SECONDS = 120
+#: What a node knows of MongoDB's time may be off by this much.
+CLOCK_MARGIN = timedelta(seconds=30)
+#: Refusals in a row after which a job is given up.
+MAX_DISPATCH_FAILURES = 8
+#: Seconds between two looks at a job whose node cannot be asked.
+LATER_SECONDS = 2
+#: Longest waits between two tries: of a job that no node has, and of one that a node may have.
+MAX_DELAY = timedelta(seconds=60)
+MAX_UNSURE_DELAY = timedelta(seconds=8)
+
+_SITE = "site:"
+
+
+class _Planned(NamedTuple):
+    """A job, and the node that is to run it."""
+
+    candidate: Candidate
+    node: Node
+    assignment: Assignment
+
+    @property
+    def attempt(self) -> str:
+        return str(AttemptId(self.candidate.job_id, self.assignment.attempt))
+
+    def wishes(self, most_of_user: int) -> list[Wish]:
+        """What the attempt needs to hold."""
+        lane, node = self.candidate.lane, self.node
+        wishes = [
+            Wish(node_resource(node.id), self.attempt, node.max_slots),
+            Wish(user_resource(lane.user_id), self.attempt, most_of_user or None),
+        ]
+        if lane.need.render:
+            wishes.append(Wish(browser_resource(node.id), self.attempt, node.max_render_slots))
+        if self.candidate.exclusive:
+            wishes.append(Wish(self.candidate.exclusive, self.attempt, 1))
+        return wishes
+
+
+class NodeCalls:
+    """Calls to nodes that nobody waits for: whoever asked for one asks again if nothing comes of it. A node that does
+    not answer keeps few threads from the others.
+    """
+
+    def __init__(self, nodes: NodeStore, health: NodeHealth, clock: Clock, threads: Executor | None = None) -> None:
+        self._nodes = nodes
+        self._health = health
+        self._clock = clock
+        self._threads = threads or ThreadPoolExecutor(POSTING, thread_name_prefix="node-calls")
+        #: How many calls to each node are under way.
+        self._under_way: Counter[str] = Counter()
+        self._counting = threading.Lock()
+
+    def make(self, node_id: str, step: Callable[[Node], object]) -> None:
+        """Carry out the step soon, unless `CALLS` to the node are under way."""
+        with self._counting:
+            if self._under_way[node_id] >= CALLS:
+                return
+            self._under_way[node_id] += 1
+        self._threads.submit(self._carry_out, node_id, step)
+
+    def _carry_out(self, node_id: str, step: Callable[[Node], object]) -> None:
+        began_at = self._clock()
+        try:
+            if (node := self._nodes.get(node_id)) is not None:
+                step(node)
+        except NodeError as error:
+            log.warning("node_call_failed", node=node_id, error=error.message)
+            if error.is_nodes_fault:
+                self._health.failed(node_id, error.message, began_at)
+        except (DiscoveryBotError, PyMongoError) as error:
+            log.warning("node_call_failed", node=node_id, error=str(error))
+        finally:
+            with self._counting:
+                self._under_way[node_id] -= 1
+
+
+class Dispatch:
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        queue: JobQueue,
+        holds: HoldStore,
+        nodes: NodeStore,
+        scrapyd: ScrapydClient,
+        completion: Completion,
+        fair: FairQueue,
+        announcer: Announcer,
+        probe: NodeProbe,
+        dead_after: timedelta,
+        clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+        calls: Executor | None = None,
+    ) -> None:
+        """`calls` carries out what nobody waits for. Default: threads of its own."""
+        self._jobs = jobs
+        self._queue = queue
+        self._holds = holds
+        self._nodes = nodes
+        self._health = NodeHealth(nodes, clock)
+        self._scrapyd = scrapyd
+        self._completion = completion
+        self._fair = fair
+        self._announcer = announcer
+        self._dead_after = dead_after
+        self._clock = clock
+        self._monotonic = monotonic
+        self._posting = ThreadPoolExecutor(POSTING, thread_name_prefix="dispatch")
+        #: Nodes that are posted to right now: one that does not answer costs one wait, not one for each job.
+        self._busy: set[str] = set()
+        self._looking = threading.Lock()
+        #: Since the last look: jobs that somebody waits for, and whether others are asked for, or overdue.
+        self._named: list[str] = []
+        self._is_asked = self._is_overdue = False
+        self._passed_over = False  # nodes, because they were busy
+        self._probe = probe
+        self._calls = NodeCalls(nodes, self._health, clock, calls)
+
+    # --- the look
+
+    def fill(self, hint: str | None = None, *, overdue: bool = True) -> int:
+        """Start jobs until room or jobs run out, or `LOOK_SECONDS` are over; how many were started by this call.
+        `hint` names the job that somebody waits for; `overdue` is to see to jobs as well whose node has not answered,
+        or whose back-off is over.
+
+        One thread looks at a time. The others leave it word, and return at once: it looks once more.
+        """
+        if hint is not None:
+            self._named.append(hint)
+        self._is_asked, self._is_overdue = True, self._is_overdue or overdue
+        try:
+            return self._fill()
+        except PyMongoError as error:
+            # a connection may have gone silent, and others have left it to this look
+            log.warning("look_failed", error=str(error), kind=type(error).__name__)
+            self._is_asked = self._is_overdue = True
+            return self._fill()
+
+    def _fill(self) -> int:
+        started, end = 0, self._monotonic() + LOOK_SECONDS
+        while self._is_asked and self._monotonic() < end and self._looking.acquire(blocking=False):
+            try:
+                with within(VERDICT_SECONDS):
+                    assigned, overdue = self._look()
+            finally:
+                self._looking.release()
+            started += self._by_node(assigned, self._post_to_node)
+            started += self._by_node(overdue, self._settle_all)
+            # another thread has left out the nodes that were busy with us
+            self._is_asked |= self._passed_over
+        return started
+
+    def _look(self) -> tuple[list[tuple[Job, Node]], list[tuple[Job, str]]]:
+        """Jobs with the nodes that they are assigned to from now on, and those whose nodes are asked again. Until
+        they have answered, these nodes are busy.
+        """
+        named, self._named = self._named, []
+        is_overdue, self._is_asked, self._is_overdue = self._is_overdue, False, False
+        overdue = self._overdue() if is_overdue else []
+        busy = self._busy | {node for _, node in overdue}
+        assigned = self._assign_batch(named, busy)
+        # not before: what was raised until here is tried again, with all nodes
+        self._busy |= {node.id for _, node in assigned} | {node for _, node in overdue}
+        return assigned, overdue
+
+    def _assign_batch(self, named: Sequence[str], busy: set[str]) -> list[tuple[Job, Node]]:
+        """The next jobs, each assigned to a node and holding all that it needs."""
+        look = self._fair.look()
+        if not named and self._fair.is_empty():
+            return []
+        for job_id in named:
+            self._fair.named(job_id)
+        nodes = self._nodes.all(attempts=False)
+        choice = NodeChoice(nodes, self._clock(), self._dead_after, busy)
+        planned = self._plan(choice, look)
+        assigned = self._take_and_assign(planned)
+        self._is_asked |= len(planned) == BATCH
+        self._passed_over = bool(busy)
+        if left := set(named) - {job.id for job, _ in assigned}:
+            self._explain(left, nodes)
+        return assigned
+
+    def _plan(self, choice: NodeChoice, look: Look) -> list[_Planned]:
+        """Who goes where, by what is known now."""
+        planned: list[_Planned] = []
+        token, until = uuid.uuid4().hex, self._clock() + timedelta(seconds=START_SECONDS)
+        while len(planned) < BATCH and (room := choice.room()) is not None:
+            candidate = look.next(room)
+            if candidate is None:
+                break
+            node = choice.place(candidate.lane.need, candidate.avoid)
+            if node is None:
+                look.pass_over(candidate)
+                continue
+            look.started(candidate)
+            assignment = Assignment(
+                attempt=candidate.attempt + 1,
+                node=node.id,
+                token=token,
+                until=until,
+                instance=node.instance,
+                is_trial=bool(node.failures) or None,
+            )
+            planned.append(_Planned(candidate, node, assignment))
+        return planned
+
+    def _take_and_assign(self, planned: Sequence[_Planned]) -> list[tuple[Job, Node]]:
+        """First all holds, then the assignment: in this order an attempt that is assigned never lacks one. What was
+        taken for an attempt that is not assigned is given back.
+        """
+        if not planned:
+            return []
+        token = planned[0].assignment.token
+        wishes = {one.attempt: one.wishes(self._fair.most) for one in planned}
+        taken = self._holds.take([wish for group in wishes.values() for wish in group], token)
+        lacking = {wish.attempt for group in wishes.values() for wish in group if wish[:2] not in taken}
+        complete = [one for one in planned if one.attempt not in lacking and self._may_try(one)]
+        tried = [(one.candidate, one.assignment) for one in complete]
+        jobs = {job.id: job for job in self._queue.assign(tried)}
+        # others may go in the place of those that wait no more
+        self._is_asked |= len(jobs) < len(complete)
+        assigned = [(jobs[one.candidate.job_id], one.node) for one in planned if one.candidate.job_id in jobs]
+        kept = {str(AttemptId(job.id, job.attempt)) for job, _ in assigned}
+        # another worker may have taken over what this one has assigned: then it needs what is held
+        without = self._queue.without([one for one in tried if one[0].job_id not in jobs])
+        unsure = {one.attempt for one in complete if one.candidate.job_id not in {*jobs, *without}}
+        self._holds.give_back([pair for pair in taken if pair[1] not in kept | unsure], token)
+        for one in planned:
+            if one.attempt not in kept:
+                self._hindered(one, taken)
+        return assigned
+
+    def _may_try(self, one: _Planned) -> bool:
+        """A node that has failed gets one attempt at a time, until one succeeds."""
+        return not one.node.failures or self._nodes.begin_trial(one.node, one.attempt)
+
+    def _hindered(self, one: _Planned, taken: set[tuple[str, str]]) -> None:
+        """The attempt could not have all that it needs. What it needs for itself alone is worth being told of."""
+        exclusive, job_id = one.candidate.exclusive, one.candidate.job_id
+        if exclusive is None:
+            return
+        if (exclusive, one.attempt) in taken:
+            # who was blocked by it meanwhile is free to go
+            self._completion.admit(exclusive)
+            return
+        self._is_asked = True
+        reason = WaitingReason.SITE_BUSY if exclusive.startswith(_SITE) else WaitingReason.PREVIOUS_RUN
+        if blocked := self._queue.block(job_id, reason):
+            self._announcer.status(blocked)
+            # who freed it before that was written has not seen anybody waiting
+            self._completion.admit(exclusive)
+
+    def _explain(self, job_ids: Collection[str], nodes: Sequence[Node]) -> None:
+        """Tell whoever waits for the jobs why they do."""
+        choice, full = NodeChoice(nodes, self._clock(), self._dead_after), self._fair.full()
+        reasons: dict[str, WaitingReason] = {}
+        for job in self._queue.in_lanes(list(job_ids)):
+            if reason := self._fair.reason(job.user_id, choice.reason(job.in_lane.need), full):
+                reasons[job.id] = reason
+        for waiting in self._queue.note_waiting(reasons) if reasons else ():
+            self._announcer.status(waiting)
+
+    # --- posting
+
+    def _by_node(self, jobs: Sequence[tuple[Job, NodeT]], step: Callable[[Sequence[tuple[Job, NodeT]]], int]) -> int:
+        """Several nodes at once, the jobs of one node one after the other; the sum of what the steps say."""
+        groups: defaultdict[str, list[tuple[Job, NodeT]]] = defaultdict(list)
+        for job, node in jobs:
+            groups[node if isinstance(node, str) else node.id].append((job, node))
+        if len(groups) == 1:
+            return step(*groups.values())
+        return sum(self._posting.map(step, groups.values()))
+
+    def _post_to_node(self, group: Sequence[tuple[Job, Node]]) -> int:
+        node, started = group[0][1], 0
+        try:
+            for number, (job, _) in enumerate(group):
+                with about(job):
+                    is_well, accepted = self._post(job, node, is_first=True)
+                started += accepted
+                if not is_well:
+                    self._take_back([job for job, _ in group[number + 1 :]])
+                    break
+        finally:
+            self._busy.discard(node.id)
+        return started
+
+    def _take_back(self, jobs: Sequence[Job]) -> None:
+        """They were assigned to a node that has failed before they were posted: others may have them at once."""
+        for job in jobs:
+            self._release(job)
+
+    def _post(self, job: Job, node: Node, *, is_first: bool) -> tuple[bool, bool]:
+        """Whether the node is well, and whether it has accepted."""
+        assignment = job.assignment
+        if assignment is None:
+            return True, False
+        began_at = self._clock()
+        try:
+            self._scrapyd.schedule(node.url, node_spec(job, assignment))
+        except (NodeUnreachableError, NodeRefusedError) as error:
+            if error.is_nodes_fault:
+                self._health.failed(node.id, error.message, began_at)
+            # a first posting that certainly did not arrive, or was refused, left nothing behind; any other may have
+            may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
+            self._not_accepted(job, error, certain=is_first and not may_have_arrived)
+            return not error.is_nodes_fault, False
+        running = self._jobs.mark_running(job.id, assignment)
+        log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
+        # None: the tailer was quicker to see it run
+        if running is not None:
+            self._announcer.status(running)
+            if running.cancel_requested_at is not None:
+                self.cancel(running)
+        return True, True
+
+    def _not_accepted(self, job: Job, error: NodeError, *, certain: bool) -> None:
+        failures = job.dispatch_failures + 1
+        again = self._clock() + min(backoff(failures), MAX_DELAY if certain else MAX_UNSURE_DELAY)
+        if not certain:
+            self._tell(self._queue.ask_later(job, error.message, again))
+            return
+        failed = self._release(job, not_before=again, message=error.message, avoid=error.is_nodes_fault)
+        if failed is not None and not error.is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
+            message = f"no node took it after {failures} tries: {error.message}"
+            self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, message))
+            return
+        self._tell(failed)
+
+    def _tell(self, failed: Job | None) -> None:
+        if failed is not None:
+            log.warning("dispatch_failed", job_id=failed.id, error=failed.message, failures=failed.dispatch_failures)
+            self._announcer.status(failed)
+
+    def _release(
+        self, job: Job, *, not_before: datetime | None = None, message: str | None = None, avoid: bool = False
+    ) -> Job | None:
+        """The attempt can never start: the job waits for the next one, and what was held for this one is free."""
+        released = self._queue.release(job, not_before=not_before or self._clock(), message=message, avoid=avoid)
+        # without its assignment a worker that was slow has nothing to say
+        if released is not None and job.assignment is not None:
+            if not_before is None:
+                # somebody may have it at once
+                self._is_asked = self._is_overdue = True
+            self._completion.free(job, job.assignment.attempt, job.assignment.node)
+        return released
+
+    # --- answers that are missing
+
+    def _overdue(self) -> list[tuple[Job, str]]:
+        """Jobs whose nodes have not answered, and are asked again now."""
+        found = self._queue.overdue(OVERDUE).unanswered
+        overdue = [(job, job.assignment.node) for job in found if job.assignment]
+        return [(job, node) for job, node in overdue if node not in self._busy]
+
+    def _settle_all(self, group: Sequence[tuple[Job, str]]) -> int:
+        """Ask a node again for its answers, however full it is; how many attempts it has accepted."""
+        try:
+            return sum(self._settle(job) for job, _ in group)
+        finally:
+            self._busy.discard(group[0][1])
+
+    def _settle(self, found: Job) -> bool:
+        job = self._queue.take_over(found, uuid.uuid4().hex)
+        if job is None or job.assignment is None:
+            return False
+        with about(job):
+            node = self._nodes.get(job.assignment.node)
+            if node is not None and self._may_be_asked(job.assignment, str(_attempt(job)), node):
+                if node.failures:
+                    self._nodes.begin_trial(node, str(_attempt(job)))
+                    job.assignment.is_trial = True
+                return self._post(job, node, is_first=False)[1]
+            if self._is_late(job.assignment) and not self._may_have(job, node):
+                # the node can no longer start it: the next attempt may go anywhere
+                self._tell_if_new(found, self._release(job))
+            else:
+                message = f"node {job.assignment.node} cannot be asked now; it may have taken the attempt"
+                later = self._clock() + timedelta(seconds=LATER_SECONDS)
+                self._tell_if_new(found, self._queue.ask_later(job, message, later))
+        return False
+
+    def _may_be_asked(self, assignment: Assignment, attempt: str, node: Node) -> bool:
+        if not node.is_alive(self._clock(), self._dead_after) or node.is_resting or not _is_meant(assignment, node):
+            return False
+        return attempt in node.present or not self._is_late(assignment)
+
+    def _is_late(self, assignment: Assignment) -> bool:
+        return self._clock() > assignment.until + CLOCK_MARGIN
+
+    def _may_have(self, job: Job, node: Node | None) -> bool:
+        """Whether the node has files of the attempt, as far as it could tell since it was too late to start it."""
+        if node is None or job.assignment is None or not node.is_alive(self._clock(), self._dead_after):
+            return False
+        told = node.heartbeat_at > job.assignment.until + CLOCK_MARGIN
+        return not told or str(_attempt(job)) in node.present
+
+    def _tell_if_new(self, before: Job, now: Job | None) -> None:
+        if now is not None and (now.message, now.assignment is None) != (before.message, before.assignment is None):
+            self._announcer.status(now)
+
+    # --- calls that nobody waits for; whoever asked for one asks again if nothing comes of it
+
+    def cancel(self, job: Job) -> None:
+        """Ask the node to stop the running attempt. What ends it, and how, is the exit report's to say."""
+        attempt = job.current
+        if attempt is not None and attempt.exit is None:
+            self.stop(attempt.node, job.spec.project, AttemptId(job.id, attempt.attempt))
+
+    def stop(self, node_id: str, project: str, attempt: AttemptId) -> None:
+        """Ask the node to stop the attempt."""
+        self._calls.make(node_id, lambda node: self._scrapyd.cancel(node.url, project, attempt))
+
+    def post_again(self, job: Job) -> None:
+        """The attempt shows no sign of life: hand it to its node once more, which changes nothing if it has it."""
+        attempt = job.current
+        if attempt is None or attempt.exit is not None or attempt.started_at is not None:
+            return
+        # it is given up for lost by the time that was said at first
+        until = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
+        number, name, instance = attempt.attempt, attempt.node, attempt.instance
+        same = Assignment(attempt=number, node=name, token="", until=until, instance=instance)
+
+        def post(node: Node) -> None:
+            if _is_meant(same, node):
+                self._scrapyd.schedule(node.url, node_spec(job, same))
+
+        self._calls.make(name, post)
+
+    def probe(self, node_id: str, then: Callable[[], object] | None = None) -> None:
+        """Ask a node that has rested whether it is well, and carry out `then` if it is."""
+
+        def look(node: Node) -> None:
+            if self._probe.may_be_asked(node) and node.is_resting and then is not None:
+                then()
+
+        self._calls.make(node_id, look)
+
+
+def _is_meant(assignment: Assignment, node: Node) -> bool:
+    """Not if another machine has the name by now: it has not got the attempt."""
+    return assignment.instance in {None, node.instance}
+
+
+def _attempt(job: Job) -> AttemptId:
+    return AttemptId(job.id, job.attempt)

@@ -1,0 +1,211 @@
+"""Brings a node the egg that it lacks, or has in another content; and takes away what was deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import structlog
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import Egg
+from gateway.dispatch.capacity import EggNeed, EggNeeds, NodeChoice
+from gateway.errors import NodeError, NodeRefusedError
+from gateway.jobs.messages import BRING_EGG, Announcer, Waker
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import Node, NodeStore
+from gateway.projects.eggs import LEASE, Content, EggCopies, EggCopy, EggDamagedError, EggStore, KeptEgg
+from gateway.stores.mongo import within
+
+log = structlog.get_logger()
+
+#: Seconds between two looks.
+LOOK_SECONDS = 2.0
+#: and more where there are no eggs at all: whoever deploys one brings it to the nodes.
+NONE_SECONDS = 6.0
+#: Seconds between two looks at what nobody needs any more.
+CLEAN_SECONDS = 600.0
+#: Chunks that are nobody's after so long were left by somebody who died.
+ORPHANED_AFTER = timedelta(hours=1)
+#: Versions that are brought, or mended, by one look.
+BATCH = 20
+#: A node that has not taken it by then is not waited for: the next one is tried.
+PATIENCE = timedelta(seconds=20)
+
+
+class EggWatch:
+    def __init__(
+        self,
+        *,
+        eggs: EggStore,
+        copies: EggCopies,
+        needs: EggNeeds,
+        nodes: NodeStore,
+        waker: Waker,
+        dead_after: timedelta,
+        clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._eggs = eggs
+        self._copies = copies
+        self._needs = needs
+        self._nodes = nodes
+        self._waker = waker
+        self._dead_after = dead_after
+        self._clock = clock
+        self._monotonic = monotonic
+        self._looked_at = self._cleaned_at = float("-inf")
+
+    def look(self) -> None:
+        """Every other second; what is asked for twice is done once."""
+        if self._monotonic() - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = self._monotonic()
+        if not self._eggs.any():
+            self._looked_at += NONE_SECONDS
+            return
+        now, nodes = self._clock(), self._nodes.all(attempts=False)
+        alive = {node.id for node in nodes if node.is_alive(now, self._dead_after)}
+        for copy in self._copies.outdated(BATCH):
+            if copy.node in alive:
+                self._waker.wake(BRING_EGG, copy.node, copy.project, copy.version)
+        self._bring(NodeChoice(nodes, now, self._dead_after))
+        if self._monotonic() - self._cleaned_at >= CLEAN_SECONDS:
+            self._cleaned_at = self._monotonic()
+            self._clean()
+
+    def _bring(self, choice: NodeChoice) -> None:
+        room = choice.room()
+        if room is None:
+            return
+        lacking = self._needs.lacking(room)
+        # what cannot be brought is passed over, or it would keep all others waiting
+        brought = ((node, need) for need in lacking if (node := self._receiver(need, choice.able)) is not None)
+        for node, need in islice(brought, BATCH):
+            self._waker.wake(BRING_EGG, node.id, *need.egg)
+
+    def _receiver(self, need: EggNeed, able: list[Node]) -> Node | None:
+        """The node with most room that may be brought the egg; none while another is being brought it."""
+        kept = self._eggs.get(need.egg)
+        if kept is None or kept.content is None:
+            return None
+        now, copies = self._clock(), self._copies.of_egg(need.egg)
+        begun = (copy.leased_until - LEASE for copy in copies.values() if copy.leased_until)
+        if any(now - at < PATIENCE for at in begun):
+            return None
+        fitting = [node for node in able if node.free_render_slots or not need.render]
+        return next(
+            (
+                node
+                for node in fitting
+                if node.id not in copies or not copies[node.id].waits(now, kept.content.sha256)
+            ),
+            None,
+        )
+
+    def _clean(self) -> None:
+        self._copies.forget(self._nodes.names())
+        if removed := self._eggs.sweep(self._clock() - ORPHANED_AFTER):
+            log.info("orphaned_egg_chunks_removed", chunks=removed)
+
+
+#: Seconds that reading an egg may take; with the call that brings it, fewer than the lease on the copy has.
+READ_SECONDS = 20.0
+#: What a node has taken it tells within a few seconds; asked for again before then it would be sent twice.
+QUIET = timedelta(seconds=30)
+#: Before the next try, doubled with each: of a node that did not answer, and of one that looked at it and said no.
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=2)
+FIRST_REFUSAL, LONGEST_REFUSAL = timedelta(minutes=1), timedelta(hours=1)
+#: Waiting jobs that are told in one go why they do.
+TOLD = 200
+
+
+class EggDelivery:
+    def __init__(
+        self,
+        *,
+        eggs: EggStore,
+        copies: EggCopies,
+        needs: EggNeeds,
+        nodes: NodeStore,
+        scrapyd: ScrapydClient,
+        announcer: Announcer,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._eggs = eggs
+        self._copies = copies
+        self._needs = needs
+        self._nodes = nodes
+        self._scrapyd = scrapyd
+        self._announcer = announcer
+        self._clock = clock
+
+    def bring(self, node_id: str, egg: Egg) -> None:
+        """Have the node run what is kept of the version. Nothing happens while another does the same, or too soon
+        after the node refused it.
+        """
+        node, kept = self._nodes.get(node_id), self._eggs.get(egg)
+        if node is None or kept is None:
+            return
+        sha256 = kept.content.sha256 if kept.content else None
+        copy = self._copies.begin(node.id, egg, sha256)
+        if copy is None:
+            return
+        try:
+            if kept.content is None:
+                self._remove(node, copy)
+            else:
+                self._send(node, copy, kept.content)
+        except NodeError as error:
+            self._not_taken(copy, sha256, error)
+        except EggDamagedError as error:
+            self._damaged(kept, copy, error)
+
+    def _send(self, node: Node, copy: EggCopy, content: Content) -> None:
+        with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
+            file = Path(folder, "brought.egg")
+            with file.open("wb") as opened, within(READ_SECONDS):
+                for piece in self._eggs.read(content):
+                    opened.write(piece)
+            spiders = self._scrapyd.add_version(node.url, copy.project, copy.version, file)
+        self._copies.brought(copy, content.sha256, self._clock() + QUIET)
+        log.info("egg_brought", node=node.id, project=copy.project, version=copy.version, spiders=spiders)
+
+    def _remove(self, node: Node, copy: EggCopy) -> None:
+        try:
+            self._scrapyd.delete_version(node.url, copy.project, copy.version)
+        except NodeRefusedError as error:
+            if error.is_nodes_fault:
+                raise
+            # it is not there any more
+            log.info("egg_not_removed", node=node.id, project=copy.project, version=copy.version, why=error.message)
+        self._copies.brought(copy, None, self._clock() + QUIET)
+        log.info("egg_removed", node=node.id, project=copy.project, version=copy.version)
+
+    def _not_taken(self, copy: EggCopy, sha256: str | None, error: NodeError) -> None:
+        refused = not error.is_nodes_fault
+        failures = copy.failures if copy.sha256 == sha256 else 0
+        first, longest = (FIRST_REFUSAL, LONGEST_REFUSAL) if refused else (FIRST_PAUSE, LONGEST_PAUSE)
+        pause = min(longest, first * 2.0 ** min(failures, 16))
+        self._copies.failed(copy, sha256, error.message, self._clock() + pause)
+        facts = {"node": copy.node, "project": copy.project, "version": copy.version}
+        log.warning("egg_not_taken", **facts, refused=refused, error=error.message, again_in=pause.total_seconds())
+        if sha256 is not None:
+            self._tell(copy.egg, f"node {copy.node} did not take the egg: {error.message}")
+
+    def _damaged(self, kept: KeptEgg, copy: EggCopy, error: EggDamagedError) -> None:
+        sha256 = kept.content.sha256 if kept.content else None
+        self._copies.failed(copy, sha256, str(error), self._clock() + FIRST_PAUSE)
+        if self._eggs.get(kept.egg) != kept:
+            return  # it was replaced or deleted while it was read
+        log.error("egg_damaged", project=copy.project, version=copy.version, error=str(error))
+        self._eggs.lose(kept)
+        self._tell(kept.egg, f"the egg that was kept is damaged: deploy {copy.project} {copy.version} again")
+
+    def _tell(self, egg: Egg, message: str) -> None:
+        for job in self._needs.tell(egg, message, TOLD):
+            self._announcer.status(job)

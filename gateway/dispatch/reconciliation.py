@@ -1,0 +1,469 @@
+"""Finds again what a lost message, a killed process or a lost node left undone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import NamedTuple
+
+import redis
+import structlog
+from pymongo.errors import PyMongoError
+from redis import RedisError
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.contract.outbox import AttemptId, ExitReport
+from gateway.dispatch.capacity import NodeChoice
+from gateway.dispatch.dispatcher import CLOCK_MARGIN, START_SECONDS
+from gateway.dispatch.fair_queue import FairQueue
+from gateway.jobs.completion import Completion
+from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
+from gateway.jobs.messages import (
+    CANCEL_CRAWL,
+    ENQUEUE_CRAWL,
+    POST_AGAIN,
+    PROBE_NODE,
+    REMOVE_EXPIRED,
+    SEE_TO_OVERDUE,
+    STOP_ATTEMPT,
+    Announcer,
+    Waker,
+    about,
+)
+from gateway.jobs.outcome import CANCELLED
+from gateway.jobs.queries import JobSweeps, LiveAttempt
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import CANCEL_SECONDS, JobStore
+from gateway.logs.store import LogStore
+from gateway.nodes.health import NodeHealth, NodeWatch
+from gateway.nodes.holds import Held, Holder, HoldStore
+from gateway.nodes.store import Node, NodeStore
+
+# --- holds what should run against what the nodes say runs, and against what is held; acts on the differences alone
+
+log = structlog.get_logger()
+
+#: An accepted attempt that shows no sign of life for this long is handed over again.
+SILENCE = timedelta(seconds=5)
+#: What a node has accepted and not started by then it never will.
+NEVER = timedelta(seconds=START_SECONDS) + CLOCK_MARGIN
+#: An attempt that has lived for so long runs.
+RUNS_AFTER = timedelta(seconds=10)
+#: So many heartbeats, all begun after its start, must not know an attempt before it is taken for gone.
+ABSENT_HEARTBEATS = 3
+#: A worker takes holds and assigns within moments. One that has not by then has died, or must not do so any more.
+TAKEN_FOR = timedelta(seconds=15)
+#: Of so many looks at which nobody holds anything, one asks nevertheless who should run.
+ASK_EVERY = 8
+#: Between two times that what nobody holds is forgotten: the next crawl of the same user is about to hold it.
+FORGET_AFTER = timedelta(minutes=1)
+NEVER_YET = datetime.fromtimestamp(0, UTC)
+#: Differences of a kind that are seen to in one go; the next go is two seconds away.
+BATCH = 500
+
+
+class _Absence(NamedTuple):
+    heartbeat_at: datetime
+    heartbeats: int
+
+
+class Reconciliation:
+    """For a beat. It asks MongoDB five times however many nodes and crawls there are, and once or twice more where
+    something differs. Nodes are spoken to by workers.
+    """
+
+    def __init__(
+        self,
+        *,
+        sweeps: JobSweeps,
+        queue: JobQueue,
+        holds: HoldStore,
+        nodes: NodeStore,
+        logs: LogStore,
+        completion: Completion,
+        waker: Waker,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._sweeps = sweeps
+        self._queue = queue
+        self._holds = holds
+        self._logs = logs
+        self._completion = completion
+        self._waker = waker
+        self._health = NodeHealth(nodes, clock)
+        self._clock = clock
+        self._absences: dict[AttemptId, _Absence] = {}
+        self._forgot_at = NEVER_YET
+        #: Looks in a row at which nobody held anything.
+        self._unasked = -1
+
+    def run(self, nodes: Sequence[Node], dead: Collection[str], held: Sequence[Held]) -> None:
+        """`nodes` and what is `held` as they were read just now, in any order; `dead` are those that were watched for
+        long enough to say so.
+        """
+        live = self._live(held)
+        by_name = {node.id: node for node in nodes}
+        self._see_to(self._missing(live, by_name, dead), by_name, dead)
+        self._end_superseded(live, [node for node in nodes if node.id not in dead])
+        self._free_leaked(live, held)
+        self._look_after_failing(live, nodes, dead)
+
+    def _live(self, held: Sequence[Held]) -> list[LiveAttempt]:
+        """What lives holds something: where nobody does it is asked once in a while, to be sure."""
+        self._unasked = 0 if any(one.holders for one in held) else self._unasked + 1
+        return self._sweeps.live_attempts() if self._unasked % ASK_EVERY == 0 else []
+
+    # --- what should run, and is not there
+
+    def _missing(
+        self, live: Iterable[LiveAttempt], nodes: Mapping[str, Node], dead: Collection[str]
+    ) -> list[AttemptId]:
+        there = {name: {*node.present, *node.alive} for name, node in nodes.items()}
+        running = [one for one in live if one.is_running]
+        missing = [one.id for one in running if one.node in dead or str(one.id) not in there.get(one.node, ())]
+        self._absences = {attempt: self._absences[attempt] for attempt in missing if attempt in self._absences}
+        return missing
+
+    def _see_to(self, missing: Sequence[AttemptId], nodes: Mapping[str, Node], dead: Collection[str]) -> None:
+        jobs = self._sweeps.jobs(attempt.job_id for attempt in missing[:BATCH])
+        for attempt_id in missing[:BATCH]:
+            job = jobs.get(attempt_id.job_id)
+            attempt = job.current if job else None
+            # it may have ended since it was found
+            if job is None or attempt is None or attempt.attempt != attempt_id.attempt or attempt.exit is not None:
+                continue
+            node = nodes.get(attempt.node)
+            if node is not None and node.id in dead:
+                self._declare_lost(
+                    job, f"node {node.id} has not been heard of since {node.heartbeat_at:%H:%M:%S} UTC"
+                )
+            elif node is not None:
+                self._check(job, attempt, node)
+
+    def _check(self, job: Job, attempt: Attempt, node: Node) -> None:
+        since = self._clock() - attempt.dispatched_at
+        if (attempt.started_at is not None or since > NEVER) and self._is_gone(job, attempt, node):
+            what = "its files are gone from" if attempt.started_at else "it was accepted, and never came to,"
+            self._declare_lost(job, f"{what} node {node.id}")
+        elif attempt.started_at is None and since > SILENCE and not node.is_resting:
+            self._waker.wake(POST_AGAIN, job.id)
+
+    def _is_gone(self, job: Job, attempt: Attempt, node: Node) -> bool:
+        """Unknown to the tailer, though it should have been started by now and has no end: its folder was taken away,
+        or there was never one.
+        """
+        attempt_id = AttemptId(job.id, attempt.attempt)
+        # not when it started, which is told by the node's clock
+        began = max(node.beating_since, attempt.dispatched_at)
+        if node.heartbeat_at <= began:
+            self._absences.pop(attempt_id, None)
+            return False
+        absence = self._absences.get(attempt_id, _Absence(began, 0))
+        if absence.heartbeat_at != node.heartbeat_at:
+            absence = _Absence(node.heartbeat_at, absence.heartbeats + 1)
+        self._absences[attempt_id] = absence
+        return absence.heartbeats >= ABSENT_HEARTBEATS
+
+    def _declare_lost(self, job: Job, message: str) -> None:
+        log.warning("attempt_lost", job_id=job.id, attempt=job.attempt, reason=message)
+        facts = ExitReport(attempt=job.attempt, ended_at=self._clock(), lost=True, log_tail=message)
+        shipped = self._logs.end(job.id, job.attempt)
+        self._completion.record_exit(AttemptId(job.id, job.attempt), facts, shipped)
+        try:
+            self._completion.conclude(job.id)
+        except RedisError as error:
+            log.warning("conclude_failed", job_id=job.id, error=str(error))
+
+    # --- what runs, and should not
+
+    def _end_superseded(self, live: Iterable[LiveAttempt], nodes: Iterable[Node]) -> None:
+        """Attempts that are alive though their job has gone on without them, or is gone."""
+        wanted = {str(one.id) for one in live}
+        strays = [
+            (node, attempt_id)
+            for node in nodes
+            for attempt_id in filter(None, map(AttemptId.parse, node.alive))
+            if str(attempt_id) not in wanted
+        ][:BATCH]
+        if not strays:
+            return
+        job_ids = {attempt_id.job_id for _, attempt_id in strays}
+        jobs, there = self._sweeps.jobs(job_ids), self._sweeps.existing(job_ids)
+        for node, attempt_id in strays:
+            for project in _projects(attempt_id, node, jobs, there):
+                log.warning("superseded_attempt", job_id=attempt_id.job_id, attempt=attempt_id.attempt, node=node.id)
+                self._waker.wake(STOP_ATTEMPT, node.id, project, str(attempt_id))
+
+    # --- what is held, and need not be
+
+    def _free_leaked(self, live: Iterable[LiveAttempt], all_held: Iterable[Held]) -> None:
+        """Holds of attempts that do not live; and what nobody holds any more."""
+        nodes = {str(one.id): one.node for one in live}
+        empty: list[str] = []
+        for held in all_held:
+            if not held.holders:
+                empty.append(held.resource)
+            for holder in held.holders:
+                if not _needs(held, nodes.get(holder.attempt)):
+                    self._free_if_over(held, holder)
+        # a node's is about to be taken again
+        unused = [resource for resource in empty if not resource.startswith("node:")]
+        if unused and self._clock() - self._forgot_at >= FORGET_AFTER:
+            self._forgot_at = self._clock()
+            self._holds.forget(unused[:BATCH])
+
+    def _free_if_over(self, held: Held, holder: Holder) -> None:
+        """Before a hold is freed it is certain that its attempt runs no more, and never will: see the rule."""
+        if self._clock() - holder.at < TAKEN_FOR:
+            return
+        attempt = AttemptId.parse(holder.attempt)
+        job = self._sweeps.jobs([attempt.job_id]).get(attempt.job_id) if attempt else None
+        if attempt is None or (job is None and not self._sweeps.existing([attempt.job_id])):
+            self._holds.free(holder.attempt, [held.resource])
+            return
+        if job is None or _lives(job, attempt, held):
+            return
+        if attempt.attempt > job.attempt and not job.is_final and not self._queue.use_up(job.id, attempt.attempt):
+            # somebody was quicker: the next go knows more
+            return
+        log.info("hold_freed", resource=held.resource, attempt=holder.attempt)
+        self._holds.free(holder.attempt, [held.resource])
+        if held.resource == job.exclusive and (admitted := self._completion.admit(held.resource)):
+            self._waker.wake_job(admitted)
+
+    # --- nodes that have failed
+
+    def _look_after_failing(self, live: Sequence[LiveAttempt], nodes: Sequence[Node], dead: Collection[str]) -> None:
+        for node in nodes:
+            if node.failures and node.id not in dead:
+                self._forgive_if_well(node, [one for one in live if one.node == node.id and one.is_running])
+            if (node.is_resting or node.failures) and node.id not in dead:
+                self._waker.wake(PROBE_NODE, node.id)
+
+    def _forgive_if_well(self, node: Node, live: Sequence[LiveAttempt]) -> None:
+        """A crawl that runs leaves no doubt that the node can run crawls: what it cannot run dies at once."""
+        for job in self._sweeps.jobs(one.id.job_id for one in live).values():
+            if (attempt := job.current) and self._runs(job, attempt, node):
+                self._health.succeeded(node.id, attempt.dispatched_at)
+
+    @staticmethod
+    def _runs(job: Job, attempt: Attempt, node: Node) -> bool:
+        if job.progress is not None and job.progress.completed_pages > 0:
+            return True
+        alive = str(AttemptId(job.id, attempt.attempt)) in node.alive
+        return alive and node.heartbeat_at - attempt.dispatched_at > RUNS_AFTER
+
+
+def _needs(held: Held, node: str | None) -> bool:
+    """Whether an attempt that lives on this node, or nowhere, needs what it holds."""
+    if node is None:
+        return False
+    kind, _, name = held.resource.partition(":")
+    return kind not in {"node", "browser"} or name == node
+
+
+def _lives(job: Job, attempt: AttemptId, held: Held) -> bool:
+    if job.assignment is not None and job.assignment.attempt == attempt.attempt:
+        return _needs(held, job.assignment.node)
+    current = job.current
+    if job.status is not JobStatus.RUNNING or current is None or current.attempt != attempt.attempt:
+        return False
+    return _needs(held, current.node)
+
+
+def _projects(attempt_id: AttemptId, node: Node, jobs: Mapping[str, Job], there: Collection[str]) -> list[str]:
+    """Where to look for the attempt that nobody needs any more; nowhere, if somebody does."""
+    job = jobs.get(attempt_id.job_id)
+    if job is not None:
+        return [job.spec.project] if _is_superseded(job, attempt_id.attempt) else []
+    if attempt_id.job_id in there:
+        # it cannot be read
+        return []
+    # deleted, so it had ended elsewhere; a node that was away for long knows nothing of it
+    return sorted({DEFAULT_PROJECT, *(egg.project for egg in node.eggs)})
+
+
+def _is_superseded(job: Job, attempt: int) -> bool:
+    """A later attempt exists, or this one was given up for lost."""
+    record = job.attempts.get(str(attempt))
+    return attempt < job.attempt or (record is not None and record.exit is not None and record.exit.lost)
+
+
+# --- the safety net: whatever a lost message or a killed process left undone is found again within a second
+
+#: Jobs looked at in one sweep; the next one is a moment away.
+SWEEP_BATCH = 200
+#: Seconds between two looks at who waits, and at what runs on the nodes.
+RECONCILE_SECONDS = 2.5
+#: Seconds between two looks at what has been kept for long enough.
+RETENTION_SECONDS = 60.0
+#: Seconds after which a job that could not be helped is looked at again.
+LATER_SECONDS = 5.0
+#: What a job waits for that comes or goes without anybody looking at the job; a back-off ends by itself.
+PASSING = (
+    WaitingReason.CAPACITY,
+    WaitingReason.NO_NODE,
+    WaitingReason.NO_SUCH_PROJECT,
+    WaitingReason.DISK_FULL,
+    WaitingReason.USER_QUOTA,
+    WaitingReason.BACKOFF,
+)
+
+
+class Upcoming(NamedTuple):
+    """What comes before the next sweep does."""
+
+    #: When some job must be looked at; `None` if none must.
+    next_at: datetime | None
+    #: When a job that waits for its time becomes due, or was;
+    scheduled_at: datetime | None
+    #: and whether that is certain.
+    is_certain: bool
+
+
+class Sweeper:
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        queue: JobQueue,
+        sweeps: JobSweeps,
+        nodes: NodeStore,
+        completion: Completion,
+        holds: HoldStore,
+        fair: FairQueue,
+        reconciliation: Reconciliation,
+        announcer: Announcer,
+        waker: Waker,
+        dead_after: timedelta,
+        clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._jobs = jobs
+        self._queue = queue
+        self._sweeps = sweeps
+        self._nodes = nodes
+        self._completion = completion
+        self._holds = holds
+        self._fair = fair
+        self._reconciliation = reconciliation
+        self._announcer = announcer
+        self._waker = waker
+        self._dead_after = dead_after
+        self._watch = NodeWatch(dead_after, monotonic)
+        self._clock = clock
+        self._monotonic = monotonic
+        self._reconcile_at = self._removed_at = float("-inf")
+        self._explained = self._blocked_for = ""
+
+    def sweep(self, ahead: timedelta = timedelta()) -> Upcoming:
+        """One look at everything, and at what comes within the time `ahead`. Decides and settles by itself, so that
+        no broker is needed for that.
+        """
+        now = self._clock()
+        found = self._jobs.to_attend(now + ahead, SWEEP_BATCH)
+        upcoming = _upcoming(found, now)
+        self._attend([job for job in found if job.attend_at is not None and job.attend_at <= now])
+        if self._monotonic() >= self._reconcile_at:
+            # also where it fails
+            self._reconcile_at = self._monotonic() + RECONCILE_SECONDS
+            self._reconcile()
+        return upcoming
+
+    def _attend(self, due: Sequence[Job]) -> None:
+        """See to all jobs that somebody must look at."""
+        needs_worker = False
+        for job in due:
+            try:
+                needs_worker |= self._attend_to(job)
+            except (PyMongoError, redis.RedisError):
+                raise
+            except Exception:
+                log.exception("sweep_step_failed", job_id=job.id)
+                self._jobs.attend_later(job.id, LATER_SECONDS)
+        if needs_worker:
+            self._waker.wake(SEE_TO_OVERDUE)
+
+    def _attend_to(self, job: Job) -> bool:
+        """Whether a worker is needed."""
+        if job.is_final or (job.current and job.current.exit and job.status is JobStatus.RUNNING):
+            with about(job):
+                self._completion.conclude_job(job)
+            return False
+        if job.assignment is not None:
+            return True
+        if job.cancel_requested_at is None:
+            return self._waits_no_longer(job)
+        if job.status is JobStatus.RUNNING:
+            self._waker.wake(CANCEL_CRAWL, job.id)
+            self._jobs.attend_later(job.id, CANCEL_SECONDS)
+        else:
+            self._completion.end_waiting(job, CANCELLED)
+        return False
+
+    def _waits_no_longer(self, job: Job) -> bool:
+        if job.status is JobStatus.PENDING and not job.blocked:
+            return True
+        if job.status is not JobStatus.SCHEDULED or job.held is not None:
+            self._jobs.attended(job)
+        elif (ahead := (job.not_before - self._clock()).total_seconds()) > 0:
+            # it could not be read for a time
+            self._jobs.attend_later(job.id, ahead)
+        # else its time has come, and the tick sees to it
+        return False
+
+    def _could_start(self, nodes: list[Node]) -> bool:
+        room = NodeChoice(nodes, self._clock(), self._dead_after).room()
+        return room is not None and self._fair.candidate(room) is not None
+
+    def _reconcile(self) -> None:
+        held = self._holds.all()
+        nodes = self._nodes.all(held=held)
+        dead = {node.id for node in nodes if self._watch.is_dead(node)}
+        self._reconciliation.run(nodes, dead, held)
+        if rests := [node.rest_until for node in nodes if node.rest_until]:
+            # to ask the node whether it is well
+            left = (min(rests) - self._clock()).total_seconds()
+            self._reconcile_at = min(self._reconcile_at, self._monotonic() + max(1.0, left))
+        if self._queue.is_anybody_pending():
+            self._see_to_waiting(nodes)
+        if self._monotonic() - self._removed_at >= RETENTION_SECONDS:
+            self._removed_at = self._monotonic()
+            self._waker.wake(REMOVE_EXPIRED)
+
+    def _see_to_waiting(self, nodes: list[Node]) -> None:
+        self._admit_blocked()
+        if not self._queue.is_empty():
+            self._explain_hindered(NodeChoice(nodes, self._clock(), self._dead_after))
+            if self._could_start(nodes):
+                self._waker.wake(ENQUEUE_CRAWL)
+
+    def _admit_blocked(self) -> None:
+        """Make up for whoever freed what they wait for, and did not live to let them go."""
+        resources = self._queue.blocked_for(SWEEP_BATCH, self._blocked_for)
+        # it goes round, however many wait for one of them
+        self._blocked_for = resources[-1] if resources else ""
+        for resource in self._holds.free_of(resources) if resources else ():
+            if admitted := self._completion.admit(resource):
+                self._waker.wake_job(admitted)
+
+    def _explain_hindered(self, choice: NodeChoice) -> None:
+        """What jobs wait for may have changed though they still have to wait."""
+        hindered = self._queue.hindered(PASSING, SWEEP_BATCH, self._explained)
+        self._explained = hindered[-1].job_id if len(hindered) == SWEEP_BATCH else ""
+        full, of_nodes = self._fair.full() if hindered else set(), cache(choice.reason)
+        reasons = {one.job_id: self._fair.reason(one.lane.user_id, of_nodes(one.lane.need), full) for one in hindered}
+        changed = {
+            one.job_id: reason for one in hindered if (reason := reasons[one.job_id]) and reason is not one.reason
+        }
+        for waiting in self._queue.note_waiting(changed) if changed else ():
+            self._announcer.status(waiting)
+
+
+def _upcoming(found: Sequence[Job], now: datetime) -> Upcoming:
+    scheduled = next((job.attend_at for job in found if job.status is JobStatus.SCHEDULED and job.held is None), None)
+    later = next((job.attend_at for job in found if job.attend_at is not None and job.attend_at > now), None)
+    return Upcoming(later, scheduled, is_certain=scheduled is not None or len(found) < SWEEP_BATCH)

@@ -1,0 +1,238 @@
+"""Items: named by the place where their line ends in the attempt's spool, so shipping one twice changes nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+from pymongo import ASCENDING
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from gateway.crash_points import state_change
+from gateway.stores.documents import Documents
+from gateway.stores.mongo import DUPLICATE_KEY, UNSTORABLE, Document, refusals
+
+#: Items deleted at a time.
+_BATCH = 1000
+
+
+class Item(NamedTuple):
+    job_id: str
+    attempt: int
+    #: Byte offset one past the line's newline in `items.jsonl`.
+    end: int
+    #: The item, or `None` where BSON cannot hold it,
+    data: dict[str, Any] | None
+    #: which is when its JSON text stands here.
+    raw: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{_prefix(self.job_id, self.attempt)}{self.end:015d}"
+
+
+class ItemStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._items = database["items"]
+        self._documents = Documents(self._items, read_item)
+
+    @state_change("items.insert")
+    def insert(self, items: Sequence[Item]) -> list[Item]:
+        """Insert what is not there yet; those of them that MongoDB says it cannot hold."""
+        documents = [_document(item) for item in items]
+        if not documents:
+            return []
+        try:
+            self._items.insert_many(documents, ordered=False)
+        except BulkWriteError as error:
+            codes = refusals(error, {DUPLICATE_KEY, *UNSTORABLE})
+            return [items[position] for position, code in codes.items() if code != DUPLICATE_KEY]
+        return []
+
+    def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
+        """Items in the order they were scraped, after the item whose id is `after`; of every attempt for `None`."""
+        first, past = _range(job_id, attempt)
+        query = {"_id": {"$gt": max(after or first, first), "$lt": past}}
+        return self._documents.find(query, limit, [("_id", ASCENDING)])
+
+    def count(self, job_id: str, attempt: int | None = None) -> int:
+        first, past = _range(job_id, attempt)
+        return self._items.count_documents({"_id": {"$gt": first, "$lt": past}})
+
+    @state_change("items.delete")
+    def delete(self, job_id: str) -> None:
+        """In batches: other writes must not wait for a million items to go."""
+        first, past = _range(job_id, None)
+        query = {"_id": {"$gt": first, "$lt": past}}
+        while ids := [found["_id"] for found in self._items.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
+            self._items.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
+
+
+def _prefix(job_id: str, attempt: int) -> str:
+    return f"{job_id}:{attempt:04d}:"
+
+
+def _range(job_id: str, attempt: int | None) -> tuple[str, str]:
+    """Open interval of ids; `;` is the character after `:`."""
+    prefix = f"{job_id}:" if attempt is None else _prefix(job_id, attempt)
+    return prefix, prefix[:-1] + ";"
+
+
+def _document(item: Item) -> Document:
+    content = {"data": item.data} if item.raw is None else {"raw": item.raw}
+    return {"_id": item.id, **content}
+
+
+def read_item(document: Document) -> Item:
+    job_id, attempt, end = document["_id"].split(":")
+    return Item(job_id, int(attempt), int(end), document.get("data"), document.get("raw"))
+
+
+# --- items as JSON, JSON lines or CSV, encoded batch by batch so that any number of them passes through
+
+Row = dict[str, Any]
+#: What spreadsheets take for a formula, and would run; a plain number is none.
+_FORMULA = re.compile(r"(?![+-]?\d+([.,]\d+)*$)[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]")
+
+
+class ItemFormat(Protocol):
+    media_type: str
+    extension: str
+    #: Items to begin with, before it is known how large they are.
+    first_batch: int
+
+    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
+        """To be called before anything is encoded; `first` reads so many of the very first items of them all."""
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """The next items; the first call also yields what stands before them."""
+
+    def end(self, following: str | None) -> bytes:
+        """What stands after the last; `following` is the cursor to go on from."""
+
+
+class JsonFormat:
+    """`{"items": […], "next": …}`."""
+
+    media_type = "application/json"
+    extension = "json"
+    first_batch = 8
+
+    def __init__(self, fields: Sequence[str] = ()) -> None:
+        self._fields = fields
+        self._separator = b'{"items":[\n'
+
+    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
+        pass
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        parts = []
+        for item in items:
+            parts += [self._separator, _json(_row(item, self._fields))]
+            self._separator = b",\n"
+        return b"".join(parts)
+
+    def end(self, following: str | None) -> bytes:
+        opening = self._separator if self._separator != b",\n" else b"\n"
+        return opening + b'],"next":' + orjson.dumps(following) + b"}\n"
+
+
+class JsonLinesFormat:
+    media_type = "application/x-ndjson"
+    extension = "jsonl"
+    first_batch = 8
+
+    def __init__(self, fields: Sequence[str] = ()) -> None:
+        self._fields = fields
+
+    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
+        pass
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        return b"".join(_json(_row(item, self._fields)) + b"\n" for item in items)
+
+    def end(self, following: str | None) -> bytes:  # noqa: ARG002 - lines have no end
+        return b""
+
+
+class CsvFormat:
+    """Columns are the `fields`, or those of the first hundred items of all, on each page the same: what comes later
+    cannot add to a header already sent.
+
+    Nested values are JSON, `null` is empty, booleans are `true` and `false`. `escape_formulas`: text that begins like
+    a formula gets a `'` before it, which spreadsheets do not show.
+    """
+
+    media_type = "text/csv; charset=utf-8"
+    extension = "csv"
+    #: Enough to see which columns there are.
+    first_batch = 100
+
+    def __init__(self, fields: Sequence[str] = (), *, escape_formulas: bool = False) -> None:
+        self._fields = fields
+        self._shown = _escaped if escape_formulas else str
+        self._columns = list(fields)
+        self._is_begun = False
+
+    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
+        if not self._columns:
+            rows = [_row(item, ()) for item in first(self.first_batch)]
+            self._columns = list(dict.fromkeys(name for row in rows for name in row))
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        rows = [_row(item, self._fields) for item in items]
+        buffer = io.StringIO(newline="")
+        writer = csv.writer(buffer)
+        if not self._is_begun:
+            self._is_begun = True
+            writer.writerows([list(map(self._shown, self._columns))] if self._columns else [])
+        writer.writerows([self._cell(row.get(column)) for column in self._columns] for row in rows)
+        return buffer.getvalue().encode("utf-8", "replace")
+
+    def end(self, following: str | None) -> bytes:  # noqa: ARG002 - a table has no end
+        return b"" if self._is_begun else self.encode(())
+
+    def _cell(self, value: Any) -> str:
+        if value is None:
+            return ""
+        return self._shown(value) if isinstance(value, str) else _json(value).decode()
+
+
+FORMATS: dict[str, type[JsonFormat | JsonLinesFormat | CsvFormat]] = {
+    "json": JsonFormat,
+    "jsonl": JsonLinesFormat,
+    "csv": CsvFormat,
+}
+
+
+def _row(item: Item, fields: Sequence[str]) -> Row:
+    row = item.data if item.data is not None else _parse(item.raw or "")
+    return {name: row[name] for name in fields if name in row} if fields else row
+
+
+def _parse(raw: str) -> Row:
+    """What BSON could not hold. A line that is no JSON object is shown for what it is."""
+    try:
+        # NaN and its like are Python's, not JSON's
+        value = json.loads(raw, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"_raw": raw}
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, default=str)
+    except TypeError:
+        # integers beyond 64 bits, half surrogate pairs: what kept the item out of BSON
+        return json.dumps(value, default=str, separators=(",", ":")).encode()
+
+
+def _escaped(text: str) -> str:
+    return f"'{text}" if _FORMULA.match(text) else text

@@ -1,0 +1,244 @@
+"""How many crawls may wait, of one user and of all, and what a user's schedules may bring along. Whoever asks for one
+more is told when to ask again; an occurrence that finds no room is skipped.
+
+Nothing is locked across processes: each counts at most every `FRESH` seconds and adds what it has admitted itself.
+So one process keeps the limits to the job, but for those that schedules and retries bring along in between; several
+may together go beyond one by what the others admit within that time.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
+from typing import NamedTuple
+
+from pymongo.database import Database
+
+from gateway.clock import Clock, utc_now
+from gateway.errors import QueueFullError, UserQuotaError
+from gateway.jobs.job import JobStatus
+from gateway.schedules.schedule import ScheduleState
+from gateway.stores.mongo import Document
+
+
+class WaitingStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._jobs = database["jobs"]
+        self._schedules = database["schedules"]
+
+    # each up to `limit`; equalities that an index answers without looking at a document
+
+    def count(self, limit: int) -> int:
+        """Of all users, for a slot."""
+        return self._jobs.count_documents({"status": JobStatus.PENDING}, limit=limit)
+
+    def of_user(self, limit: int, user_id: str) -> int:
+        """For a slot, or for their time."""
+        statuses = (JobStatus.PENDING, JobStatus.SCHEDULED)
+        return sum(
+            self._jobs.count_documents({"status": status, "user_id": user_id}, limit=limit) for status in statuses
+        )
+
+    def begun_by_schedules(self, limit: int, user_id: str, since: datetime) -> int:
+        """Runs of the user's schedules."""
+        query: Document = {"user_id": user_id, "created_at": {"$gte": since}, "schedule_id": {"$gt": ""}}
+        return self._jobs.count_documents(query, limit=limit)
+
+    def schedules_of(self, limit: int, user_id: str) -> int:
+        """Those that have not ended."""
+        states = (ScheduleState.ACTIVE, ScheduleState.PAUSED)
+        return sum(
+            self._schedules.count_documents({"user_id": user_id, "state": state}, limit=limit) for state in states
+        )
+
+
+#: Seconds for which a count is good,
+FRESH = 0.25
+#: or longer: at most one twentieth of the time is spent on counting.
+_SPARING = 20
+#: Seconds after which to ask again, drawn anew each time: a crowd shall not come back as one.
+_ASK_AGAIN = (5, 15)
+#: Counted no further than so far beyond a limit: it is only told.
+_BEYOND = 1000
+_MINUTE = timedelta(minutes=1)
+#: Users of whom a count is remembered.
+_MOST_USERS = 1000
+
+
+class Quotas(NamedTuple):
+    """0 is no limit, and costs nothing."""
+
+    #: Crawls of all users that may wait for a slot.
+    queue: int = 0
+    #: Crawls of one user that may wait, for a slot or for their time.
+    waiting: int = 0
+    #: Schedules of one user that have not ended,
+    schedules: int = 0
+    #: and runs that they may begin within a minute.
+    begun: int = 0
+
+
+class _Kind(Enum):
+    """Of what a user may have so many: its name among the quotas and in the refusal, and what that says."""
+
+    WAITING = ("waiting", "{count} crawls of {user!r} wait, and {limit} may (CRAWL_USER_WAITING_MAX)")
+    SCHEDULES = ("schedules", "{user!r} has {count} schedules, and may have {limit} (CRAWL_USER_SCHEDULES_MAX)")
+    BEGUN = (
+        "begun",
+        "schedules of {user!r} began {count} runs within a minute, and {limit} may (CRAWL_USER_SCHEDULED_PER_MINUTE)",
+    )
+
+
+class Admission:
+    def __init__(self, waiting: WaitingStore, quotas: Quotas = Quotas(), clock: Clock = utc_now) -> None:  # noqa: B008 - immutable
+        self._waiting = waiting
+        self._quotas = quotas
+        self._clock = clock
+        self._queue = _Tally(waiting.count, quotas.queue) if quotas.queue else None
+        self._users: OrderedDict[tuple[_Kind, str], _Tally] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def room(self, user_id: str) -> Iterator[None]:
+        """For the insertion of one job that somebody asks for; if it fails, its place is free again.
+
+        Raises `UserQuotaError`, `QueueFullError`, `PyMongoError`.
+        """
+        with self._places(user_id, _Kind.WAITING), ExitStack() as places:
+            if self._queue and (waiting := places.enter_context(self._queue.place())) is not None:
+                raise QueueFullError(waiting, self._queue.most, _ask_again())
+            yield
+
+    def room_for_later(self, user_id: str) -> AbstractContextManager[None]:
+        """The same for one whose time lies ahead: when it comes, nobody asks whether it may wait."""
+        return self._places(user_id, _Kind.WAITING)
+
+    @contextmanager
+    def room_by_hand(self, user_id: str) -> Iterator[None]:
+        """The same for a run of a schedule that somebody asks for."""
+        with self._places(user_id, _Kind.BEGUN), self.room(user_id):
+            yield
+
+    def room_for_schedule(self, user_id: str) -> AbstractContextManager[None]:
+        """The same for the insertion of a schedule."""
+        return self._places(user_id, _Kind.SCHEDULES)
+
+    def look(self) -> Look:
+        """For the occurrences that are found due at once."""
+        return Look(self._count, self._quotas)
+
+    @contextmanager
+    def _places(self, user_id: str, kind: _Kind) -> Iterator[None]:
+        limit = self._limit(kind)
+        with ExitStack() as places:
+            tally = self._tally(user_id, kind) if limit else None
+            if tally and (count := places.enter_context(tally.place())) is not None:
+                reason = _reason(kind, user_id, count, limit)
+                raise UserQuotaError(reason, kind.value[0], count, limit, _ask_again())
+            yield
+
+    def _limit(self, kind: _Kind) -> int:
+        limit: int = getattr(self._quotas, kind.value[0])
+        return limit
+
+    def _count(self, kind: _Kind, user_id: str, limit: int) -> int:
+        if kind is _Kind.WAITING:
+            return self._waiting.of_user(limit, user_id)
+        if kind is _Kind.SCHEDULES:
+            return self._waiting.schedules_of(limit, user_id)
+        return self._waiting.begun_by_schedules(limit, user_id, self._clock() - _MINUTE)
+
+    def _tally(self, user_id: str, kind: _Kind) -> _Tally:
+        with self._lock:
+            tally = self._users.get((kind, user_id))
+            if tally is None:
+                tally = _Tally(partial(self._count, kind, user_id), self._limit(kind))
+                self._users[kind, user_id] = tally
+                if len(self._users) > _MOST_USERS:
+                    self._users.popitem(last=False)
+            self._users.move_to_end((kind, user_id))
+            return tally
+
+
+class Look:
+    """What users' schedules may begin: counted anew at each look, since several beats look at the same."""
+
+    def __init__(self, count: Callable[[_Kind, str, int], int], quotas: Quotas) -> None:
+        limits = {_Kind.WAITING: quotas.waiting, _Kind.BEGUN: quotas.begun}
+        self._limits = {kind: limit for kind, limit in limits.items() if limit}
+        self._count = count
+        self._counts: dict[tuple[_Kind, str], int] = {}
+
+    def take(self, user_id: str) -> str | None:
+        """A place for one more run; or why there is none. Raises `PyMongoError`."""
+        for kind, limit in self._limits.items():
+            if (kind, user_id) not in self._counts:
+                self._counts[kind, user_id] = self._count(kind, user_id, limit + _BEYOND)
+            if (count := self._counts[kind, user_id]) >= limit:
+                return f"{UserQuotaError.code}: {_reason(kind, user_id, count, limit)}"
+        for kind in self._limits:
+            self._counts[kind, user_id] += 1
+        return None
+
+
+def _reason(kind: _Kind, user_id: str, count: int, limit: int) -> str:
+    return kind.value[1].format(count=count, user=user_id, limit=limit)
+
+
+class _Tally:
+    """How many wait: as many as were counted, and those that this process has admitted since."""
+
+    def __init__(self, count: Callable[[int], int], most: int) -> None:
+        self.most = most
+        self._count = count
+        self._lock = threading.Lock()
+        self._counted: int | None = None
+        self._count_at = 0.0
+        #: Admitted by this process, ever; as many of them as were certainly inserted when the count began; and those
+        #: that are being inserted.
+        self._admitted = self._included = self._under_way = 0
+
+    @contextmanager
+    def place(self) -> Iterator[int | None]:
+        """`None`, and the place is taken; or how many wait, if there is none."""
+        self._refresh()
+        with self._lock:
+            waiting = (self._counted or 0) + self._admitted - self._included
+            taken = waiting < self.most
+            self._admitted += taken
+            self._under_way += taken
+        try:
+            yield None if taken else waiting
+        except BaseException:
+            with self._lock:
+                self._admitted -= taken
+            raise
+        finally:
+            with self._lock:
+                self._under_way -= taken
+
+    def _refresh(self) -> None:
+        """Not under the lock: where the database hangs, it hangs for whoever asks it, and for nobody else."""
+        with self._lock:
+            began = time.monotonic()
+            if self._counted is not None and began < self._count_at:
+                return
+            self._count_at = began + FRESH
+            # those under way may be counted, and may not
+            included = self._admitted - self._under_way
+        counted = self._count(self.most + _BEYOND)
+        with self._lock:
+            took = time.monotonic() - began
+            self._counted, self._included = counted, included
+            self._count_at = time.monotonic() + max(FRESH, took * _SPARING)
+
+
+def _ask_again() -> int:
+    return random.randint(*_ASK_AGAIN)  # noqa: S311 - nobody gains by guessing it

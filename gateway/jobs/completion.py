@@ -1,0 +1,214 @@
+"""From facts to an end: how an attempt ended is recorded first, decided second, and its consequences follow.
+
+Each step is a compare-and-set or idempotent, so any process may take it, twice, at any time.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import structlog
+from redis import RedisError
+
+from gateway.clock import Clock, utc_now
+from gateway.contract import redis_keys
+from gateway.contract.outbox import AttemptId, ExitReport
+from gateway.errors import ConflictError, JobNotFoundError
+from gateway.jobs.dedupe import DedupeRelease
+from gateway.jobs.job import GOOD_STATUSES, Attempt, Job, JobStatus
+from gateway.jobs.messages import CALL_WEBHOOKS, CANCEL_CRAWL, ENQUEUE_CRAWL, FINISH_CRAWL, Announcer, Waker, about
+from gateway.jobs.outcome import CANCELLED, Outcome, backoff, decide
+from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import JobStore
+from gateway.nodes.health import NodeHealth
+from gateway.nodes.holds import HoldStore
+from gateway.nodes.store import NodeStore
+from gateway.stores.mongo import truth_store_errors
+
+log = structlog.get_logger()
+
+#: Attempts that a node took and did not start for which a job is not to blame. One that no node can start has an end.
+MAX_NEVER_STARTED = 8
+
+
+class Completion:
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        nodes: NodeStore,
+        queue: JobQueue,
+        holds: HoldStore,
+        dedupe: DedupeRelease,
+        announcer: Announcer,
+        waker: Waker,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._jobs = jobs
+        self._health = NodeHealth(nodes, clock)
+        self._queue = queue
+        self._holds = holds
+        self._dedupe = dedupe
+        self._announcer = announcer
+        self._waker = waker
+        self._clock = clock
+
+    def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None:
+        """A node saw the attempt start, which the dispatcher may not have lived to record."""
+        job_id, attempt = attempt_id
+        started = self._jobs.record_started(job_id, attempt, started_at)
+        if started is None and self._acknowledge(attempt_id):
+            started = self._jobs.record_started(job_id, attempt, started_at)
+        if started is not None:
+            self._announcer.status(started)
+            with about(started):
+                log.info("attempt_started", attempt=attempt, status=started.status.value)
+
+    def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> bool:
+        """Write the facts, then ask for a decision; whether the job has the attempt. One that nobody waits for any
+        more is let go.
+        """
+        job_id, attempt = attempt_id
+        recorded = self._jobs.record_exit(job_id, attempt, facts, log_end)
+        known = recorded is not None or self._acknowledge(attempt_id) is not None
+        if recorded is None and known:
+            recorded = self._jobs.record_exit(job_id, attempt, facts, log_end)
+        if recorded is not None:
+            with about(recorded):
+                log.info("attempt_ended", attempt=attempt, status=recorded.status.value, exit_code=facts.exit_code)
+                self._waker.wake(FINISH_CRAWL, job_id)
+        return known
+
+    def conclude(self, job_id: str) -> None:
+        """Decide what follows from the facts, and carry it out. Nothing happens where nothing is due."""
+        try:
+            job = self._jobs.get(job_id)
+        except JobNotFoundError:
+            return
+        with about(job):
+            self.conclude_job(job)
+
+    def conclude_job(self, job: Job) -> None:
+        """`conclude`, for a job that was read just now."""
+        if job.is_final:
+            self.settle(job)
+            return
+        attempt = job.current
+        if job.status is not JobStatus.RUNNING or attempt is None or attempt.attempt != job.attempt:
+            return
+        if attempt.exit is not None:
+            self._conclude_attempt(job, attempt, decide(attempt.exit, cancel_requested_at=job.cancel_requested_at))
+
+    def end_waiting(self, job: Job, outcome: Outcome) -> Job | None:
+        """End a job that no node has; `None` if one has it by now."""
+        finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
+        if finished is not None:
+            with about(finished):
+                self._settle_soon(finished)
+        return finished
+
+    def settle(self, job: Job) -> None:
+        """Carry out every consequence of the job's end. Repeated until all of them succeed."""
+        if job.settled is not False:
+            return
+        admitted = None
+        if attempt := job.current:
+            admitted = self.free(job, attempt.attempt, attempt.node)
+        if job.status not in GOOD_STATUSES:
+            key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+            self._dedupe.release(key, job.id)
+        self._announcer.status(job)
+        if admitted:
+            self._waker.wake_job(admitted)
+        else:
+            self._waker.wake(ENQUEUE_CRAWL)
+        if job.webhooks:
+            # from here on `webhooks_due` keeps them from being forgotten
+            self._waker.wake(CALL_WEBHOOKS, job.id)
+        self._jobs.settle(job.id)
+
+    def _settle_soon(self, job: Job) -> None:
+        """The end is written and told; what Redis has to forget waits, if need be, for the sweeper."""
+        log.info("job_ended", job_id=job.id, status=job.status.value, message=job.message)
+        try:
+            self.settle(job)
+        except RedisError as error:
+            log.warning("settle_later", job_id=job.id, error=str(error))
+
+    def free(self, job: Job, attempt: int, node: str) -> Job | None:
+        """What the attempt holds, for it is over, or can never start; the job that may be looked at now instead."""
+        self._holds.free(str(AttemptId(job.id, attempt)), job.resources(node))
+        return self.admit(job.exclusive) if job.exclusive else None
+
+    def admit(self, exclusive: str) -> Job | None:
+        """Let the best job go that is blocked by what nobody holds any more. One more that was let go in vain is
+        blocked again when it is looked at.
+        """
+        admitted = self._queue.unblock(exclusive) if self._holds.free_of([exclusive]) else None
+        if admitted is not None:
+            self._announcer.status(admitted)
+        return admitted
+
+    def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
+        """The job, if this attempt is one of its own; a dispatch that nobody lived to record is recorded now."""
+        try:
+            job = self._jobs.get(attempt_id.job_id)
+        except JobNotFoundError:
+            return None
+        if str(attempt_id.attempt) in job.attempts:
+            return job
+        if job.assignment is not None and job.assignment.attempt == attempt_id.attempt:
+            return self._jobs.mark_running(job.id, job.assignment) or self._acknowledge(attempt_id)
+        return None
+
+    def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+        again = (
+            outcome.status is JobStatus.ERROR
+            and outcome.retryable
+            and job.failures - never_started(job) < job.max_retries
+        )
+        if again and job.cancel_requested_at is not None:
+            # it would go on, had nobody asked for its end
+            again, outcome = False, CANCELLED
+        if again:
+            admitted = self.free(job, attempt.attempt, attempt.node)
+            waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
+            if waiting is not None:
+                self._health.judge(job, attempt)
+                self._announcer.status(waiting)
+                self._waker.wake_job(admitted or waiting)
+            return
+        finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
+        if finished is not None:
+            self._health.judge(job, attempt)
+            self._settle_soon(finished)
+
+
+def never_started(job: Job) -> int:
+    """Attempts that nodes did not start for reasons of their own, up to `MAX_NEVER_STARTED`: they cost no retry."""
+    ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit and attempt.exit.refused]
+    return min(MAX_NEVER_STARTED, sum(end.fault != "job" for end in ends))
+
+
+# Ends a job early: asked for on the document first, carried out by whoever has the job
+class Cancellation:
+    def __init__(self, *, jobs: JobStore, completion: Completion, waker: Waker) -> None:
+        self._jobs = jobs
+        self._completion = completion
+        self._waker = waker
+
+    def cancel(self, job_id: str) -> Job:
+        """The job as it is now: a waiting one has ended, a running one has been asked to.
+
+        Raises `JobNotFoundError`, and `ConflictError` for a job that has ended.
+        """
+        with truth_store_errors():
+            job = self._jobs.request_cancel(job_id) or self._jobs.get(job_id)
+            if job.is_final:
+                raise ConflictError(f"the job has ended already ({job.status})")
+            if job.status is not JobStatus.RUNNING and job.assignment is None:
+                # None: a worker was quicker; it looks again after it has handed the job over
+                job = self._completion.end_waiting(job, CANCELLED) or self._jobs.get(job_id)
+            else:
+                self._waker.wake(CANCEL_CRAWL, job_id)
+            return job

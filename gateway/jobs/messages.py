@@ -1,0 +1,206 @@
+"""What is said of a job while it lives: in log lines, to those who watch, and to workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+import redis
+import structlog
+from celery import Celery
+from structlog.contextvars import bound_contextvars
+
+from gateway.clock import to_iso
+from gateway.contract import redis_keys
+from gateway.contract.log_line import LogEntry
+from gateway.contract.outbox import Progress
+from gateway.crash_points import state_change
+from gateway.jobs.job import Job, JobStatus, run_id_of
+from gateway.stores.broker import BrokerLine, broker_settings, current_correlation
+
+# --- what every log line about a job says of it, and the one id that leads through all processes that had to do with
+# it.
+#
+# The id is that of the request that asked for the job; one that a schedule made has its own id for one. It travels in
+# the job's document, in the headers of messages about it, and in its attempts' `spec.json`.
+
+
+def correlation_of(job: Job) -> str:
+    return job.correlation_id or job.id
+
+
+def about(job: Job) -> AbstractContextManager[object]:
+    """Every line that is logged within says which job it is about."""
+    names = {"run_id": run_id_of(job), "site_name": job.spec.site}
+    known = {name: value for name, value in names.items() if value}
+    return bound_contextvars(job_id=job.id, task_id=job.id, correlation_id=correlation_of(job), **known)
+
+
+def about_message(job_id: str | None, correlation_id: str | None) -> AbstractContextManager[object]:
+    """As `about`, for whoever knows no more of the job than its message or its attempt says."""
+    names = {"job_id": job_id, "task_id": job_id, "correlation_id": correlation_id or job_id}
+    return bound_contextvars(**{name: value for name, value in names.items() if value})
+
+
+# --- what travels on a job's pub/sub channel: one message is a batch of events of one kind.
+#
+# JSON objects, told apart by `kind`:
+#
+# - `{"kind": "log", "attempt": 1, "entries": [[start, end, "<the SSE data, as JSON text>"], …]}`: in order
+# - `{"kind": "progress", "attempt": 1, "data": {…Progress…}}`
+# - `{"kind": "status", "job_id": …, "user_id": …, "data": {"status": …, "attempt": …, …}}`: also published on
+#   `redis_keys.ALL_EVENTS`
+
+
+def log_event(attempt: int, entries: list[LogEntry]) -> bytes:
+    rows = [[entry.start, entry.end, entry.to_json().decode()] for entry in entries]
+    return orjson.dumps({"kind": "log", "attempt": attempt, "entries": rows})
+
+
+def progress_event(attempt: int, progress: Progress) -> bytes:
+    data = progress.model_dump(mode="json", exclude={"at"})
+    return orjson.dumps({"kind": "progress", "attempt": attempt, "data": data})
+
+
+def status_data(job: Job) -> dict[str, Any]:
+    data: dict[str, Any] = {"status": job.status.value, "attempt": job.attempt}
+    if job.status is JobStatus.SCHEDULED:
+        data["next_run"] = to_iso(job.not_before)
+    if job.waiting_reason:
+        data["waiting_reason"] = job.waiting_reason.value
+    if job.message:
+        data["message"] = job.message
+    return data
+
+
+def status_event(job: Job) -> bytes:
+    return orjson.dumps({"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)})
+
+
+def decode(message: bytes) -> dict[str, Any]:
+    decoded: dict[str, Any] = orjson.loads(message)
+    return decoded
+
+
+# --- tells whoever is watching. Losing an announcement costs a watcher a second; so nothing here ever fails.
+
+log = structlog.get_logger()
+
+
+class Announcer:
+    def __init__(self, client: redis.Redis) -> None:
+        self._redis = client
+
+    @state_change("announcer.status")
+    def status(self, job: Job) -> None:
+        """Publish where the job stands now."""
+        event = status_event(job)
+        try:
+            with self._redis.pipeline(transaction=False) as pipeline:
+                pipeline.publish(redis_keys.job_channel(job.id), event)
+                pipeline.publish(redis_keys.ALL_EVENTS, event)
+                pipeline.execute()
+        except redis.RedisError as error:
+            log.warning("announce_failed", job_id=job.id, error=str(error))
+
+
+# --- wakes a worker: "look at job X now". The message is a hint; the sweeper finds whatever a lost one named.
+
+ENQUEUE_CRAWL = "enqueue_crawl"
+SEE_TO_OVERDUE = "see_to_overdue"
+FINISH_CRAWL = "finish_crawl"
+CANCEL_CRAWL = "cancel_crawl"
+CALL_WEBHOOKS = "call_webhooks"
+POST_AGAIN = "post_again"
+STOP_ATTEMPT = "stop_attempt"
+PROBE_NODE = "probe_node"
+REMOVE_EXPIRED = "remove_expired"
+BRING_EGG = "bring_egg"
+
+
+class Waker(Protocol):
+    """Each of these returns at once and never fails."""
+
+    def wake(self, task: str, *args: Any) -> None:
+        """Ask for `task` soon."""
+
+    def wake_job(self, job: Job) -> None:
+        """Ask for a look at this job. The message of a target's run also says what is searched for, where."""
+
+
+class _Message(NamedTuple):
+    task: str
+    args: tuple[Any, ...]
+    fields: dict[str, Any]
+    correlation_id: str | None
+
+
+class CeleryWaker:
+    """Publishes from a few threads of its own: a broker that is away stalls neither a request nor a tick."""
+
+    #: Messages waiting for the broker; beyond that the sweeper is quicker. More than schedules fire at once: 1,000
+    #: take about a second.
+    MAX_WAITING = 10_000
+    #: Seconds after which nothing that is still unsent is worth the time that a broker takes to fail.
+    PATIENCE = 5.0
+
+    def __init__(self, app: Celery, *, threads: int = 4) -> None:
+        self._app = app
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="waker")
+        self._lines: list[BrokerLine] = []
+        self._own = threading.local()
+        self._declaring = threading.Lock()
+        #: Messages that the broker has not taken yet.
+        self.unsent = 0
+        self._lock = threading.Lock()
+        self._failed_at = float("-inf")
+
+    def wake(self, task: str, *args: Any) -> None:
+        self._submit(_Message(task, args, {}, current_correlation()))
+
+    def wake_job(self, job: Job) -> None:
+        about = job.target.to_message(job.attempt) if job.target else {}
+        self._submit(_Message(ENQUEUE_CRAWL, (), {"job_id": job.id, **about}, correlation_of(job)))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for line in self._lines:
+            line.close()
+
+    def _submit(self, message: _Message) -> None:
+        with self._lock:
+            if self.unsent >= self.MAX_WAITING:
+                return
+            self.unsent += 1
+        self._threads.submit(self._publish, message, time.monotonic())
+
+    def _publish(self, message: _Message, asked_at: float) -> None:
+        line = self._line()
+        try:
+            if self._failed_at - asked_at < self.PATIENCE:
+                with about_message(None, message.correlation_id):
+                    line.send(message.task, message.args, message.fields)
+        except line.errors as error:
+            self._failed_at = time.monotonic()
+            log.warning("wake_failed", task=message.task, error=str(error), kind=type(error).__name__)
+        finally:
+            with self._lock:
+                self.unsent -= 1
+
+    def _line(self) -> BrokerLine:
+        line: BrokerLine | None = getattr(self._own, "line", None)
+        if line is None:
+            line = self._own.line = BrokerLine(self._app, self._declaring)
+            self._lines.append(line)
+        return line
+
+
+def create_producer(broker_url: str, queue_name: str) -> Celery:
+    """A Celery app that can send tasks, by name, and do nothing else."""
+    app = Celery("discoverybot", broker=broker_url, set_as_current=False)
+    app.conf.update(task_ignore_result=True, broker_connection_retry=False, **broker_settings(broker_url, queue_name))
+    return app

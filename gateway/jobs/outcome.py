@@ -1,0 +1,177 @@
+"""How an attempt ended, decided from facts: Scrapyd's "finished" only says that the process is gone."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal as signals
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from gateway.contract.outbox import ITEMS_LOST, ExitReport, SpiderReport
+from gateway.jobs.job import JobStatus
+
+#: Share of given-up requests and exceptions among all that was tried, up to which a crawl is `partial`.
+PARTIAL_ERROR_RATE = 0.30
+#: Scrapy finish reasons that mean the crawl has reached a limit it was given.
+OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
+#: What the next attempt would meet again: code that lacks something, arguments that the spider does not take, URLs of
+#: a scheme that nobody fetches.
+_FOR_GOOD = re.compile(
+    r"(in the spider: |in an item pipeline: )?"
+    # a library that one node lacks is an ImportError, too
+    r"((ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError: cannot import name"
+    r"|NotSupported: Unsupported URL scheme|KeyError: .Spider not found"
+    r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
+)
+#: Seconds before the first retry; doubled for each further one.
+BACKOFF_BASE = 2.0
+BACKOFF_MAX = 300.0
+
+
+class Outcome(NamedTuple):
+    status: JobStatus
+    message: str
+    #: Whether another attempt could end better.
+    retryable: bool = False
+
+
+CANCELLED = Outcome(JobStatus.CANCELLED, "cancelled on request")
+
+
+def decide(exit_report: ExitReport, *, cancel_requested_at: datetime | None = None) -> Outcome:
+    """The first rule that says something about the facts wins."""
+    if cancel_requested_at is not None and (
+        # the node that ended it says so, whatever its clock says
+        exit_report.stopped_by == "cancel" or cancel_requested_at <= exit_report.ended_at
+    ):
+        return CANCELLED
+    for rule in (_never_ran, _was_stopped, _crashed, _could_not_be_kept):
+        if outcome := rule(exit_report):
+            return outcome
+    report = exit_report.report
+    if report is None:
+        return _failed("the spider ended without a report", exit_report)
+    return _measured(report)
+
+
+def backoff(failures: int, jitter: Callable[[], float] = random.random) -> timedelta:
+    """Delay before the next try after the n-th failure: 2ⁿ seconds, spread over 50–100 % so that many jobs
+    that failed together do not come back together.
+    """
+    seconds = min(BACKOFF_MAX, BACKOFF_BASE ** min(failures, 16))
+    return timedelta(seconds=seconds * (0.5 + jitter() / 2))
+
+
+def _failed(message: str, exit_report: ExitReport, *, retryable: bool = True) -> Outcome:
+    lines = (line.strip() for line in reversed((exit_report.log_tail or "").splitlines()))
+    last_line = next(filter(None, lines), "")
+    retryable = retryable and not _FOR_GOOD.match(last_line)
+    return Outcome(JobStatus.ERROR, f"{message}: {last_line}" if last_line else message, retryable)
+
+
+def _never_ran(exit_report: ExitReport) -> Outcome | None:
+    if exit_report.refused is None:
+        return None
+    # a stale attempt is the platform's business; what cannot be spawned at all might be the machine's
+    return _failed(f"the node did not start it ({exit_report.refused})", exit_report)
+
+
+def _was_stopped(exit_report: ExitReport) -> Outcome | None:
+    report = exit_report.report
+    reason = report.finish_reason if report else None
+    if exit_report.stopped_by == "timeout" or reason == "closespider_timeout":
+        return Outcome(JobStatus.PARTIAL, "stopped at its time limit")
+    if exit_report.stopped_by == "log":
+        return Outcome(JobStatus.PARTIAL, "stopped at its log limit")
+    if exit_report.stopped_by == "stall":
+        return Outcome(JobStatus.ERROR, _stalled(exit_report.stall_seconds), retryable=True)
+    if exit_report.stopped_by == "memory" or reason == "memusage_exceeded":
+        return Outcome(JobStatus.ERROR, "stopped at its memory limit")
+    if exit_report.stopped_by == "shutdown" or reason == "shutdown":
+        return Outcome(JobStatus.ERROR, "the node was shut down while it ran", retryable=True)
+    return None
+
+
+def _stalled(seconds: float | None) -> str:
+    told = "no log line, request or item"
+    if not seconds:
+        return f"{told} for too long"
+    amount, unit = (seconds / 60, "minute") if seconds % 60 == 0 else (seconds, "second")
+    return f"{told} for {amount:g} {unit}{'' if amount == 1 else 's'}"
+
+
+def _crashed(exit_report: ExitReport) -> Outcome | None:
+    if exit_report.lost and exit_report.report is None:
+        return _failed("the spider process disappeared", exit_report, retryable=True)
+    if exit_report.signal:
+        return _failed(f"the spider process was ended by {_signal_name(exit_report.signal)}", exit_report)
+    if exit_report.exit_code:
+        return _failed(f"the spider process ended with exit code {exit_report.exit_code}", exit_report)
+    return None
+
+
+def _could_not_be_kept(exit_report: ExitReport) -> Outcome | None:
+    if exit_report.items_lost:
+        return Outcome(JobStatus.ERROR, f"what it found could not be read on the node: {exit_report.items_lost}")
+    report = exit_report.report
+    if report is None or report.finish_reason != ITEMS_LOST:
+        return None
+    # no fault of the crawl's: where there is room it finds them again
+    return Outcome(JobStatus.ERROR, f"the node could not keep what was found{_example(report)}", retryable=True)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        # most real-time signals have no name
+        return f"signal {number}"
+
+
+def _measured(report: SpiderReport) -> Outcome:
+    # a spider may have written the report itself
+    pages, errors = max(0, report.progress.completed_pages), max(0, report.progress.errors_count)
+    example = _example(report)
+    if pages == 0:
+        if outcome := _forbidden_by_robots(report, errors):
+            return outcome
+        if errors == 0 or report.progress.requested_pages <= 0:
+            return Outcome(
+                JobStatus.ERROR, f"nothing was fetched{example}", retryable=errors > 0 and _may_pass(report)
+            )
+    elif report.finish_reason not in {"finished", *OWN_LIMITS}:
+        return Outcome(JobStatus.PARTIAL, f"ended early ({report.finish_reason})")
+    rate = errors / (pages + errors)
+    if report.finish_reason in OWN_LIMITS and rate <= PARTIAL_ERROR_RATE:
+        # it has all that it was to have
+        return Outcome(JobStatus.FINISHED, f"reached its own limit ({report.finish_reason})")
+    if errors == 0:
+        return Outcome(JobStatus.FINISHED, "1 page" if pages == 1 else f"{pages} pages")
+    status = JobStatus.PARTIAL if rate <= PARTIAL_ERROR_RATE else JobStatus.ERROR
+    message = f"{errors} of {pages + errors} requests failed{example}"
+    return Outcome(status, message, retryable=status is JobStatus.ERROR and _may_pass(report))
+
+
+def _may_pass(report: SpiderReport) -> bool:
+    """Whether another attempt might be spared one of the errors that are told of, the first few."""
+    reasons = [error.get("reason", "") for error in report.errors]
+    return not reasons or not all(map(_FOR_GOOD.match, reasons))
+
+
+def _example(report: SpiderReport) -> str:
+    if not report.errors:
+        return ""
+    first = report.errors[0]
+    told = ": ".join(text for text in (first.get("url"), first.get("reason")) if text)
+    return f" (the first: {told})" if told else ""
+
+
+def _forbidden_by_robots(report: SpiderReport, errors: int) -> Outcome | None:
+    forbidden = report.stats.get("robotstxt/forbidden")
+    if not isinstance(forbidden, int) or forbidden <= 0:
+        return None
+    message = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
+    # what is forbidden is no error; what failed besides might not fail again
+    return Outcome(JobStatus.ERROR, message + _example(report), retryable=errors > 0)

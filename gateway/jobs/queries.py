@@ -1,0 +1,407 @@
+"""Lists of jobs, and where a job stands among the others. The path of a single job's life is `JobStore`'s."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any, NamedTuple
+
+from pymongo import ASCENDING, DESCENDING
+from pymongo.database import Database
+
+from gateway.contract.outbox import AttemptId
+from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.queue import FREE_TO_START, JobDocuments
+from gateway.jobs.store import WATCHED
+from gateway.stores.documents import NEWEST_FIRST, Documents, cursor_of, down_to, moment_of, older_than
+from gateway.stores.mongo import Document
+
+#: A slot's job that waits for its schedule to be advanced may never become one.
+_DECIDED: Document = {"held": {"$exists": False}}
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+#: As many jobs are looked at without asking how long that takes.
+FEW = 500
+#: Seconds after which a search answers with what it has found.
+SEARCH_SECONDS = 0.5
+#: Jobs that a search looks at in one go: at first, and at most.
+FIRST_LOOK, LARGEST_LOOK = 250, 4000
+#: A place in the queue beyond this is not worth counting to.
+MAX_QUEUE_POSITION = 10_000
+#: Users of whom it is looked up how many jobs are before another's.
+MAX_USERS = 32
+
+
+class JobFilter(NamedTuple):
+    """Which jobs; what is `None` or empty does not restrict."""
+
+    user_id: str | None = None
+    status: tuple[JobStatus, ...] = ()
+    spider: str | None = None
+    tag: str | None = None
+    #: Created at or after,
+    since: datetime | None = None
+    #: and before.
+    until: datetime | None = None
+    #: Text, of either case, in the id, the spider, a tag, a start URL or the message.
+    q: str | None = None
+    #: Dead letters only.
+    dead: bool = False
+    #: Runs of this schedule,
+    schedule_id: str | None = None
+    #: or of this site.
+    site: str | None = None
+
+
+class JobsPage(NamedTuple):
+    jobs: list[Job]
+    #: Cursor of the page that follows; `None` after the last.
+    next: str | None
+    #: Of a search that ran out of time: it has not looked at jobs that were created before then.
+    searched_to: datetime | None = None
+
+
+class JobQueries:
+    """Lists never read all history: an index leads to what they show, or they stop after a time and say so."""
+
+    def __init__(self, database: Database[Document], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
+        self._monotonic = monotonic
+
+    def page(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> JobsPage:
+        """Newest first; fewer than `limit` also where it took too long to look for more.
+
+        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+        """
+        leads, is_few = self._leads(wanted)
+        others = [_only_checked(lead) for lead in _equalities(wanted) if lead != leads]
+        checked = [_DECIDED, *others, *([_text(wanted.q)] if wanted.q is not None else [])]
+        if is_few or len(checked) == 1:
+            jobs = self._first(leads, [*_span(wanted, cursor), *checked], limit + 1)
+            searched_to = None
+        else:
+            jobs, searched_to = self._search(leads, wanted, checked, limit + 1, cursor)
+        if len(jobs) > limit:
+            return JobsPage(jobs[:limit], cursor_of(jobs[limit - 1].created_at, jobs[limit - 1].id))
+        return JobsPage(jobs, searched_to, moment_of(searched_to) if searched_to else None)
+
+    def _leads(self, wanted: JobFilter) -> tuple[list[Document], bool]:
+        """What an index is to lead by, one or the other, and whether that leads to few jobs: of what all have to
+        fulfil that which the fewest do.
+        """
+        equalities = _equalities(wanted)
+        if len(equalities) + (wanted.q is not None) <= 1:
+            return (equalities or [[{}]])[0], False
+        counts = [sum(self._jobs.count_documents(one, limit=FEW) for one in leads) for leads in equalities]
+        if counts and min(counts) < FEW:
+            return equalities[counts.index(min(counts))], True
+        # any of several would have to be merged
+        return next((leads for leads in equalities if len(leads) == 1), [{}]), False
+
+    def _first(self, leads: list[Document], conditions: list[Document], count: int) -> list[Job]:
+        found = [self._documents.find({"$and": [lead, *conditions]}, count, NEWEST_FIRST) for lead in leads]
+        return sorted(chain(*found), key=lambda job: (job.created_at, job.id), reverse=True)[:count]
+
+    def _search(
+        self, leads: list[Document], wanted: JobFilter, checked: list[Document], count: int, cursor: str | None
+    ) -> tuple[list[Job], str | None]:
+        """Up to `count` of the jobs to which the one lead leads; and the place up to which was looked, if not to the
+        end. Each look is twice as long as the one before.
+        """
+        began, size, found = self._monotonic(), FIRST_LOOK, list[Job]()
+        while True:
+            span = [*leads, *_span(wanted, cursor)]
+            looked_at, cursor = self._monotonic(), self._end_of_look(span, size)
+            until = [down_to(cursor)] if cursor is not None else []
+            found += self._first([{}], [*span, *until, *checked], count - len(found))
+            now = self._monotonic()
+            if cursor is None or len(found) >= count or now + 2 * (now - looked_at) > began + SEARCH_SECONDS:
+                return found, cursor
+            size = min(2 * size, LARGEST_LOOK)
+
+    def _end_of_look(self, span: list[Document], size: int) -> str | None:
+        """The place of the last of so many jobs; `None` if there are no more."""
+        last = self._jobs.find_one({"$and": span}, {"created_at": 1}, sort=NEWEST_FIRST, skip=size - 1)
+        return cursor_of(last["created_at"], last["_id"]) if last else None
+
+    def latest_run(self, schedule_id: str) -> Job | None:
+        """Of a schedule: the one under way, or the one before."""
+        query = {"schedule_id": schedule_id, **_DECIDED}
+        return self._documents.optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
+
+    def queue_position(self, job: Job) -> int | None:
+        """1 for the job that is started next, if users who wait take turns: as many jobs of each other user are
+        before it as of its own, and one more. `None` for one that does not wait, or waits for another job's end.
+
+        A place beyond `MAX_QUEUE_POSITION`, or behind more users than `MAX_USERS`, is counted no further.
+        """
+        if job.status is not JobStatus.PENDING or job.blocked:
+            return None
+        stored = self._jobs.find_one({"_id": job.id}, {"rank": 1}) or {}
+        rank: datetime = stored.get("rank") or job.queue_place()["rank"]
+        mine = {**FREE_TO_START, "user_id": job.user_id, "rank": {"$lt": rank}}
+        before = self._jobs.count_documents(mine, limit=MAX_QUEUE_POSITION)
+        others = sum(self._first_jobs(user, before, rank) for user in self._waiting_users(job.user_id))
+        return min(before + others, MAX_QUEUE_POSITION) + 1
+
+    def _waiting_users(self, but: str) -> Iterator[str]:
+        """In order; each by one look, however many jobs it has."""
+        query: Document = {**FREE_TO_START, "user_id": {"$gt": ""}}
+        for _ in range(MAX_USERS):
+            found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING)])
+            if found is None:
+                return
+            if found["user_id"] != but:
+                yield found["user_id"]
+            query["user_id"] = {"$gt": found["user_id"]}
+
+    def _first_jobs(self, user_id: str, turns: int, before: datetime) -> int:
+        """Jobs that the user starts in so many turns; and one more if it goes first in the next."""
+        waiting = {**FREE_TO_START, "user_id": user_id}
+        count = self._jobs.count_documents(waiting, limit=turns + 1)
+        if count <= turns:
+            return count
+        next_one = self._jobs.find_one(waiting, {"rank": 1}, sort=[("rank", ASCENDING)], skip=turns)
+        return turns + bool(next_one and next_one.get("rank", before) < before)
+
+    def counts(self) -> dict[JobStatus, int]:
+        """How many jobs there are in each state."""
+        return {status: self._jobs.count_documents({"status": status}) for status in JobStatus}
+
+    def oldest_waiting(self) -> datetime | None:
+        """When the job that has waited longest was created."""
+        first = self._jobs.find_one(
+            {"status": JobStatus.PENDING}, {"created_at": 1}, sort=[("created_at", ASCENDING)]
+        )
+        return None if first is None else first["created_at"]
+
+
+def _equalities(wanted: JobFilter) -> list[list[Document]]:
+    """What a job has to fulfil one of, each of which an index leads by."""
+    equal = {
+        "user_id": wanted.user_id,
+        "spec.spider": wanted.spider,
+        "tags": wanted.tag,
+        "schedule_id": wanted.schedule_id,
+        "spec.site": wanted.site,
+        "dead": wanted.dead or None,
+    }
+    one_of = [[{path: value}] for path, value in equal.items() if value is not None]
+    return [*one_of, *([[{"status": status} for status in wanted.status]] if wanted.status else [])]
+
+
+def _only_checked(leads: list[Document]) -> Document:
+    """The same condition, put so that no server takes it for something to lead an index by."""
+    return {"$nor": [{"$nor": leads}]}
+
+
+def _span(wanted: JobFilter, cursor: str | None) -> list[Document]:
+    """Of times. What has none is in no list."""
+    conditions: list[Document] = [{"created_at": {"$gte": wanted.since or _BEGINNING}}]
+    if wanted.until is not None:
+        conditions.append({"created_at": {"$lt": wanted.until}})
+    if cursor is not None:
+        conditions.append(older_than(cursor))
+    return conditions
+
+
+def _text(q: str) -> Document:
+    text = {"$regex": re.escape(q), "$options": "i"}
+    return {"$or": [{path: text} for path in ("_id", "spec.spider", "tags", "spec.start_urls", "message")]}
+
+
+# --- the questions that the beat asks of all jobs at once. Reads only; each is one indexed query.
+class LiveAttempt(NamedTuple):
+    """An attempt that runs, or is on its way to a node."""
+
+    id: AttemptId
+    node: str
+    is_running: bool
+
+
+class JobSweeps:
+    def __init__(self, database: Database[Document]) -> None:
+        self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
+
+    def live_attempts(self) -> list[LiveAttempt]:
+        """All that should be on a node."""
+        running = self._jobs.find({"status": JobStatus.RUNNING}, {"attempt": 1, "node": 1})
+        assigned = self._jobs.find({"assignment.attempt": {"$gte": 1}}, {"assignment": 1})
+        found = [
+            LiveAttempt(AttemptId(one["_id"], one["attempt"]), one.get("node", ""), is_running=True)
+            for one in running
+        ]
+        for one in assigned:
+            attempt = AttemptId(one["_id"], one["assignment"]["attempt"])
+            found.append(LiveAttempt(attempt, one["assignment"]["node"], is_running=False))
+        return found
+
+    def jobs(self, job_ids: Iterable[str]) -> dict[str, Job]:
+        """Those of them that there are and that can be read."""
+        wanted = list(job_ids)
+        found = self._documents.many(self._jobs.find({"_id": {"$in": wanted}})) if wanted else ()
+        return {job.id: job for job in found}
+
+    def existing(self, job_ids: Iterable[str]) -> set[str]:
+        """Those of them that there are."""
+        return {one["_id"] for one in self._jobs.find({"_id": {"$in": list(job_ids)}}, {"_id": 1})}
+
+    def running_on(self, node: str) -> list[str]:
+        return [one["_id"] for one in self._jobs.find({"status": JobStatus.RUNNING, "node": node}, {"_id": 1})]
+
+
+# --- what has been due for longest, jobs and webhooks, for whoever asks why it still is
+
+#: Ended jobs that are looked at.
+MAX_COUNTED = 1000
+
+
+class CallsToCome(NamedTuple):
+    """Ended jobs of which somebody is still to be told."""
+
+    #: Due, and nobody is at them,
+    waiting: int
+    #: and since when the first of these.
+    since: datetime | None
+    #: Called before, in vain.
+    failing: int
+
+
+class DueJobs:
+    def __init__(self, database: Database[Document]) -> None:
+        self._documents = JobDocuments(database)
+
+    def since(self, moment: datetime, limit: int) -> list[Job]:
+        """Those that have waited for nothing but a slot since then, the longest first; `limit` are looked at."""
+        query = {**FREE_TO_START, "not_before": {"$lte": moment}, "assignment": None}
+        found = self._documents.collection.find(query, sort=[("not_before", ASCENDING)], limit=limit)
+        return self._documents.many(found)
+
+    def webhooks(self, moment: datetime) -> CallsToCome:
+        """Waiting: those that were due at `moment` already. Of many, the first `MAX_COUNTED` by their users."""
+        # an index leads to them by their users; not `$exists`: none leads past those that have none
+        query = {"user_id": {"$gte": ""}, "webhooks_due": {"$gt": datetime.fromtimestamp(0, UTC)}, **WATCHED}
+        fields = {"webhooks_due": 1, "webhook_failures": 1}
+        found = list(self._documents.collection.find(query, fields, limit=MAX_COUNTED))
+        waiting = [job["webhooks_due"] for job in found if job["webhooks_due"] <= moment]
+        failing = sum(bool(job.get("webhook_failures")) for job in found)
+        return CallsToCome(len(waiting), min(waiting, default=None), failing)
+
+
+# --- what the jobs that ended lately tell of how things go: a few figures of each
+
+_FIELDS = (
+    "status", "spec.site", "created_at", "not_before", "started_at", "finished_at", "attempt",
+    "attempts.1.dispatched_at", "progress.completed_pages", "progress.items_count",
+    "progress.errors_count",
+)  # fmt: skip
+
+
+class EndedJob(NamedTuple):
+    id: str
+    #: `None` for a single crawl.
+    site: str | None
+    status: JobStatus
+    finished_at: datetime
+    #: When it could have been started first.
+    due: datetime
+    #: When a node was given its first attempt,
+    dispatched_at: datetime | None
+    #: and when that ran.
+    started_at: datetime | None
+    #: Attempts after the first.
+    retries: int
+    pages: int
+    items: int
+    errors: int
+
+
+class EndedJobs:
+    """Reads only, by the index on `finished_at`."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._documents = Documents(database["jobs"], _ended_job)
+
+    def since(self, moment: datetime, limit: int) -> list[EndedJob]:
+        """Those that ended then or later, newest first."""
+        found = self._documents.collection.find({"finished_at": {"$gte": moment}}, dict.fromkeys(_FIELDS, 1))
+        return self._documents.many(found.sort("finished_at", DESCENDING).limit(limit))
+
+
+def _ended_job(document: Document) -> EndedJob:
+    progress: dict[str, Any] = document.get("progress") or {}
+    dispatched_at = (document.get("attempts") or {}).get("1", {}).get("dispatched_at")
+    retries = max(0, document.get("attempt", 0) - 1)
+    return EndedJob(
+        id=document["_id"],
+        site=document["spec"].get("site"),
+        status=JobStatus(document["status"]),
+        finished_at=document["finished_at"],
+        due=_due(document, dispatched_at, retries),
+        dispatched_at=dispatched_at,
+        started_at=document.get("started_at"),
+        retries=retries,
+        pages=progress.get("completed_pages", 0),
+        items=progress.get("items_count", 0),
+        errors=progress.get("errors_count", 0),
+    )
+
+
+def _due(document: Document, dispatched_at: datetime | None, retries: int) -> datetime:
+    """A crawl for later has its time in `not_before`; after a retry that holds the time of the retry instead."""
+    created_at: datetime = document["created_at"]
+    not_before: datetime = document["not_before"]
+    if retries or (dispatched_at is not None and not_before > dispatched_at):
+        return created_at
+    return max(created_at, not_before)
+
+
+# --- what the jobs say together: why they wait, since when, and how the runs of sites have ended lately
+class EndedRun(NamedTuple):
+    site: str
+    status: JobStatus
+    #: Of its first attempt; `None` for one that ended before any.
+    started_at: datetime | None
+    finished_at: datetime
+
+
+class RunStatistics:
+    """Reads only, each led by an index."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._jobs = database["jobs"]
+        self._ended = Documents(self._jobs, _ended_run)
+
+    def waiting_reasons(self) -> dict[WaitingReason, int]:
+        """How many jobs wait for what; those nobody has looked at yet are not among them."""
+        counts = {reason: self._jobs.count_documents({"waiting_reason": reason}) for reason in WaitingReason}
+        return {reason: count for reason, count in counts.items() if count}
+
+    def oldest_due(self, now: datetime) -> datetime | None:
+        """Since when the job that waits longest has been due, which may be days after it was asked for."""
+        query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}}
+        first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
+        return None if first is None else first["not_before"]
+
+    def one_off_jobs(self) -> int:
+        """Single crawls that lie ahead: scheduled, but not by a schedule."""
+        scheduled = {"status": JobStatus.SCHEDULED}
+        # not those without `schedule_id`: no index says of a job that it has none, and each would have to be read
+        of_schedules = {**scheduled, "schedule_id": {"$gte": ""}}
+        return max(0, self._jobs.count_documents(scheduled) - self._jobs.count_documents(of_schedules))
+
+    def ended_runs(self, since: datetime, limit: int) -> list[EndedRun]:
+        """The latest runs of sites that ended since then."""
+        query = {"spec.site": {"$exists": True}, "finished_at": {"$gte": since}}
+        fields = {"spec.site": 1, "status": 1, "started_at": 1, "finished_at": 1}
+        found = self._jobs.find(query, fields).sort("finished_at", DESCENDING).limit(limit)
+        return self._ended.many(found)
+
+
+def _ended_run(document: Document) -> EndedRun:
+    status, started_at = JobStatus(document["status"]), document.get("started_at")
+    return EndedRun(document["spec"]["site"], status, started_at, document["finished_at"])

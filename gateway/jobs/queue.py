@@ -1,0 +1,363 @@
+"""The waiting jobs, and their way to a node: found, assigned, or given back with the reason.
+
+A pending job waits for a slot exactly while it has a `lane`. It has none while it is assigned to a node, blocked by
+another crawl, or in a back-off: so an index on lanes holds those alone that could be started now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
+
+from pymongo import ASCENDING, ReturnDocument, UpdateOne
+from pymongo.database import Database
+
+from gateway.clock import Clock, utc_now
+from gateway.crash_points import state_change
+from gateway.jobs.job import FINAL_STATUSES, Assignment, Job, JobStatus, Lane, Need, WaitingReason
+from gateway.stores.documents import Documents, Unreadable, reader
+from gateway.stores.mongo import Document
+
+Model = TypeVar("Model")
+
+#: Nobody looks at it for work: it cannot be read. Taken away once it can.
+SET_ASIDE = "set_aside"
+#: Waits for nothing but a slot. Equalities, so that an index leads past all those that wait for another job.
+FREE_TO_START: Document = {"status": JobStatus.PENDING, "blocked": None, SET_ASIDE: None}
+
+
+class SetAside(Documents[Model]):
+    """Of the `jobs` collection. What cannot be read is set aside: looking for work does not come upon it again."""
+
+    @state_change("jobs.set_aside")
+    def _note(self, found: Unreadable) -> None:
+        super()._note(found)
+        aside = {"$set": {SET_ASIDE: True}, "$unset": {"lane": "", "attend_at": ""}}
+        self.collection.update_one({"_id": found.id}, aside)
+
+
+class JobDocuments(SetAside[Job]):
+    def __init__(self, database: Database[Document]) -> None:
+        super().__init__(database["jobs"], reader(Job))
+
+
+def change(now: datetime, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None) -> Document:
+    """The update that makes these changes, and tells when."""
+    update: dict[str, Any] = {"$set": {**changes, "updated_at": now}}
+    if unset:
+        update["$unset"] = dict.fromkeys(unset, "")
+    if increment:
+        update["$inc"] = {increment: 1}
+    return update
+
+
+# --- the queue
+
+#: An assignment without an answer is looked at again after so many seconds; longer than all time-outs of a posting.
+ATTEND_SECONDS = 15
+#: Nodes that a job remembers to avoid.
+_AVOIDED = 5
+_BEST_FIRST = [("rank", ASCENDING)]
+_BY_LANE = [("lane", ASCENDING), ("rank", ASCENDING)]
+#: Jobs that one step of a skip scan reads: where few wait it is the only one.
+_STEP = 4
+
+
+class Candidate(NamedTuple):
+    """A job that could be started now: what must be known to choose a node for it, and its document."""
+
+    lane: Lane
+    rank: datetime
+    job_id: str
+    #: Its last attempt.
+    attempt: int
+    exclusive: str | None
+    avoid: tuple[str, ...]
+    document: Document
+
+
+class Heads(NamedTuple):
+    """The best jobs of one lane, in their order; and whether there are no others."""
+
+    candidates: list[Candidate]
+    is_all: bool
+
+
+class Overdue(NamedTuple):
+    """Jobs that somebody must look at by now."""
+
+    #: Those that were assigned to a node whose answer is missing.
+    unanswered: list[Job]
+    #: How many wait for a slot again, whose back-off is over.
+    requeued: int
+
+
+class Waiting(NamedTuple):
+    """A job that waits in its lane, and why as far as it has been told."""
+
+    job_id: str
+    lane: Lane
+    reason: WaitingReason
+
+
+class JobQueue:
+    """The `jobs` collection as a dispatcher needs it. What follows is `JobStore`'s."""
+
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
+        self._candidates = SetAside(self._jobs, _candidate)
+        self._clock = clock
+
+    # --- who waits
+
+    def is_anybody_pending(self) -> bool:
+        """Whether a job waits, for a slot or for anything else."""
+        return self._jobs.find_one({"status": JobStatus.PENDING}, {"_id": 1}) is not None
+
+    def is_empty(self) -> bool:
+        """Whether nobody waits for a slot."""
+        return self._first("") is None
+
+    def heads(self, fits: Callable[[Need], bool], after: str = "") -> Iterator[Heads]:
+        """The best of each lane that fits, by their names, from above `after` on. They are read when they are asked
+        for: one seek leads past all jobs of a lane, and one past all lanes that need what nobody has (a "skip scan").
+        """
+        while found := self._ahead(after, _STEP):
+            is_all = len(found) < _STEP
+            last = found[-1]["lane"]
+            for lane, candidates in groupby(self._candidates.many(found), key=lambda one: one.lane):
+                if str(lane) <= after:
+                    continue
+                if fit := fits(lane.need):
+                    yield Heads(list(candidates), is_all or str(lane) != last)
+                after = str(lane) if fit else lane.need.end
+            after = max(after, last)
+            if is_all:
+                return
+
+    def _ahead(self, after: str, limit: int) -> list[Document]:
+        query = {"status": JobStatus.PENDING, "lane": {"$gt": after}}
+        return list(self._jobs.find(query, sort=_BY_LANE, limit=limit))
+
+    def best(self, lane: Lane, limit: int) -> list[Candidate]:
+        """The best of the lane, in their order."""
+        query = {"status": JobStatus.PENDING, "lane": str(lane)}
+        return self._candidates.many(self._jobs.find(query, sort=_BEST_FIRST, limit=limit))
+
+    def lane_of(self, job_id: str) -> Lane | None:
+        """In which the job waits; `None` if it does not."""
+        found = self._jobs.find_one({"_id": job_id, "status": JobStatus.PENDING, "lane": {"$gt": ""}}, {"lane": 1})
+        return None if found is None else Lane.parse(found["lane"])
+
+    def needs(self) -> Iterator[Need]:
+        """What waiting jobs need, each once."""
+        after = ""
+        while (head := self._first(after)) is not None:
+            yield head.lane.need
+            after = head.lane.need.end
+
+    def hindered(self, reasons: Sequence[WaitingReason], limit: int, after: str = "") -> list[Waiting]:
+        """Jobs that wait in a lane and have said so why, by their ids, from above `after` on."""
+        found: list[Waiting] = []
+        for reason in reasons:
+            query: Document = {"waiting_reason": reason, "_id": {"$gt": after}, "lane": {"$gt": ""}}
+            documents = self._jobs.find(query, {"lane": 1}, sort=[("_id", ASCENDING)], limit=limit)
+            found += [Waiting(one["_id"], Lane.parse(one["lane"]), reason) for one in documents]
+        return sorted(found)[:limit]
+
+    def blocked_for(self, limit: int, after: str = "") -> list[str]:
+        """Resources that blocked jobs wait for, in order, from above `after` on; of so many jobs."""
+        query = {"blocked": True, "exclusive": {"$gt": after}}
+        found = self._jobs.find(query, {"exclusive": 1}, sort=[("exclusive", ASCENDING)], limit=limit)
+        return list(dict.fromkeys(document["exclusive"] for document in found))
+
+    # --- the way to a node
+
+    def assign(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> list[Job]:
+        """Decide, before a node is told, which attempt goes to which node. Those that are assigned so now: of a job
+        that was assigned, blocked or ended since it was read, there is nothing to assign any more.
+        """
+        if not wanted:
+            return []
+        decided = {one.job_id: (one, assignment) for one, assignment in wanted}
+        # as they were read, a second ago at the most: what has changed since is not what is assigned by
+        found = self._documents.many(one.document for one, _ in wanted)
+        if found and self._assign([decided[job.id] for job in found]) < len(found):
+            won = self._jobs.find({"_id": {"$in": list(decided)}}, {"assignment.token": 1})
+            tokens = {one["_id"]: one.get("assignment", {}).get("token") for one in won}
+            found = [job for job in found if tokens.get(job.id) == decided[job.id][1].token]
+        return [_on_its_way(job, decided[job.id][1]) for job in found]
+
+    def without(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> set[str]:
+        """Jobs of which it is certain that the attempt does not live: they have not come to it, or are past it. Any
+        other may have been assigned by the caller, and taken over by another worker before the caller looked.
+        """
+        number = {one.job_id: assignment.attempt for one, assignment in wanted}
+        fields = {"attempt": 1, "attempts": 1, "status": 1}
+        found = self._jobs.find({"_id": {"$in": list(number)}}, fields) if wanted else ()
+        return {one["_id"] for one in found if not _may_live(one, number[one["_id"]])}
+
+    @state_change("jobs.assign")
+    def _assign(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> int:
+        now = self._clock()
+        operations = [
+            UpdateOne(
+                {"_id": one.job_id, "status": JobStatus.PENDING, "lane": str(one.lane), "attempt": one.attempt},
+                change(now, _assigned(assignment, now), unset=("lane",)),
+            )
+            for one, assignment in wanted
+        ]
+        return self._jobs.bulk_write(operations, ordered=False).matched_count
+
+    @state_change("jobs.take_over")
+    def take_over(self, job: Job, token: str) -> Job | None:
+        """The assignment without an answer, under a new token; `None` if somebody else was quicker."""
+        if job.assignment is None:
+            return None
+        now = self._clock()
+        return self._change(
+            {"_id": job.id, "attend_at": job.attend_at, **_by(job.assignment)},
+            {"assignment.token": token, "attend_at": now + timedelta(seconds=ATTEND_SECONDS)},
+        )
+
+    @state_change("jobs.release")
+    def release(
+        self, job: Job, *, not_before: datetime, message: str | None = None, avoid: bool = False
+    ) -> Job | None:
+        """The node certainly has not got the attempt, and will not start it: the job waits for its next one, from
+        `not_before` on. With a `message` that counts as a failed dispatch; not so with `avoid`, for then it was the
+        node's fault, and others are tried first.
+        """
+        if job.assignment is None:
+            return None
+        failed = message is not None
+        changes: Document = {"not_before": not_before, "attend_at": not_before}
+        changes |= (
+            {"message": message, "waiting_reason": WaitingReason.BACKOFF} if failed else {"dispatch_failures": 0}
+        )
+        if avoid:
+            changes["avoid"] = avoiding(job, job.assignment.node)
+        increment = "dispatch_failures" if failed and not avoid else None
+        return self._change(
+            {"_id": job.id, **_by(job.assignment)}, changes, unset=("assignment",), increment=increment
+        )
+
+    @state_change("jobs.ask_later")
+    def ask_later(self, job: Job, message: str, at: datetime) -> Job | None:
+        """The node may have the attempt: it is asked again at `at`."""
+        if job.assignment is None:
+            return None
+        changes = {"message": message, "attend_at": at, "waiting_reason": WaitingReason.BACKOFF}
+        return self._change({"_id": job.id, **_by(job.assignment)}, changes, increment="dispatch_failures")
+
+    @state_change("jobs.use_up")
+    def use_up(self, job_id: str, attempt: int) -> bool:
+        """Nobody assigns this attempt any more: its number is used up. Whether nobody had by now."""
+        query = {"_id": job_id, "status": JobStatus.PENDING, "attempt": attempt - 1}
+        return self._jobs.update_one(query, {"$set": {"attempt": attempt}}).matched_count == 1
+
+    # --- waiting
+
+    def overdue(self, limit: int) -> Overdue:
+        """See who must be looked at. Jobs whose back-off is over, or that were made before there were lanes, are
+        ranked again.
+        """
+        now = self._clock()
+        due: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING}
+        jobs = self._documents.many(self._jobs.find(due, limit=limit))
+        unanswered = [job for job in jobs if job.assignment]
+        waiting = [job for job in jobs if not (job.assignment or job.blocked or job.cancel_requested_at)]
+        still = due | dict.fromkeys(("assignment", "blocked", "lane"))
+        return Overdue(unanswered, self._requeue(waiting, still, now))
+
+    @state_change("jobs.requeue")
+    def _requeue(self, jobs: Sequence[Job], due: Document, now: datetime) -> int:
+        operations = [
+            UpdateOne({"_id": job.id, **due}, change(now, job.queue_place(), unset=("attend_at",))) for job in jobs
+        ]
+        return self._jobs.bulk_write(operations, ordered=False).matched_count if operations else 0
+
+    @state_change("jobs.block")
+    def block(self, job_id: str, reason: WaitingReason) -> Job | None:
+        """Another crawl holds what the job needs for itself: it is not looked at before that is free."""
+        query = {"_id": job_id, "status": JobStatus.PENDING, "lane": {"$gt": ""}}
+        return self._change(query, {"blocked": True, "waiting_reason": reason}, unset=("lane",))
+
+    @state_change("jobs.unblock")
+    def unblock(self, exclusive: str) -> Job | None:
+        """The best of the jobs that wait for this resource, which from now on waits like all others."""
+        query = {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING}
+        for best in self._documents.many(self._jobs.find(query, sort=_BEST_FIRST, limit=9)):
+            unset = ("blocked", "waiting_reason")
+            if job := self._change({"_id": best.id, **query}, {"lane": str(best.in_lane)}, unset=unset):
+                return job
+        return None
+
+    def in_lanes(self, job_ids: Sequence[str]) -> list[Job]:
+        """Those of them that wait for a slot."""
+        query = {"_id": {"$in": list(job_ids)}, "status": JobStatus.PENDING, "lane": {"$gt": ""}}
+        return self._documents.many(self._jobs.find(query))
+
+    @state_change("jobs.note_waiting")
+    def note_waiting(self, reasons: Mapping[str, WaitingReason]) -> list[Job]:
+        """Say why jobs have no slot yet; those of them that waited for something else before, or had not said why."""
+        changed = [job for job in self.in_lanes(list(reasons)) if job.waiting_reason is not reasons[job.id]]
+        operations = [
+            UpdateOne(
+                {"_id": job.id, "status": JobStatus.PENDING, "lane": {"$gt": ""}},
+                change(self._clock(), {"waiting_reason": reasons[job.id]}),
+            )
+            for job in changed
+        ]
+        if operations:
+            self._jobs.bulk_write(operations, ordered=False)
+        return [job.model_copy(update={"waiting_reason": reasons[job.id]}) for job in changed]
+
+    def _first(self, after: str) -> Candidate | None:
+        while found := self._ahead(after, 1):
+            if candidate := self._candidates.optional(found[0]):
+                return candidate
+        return None
+
+    def _change(
+        self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
+    ) -> Job | None:
+        update = change(self._clock(), changes, unset=unset, increment=increment)
+        changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(changed)
+
+
+def avoiding(job: Job, node: str) -> list[str]:
+    """The nodes that the job avoids, and this one."""
+    return [*(other for other in job.avoid if other != node), node][-_AVOIDED:]
+
+
+def _candidate(document: Document) -> Candidate:
+    lane, avoid = Lane.parse(document["lane"]), tuple(document.get("avoid", ()))
+    exclusive, attempt = document.get("exclusive"), document.get("attempt", 0)
+    return Candidate(lane, document["rank"], document["_id"], attempt, exclusive, avoid, document)
+
+
+def _may_live(document: Document, attempt: int) -> bool:
+    record = document.get("attempts", {}).get(str(attempt), {})
+    return document.get("attempt") == attempt and "exit" not in record and document["status"] not in FINAL_STATUSES
+
+
+def _on_its_way(job: Job, assignment: Assignment) -> Job:
+    return job.model_copy(update={"assignment": assignment, "attempt": assignment.attempt})
+
+
+def _by(assignment: Assignment) -> Document:
+    """As long as nobody has taken it over."""
+    return {"status": JobStatus.PENDING, "assignment.token": assignment.token}
+
+
+def _assigned(assignment: Assignment, now: datetime) -> Document:
+    return {
+        "assignment": assignment.model_dump(),
+        "attempt": assignment.attempt,
+        "attend_at": now + timedelta(seconds=ATTEND_SECONDS),
+    }

@@ -1,0 +1,167 @@
+"""Runs an ended job again, as a new job that names the old one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import structlog
+from pymongo.database import Database
+from redis import RedisError
+
+from gateway.clock import Clock, utc_now
+from gateway.contract import redis_keys
+from gateway.crash_points import state_change
+from gateway.errors import (
+    ConflictError,
+    DeadLetterNotFoundError,
+    InvalidRequestError,
+    JobNotFoundError,
+    LiveTwinError,
+    SiteDisabledError,
+)
+from gateway.jobs.admission import Admission
+from gateway.jobs.dedupe import DedupeRelease
+from gateway.jobs.job import Job, Trigger, new_job_id
+from gateway.jobs.messages import Waker
+from gateway.jobs.store import JobStore
+from gateway.projects.catalog import Rendering, SpiderCatalog
+from gateway.sites.store import SiteStore
+from gateway.stores.mongo import Document, truth_store_errors
+
+log = structlog.get_logger()
+
+
+class Resubmission:
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        sites: SiteStore,
+        dedupe: DedupeRelease,
+        catalog: SpiderCatalog,
+        rendering: Rendering,
+        waker: Waker,
+        admission: Admission,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._jobs = jobs
+        self._sites = sites
+        self._catalog = catalog
+        self._rendering = rendering
+        self._dedupe = dedupe
+        self._waker = waker
+        self._admission = admission
+        self._clock = clock
+
+    def run_again(self, job_id: str, correlation_id: str | None = None) -> Job:
+        """The new job: the same spider of the same version. Raises `JobNotFoundError`, and `ConflictError` while the
+        old one or a twin is alive, or when that version or a browser that it needs is no longer there;
+        `SiteDisabledError` for a run of a site that is not to be visited; `TooManyError`.
+        """
+        with truth_store_errors():
+            old = self._jobs.get(job_id)
+            if not old.is_final:
+                raise ConflictError(f"the job has not ended yet ({old.status})")
+            self._require_means(old)
+            new = _anew(old, self._clock(), correlation_id)
+            try:
+                with self._admission.room(new.user_id):
+                    self._jobs.insert(new)
+            except LiveTwinError:
+                raise ConflictError("the same crawl is already under way") from None
+            self._forget(old)
+            self._waker.wake_job(new)
+            return new
+
+    def _require_means(self, old: Job) -> None:
+        # one whose site is gone has all that it needs
+        site = self._sites.named([old.spec.site]).get(old.spec.site) if old.spec.site else None
+        if site and not site.enabled:
+            raise SiteDisabledError(f"site {site.name!r} is disabled")
+        try:
+            self._catalog.require(old.spec)
+            self._rendering.check(old.spec)
+        except InvalidRequestError as error:
+            raise ConflictError(f"it cannot be run again: {error.message}", detail=error.detail) from error
+
+    def _forget(self, old: Job) -> None:
+        """A repeated request shall be answered with the new job, which its live key leads to."""
+        try:
+            self._dedupe.release(redis_keys.dedupe(old.user_id, old.spec.spider, old.fingerprint), old.id)
+        except RedisError as error:
+            log.warning("old_job_still_answers", job_id=old.id, error=str(error))
+
+
+def _anew(old: Job, now: datetime, correlation_id: str | None) -> Job:
+    return Job(
+        id=new_job_id(),
+        user_id=old.user_id,
+        spec=old.spec,
+        fingerprint=old.fingerprint,
+        live_key=old.fingerprint,
+        priority=old.priority,
+        tags=old.tags,
+        webhooks=old.webhooks,
+        max_retries=old.max_retries,
+        created_at=now,
+        updated_at=now,
+        not_before=now,
+        retry_of=old.id,
+        correlation_id=correlation_id,
+        render=old.render,
+        schedule_id=old.schedule_id,
+        # somebody asks for it now, whoever has asked for the old one
+        trigger=old.trigger and Trigger.MANUAL,
+        target=old.target,
+        exclusive=old.exclusive,
+    )
+
+
+# Dead letters: jobs that are out of retries and wait for a person. Which ones there are is `JobQueries`' to tell.
+class DeadLetterStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._jobs = database["jobs"]
+        self._clock = clock
+
+    def count(self) -> int:
+        return self._jobs.count_documents({"dead": True})
+
+    @state_change("dead_letters.dismiss")
+    def dismiss(self, job_id: str) -> bool:
+        """Somebody has seen to it: the job stays as it ended, and is no dead letter any more; whether it was one."""
+        seen = {"$set": {"dead": False, "updated_at": self._clock()}}
+        return self._jobs.update_one({"_id": job_id, "dead": True}, seen).modified_count == 1
+
+
+# What becomes of jobs that are out of retries: run again, or let go
+class DeadLetters:
+    def __init__(self, *, jobs: JobStore, letters: DeadLetterStore, resubmission: Resubmission) -> None:
+        self._jobs = jobs
+        self._letters = letters
+        self._resubmission = resubmission
+
+    def requeue(self, job_id: str, correlation_id: str | None = None) -> Job:
+        """The new job, which names the old one; that is no dead letter any more.
+
+        Raises `DeadLetterNotFoundError`, and `ConflictError` where the job cannot be run again.
+        """
+        with truth_store_errors():
+            self._require(job_id)
+            # the new one first: a letter may be answered twice, and must not be lost
+            new = self._resubmission.run_again(job_id, correlation_id)
+            self._letters.dismiss(job_id)
+            return new
+
+    def dismiss(self, job_id: str) -> None:
+        """Raises `DeadLetterNotFoundError`."""
+        with truth_store_errors():
+            if not self._letters.dismiss(job_id):
+                raise DeadLetterNotFoundError(job_id)
+
+    def _require(self, job_id: str) -> None:
+        try:
+            letter = self._jobs.get(job_id)
+        except JobNotFoundError:
+            raise DeadLetterNotFoundError(job_id) from None
+        if not letter.dead:
+            raise DeadLetterNotFoundError(job_id)

@@ -1,0 +1,359 @@
+"""Jobs: every state change is one compare-and-set on one document, so repeating any of them changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, Self
+
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.outbox import ExitReport, Progress
+from gateway.crash_points import state_change
+from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
+from gateway.jobs.job import LIVE_STATUSES, Assignment, Attempt, Job, JobStatus, WaitingReason
+from gateway.jobs.outcome import Outcome
+from gateway.jobs.queue import JobDocuments, avoiding, change
+from gateway.stores.documents import Documents
+from gateway.stores.mongo import Document
+
+#: Told of one job's end, at the most.
+MAX_WEBHOOKS = 20
+#: Seconds after which a cancellation that has had no effect is carried out again.
+CANCEL_SECONDS = 5
+#: What may have ended an attempt that was given up for lost, because it was.
+_GIVEN_UP = frozenset({"cancel", "shutdown"})
+_LIVE = sorted(LIVE_STATUSES)
+#: Somebody is to be told. Each job is due for a moment when it ends, also one that nobody wants to hear of.
+WATCHED: Document = {"webhooks.0": {"$exists": True}}
+
+
+class DueWebhooks(NamedTuple):
+    """An ended job that somebody is to be told of."""
+
+    job_id: str
+    #: Who has not answered yet.
+    urls: tuple[str, ...]
+
+    @classmethod
+    def read(cls, document: Document) -> Self:
+        delivered = document.get("webhooks_delivered", [])
+        urls = tuple(url for url in document["webhooks"] if url not in delivered)
+        return cls(document["_id"], urls)
+
+
+_KEY_USED = "Idempotency-Key: it was used before, for another request"
+#: A key's claim decides between requests of one moment; after that the documents that have the key do.
+CLAIM_KEPT = timedelta(days=1)
+#: Which collection holds what a claim is for; of one user and key there is one document in one of them.
+_MADE_IN = {"job": "jobs", "schedule": "schedules"}
+
+
+class IdempotencyKeys:
+    """Whether `<user_id>:<Idempotency-Key>` is a job's or a schedule's, decided before either is inserted. Whoever
+    dies in between has decided no more than that: the same request, asked again, is carried out.
+    """
+
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._database = database
+        self._claims = database["idempotency_keys"]
+        self._clock = clock
+
+    @state_change("idempotency_keys.claim")
+    def claim(self, key: str, kind: Literal["job", "schedule"]) -> None:
+        """Raises `IdempotencyConflictError` where the key is of the other kind."""
+        try:
+            self._claims.insert_one({"_id": key, "kind": kind, "claimed_at": self._clock()})
+        except DuplicateKeyError:
+            found = self._claims.find_one({"_id": key})
+            if found and found["kind"] != kind:
+                raise IdempotencyConflictError(_KEY_USED) from None
+        # of versions that made no claims, or of long ago
+        (other,) = _MADE_IN.keys() - {kind}
+        if self._database[_MADE_IN[other]].find_one({"idempotency_key": key}, {"_id": 1}):
+            raise IdempotencyConflictError(_KEY_USED)
+
+    @state_change("idempotency_keys.forget")
+    def forget(self, before: datetime) -> None:
+        """What was claimed before then."""
+        self._claims.delete_many({"claimed_at": {"$lt": before}})
+
+
+class JobStore:
+    """The `jobs` collection as the path of a job's life needs it, but for its way to a node: that is `JobQueue`'s."""
+
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
+        self._keys = IdempotencyKeys(database, clock)
+        self._clock = clock
+
+    # --- submit
+
+    @state_change("jobs.insert")
+    def insert(self, job: Job) -> None:
+        """Raises `JobExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by which key was taken."""
+        if job.idempotency_key:
+            self._keys.claim(job.idempotency_key, "job")
+        try:
+            self._jobs.insert_one(job.to_document())
+        except DuplicateKeyError as error:
+            # asked rather than parsed: what a duplicate key error tells of its key differs between servers
+            if self._jobs.find_one({"_id": job.id}, {"_id": 1}):
+                raise JobExistsError(f"there is a job {job.id!r} already") from error
+            if job.idempotency_key and self.find_idempotent(job.idempotency_key):
+                raise IdempotencyConflictError(_KEY_USED) from error
+            raise LiveTwinError("the same crawl is already under way") from error
+
+    def get(self, job_id: str) -> Job:
+        """Raises `JobNotFoundError`, `UnreadableError`."""
+        document = self._jobs.find_one({"_id": job_id})
+        if document is None:
+            raise JobNotFoundError(job_id)
+        return self._documents.one(document)
+
+    def find_live(self, live_key: str) -> Job | None:
+        return self._find({"live_key": live_key})
+
+    def find_idempotent(self, idempotency_key: str) -> Job | None:
+        return self._find({"idempotency_key": idempotency_key})
+
+    def _find(self, query: Document) -> Job | None:
+        document = self._jobs.find_one(query)
+        return None if document is None else self._documents.one(document)
+
+    @state_change("jobs.overtake")
+    def overtake(self, live_key: str) -> None:
+        """Whoever holds `live_key` gives it up to a request that asked for a fresh run."""
+        self._jobs.update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
+
+    @state_change("jobs.add_webhook")
+    def add_webhook(self, job_id: str, url: str) -> None:
+        """One more to be told of the job's end, up to `MAX_WEBHOOKS`; of one that has ended, soon."""
+        room = {f"webhooks.{MAX_WEBHOOKS - 1}": {"$exists": False}}
+        self._jobs.update_one({"_id": job_id, **room}, {"$addToSet": {"webhooks": url}})
+        ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks_delivered": {"$ne": url}}
+        self._jobs.update_one(ended, {"$set": {"webhooks_due": self._clock(), "webhook_failures": 0}})
+
+    # --- facts
+
+    @state_change("jobs.mark_running")
+    def mark_running(self, job_id: str, assignment: Assignment) -> Job | None:
+        """The node has accepted the attempt."""
+        number = assignment.attempt
+        as_assigned = assignment.model_dump(include={"attempt", "node", "instance", "is_trial"})
+        attempt = Attempt(**as_assigned, dispatched_at=self._clock())
+        return self._change(
+            {"_id": job_id, "status": JobStatus.PENDING, "assignment.attempt": number},
+            {
+                "status": JobStatus.RUNNING,
+                "node": assignment.node,
+                "dispatch_failures": 0,
+                f"attempts.{number}": attempt.model_dump(exclude_none=True),
+            },
+            unset=("assignment", "attend_at", "waiting_reason", "message"),
+        )
+
+    @state_change("jobs.record_started")
+    def record_started(self, job_id: str, attempt: int, started_at: datetime) -> Job | None:
+        """The tailer saw the attempt's started mark: it runs, whatever became of the dispatcher's own record.
+
+        `None` if that is recorded already, or the attempt is not the job's current one.
+        """
+        path = f"attempts.{attempt}"
+        unknown = {path: {"$exists": True}, f"{path}.started_at": {"$exists": False}}
+        update: dict[str, Any] = {
+            "$set": {f"{path}.started_at": started_at, "updated_at": self._clock()},
+            # the job's is that of its first attempt
+            "$min": {"started_at": started_at},
+        }
+        query = {"_id": job_id, "attempt": attempt, **unknown}
+        changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(changed)
+
+    @state_change("jobs.record_progress")
+    def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:
+        self._jobs.update_one(
+            {"_id": job_id, "attempt": attempt, "status": JobStatus.RUNNING},
+            {"$set": {"progress": progress.model_dump(exclude_none=True)}},
+        )
+
+    @state_change("jobs.record_exit")
+    def record_exit(self, job_id: str, attempt: int, facts: ExitReport, log_end: int) -> Job | None:
+        """Write how the attempt ended, once. `None` if it is recorded already or the job is gone. What was only
+        supposed, that the attempt is lost, gives way to the truth for as long as no other attempt has a node.
+        """
+        path = f"attempts.{attempt}"
+        facts_set: Document = {
+            f"{path}.exit": facts.model_dump(exclude_none=True),
+            f"{path}.ended_at": facts.ended_at,
+            f"{path}.log_end": log_end,
+            "attend_at": self._clock(),
+        }
+        if facts.started_at:
+            facts_set[f"{path}.started_at"] = facts.started_at
+        query: Document = {"_id": job_id, path: {"$exists": True}, f"{path}.exit": {"$exists": False}}
+        recorded = self._change(query, facts_set)
+        # one that was lost indeed, or that was stopped because it was given up, is no news
+        if recorded is None and not (facts.lost or facts.refused) and facts.stopped_by not in _GIVEN_UP:
+            return self._correct(job_id, attempt, facts_set)
+        return recorded
+
+    def _correct(self, job_id: str, attempt: int, facts_set: Document) -> Job | None:
+        path = f"attempts.{attempt}"
+        lost: Document = {"_id": job_id, "attempt": attempt, f"{path}.exit.lost": True}
+        if undecided := self._change({**lost, "status": JobStatus.RUNNING}, facts_set):
+            return undecided
+        waits: Document = {**lost, "status": JobStatus.PENDING, "assignment": None}
+        if (found := self._jobs.find_one(waits, {f"{path}.node": 1})) is None:
+            return None
+        # as before it was decided upon
+        changes = {**facts_set, "status": JobStatus.RUNNING, "node": found["attempts"][str(attempt)]["node"]}
+        decided = ("lane", "blocked", "waiting_reason", "message", f"{path}.status", f"{path}.message")
+        update = {**change(self._clock(), changes, unset=decided), "$inc": {"failures": -1}}
+        changed = self._jobs.find_one_and_update(waits, update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(changed)
+
+    # --- outcome
+
+    @state_change("jobs.finish")
+    def finish(self, job: Job, outcome: Outcome, *, dead: bool = False) -> Job | None:
+        """The job's end. It is not settled until every consequence has been carried out."""
+        now = self._clock()
+        changes: Document = {
+            "status": outcome.status,
+            "message": outcome.message,
+            "finished_at": now,
+            "settled": False,
+            "attend_at": now,
+            "dead": dead,
+            # also without webhooks: one that is added in this moment must not be forgotten
+            "webhooks_due": now,
+        }
+        changes.update(_attempt_outcome(job, outcome))
+        if (current := job.current) and current.exit and current.exit.report:
+            changes["progress"] = current.exit.report.progress.model_dump(exclude_none=True)
+        return self._change(
+            {"_id": job.id, "status": job.status, "attempt": job.attempt, **_decided_on(job)},
+            changes,
+            unset=("live_key", "assignment", "waiting_reason", "blocked", "held", "lane"),
+        )
+
+    @state_change("jobs.retry")
+    def retry(self, job: Job, outcome: Outcome, not_before: datetime) -> Job | None:
+        """The attempt failed, the job goes on: it waits for its next attempt."""
+        return self._change(
+            {"_id": job.id, "status": JobStatus.RUNNING, "attempt": job.attempt, **_decided_on(job)},
+            {
+                "status": JobStatus.PENDING,
+                "message": outcome.message,
+                "not_before": not_before,
+                "attend_at": not_before,
+                "avoid": avoiding(job, job.current.node) if job.current else [],
+                "waiting_reason": WaitingReason.BACKOFF,
+                **_attempt_outcome(job, outcome),
+            },
+            increment="failures",
+            unset=("progress", "node"),
+        )
+
+    @state_change("jobs.settle")
+    def settle(self, job_id: str) -> None:
+        """Every consequence was carried out. Where there is no webhook, nobody need look for what is due."""
+        query = {"_id": job_id, "settled": False}
+        unwatched = {**query, "webhooks.0": {"$exists": False}}
+        settled: Document = {"$set": {"settled": True}, "$unset": {"attend_at": ""}}
+        # one that is added from here on finds the job ended, and says itself that it is due
+        no_webhook = {**settled, "$unset": {"attend_at": "", "webhooks_due": ""}}
+        if not self._jobs.update_one(unwatched, no_webhook).matched_count:
+            self._jobs.update_one(query, settled)
+
+    def next_to_tell(self, after: str) -> str | None:
+        """The next user, by id, who has ended jobs whose webhooks are due and nobody is at."""
+        query = {"user_id": {"$gt": after}, "webhooks_due": {"$lte": self._clock()}, **WATCHED}
+        found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING), ("webhooks_due", ASCENDING)])
+        return found["user_id"] if found else None
+
+    def due_webhooks(self, user_id: str, limit: int) -> list[DueWebhooks]:
+        """Of one user's, the longest due first."""
+        query = {"user_id": user_id, "webhooks_due": {"$lte": self._clock()}, **WATCHED}
+        fields = {"webhooks": 1, "webhooks_delivered": 1}
+        found = self._jobs.find(query, fields, sort=[("webhooks_due", ASCENDING)], limit=limit)
+        return Documents(self._jobs, DueWebhooks.read).many(found)
+
+    @state_change("jobs.claim_webhooks")
+    def claim_webhooks(self, job_id: str, until: datetime) -> Job | None:
+        """The ended job whose webhooks are due, if nobody is calling them; nobody else will before `until`."""
+        return self._change({"_id": job_id, "webhooks_due": {"$lte": self._clock()}}, {"webhooks_due": until})
+
+    @state_change("jobs.webhooks_called")
+    def webhooks_called(
+        self, job: Job, delivered: Sequence[str], message: str | None, again: datetime | None
+    ) -> None:
+        """Who has answered by now, why the others have not, and when to call them again (`None`: never)."""
+        answered = {"$addToSet": {"webhooks_delivered": {"$each": list(delivered)}}}
+        update: dict[str, Any] = {**answered, "$set": {"webhook_message": message}}
+        if again is None:
+            update["$unset"] = {"webhooks_due": ""}
+        else:
+            update["$set"]["webhooks_due"] = again
+            update["$inc"] = {"webhook_failures": 1}
+        if not self._jobs.update_one({"_id": job.id, "webhooks_due": job.webhooks_due}, update).matched_count:
+            # a webhook that was added meanwhile has moved the time; so has somebody else, if the lease has lapsed
+            self._jobs.update_one({"_id": job.id}, answered)
+
+    @state_change("jobs.request_cancel")
+    def request_cancel(self, job_id: str) -> Job | None:
+        """`None` if the job is final or was asked before. It is seen to that something comes of it."""
+        now = self._clock()
+        unasked = {"_id": job_id, "status": {"$in": _LIVE}, "cancel_requested_at": {"$exists": False}}
+        asked = {"cancel_requested_at": now}
+        attended = {**asked, "attend_at": now + timedelta(seconds=CANCEL_SECONDS)}
+        # an assignment is attended to at a time of its own
+        return self._change({**unasked, "assignment": None}, attended) or self._change(unasked, asked)
+
+    def to_attend(self, before: datetime, limit: int) -> list[Job]:
+        """Jobs that somebody must look at by then, the one that has waited longest first."""
+        due = {"attend_at": {"$lte": before}}
+        return self._documents.many(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
+
+    @state_change("jobs.attended")
+    def attended(self, job: Job) -> None:
+        """Nothing is left to see to, if it is as `job` still."""
+        self._jobs.update_one({"_id": job.id, "attend_at": job.attend_at}, {"$unset": {"attend_at": ""}})
+
+    @state_change("jobs.attend_later")
+    def attend_later(self, job_id: str, seconds: float) -> None:
+        """Look at the job again after so long, unless it is settled by then."""
+        later = self._clock() + timedelta(seconds=seconds)
+        self._jobs.update_one({"_id": job_id, "settled": {"$ne": True}}, {"$set": {"attend_at": later}})
+
+    @state_change("jobs.delete")
+    def delete(self, job_id: str) -> bool:
+        """Ended and settled jobs only; whether there was one."""
+        return self._jobs.delete_one({"_id": job_id, "settled": True}).deleted_count == 1
+
+    def _change(
+        self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
+    ) -> Job | None:
+        update = change(self._clock(), changes, unset=unset, increment=increment)
+        changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(changed)
+
+
+def _decided_on(job: Job) -> Document:
+    """That the attempt is still lost, if it was when this was decided."""
+    current = job.current
+    if current is None or current.attempt != job.attempt or current.exit is None or not current.exit.lost:
+        return {}
+    return {f"attempts.{job.attempt}.exit.lost": True}
+
+
+def _attempt_outcome(job: Job, outcome: Outcome) -> Document:
+    if str(job.attempt) not in job.attempts:
+        return {}
+    path = f"attempts.{job.attempt}"
+    return {f"{path}.status": outcome.status, f"{path}.message": outcome.message}

@@ -1,0 +1,326 @@
+"""From a request to exactly one job, whoever dies on the way and whatever Redis forgets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Executor
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+
+import redis
+import structlog
+from pymongo.errors import PyMongoError
+
+from gateway.clock import Clock, utc_now
+from gateway.contract import redis_keys
+from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec
+from gateway.contract.public_address import Network
+from gateway.errors import (
+    ConflictError,
+    DiscoveryBotError,
+    IdempotencyConflictError,
+    JobExistsError,
+    JobNotFoundError,
+    LiveTwinError,
+    TooManyError,
+    UnavailableError,
+)
+from gateway.jobs.admission import Admission
+from gateway.jobs.dedupe import Dedupe, Entry, fingerprint, former_fingerprint, start_pages
+from gateway.jobs.job import GOOD_STATUSES, Job, new_job_id
+from gateway.jobs.messages import ENQUEUE_CRAWL, Waker
+from gateway.jobs.store import JobStore
+from gateway.projects.catalog import Rendering, SpiderCatalog, check_addresses, renders
+from gateway.schedules.store import ScheduleStore
+from gateway.stores.mongo import truth_store_errors
+
+log = structlog.get_logger()
+Result = TypeVar("Result")
+
+#: Two requests can only overtake each other so often before something else is wrong.
+_MAX_ROUNDS = 20
+#: Seconds without asking Redis after it has failed.
+_REDIS_REST = 1.0
+#: Start URLs that the event loop checks itself, in a few milliseconds; a thousand would hold up everybody else.
+_FEW_URLS = 50
+
+
+class Order(NamedTuple):
+    """A checked request for one immediate crawl."""
+
+    user_id: str
+    spec: CrawlSpec
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    max_retries: int = 3
+    webhook_url: str | None = None
+    idempotency_key: str | None = None
+    correlation_id: str | None = None
+    #: The request named no version: the one in `spec` is the latest of this moment.
+    pinned: bool = False
+
+    @property
+    def webhooks(self) -> tuple[str, ...]:
+        return (self.webhook_url,) if self.webhook_url else ()
+
+    @property
+    def unique_idempotency_key(self) -> str | None:
+        """Two users may think of the same one."""
+        return f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None
+
+    def to_job(self, job_id: str, identity: str, now: datetime) -> Job:
+        return Job(
+            id=job_id,
+            user_id=self.user_id,
+            spec=self.spec,
+            fingerprint=identity,
+            live_key=identity,
+            idempotency_key=self.unique_idempotency_key,
+            priority=self.priority,
+            tags=list(self.tags),
+            webhooks=list(self.webhooks),
+            max_retries=self.max_retries,
+            created_at=now,
+            updated_at=now,
+            not_before=now,
+            correlation_id=self.correlation_id,
+            render=renders(self.spec),
+        )
+
+
+class Receipt(NamedTuple):
+    job_id: str
+    #: The job was there before this request.
+    cached: bool
+    cached_at: datetime | None = None
+
+
+class Submission:
+    """Deduplicated submission: the Redis key answers repeats, MongoDB's unique `live_key` decides."""
+
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        schedules: ScheduleStore,
+        dedupe: Dedupe,
+        catalog: SpiderCatalog,
+        rendering: Rendering,
+        waker: Waker,
+        admission: Admission,
+        executor: Executor,
+        allowed_networks: Iterable[Network] = (),
+        clock: Clock = utc_now,
+    ) -> None:
+        self._jobs = jobs
+        self._schedules = schedules
+        self._dedupe = dedupe
+        self._catalog = catalog
+        self._rendering = rendering
+        self._waker = waker
+        self._admission = admission
+        self._executor = executor
+        self._allowed = tuple(allowed_networks)
+        self._clock = clock
+        self._redis_rests_until = 0.0
+
+    async def submit(self, order: Order) -> Receipt:
+        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
+        `TooManyError`, but never where there is a job that answers.
+        """
+        compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else asyncio.to_thread
+        await compute(self._check_addresses, order)
+        order = await self._pin(order)
+        identity = await compute(fingerprint, order.user_id, order.spec)
+        key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
+        mine = Entry(new_job_id(), int(self._clock().timestamp() * 1000), confirmed=False)
+        if order.idempotency_key and (known := await self._run(self._find_idempotent, order, identity)):
+            return known
+        if order.spec.ignore_cache:
+            return await self._submit_fresh(order, identity, key, mine)
+        present = await self._claim(key, mine)
+        if present is not None and present.confirmed:
+            if order.webhook_url:
+                await self._run(self._jobs.add_webhook, present.job_id, order.webhook_url)
+            return _cached(present)
+        if present is None and (known := await self._of_before(order, identity)):
+            # under this key nobody would release it if it fails
+            await self._try_redis(lambda: self._dedupe.withdraw(key, mine))
+            return known
+        claimed = present or mine
+        receipt = await self._materialise_claimed(order, identity, key, claimed, helping=present is not None)
+        await self._confirm(key, claimed, receipt.job_id)
+        return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
+
+    async def _of_before(self, order: Order, identity: str) -> Receipt | None:
+        """The job that answers under the fingerprint that versions before this one gave the same request."""
+        former = former_fingerprint(order.user_id, order.spec)
+        if former == identity:
+            return None
+        entry: Entry | None = None
+        with suppress(redis.RedisError):
+            entry = await self._dedupe.present(redis_keys.dedupe(order.user_id, order.spec.spider, former))
+        job = await self._run(self._find_of_before, former, entry and entry.job_id)
+        if job is None or start_pages(job.spec) != start_pages(order.spec) or not await self._may_answer(job.id):
+            return None
+        if order.webhook_url:
+            await self._run(self._jobs.add_webhook, job.id, order.webhook_url)
+        return Receipt(job.id, cached=True, cached_at=job.created_at)
+
+    def _find_of_before(self, former: str, job_id: str | None) -> Job | None:
+        with truth_store_errors(), suppress(JobNotFoundError):
+            return self._jobs.find_live(former) or (self._jobs.get(job_id) if job_id else None)
+        return None
+
+    def _check_addresses(self, order: Order) -> None:
+        check_addresses(order.spec, order.webhooks, self._allowed)
+
+    async def _pin(self, order: Order) -> Order:
+        if order.spec.project == DEFAULT_PROJECT:
+            # nothing to look up, so no thread to wait for
+            return order._replace(spec=self._catalog.pin(order.spec))
+        spec = await self._run(self._catalog.pin, order.spec)
+        return order._replace(spec=spec, pinned=order.spec.version is None)
+
+    async def _submit_fresh(self, order: Order, identity: str, key: str, mine: Entry) -> Receipt:
+        receipt = await self._run(self._materialise, order, identity, mine)
+        if not receipt.cached:
+            await self._try_redis(lambda: self._dedupe.overwrite(key, mine._replace(confirmed=True)))
+        return receipt
+
+    async def _materialise_claimed(
+        self, order: Order, identity: str, key: str, claimed: Entry, *, helping: bool
+    ) -> Receipt:
+        """Help the key's owner, who may be dead: insert the document it named."""
+        try:
+            return await self._run(self._materialise, order, identity, claimed)
+        except DiscoveryBotError as error:
+            # nothing stays behind that would answer the next, corrected request; but the owner may have found room
+            if not (helping and isinstance(error, TooManyError)):
+                await self._try_redis(lambda: self._dedupe.withdraw(key, claimed))
+            raise
+
+    async def _confirm(self, key: str, claimed: Entry, job_id: str) -> None:
+        await self._try_redis(lambda: self._dedupe.confirm(key, claimed, job_id))
+        if job_id == claimed.job_id:
+            return
+        # another job has won: if it failed before its name stood there, nobody would take it away again
+        if not await self._may_answer(job_id):
+            await self._try_redis(lambda: self._dedupe.withdraw(key, Entry(job_id, claimed.at_ms, confirmed=True)))
+
+    async def _may_answer(self, job_id: str) -> bool:
+        """Whether a repeated request may be answered with it."""
+        try:
+            job = await self._run(self._jobs.get, job_id)
+        except (JobNotFoundError, UnavailableError, PyMongoError):
+            return False
+        return not job.is_final or job.status in GOOD_STATUSES
+
+    def _materialise(self, order: Order, identity: str, entry: Entry) -> Receipt:
+        """One document for this request: the named job, or whoever holds the live key."""
+        with truth_store_errors():
+            self._catalog.check(order.spec)
+            self._rendering.check(order.spec)
+            for _ in range(_MAX_ROUNDS):
+                if known := self._find_idempotent(order, identity):
+                    return known
+                receipt = self._insert(order, identity, entry)
+                if receipt is not None:
+                    return receipt
+        raise ConflictError("the same crawl is being started and ended over and over; ask again")
+
+    def _insert(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
+        try:
+            with self._admission.room(order.user_id):
+                if order.spec.ignore_cache:
+                    self._jobs.overtake(identity)
+                self._jobs.insert(order.to_job(entry.job_id, identity, self._clock()))
+        except TooManyError:
+            if (known := self._find_present(order, identity, entry)) is None:
+                raise
+            return known
+        except JobExistsError:
+            return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))
+        except LiveTwinError:
+            # None: it has ended in this moment, or must first be overtaken
+            return self._join(order, identity)
+        except IdempotencyConflictError:
+            if (known := self._find_idempotent(order, identity)) is None:
+                raise
+            return known
+        self._waker.wake(ENQUEUE_CRAWL, entry.job_id)
+        log.info("crawl_accepted", job_id=entry.job_id, task_id=entry.job_id, status="pending")
+        return Receipt(entry.job_id, cached=False)
+
+    def _find_present(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
+        """What answers though there is no room for another job."""
+        with suppress(JobNotFoundError):
+            return Receipt(self._jobs.get(entry.job_id).id, cached=True, cached_at=_moment(entry))
+        return self._join(order, identity)
+
+    def _join(self, order: Order, identity: str) -> Receipt | None:
+        twin = None if order.spec.ignore_cache else self._jobs.find_live(identity)
+        if twin and order.webhook_url:
+            self._jobs.add_webhook(twin.id, order.webhook_url)
+        return Receipt(twin.id, cached=True, cached_at=twin.created_at) if twin else None
+
+    def _find_idempotent(self, order: Order, identity: str) -> Receipt | None:
+        key = order.unique_idempotency_key
+        if key is None:
+            return None
+        with truth_store_errors():
+            job = self._jobs.find_idempotent(key)
+            other = job is None and self._schedules.find_idempotent(key) is not None
+        if other or (job and job.fingerprint != identity and not _was_asked_by(job, order)):
+            raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+        return Receipt(job.id, cached=True, cached_at=job.created_at) if job else None
+
+    async def _claim(self, key: str, mine: Entry) -> Entry | None:
+        if time.monotonic() < self._redis_rests_until:
+            return None
+        try:
+            return await self._dedupe.claim(key, mine)
+        except redis.RedisError as error:
+            self._rest_redis(error)
+            return None
+
+    async def _try_redis(self, operation: Callable[[], Awaitable[None]]) -> None:
+        if time.monotonic() < self._redis_rests_until:
+            return
+        try:
+            await operation()
+        except redis.RedisError as error:
+            self._rest_redis(error)
+
+    def _rest_redis(self, error: redis.RedisError) -> None:
+        self._redis_rests_until = time.monotonic() + _REDIS_REST
+        log.warning("dedupe_without_redis", error=str(error))
+
+    async def _inline(self, function: Callable[..., Result], *args: Any) -> Result:
+        return function(*args)
+
+    async def _run(self, function: Callable[..., Result], *args: Any) -> Result:
+        # the request's context (its id, for the log) goes with it
+        call = functools.partial(contextvars.copy_context().run, function, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+def _was_asked_by(job: Job, order: Order) -> bool:
+    """The same request, repeated after a new version of the project was deployed, or of this one: still that job."""
+    then = order.spec.model_copy(update={"version": job.spec.version}) if order.pinned else order.spec
+    if job.fingerprint == fingerprint(order.user_id, then):
+        return True
+    return job.fingerprint == former_fingerprint(order.user_id, then) and start_pages(job.spec) == start_pages(then)
+
+
+def _moment(entry: Entry) -> datetime:
+    return datetime.fromtimestamp(entry.at_ms / 1000, UTC)
+
+
+def _cached(entry: Entry) -> Receipt:
+    return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))

@@ -1,0 +1,162 @@
+"""A node's own pages, Scrapyd's, passed on: nobody but the gateway needs to reach the node, or know its password.
+
+What a node serves is written by whatever runs there. It is shown under a policy that lets no script run and no form
+be sent but the one that cancels a job on that very node; and of what the browser sent, the node gets neither cookie
+nor key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from urllib.parse import quote, urlsplit
+
+import httpx
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, NotFoundError
+from gateway.nodes.scrapyd import CALL_SECONDS
+
+#: Largest page, log or file of items that is passed on; of a larger one, ask for a `Range`.
+MAX_BYTES = 1 << 30
+#: Seconds that passing one on may take.
+MAX_SECONDS = 600
+#: Of each read, and until there is one.
+_TIMEOUT = httpx.Timeout(CALL_SECONDS, connect=3.0)
+_AT_ONCE = httpx.Limits(max_connections=16, max_keepalive_connections=4, keepalive_expiry=15)
+#: Home, jobs, logs and items; Scrapyd's JSON services are not for browsers.
+_PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
+_PASSED_TO_NODE = ("accept", "range", "if-range", "if-modified-since", "if-none-match")
+_PASSED_BACK = (
+    *("content-type", "content-length", "content-range", "accept-ranges", "last-modified", "etag"),
+)  # fmt: skip
+#: Of Scrapyd's answers, those that mean something to a browser.
+_MEANT = frozenset({200, 206, 304, 416})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NAME = re.compile(r"[A-Za-z0-9.-]+(:\d+)?")
+
+
+class NodeConsole:
+    """For use on one loop."""
+
+    def __init__(self, username: str, password: str) -> None:
+        auth = (username, password) if password else None
+        # trust_env: a proxy of the host's environment must never see the nodes' password
+        self._http = httpx.AsyncClient(auth=auth, timeout=_TIMEOUT, limits=_AT_ONCE, trust_env=False)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def page(self, node_url: str, path: str, prefix: str, headers: Mapping[str, str]) -> Response:
+        """The node's page at `path`, whose links begin with `prefix`.
+
+        Raises `NotFoundError` for what is no page, and `NodeError`.
+        """
+        if not _PAGES.fullmatch(path) or {".", ".."} & set(path.split("/")):
+            raise NotFoundError(f"a node has no page {path!r}")
+        # none of these is ever anything but ASCII, and httpx sends nothing else
+        sent = {
+            name: headers[name] for name in _PASSED_TO_NODE if headers.get(name, "").isascii() and name in headers
+        }
+        sent |= {"Accept-Encoding": "identity", "X-Forwarded-Prefix": prefix}
+        answer = await self._send("GET", f"{node_url}/{quote(path)}", headers=sent)
+        try:
+            return _passed_on(answer, node_url, prefix, headers.get("host", ""))
+        except BaseException:
+            await answer.aclose()
+            raise
+
+    async def cancel(self, node_url: str, project: str, job: str) -> None:
+        """A job that is none of ours. Raises `NotFoundError` where there is no such project, and `NodeError`."""
+        answer = await self._send("POST", f"{node_url}/cancel.json", data={"project": project, "job": job})
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                told = httpx.Response(200, content=await answer.aread()).json()
+        except (httpx.HTTPError, TimeoutError, ValueError) as error:
+            raise NodeUnreachableError("the node's answer cannot be read") from error
+        finally:
+            await answer.aclose()
+        if told.get("status") != "ok":
+            message = str(told.get("message", "refused without a reason"))
+            # Scrapyd says so with 200, and by its words alone
+            raise NotFoundError(message) if message.endswith("not found") else NodeRefusedError(message)
+
+    async def _send(
+        self, method: str, url: str, *, headers: dict[str, str] | None = None, data: dict[str, str] | None = None
+    ) -> httpx.Response:
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                answer = await self._http.send(
+                    self._http.build_request(method, url, headers=headers, data=data), stream=True
+                )
+        except (httpx.HTTPError, TimeoutError) as error:
+            told = str(error) or type(error).__name__
+            raise NodeUnreachableError(f"the node does not answer ({told})") from error
+        if answer.status_code in {401, 403}:
+            await answer.aclose()
+            raise NodeShutError(f"the node refuses our password or address ({answer.status_code})")
+        return answer
+
+
+class _Relayed(StreamingResponse):
+    """Lets go of the node, however it ends."""
+
+    def __init__(self, answer: httpx.Response, headers: Mapping[str, str]) -> None:
+        super().__init__(_bounded(answer), answer.status_code, headers)
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._answer.aclose()
+
+
+def _passed_on(answer: httpx.Response, node_url: str, prefix: str, host: str) -> Response:
+    headers = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
+    headers |= {"Content-Security-Policy": _policy(prefix, host), "Cache-Control": "no-store"}
+    if answer.status_code == httpx.codes.NOT_MODIFIED:
+        headers.pop("content-length", None)
+    elif answer.status_code in _REDIRECTS:
+        headers = {"Location": _location(answer, node_url, prefix), "Content-Length": "0"}
+    elif answer.status_code == httpx.codes.NOT_FOUND:
+        raise NotFoundError(f"the node has no page {urlsplit(str(answer.url)).path!r}")
+    elif answer.status_code not in _MEANT:
+        raise NodeError(f"the node answered {answer.status_code}")
+    if int(headers.get("content-length", 0)) > MAX_BYTES:
+        raise NodeError(f"this is larger than the {MAX_BYTES} bytes that are passed on; ask for a Range of it")
+    return _Relayed(answer, headers)
+
+
+async def _bounded(answer: httpx.Response) -> AsyncIterator[bytes]:
+    if answer.status_code in _REDIRECTS:
+        return
+    sent, deadline = 0, time.monotonic() + MAX_SECONDS
+    async for chunk in answer.aiter_raw():
+        sent += len(chunk)
+        if sent > MAX_BYTES or time.monotonic() > deadline:
+            # the answer stays incomplete, so that nobody takes it for a whole
+            raise NodeError("the node sends more, or takes longer, than is passed on")
+        yield chunk
+
+
+def _location(answer: httpx.Response, node_url: str, prefix: str) -> str:
+    """Where Scrapyd points, under our address. Raises `NodeError` if that is anywhere else."""
+    target = urlsplit(str(answer.url.join(answer.headers.get("location", ""))))
+    if target.netloc != urlsplit(node_url).netloc:
+        raise NodeError("the node points elsewhere")
+    return prefix + quote(target.path.removeprefix(urlsplit(node_url).path), safe="/%")
+
+
+def _policy(prefix: str, host: str) -> str:
+    """`allow-same-origin` is harmless where no script runs, and without it the browser would send no cookie along
+    the links of the page.
+    """
+    form = f"{host}{prefix}/cancel.json" if _NAME.fullmatch(host) else "'self'"
+    return (
+        "sandbox allow-same-origin allow-forms; default-src 'none'; style-src 'unsafe-inline'; "
+        f"form-action {form}; base-uri 'none'; frame-ancestors 'none'"
+    )

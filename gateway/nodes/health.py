@@ -1,0 +1,237 @@
+"""Which processes and nodes are alive, and which nodes have earned work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+from pymongo import ASCENDING
+from pymongo.database import Database
+
+from gateway.clock import Clock, seconds_ahead, utc_now
+from gateway.crash_points import state_change
+from gateway.errors import NodeRefusedError, NodeUnreachableError
+from gateway.jobs.job import Attempt, Job
+from gateway.nodes.node import NodeState, fault_of_node, rest
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import Failure, Node, NodeStore
+from gateway.stores.documents import Documents, moment
+from gateway.stores.mongo import Document
+from gateway.stores.unanswered import Unanswered
+
+#: Every beat's name begins so,
+BEAT = "beat"
+#: and every worker's.
+WORKER = "worker"
+#: Both give a sign of life every few seconds; who was silent for so long is gone.
+DEAD_AFTER = timedelta(seconds=15)
+
+
+class Heartbeat(NamedTuple):
+    name: str
+    at: datetime
+    #: Seconds that its machine's clock was ahead of MongoDB's.
+    clock_ahead: float = 0.0
+    #: By that moment.
+    unanswered: Sequence[Unanswered] = ()
+
+
+class HeartbeatStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._heartbeats = database["heartbeats"]
+        self._documents = Documents(self._heartbeats, read_heartbeat)
+        self._clock = clock
+
+    @state_change("heartbeats.beat")
+    def beat(self, name: str, unanswered: Sequence[Unanswered] = ()) -> None:
+        """`name` is alive now. One document a name: several beats choose names that differ after the prefix."""
+        now = self._clock()
+        said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
+        self._heartbeats.update_one({"_id": name}, {"$set": said}, upsert=True)
+
+    @state_change("heartbeats.forget")
+    def forget(self, before: datetime) -> None:
+        """Whoever has given no sign of life since then."""
+        self._heartbeats.delete_many({"at": {"$lt": before}})
+
+    def all(self, name_prefix: str) -> list[Heartbeat]:
+        """The last one of everyone whose name begins so, by name."""
+        # U+FFFF sorts after every character that a name can hold
+        found = self._heartbeats.find({"_id": {"$gte": name_prefix, "$lt": f"{name_prefix}\uffff"}})
+        return self._documents.many(found.sort("_id", ASCENDING))
+
+
+def read_heartbeat(document: Document) -> Heartbeat:
+    # those of older versions said no more than when
+    unanswered = [Unanswered(*one) for one in document.get("unanswered", ())]
+    return Heartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)
+
+
+# --- watches heartbeats: a node is dead once *we* saw its heartbeat stand still, again and again, for long enough
+
+#: Observations further apart than this do not add up: a store may have been away in between.
+_MAX_GAP = 15.0
+
+
+class _Watch(NamedTuple):
+    """What this process has seen of a node's heartbeat; times by the monotonic clock."""
+
+    heartbeat_at: datetime
+    unchanged_since: float
+    seen_at: float
+
+
+class NodeWatch:
+    """Kept by whoever looks at all nodes all the time. An old time stamp alone proves nothing: nobody could write
+    one while the database was away.
+    """
+
+    def __init__(self, dead_after: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._dead_after = dead_after.total_seconds()
+        self._monotonic = monotonic
+        self._watches: dict[str, _Watch] = {}
+
+    def is_dead(self, node: Node) -> bool:
+        """To be asked at least every few seconds."""
+        now = self._monotonic()
+        watch = self._watches.get(node.id)
+        if watch is None or watch.heartbeat_at != node.heartbeat_at or now - watch.seen_at > _MAX_GAP:
+            watch = _Watch(node.heartbeat_at, now, now)
+        self._watches[node.id] = watch._replace(seen_at=now)
+        return now - watch.unchanged_since >= self._dead_after
+
+
+# --- keeps account of what speaks for and against each node: who fails us rests, and returns when it answers a probe
+
+log = structlog.get_logger()
+
+#: A node that has not failed for so long has not failed "in a row", though nothing was there to succeed.
+FORGET_AFTER = timedelta(minutes=10)
+#: Other nodes that were not heard of for so long do not make up for one that rests.
+ALONE_AFTER = timedelta(seconds=30)
+
+
+class NodeHealth:
+    """Nothing here is needed for the truth of a job: what is lost with a process was a hint."""
+
+    def __init__(self, nodes: NodeStore, clock: Clock = utc_now) -> None:
+        self._nodes = nodes
+        self._clock = clock
+
+    def failed(self, node_id: str, why: str, began_at: datetime, job_id: str | None = None) -> None:
+        """What was begun there at `began_at` failed for a reason of the node's. Of all that failed together one
+        counts, and of all the attempts of one job.
+        """
+        node = self._nodes.get(node_id)
+        if node is None or (node.failed_at is not None and began_at <= node.failed_at):
+            return
+        if self._nodes.failed(node, Failure(why, began_at, job_id)):
+            log.warning("node_failed", node=node_id, reason=why, failures=node.failures + 1)
+
+    def succeeded(self, node_id: str, began_at: datetime) -> None:
+        """An attempt that was put there at `began_at` has run."""
+        if self._nodes.succeeded(node_id, began_at):
+            log.info("node_recovered", node=node_id)
+
+    def judge(self, job: Job, attempt: Attempt) -> None:
+        """By how the attempt ended."""
+        if attempt.exit is None:
+            return
+        ran = job.progress is not None and job.progress.requested_pages > 0
+        fault = fault_of_node(attempt.exit, job.spec.project, ran=ran)
+        if fault is not None:
+            self.failed(attempt.node, fault, attempt.dispatched_at, job.id)
+        elif attempt.is_trial and attempt.exit.report is not None:
+            self.succeeded(attempt.node, attempt.dispatched_at)
+
+
+class NodeProbe:
+    """Asks a node that has rested whether it is well."""
+
+    def __init__(self, nodes: NodeStore, scrapyd: ScrapydClient, clock: Clock = utc_now) -> None:
+        self._nodes = nodes
+        self._scrapyd = scrapyd
+        self._health = NodeHealth(nodes, clock)
+        self._clock = clock
+
+    def may_be_asked(self, node: Node) -> bool:
+        """Whether the node can be expected to answer: it does not rest, or has just answered."""
+        now = self._clock()
+        if not node.is_resting:
+            if node.failed_at is not None and now - node.failed_at > FORGET_AFTER:
+                self._health.succeeded(node.id, now)
+            return True
+        return self._has_rested(node, now) and self._answers(node, now)
+
+    def _has_rested(self, node: Node, now: datetime) -> bool:
+        """Its time is over, or it was started anew, or there is nobody else to give work to: then a probe is all
+        that a longer rest would spare anybody.
+        """
+        if node.rest_until is None or node.rest_until <= now or node.failed_at is None:
+            return True
+        if node.beating_since > node.failed_at:
+            return True
+        return now - node.failed_at >= rest(1) and not any(
+            other.id != node.id and other.state(now, ALONE_AFTER) is NodeState.UP for other in self._nodes.all()
+        )
+
+    def _answers(self, node: Node, now: datetime) -> bool:
+        try:
+            self._scrapyd.probe(node.url)
+        except (NodeUnreachableError, NodeRefusedError) as error:
+            self._health.failed(node.id, error.message, now)
+            return False
+        if self._nodes.returned(node):
+            log.info("node_returned", node=node.id, failures=node.failures)
+        return True
+
+
+#: About a URL of `SCRAPYD_URL` that no node has.
+MISSING_TODO = (
+    "start Scrapyd and its tailer there; if they run, let NODE_URL there and SCRAPYD_URL here say the same URL"
+)
+
+
+class NodeReport(NamedTuple):
+    """What a person should know of a node."""
+
+    state: NodeState
+    why: str | None = None
+    since: datetime | None = None
+    todo: str | None = None
+
+
+def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
+    """Why the node is in its state, since when, and what to do about it."""
+    state = node.state(now, dead_after)
+    failed = f"{node.failures} failure{'s' if node.failures > 1 else ''} in a row, the last: {node.failure}"
+    match state:
+        case NodeState.DEAD:
+            todo = f"start Scrapyd and its tailer (`python -m gateway.tailer`) there; it was at {node.url}"
+            return NodeReport(state, "no sign of life", node.heartbeat_at, todo)
+        case NodeState.NOT_LISTED:
+            todo = "add its URL to SCRAPYD_URL as it is shown here, or stop its tailer"
+            return NodeReport(state, f"SCRAPYD_URL does not name {node.url}", None, todo)
+        case NodeState.DRAINING:
+            todo = f"`discoverybot nodes resume {node.id}` gives it work again"
+            return NodeReport(state, f"drained by hand; {node.used_slots} of its slots are in use",
+                              node.draining_since, todo)  # fmt: skip
+        case NodeState.RESTING | NodeState.QUARANTINED:
+            todo = (
+                "look at Scrapyd's log there; it is probed when its rest is over, and "
+                f"`discoverybot nodes resume {node.id}` does so at once"
+            )
+            return NodeReport(state, failed if node.failures else "about to be probed", node.failing_since, todo)
+        case NodeState.DISK_FULL:
+            todo = "free disk there, or lower NODE_MIN_FREE_BYTES or NODE_KEEP_SECONDS"
+            return NodeReport(state, f"{(node.free_bytes or 0) >> 20} MiB free", None, todo)
+        case NodeState.UP:
+            why = f"one crawl at a time until one has run: {failed}" if node.failures else None
+            what_to_do: str | None = None
+            if node.has_rival(now, dead_after):
+                why = f"two machines call themselves {node.id}: the one at {node.rival_url} is refused"
+                what_to_do = "set NODE_NAME there to a name of its own, and start its tailer again"
+            return NodeReport(state, why, node.failing_since, what_to_do)

@@ -1,0 +1,190 @@
+"""Holds: what attempts occupy. A node's slots, its browsers, a user's share, a site that one crawl at a time may
+visit: each is a resource, and each of them knows its holders.
+
+The rule: **a crawl is posted only while every hold that it needs is held.** `docs/decisions/0016-holds.md` says why
+it is kept, also by workers that sleep between any two of their steps; a model of it is tested step by step
+(`tests/unit/gateway/nodes/test_hold_model.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from pymongo import UpdateOne
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from gateway.clock import Clock, utc_now
+from gateway.crash_points import state_change
+from gateway.stores.mongo import Document
+
+_DUPLICATE_KEY = 11000
+#: Follows the colon, so that all names of a kind, `node:…`, come before `node;`.
+_END = ";"
+
+
+class Wish(NamedTuple):
+    """One attempt's wish for one resource."""
+
+    resource: str
+    #: `<job>-<attempt>`.
+    attempt: str
+    #: How many may hold the resource at once; `None` is no limit.
+    most: int | None = None
+
+
+class Holder(NamedTuple):
+    attempt: str
+    #: Which worker's decision took it.
+    token: str
+    at: datetime
+
+
+class Usage(NamedTuple):
+    #: How many hold the resource,
+    used: int
+    #: and how many ever did: unchanged, nobody has taken it since.
+    taken: int
+
+
+class Held(NamedTuple):
+    resource: str
+    holders: Sequence[Holder]
+    usage: Usage
+
+
+class HoldStore:
+    """The `holds` collection: `{_id: resource, used, taken, holders: {attempt: {token, at}}, closed}`.
+
+    `used` is the number of holders: each update that adds or removes a holder requires that it was missing or there,
+    so the number cannot drift, however often an update is repeated.
+    """
+
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._holds = database["holds"]
+        self._clock = clock
+
+    def take(self, wishes: Sequence[Wish], token: str) -> set[tuple[str, str]]:
+        """Take what can be taken; the `(resource, attempt)` pairs that are held now by this call. A resource that has
+        not room for all its wishes gives to the first of them. One command, and one more for what was short of room.
+        """
+        groups: defaultdict[str, list[Wish]] = defaultdict(list)
+        for wish in wishes:
+            groups[wish.resource].append(wish)
+        taken, short = self._take(list(groups.values()), token)
+        while singles := [[wish] for group in short if len(group) > 1 for wish in group]:
+            more, short = self._take(singles, token)
+            taken += more
+        return {(wish.resource, wish.attempt) for group in taken for wish in group}
+
+    @state_change("holds.take")
+    def _take(self, groups: list[list[Wish]], token: str) -> tuple[list[list[Wish]], list[list[Wish]]]:
+        """Each group, all wishes for one resource, gets all or nothing: those that did, and those that did not."""
+        holder = {"token": token, "at": self._clock()}
+        tried = [group for group in groups if group[0].most is None or len(group) <= group[0].most]
+        short = [group for group in groups if group not in tried]
+        try:
+            if tried:
+                self._holds.bulk_write([_taking(group, holder) for group in tried], ordered=False)
+        except BulkWriteError as error:
+            failed = _duplicates(error)
+            short += [group for index, group in enumerate(tried) if index in failed]
+            tried = [group for index, group in enumerate(tried) if index not in failed]
+        return tried, short
+
+    @state_change("holds.give_back")
+    def give_back(self, pairs: Iterable[tuple[str, str]], token: str) -> None:
+        """What was taken under this token, and not used."""
+        operations = [
+            UpdateOne({"_id": resource, f"holders.{attempt}.token": token}, _removing(attempt))
+            for resource, attempt in pairs
+        ]
+        if operations:
+            self._holds.bulk_write(operations, ordered=False)
+
+    @state_change("holds.free")
+    def free(self, attempt: str, resources: Collection[str]) -> None:
+        """For an attempt that is over, or that nobody can start any more. Its number never comes again."""
+        self._holds.bulk_write(
+            [
+                UpdateOne({"_id": resource, f"holders.{attempt}": {"$exists": True}}, _removing(attempt))
+                for resource in resources
+            ],
+            ordered=False,
+        )
+
+    @state_change("holds.close")
+    def close(self, resource: str) -> None:
+        """Nobody may take it any more."""
+        self._holds.update_one({"_id": resource}, {"$set": {"closed": True}, "$inc": {"used": 0}}, upsert=True)
+
+    @state_change("holds.open")
+    def open(self, resource: str) -> None:
+        """Undo `close`."""
+        self._holds.update_one({"_id": resource}, {"$unset": {"closed": ""}})
+
+    @state_change("holds.forget")
+    def forget(self, resources: Sequence[str]) -> None:
+        """Of these, what nobody holds and nobody has closed."""
+        self._holds.delete_many({"_id": {"$in": list(resources)}, "used": 0, "closed": {"$exists": False}})
+
+    def usage(self, resources: Iterable[str]) -> dict[str, Usage]:
+        """Of those of them that somebody has ever held."""
+        found = self._holds.find({"_id": {"$in": list(resources)}}, {"used": 1, "taken": 1})
+        return {one["_id"]: _usage(one) for one in found}
+
+    def used_by_kind(self, prefix: str) -> dict[str, int]:
+        """How many hold each resource whose name begins so, with `user:` for example; of those that are held."""
+        query = {"_id": {"$gte": prefix, "$lt": prefix[:-1] + _END}, "used": {"$gte": 1}}
+        return {one["_id"]: one["used"] for one in self._holds.find(query, {"used": 1})}
+
+    def holders(self, resource: str) -> list[str]:
+        """The attempts that hold it."""
+        found = self._holds.find_one({"_id": resource}, {"holders": 1}) or {}
+        return list(found.get("holders", {}))
+
+    def free_of(self, resources: Iterable[str]) -> set[str]:
+        """Those of them that nobody holds."""
+        wanted = set(resources)
+        return wanted - {resource for resource, usage in self.usage(wanted).items() if usage.used}
+
+    def all(self) -> list[Held]:
+        return [_held(one) for one in self._holds.find({}, {"holders": 1, "used": 1, "taken": 1})]
+
+
+def _usage(document: Document) -> Usage:
+    return Usage(document["used"], document.get("taken", 0))
+
+
+def _held(document: Document) -> Held:
+    holders: Mapping[str, Document] = document.get("holders", {})
+    by_whom = [Holder(name, by["token"], by["at"]) for name, by in holders.items()]
+    return Held(document["_id"], by_whom, _usage(document))
+
+
+def _taking(group: Sequence[Wish], holder: Document) -> UpdateOne:
+    """Where the resource is full, or one of the attempts holds it, this inserts a second document of its name, and
+    fails.
+    """
+    resource, _, most = group[0]
+    query: Document = {"_id": resource, "closed": {"$exists": False}}
+    query |= {f"holders.{wish.attempt}": {"$exists": False} for wish in group}
+    if most is not None:
+        query["used"] = {"$lte": most - len(group)}
+    taken = {f"holders.{wish.attempt}": holder for wish in group}
+    return UpdateOne(query, {"$set": taken, "$inc": {"used": len(group), "taken": len(group)}}, upsert=True)
+
+
+def _removing(attempt: str) -> Document:
+    return {"$unset": {f"holders.{attempt}": ""}, "$inc": {"used": -1}}
+
+
+def _duplicates(error: BulkWriteError) -> set[int]:
+    """Which operations met a document of the same name. Any other error is raised again."""
+    failures = error.details["writeErrors"]
+    if any(one["code"] != _DUPLICATE_KEY for one in failures) or error.details.get("writeConcernErrors"):
+        raise error
+    return {one["index"] for one in failures}

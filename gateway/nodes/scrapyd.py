@@ -1,0 +1,121 @@
+"""A node's Scrapyd, over HTTP. It answers errors with 200 and `"status": "error"`; here they are errors."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gateway.clock import VERDICT_SECONDS, remaining
+from gateway.contract.outbox import AttemptId, NodeSpec
+from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
+
+#: Seconds that a call takes in all, from looking up the node's name to the end of its answer.
+CALL_SECONDS = 8.0
+#: An upload: each spider of an egg is imported before it is answered.
+DEPLOY_SECONDS = 120.0
+#: Seconds after which it is certain that nobody answers there.
+_CONNECT_SECONDS = 3.0
+
+
+class ScrapydClient:
+    """One for all nodes; connections are kept and shared between threads.
+
+    Calls are made on a loop of its own, which ends each when its time is over. Time-outs of sockets would begin anew
+    with every byte.
+    """
+
+    def __init__(self, username: str, password: str) -> None:
+        auth = (username, password) if password else None
+        limits = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=15)
+        timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+        # trust_env: a proxy of the host's environment must never see the nodes' password
+        self._http = httpx.AsyncClient(auth=auth, timeout=timeout, limits=limits, trust_env=False)
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def schedule(self, url: str, spec: NodeSpec) -> None:
+        """Hand over one attempt. Posting the same one again changes nothing.
+
+        Raises `NodeRefusedError` if it was certainly not taken, `NodeUnreachableError` if that is not known.
+        """
+        form = {
+            "project": spec.project,
+            "spider": spec.spider,
+            "jobid": str(AttemptId(spec.job_id, spec.attempt)),
+            "spec": spec.model_dump_json(exclude_none=True),
+        }
+        if spec.version:
+            form["_version"] = spec.version
+        self._post(f"{url}/schedule.json", form)
+
+    def cancel(self, url: str, project: str, attempt: AttemptId) -> None:
+        """Ask the attempt to stop; SIGKILL follows after the node's grace. Raises as `schedule` does."""
+        self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt)})
+
+    def add_version(self, url: str, project: str, version: str, egg: Path) -> int:
+        """Deploy an egg; how many spiders are in it. The node lists them before it answers. Raises as `schedule`."""
+        form = {"project": project, "version": version}
+        with egg.open("rb") as file:
+            answer = self._post(f"{url}/addversion.json", form, files={"egg": file}, seconds=DEPLOY_SECONDS)
+        return int(answer.get("spiders", 0))
+
+    def probe(self, url: str) -> None:
+        """Ask whether it is well. Raises as `schedule` does."""
+        self._ask("GET", f"{url}/daemonstatus.json", seconds=VERDICT_SECONDS)
+
+    def delete_version(self, url: str, project: str, version: str) -> None:
+        """Remove an egg. Raises as `schedule`, `NodeRefusedError` also where there is none."""
+        self._post(f"{url}/delversion.json", {"project": project, "version": version})
+
+    def close(self) -> None:
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._http.aclose(), self._loop).result(_CONNECT_SECONDS)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_CONNECT_SECONDS)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        """Not before the first call: a thread does not survive a fork."""
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_run, args=(self._loop,), name="scrapyd", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def _post(self, url: str, form: dict[str, str], **options: Any) -> dict[str, Any]:
+        return self._ask("POST", url, data=form, **options)
+
+    def _ask(self, method: str, url: str, *, seconds: float | None = None, **options: Any) -> dict[str, Any]:
+        seconds = CALL_SECONDS if seconds is None else seconds
+        call = asyncio.wait_for(self._http.request(method, url, **options), remaining(seconds))
+        try:
+            response = asyncio.run_coroutine_threadsafe(call, self._started()).result()
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise NodeUnreachableError(f"nobody answers at {url}", may_have_arrived=False) from error
+        except TimeoutError as error:
+            raise NodeUnreachableError(f"no whole answer from {url} within {seconds:g} s") from error
+        except httpx.HTTPError as error:
+            raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
+        if response.status_code in {401, 403}:
+            raise NodeShutError(f"{url} refuses our password or address ({response.status_code})")
+        try:
+            answer: dict[str, Any] = response.json()
+        except ValueError as error:
+            raise NodeUnreachableError(f"{url} answered {response.status_code} without JSON") from error
+        if response.status_code != httpx.codes.OK:
+            # Scrapyd answers 200 to everything; this is something in between, or its end
+            raise NodeUnreachableError(f"{url} answered {response.status_code}")
+        if answer.get("status") != "ok":
+            message = str(answer.get("message", "refused without a reason"))
+            raise NodeRefusedError(message, is_nodes_fault=answer.get("fault") == "node")
+        return answer
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()

@@ -1,0 +1,301 @@
+"""Crawl nodes: what they say of themselves, and what is held against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+from pymongo import ASCENDING
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.clock import Clock, seconds_ahead, utc_now
+from gateway.contract.crawl import Egg
+from gateway.contract.node_list import EVERY_NODE, NodeList
+from gateway.crash_points import state_change
+from gateway.errors import NameTakenError
+from gateway.nodes.holds import Held, HoldStore, Usage
+from gateway.nodes.node import QUARANTINE_AFTER, NodeState, browser_resource, node_resource, rest
+from gateway.stores.documents import Documents
+from gateway.stores.mongo import Document
+from gateway.stores.unanswered import Unanswered
+
+#: Jobs that are remembered to have failed on a node; more than it takes to put it into quarantine.
+_JOBS_KEPT = 20
+_REMEMBERED = dict.fromkeys(("failures", "failed_at", "failure", "failing_since", "failed_jobs", "trial"), "")
+_FAILURES = {**_REMEMBERED, "rest_until": ""}
+
+
+class Failure(NamedTuple):
+    why: str
+    #: What failed was begun then: of all that was begun before another failure was known, one counts.
+    began_at: datetime
+    #: Which job it was, if it may have been the job's fault.
+    job_id: str | None = None
+
+
+class Node(BaseModel):
+    """One node document."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    id: str = Field(alias="_id")
+    url: str
+    max_slots: int
+    #: How many of its slots may drive a browser; 0 without one.
+    max_render_slots: int = 0
+    #: Not stored here: how many of its slots, and of its browsers, attempts hold (`gateway/nodes/holds.py`).
+    used_slots: int = 0
+    used_render_slots: int = 0
+    #: How many attempts have ever held one.
+    taken_slots: int = 0
+    #: Attempts whose started mark is locked: their processes are alive.
+    alive: list[str] = Field(default_factory=list)
+    #: Attempts whose files are on the node, alive or not, shipped or not.
+    present: list[str] = Field(default_factory=list)
+    heartbeat_at: datetime
+    #: When the tailer that beats now was started.
+    beating_since: datetime
+    #: It has failed us and is offered no new work: after this it is probed, and that takes the time away.
+    rest_until: datetime | None = None
+    #: Failures in a row; up to the first success.
+    failures: int = 0
+    #: The last of them, what it was, and the first.
+    failed_at: datetime | None = None
+    failure: str | None = None
+    failing_since: datetime | None = None
+    #: The last few jobs that failed there: no job counts twice.
+    failed_jobs: list[str] = Field(default_factory=list)
+    #: While there are failures: the last attempt that was put there. The next has to wait for its end.
+    trial: str | None = None
+    #: Not stored: whether that attempt is there still.
+    is_tried: bool = False
+    #: Since when it is offered no new work because somebody said so.
+    draining_since: datetime | None = None
+    #: Not stored: whether it is one of those that get work.
+    listed: bool = True
+    version: str = ""
+    free_bytes: int | None = None
+    #: Too little is free for new work.
+    disk_full: bool = False
+    #: What was deployed there. Our own project, which has no egg, is everywhere and not among them.
+    eggs: list[Egg] = Field(default_factory=list)
+    #: Attempts whose files cannot be read there, and why.
+    troubles: list[str] = Field(default_factory=list)
+    #: Seconds that its machine's clock was ahead of MongoDB's at its last sign of life,
+    clock_ahead: float = 0.0
+    #: and which calls of its tailer had not been answered by then.
+    unanswered: list[Unanswered] = Field(default_factory=list)
+    #: Names the folder of the machine that has the name; absent if its tailer is too old to say.
+    instance: str | None = None
+    #: Another machine was refused because it calls itself the same: where it is, and when that was last.
+    rival_url: str | None = None
+    rival_at: datetime | None = None
+
+    def is_alive(self, now: datetime, dead_after: timedelta) -> bool:
+        return now - self.heartbeat_at < dead_after
+
+    def has_rival(self, now: datetime, dead_after: timedelta) -> bool:
+        return self.rival_at is not None and now - self.rival_at < dead_after
+
+    def state(self, now: datetime, dead_after: timedelta) -> NodeState:
+        steps = (
+            (not self.is_alive(now, dead_after), NodeState.DEAD),
+            (not self.listed, NodeState.NOT_LISTED),
+            (self.draining_since is not None, NodeState.DRAINING),
+            (self.is_resting and self.failures >= QUARANTINE_AFTER, NodeState.QUARANTINED),
+            (self.is_resting, NodeState.RESTING),
+            (self.disk_full, NodeState.DISK_FULL),
+        )
+        return next((state for applies, state in steps if applies), NodeState.UP)
+
+    @property
+    def is_resting(self) -> bool:
+        return self.rest_until is not None
+
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.max_slots - self.used_slots)
+
+    @property
+    def free_render_slots(self) -> int:
+        return min(self.free_slots, max(0, self.max_render_slots - self.used_render_slots))
+
+
+class NodeStore:
+    def __init__(
+        self, database: Database[Document], clock: Clock = utc_now, node_list: NodeList = EVERY_NODE
+    ) -> None:
+        self._nodes = database["nodes"]
+        self._documents = Documents(self._nodes, self._read)
+        self._holds = HoldStore(database, clock)
+        self._clock = clock
+        self._list = node_list
+
+    @state_change("nodes.heartbeat")
+    def heartbeat(
+        self,
+        node: str,
+        *,
+        url: str,
+        max_slots: int,
+        alive: Sequence[str],
+        present: Sequence[str],
+        beating_since: datetime,
+        version: str = "",
+        free_bytes: int | None = None,
+        disk_full: bool = False,
+        max_render_slots: int = 0,
+        eggs: Sequence[Egg] = (),
+        troubles: Sequence[str] = (),
+        unanswered: Sequence[Unanswered] = (),
+        instance: str | None = None,
+        succeeds: datetime | None = None,
+    ) -> bool:
+        """Register the node, or renew what it says of itself. Whether it was not known.
+
+        A name belongs to one `instance`. Raises `NameTakenError` for another one, unless the first gave its last sign
+        of life at `succeeds`.
+        """
+        said: Document = {
+            "url": url,
+            "max_slots": max_slots,
+            "alive": list(alive),
+            "present": list(present),
+            "beating_since": beating_since,
+            "version": version,
+            "free_bytes": free_bytes,
+            "disk_full": disk_full,
+            "max_render_slots": max_render_slots,
+            "eggs": [list(egg) for egg in eggs],
+            "troubles": list(troubles),
+            "unanswered": [list(one) for one in unanswered],
+        }
+        return self._register(node, said, instance, succeeds)
+
+    def _register(self, node: str, said: Document, instance: str | None, succeeds: datetime | None) -> bool:
+        query: Document = {"_id": node}
+        now = self._clock()
+        said |= {"heartbeat_at": now, "clock_ahead": seconds_ahead(now)}
+        if instance is not None:
+            said["instance"], query["instance"] = instance, {"$in": [None, instance]}
+        try:
+            return self._nodes.update_one(query, {"$set": said}, upsert=True).upserted_id is not None
+        except DuplicateKeyError:
+            if succeeds is None or not self._succeed(node, succeeds, said):
+                self._refuse(node, said["url"])
+            return True
+
+    def _succeed(self, node: str, last: datetime, said: Document) -> bool:
+        """Whether the one before gave no sign of life since. What was held against it is not this one's."""
+        update = {"$set": said, "$unset": {**_FAILURES, "rival_url": "", "rival_at": ""}}
+        return self._nodes.update_one({"_id": node, "heartbeat_at": last}, update).matched_count == 1
+
+    def _refuse(self, node: str, url: str) -> None:
+        """Raises `NameTakenError`, and leaves word for whoever looks at the node."""
+        rival = {"rival_url": url, "rival_at": self._clock()}
+        owner = self._nodes.find_one_and_update({"_id": node}, {"$set": rival})
+        if owner is not None:
+            raise NameTakenError(node, owner["url"], owner["heartbeat_at"])
+
+    def all(self, *, attempts: bool = True, held: Iterable[Held] | None = None) -> list[Node]:
+        """With how many slots are in use, by what is `held` if that is known; without `attempts` it is left out which
+        attempts are there.
+        """
+        fields = None if attempts else {"alive": 0, "present": 0}
+        known = None if held is None else {one.resource: one.usage for one in held}
+        found = self._nodes.find({}, fields).sort("_id", ASCENDING)
+        return self._documents.many(self._with_usage(found, known))
+
+    def names(self) -> set[str]:
+        """Of all there are, also of those that cannot be read."""
+        return set(self._nodes.distinct("_id"))
+
+    def get(self, node: str) -> Node | None:
+        document = self._nodes.find_one({"_id": node})
+        return None if document is None else self._documents.one(*self._with_usage([document]))
+
+    def _with_usage(self, found: Iterable[Document], usage: Mapping[str, Usage] | None = None) -> list[Document]:
+        documents = list(found)
+        names = (of(node["_id"]) for node in documents for of in (node_resource, browser_resource))
+        usage = self._holds.usage(names) if usage is None else usage
+        for node in documents:
+            slots, browsers = (usage.get(of(node["_id"]), Usage(0, 0)) for of in (node_resource, browser_resource))
+            node |= {"used_slots": slots.used, "used_render_slots": browsers.used, "taken_slots": slots.taken}
+            if trial := node.get("trial"):
+                node["is_tried"] = trial in self._holds.holders(node_resource(node["_id"]))
+        return documents
+
+    def _read(self, document: Document) -> Node:
+        return Node.model_validate({**document, "listed": self._list.has(document["url"])})
+
+    @state_change("nodes.try")
+    def begin_trial(self, node: Node, attempt: str) -> bool:
+        """The attempt is the next one that the node may have until another succeeds; not if it has failed, or was
+        given another one, since it was read.
+        """
+        unchanged = {"failed_at": _same(node.failed_at), "trial": _same(node.trial)}
+        return self._nodes.update_one({"_id": node.id, **unchanged}, {"$set": {"trial": attempt}}).matched_count == 1
+
+    @state_change("nodes.forget")
+    def forget(self, node: Node) -> None:
+        """Unless it has given a sign of life since it was read."""
+        self._nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
+
+    @state_change("nodes.failed")
+    def failed(self, node: Node, failure: Failure) -> bool:
+        """Count it, and let the node rest; whether nobody else has done so since the node was read."""
+        now = self._clock()
+        known = failure.job_id is not None and failure.job_id in node.failed_jobs
+        failures = max(1, node.failures if known else node.failures + 1)
+        jobs = node.failed_jobs if known or failure.job_id is None else [*node.failed_jobs, failure.job_id]
+        changes = {
+            "failures": failures,
+            "failure": failure.why,
+            "failed_at": now,
+            "failing_since": node.failing_since or now,
+            "failed_jobs": jobs[-_JOBS_KEPT:],
+            "rest_until": now + rest(failures),
+        }
+        query = {"_id": node.id, "failed_at": _same(node.failed_at)}
+        return self._nodes.update_one(query, {"$set": changes}).matched_count == 1
+
+    @state_change("nodes.succeeded")
+    def succeeded(self, node: str, began_at: datetime) -> bool:
+        """Forget its failures if the last of them was before `began_at`; whether there were any."""
+        query = {"_id": node, "failed_at": {"$lt": began_at}}
+        return self._nodes.update_one(query, {"$unset": _FAILURES}).matched_count == 1
+
+    @state_change("nodes.returned")
+    def returned(self, node: Node) -> bool:
+        """It has answered a probe, and its rest is over; whether it was. What it has failed in is remembered."""
+        query = {"_id": node.id, "rest_until": _same(node.rest_until)}
+        return self._nodes.update_one(query, {"$unset": {"rest_until": "", "trial": ""}}).matched_count == 1
+
+    @state_change("nodes.drain")
+    def drain(self, node: str) -> Node | None:
+        """Offer it no new work from now on; `None` if there is no such node."""
+        if self.get(node) is None:
+            return None
+        # workers that have read the node before can put nothing there any more
+        self._holds.close(node_resource(node))
+        self._nodes.update_one(
+            {"_id": node, "draining_since": {"$exists": False}}, {"$set": {"draining_since": self._clock()}}
+        )
+        return self.get(node)
+
+    @state_change("nodes.resume")
+    def resume(self, node: str) -> Node | None:
+        """Undo `drain`, and forget its failures: one that rests is probed next. `None` if there is no such node."""
+        self._nodes.update_one({"_id": node}, {"$unset": {"draining_since": "", **_REMEMBERED}})
+        self._holds.open(node_resource(node))
+        self._nodes.update_one(
+            {"_id": node, "rest_until": {"$exists": True}}, {"$set": {"rest_until": self._clock()}}
+        )
+        return self.get(node)
+
+
+def _same(value: object) -> object:
+    return {"$exists": False} if value is None else value

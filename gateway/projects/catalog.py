@@ -1,0 +1,489 @@
+"""What can be asked for: projects, versions, spiders and their parameters; and whether a crawl may run as asked."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import urlsplit, urlunsplit
+
+import orjson
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import SchemaError, ValidationError
+from packaging.version import InvalidVersion, Version
+from pymongo.errors import ConnectionFailure, PyMongoError
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions
+from gateway.contract.outbox import SpiderInfo
+from gateway.contract.param_formats import FORMATS, RESERVED_PARAMS
+from gateway.contract.public_address import Network, ascii_host, check_url
+from gateway.errors import ForbiddenAddressError, InvalidRequestError, StartingError
+from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import SpiderStore
+from gateway.stores.mongo import truth_store_errors
+
+#: Schemas whose validators are kept; each spider of each version has one.
+_KEPT_VALIDATORS = 256
+#: Characters of a value, and of a whole message, that are repeated to whoever sent it.
+_SHOWN_VALUE = 100
+_SHOWN_MESSAGE = 400
+_URL = "http-url"
+
+
+class ParameterCheck:
+    """Checks against schemas, formats included. URLs must also lead where a crawl may go."""
+
+    def __init__(self, allowed_networks: Iterable[Network] = ()) -> None:
+        self._allowed = tuple(allowed_networks)
+        self._formats = FormatChecker(formats=())
+        for name, check in FORMATS.items():
+            on_text = functools.partial(_check_text, self._reachable(check) if name == _URL else check)
+            self._formats.checks(name, raises=(ValueError, InvalidRequestError))(on_text)
+        self._validator = functools.lru_cache(_KEPT_VALIDATORS)(self._build)
+
+    def check(self, params: dict[str, Any], schema: dict[str, Any]) -> None:
+        """Raises `InvalidRequestError`, or `ForbiddenAddressError` for a URL, that names the field.
+
+        The first fault is enough: what all of them were would take as long as the sender likes.
+        """
+        try:
+            error = next(self._validator(orjson.dumps(schema)).iter_errors(params), None)
+        except (SchemaError, RecursionError) as broken:
+            raise InvalidRequestError("spider", "the schema of its parameters cannot be used") from broken
+        if error is not None:
+            _refuse(_culprit(error), sorted(schema.get("properties", {})))
+
+    def _build(self, schema: bytes) -> Draft202012Validator:
+        loaded = orjson.loads(schema)
+        Draft202012Validator.check_schema(loaded)
+        if any(reference not in _anchors(loaded) for reference in _references(loaded)):
+            # jsonschema would fetch a remote one
+            raise SchemaError("it refers to what is not in it")
+        return Draft202012Validator(loaded, format_checker=self._formats)
+
+    def _reachable(self, check: Callable[[str], object]) -> Callable[[str], object]:
+        def check_reachable(url: str) -> None:
+            check(url)
+            check_url("", url, self._allowed)
+
+        return check_reachable
+
+
+def _check_text(check: Callable[[str], object], value: object) -> bool:
+    # what else it may be is said by `type`
+    if isinstance(value, str):
+        check(value)
+    return True
+
+
+def _anchors(schema: dict[str, Any]) -> set[str]:
+    return {f"#/$defs/{name}" for name in schema.get("$defs", {})}
+
+
+def _references(schema: Any) -> Iterator[Any]:
+    if isinstance(schema, dict):
+        for name, inner in schema.items():
+            if name in {"$ref", "$dynamicRef"}:
+                yield inner
+            yield from _references(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _references(inner)
+
+
+def _culprit(error: ValidationError) -> ValidationError:
+    """What is really wrong where something may be one thing or another.
+
+    "Is not valid under any of the given schemas" helps nobody: the alternative that was meant is the one whose type
+    (and tag, where objects are told apart by a constant) fits what was sent.
+    """
+    while error.context:
+        branches: dict[Any, list[ValidationError]] = defaultdict(list)
+        for inner in error.context:
+            branches[inner.schema_path[0]].append(inner)
+        meant = [faults for faults in branches.values() if not any(_is_other_kind(fault) for fault in faults)]
+        if not meant:
+            return _no_alternative(error)
+        error = min(meant, key=len)[0]
+    return error
+
+
+def _is_other_kind(fault: ValidationError) -> bool:
+    return (fault.validator == "type" and not fault.path) or (fault.validator == "const" and len(fault.path) == 1)
+
+
+def _no_alternative(error: ValidationError) -> ValidationError:
+    """One error out of those of all alternatives: the tags that there are, else the types."""
+    faults = [fault for fault in error.context or () if _is_other_kind(fault)]
+    tagged = [fault for fault in faults if fault.validator == "const"]
+    chosen = (tagged or faults)[0]
+    names = dict.fromkeys(str(name) for fault in tagged or faults for name in _names(fault.validator_value))
+    if not tagged:
+        names.pop("null", None)
+    words = "one of" if tagged else "of type"
+    chosen.message = f"{_shown(chosen.instance)} is not {words} {', '.join(repr(name) for name in names)}"
+    return chosen
+
+
+def _names(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _refuse(error: ValidationError, known: list[str]) -> NoReturn:
+    path = ["params", *(str(part) for part in error.absolute_path)]
+    message = _message(error)
+    sent: Any = error.instance
+    if error.validator == "additionalProperties" and isinstance(error.schema, dict):
+        known = sorted(error.schema.get("properties", {}))
+        path += sorted(set(sent) - set(known))[:1]
+        message = f"there is no such parameter; there is {', '.join(known)}" if known else "takes no parameters"
+    elif error.validator == "required":
+        path += [name for name in _names(error.validator_value) if name not in sent][:1]
+        message = "is required"
+    field = ".".join(path)
+    kind = ForbiddenAddressError if isinstance(error.cause, ForbiddenAddressError) else InvalidRequestError
+    raise kind(field, message, detail={"field": field, "known": known})
+
+
+def _message(error: ValidationError) -> str:
+    if isinstance(error.cause, InvalidRequestError):
+        return error.cause.message.removeprefix(f"{error.cause.field}: ")
+    message = str(error.cause) if error.cause else error.message.replace(repr(error.instance), _shown(error.instance))
+    return message if len(message) <= _SHOWN_MESSAGE else f"{message[:_SHOWN_MESSAGE]}…"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    if len(text) <= _SHOWN_VALUE:
+        return text
+    return "the object" if isinstance(value, dict) else "the list" if isinstance(value, list) else f"{text[:60]}…"
+
+
+# --- projects, their versions and their spiders
+
+#: Our own project's name to the world; Scrapyd and scrapy.cfg call it `default`.
+PROJECT_ALIASES = {"discoverybot": DEFAULT_PROJECT, DEFAULT_PROJECT: DEFAULT_PROJECT}
+_REFRESH_SECONDS = 2.0
+#: Ours change with a release of the platform alone.
+_OURS_SECONDS = 30.0
+#: What has just been deployed must not be called unknown; a client that asks for nonsense must not cost a query each.
+_REFUSAL_MAX_AGE = 0.2
+#: Names in one refusal.
+_MOST_NAMES = 50
+
+
+def project_name(name: str | None) -> str:
+    if not name:
+        return DEFAULT_PROJECT
+    return PROJECT_ALIASES.get(name.lower(), name)
+
+
+class Project(NamedTuple):
+    """One deployed project. Our own has no versions."""
+
+    name: str
+    #: What a crawl that names no version gets.
+    latest: str | None
+    versions: tuple[str, ...]
+
+
+class SpiderCatalog:
+    def __init__(
+        self,
+        store: SpiderStore,
+        allowed_networks: Iterable[Network] = (),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._parameters = ParameterCheck(allowed_networks)
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._read_at = float("-inf")
+        self._infos: list[SpiderInfo] = []
+        self._failed_at = float("-inf")
+
+    def all(self, *, max_age: float = _REFRESH_SECONDS) -> list[SpiderInfo]:
+        """Every known spider of every version, as of at most `max_age` seconds ago; one version is each project's
+        latest, whatever nodes that missed a deployment say.
+
+        Whoever waited for another's read that failed is told so too: one after the other, each would wait as long.
+        """
+        asked_at = self._monotonic()
+        with self._lock:
+            if self._monotonic() - self._read_at > max_age:
+                if self._failed_at > asked_at:
+                    raise ConnectionFailure("the spiders could not be read")
+                self._infos = self._read()
+                # until a node has published ours, each request may be the first that it can be told from
+                self._read_at = self._monotonic() if _has_ours(self._infos) else float("-inf")
+            return self._infos
+
+    def _read(self) -> list[SpiderInfo]:
+        try:
+            return _with_one_latest(self._store.all())
+        except PyMongoError:
+            self._failed_at = self._monotonic()
+            raise
+
+    def select(
+        self, *, project: str | None = None, version: str | None = None, name: str | None = None
+    ) -> list[SpiderInfo]:
+        """Those that fit."""
+        return [
+            info
+            for info in self.all()
+            if (project is None or info.project.lower() == project.lower())
+            and (version is None or _is_version(info, version))
+            and (name is None or info.name == name)
+        ]
+
+    def projects(self) -> list[Project]:
+        """By name."""
+        infos = self.all()
+        return [_project(name, infos) for name in sorted({info.project for info in infos})]
+
+    def pin(self, spec: CrawlSpec) -> CrawlSpec:
+        """`spec` with its project's name as it is spelled there, and with the very version that will be run: every
+        attempt runs the same code, and the same request after a new deployment is another one.
+
+        Our own project has no versions: nothing is looked up. Raises `InvalidRequestError` that names the field and
+        lists what exists, `UnavailableError`.
+        """
+        if spec.project == DEFAULT_PROJECT:
+            if spec.version is not None:
+                raise InvalidRequestError("version", "our own project has none: leave it out")
+            return spec
+        with truth_store_errors():
+            project = self._find_project(spec.project)
+            version = _match(spec.version, project.versions) if spec.version else project.latest
+            if version is None:
+                raise _unknown("version", str(spec.version), project.versions, f" of project {project.name!r}")
+        return spec.model_copy(update={"project": project.name, "version": version})
+
+    def check(self, spec: CrawlSpec) -> None:
+        """Whether the spider of a pinned `spec` exists and takes these parameters and start URLs.
+
+        Raises `InvalidRequestError` that names the field and lists what exists, `ForbiddenAddressError`,
+        `StartingError`.
+        """
+        info = self.require(spec)
+        if info.params_schema is None:
+            _check_free_form(spec.params)
+        else:
+            self._parameters.check(spec.params, info.params_schema)
+        _check_domains(spec.start_urls, info)
+
+    def require(self, spec: CrawlSpec) -> SpiderInfo:
+        """What a pinned `spec` would run. Raises `InvalidRequestError` as `check` does."""
+        max_age = _OURS_SECONDS if spec.project == DEFAULT_PROJECT else _REFRESH_SECONDS
+        info = _find(spec, self.all(max_age=max_age)) or _find(spec, self.all(max_age=_REFUSAL_MAX_AGE))
+        if info is None:
+            raise self._refusal(spec)
+        return info
+
+    def _find_project(self, name: str) -> Project:
+        for max_age in (_REFRESH_SECONDS, _REFUSAL_MAX_AGE):
+            infos = self.all(max_age=max_age)
+            names = {info.project for info in infos}
+            alike = [one for one in sorted(names) if one.lower() == name.lower()]
+            if alike:
+                return _project(name if name in names else alike[0], infos)
+        self._require_published(infos)
+        raise _unknown("project", name, names)
+
+    def _require_published(self, infos: Iterable[SpiderInfo]) -> None:
+        """Nothing is unknown before there was a node to tell. Raises `StartingError`."""
+        # spiders of our own project are nowhere but on nodes; those of kept eggs may be known before there are any
+        if not _has_ours(infos) and not self._store.nodes():
+            raise StartingError
+
+    def _refusal(self, spec: CrawlSpec) -> InvalidRequestError:
+        infos = self._infos
+        self._require_published(infos)
+        of_project = [info for info in infos if info.project == spec.project]
+        if infos and not of_project:
+            return _unknown("project", spec.project, {info.project for info in infos})
+        versions = {info.version for info in of_project if info.version}
+        where = "" if spec.project == DEFAULT_PROJECT else f" of project {spec.project!r}"
+        if spec.version and spec.version not in versions:
+            return _unknown("version", spec.version, versions, where)
+        where += f", version {spec.version!r}" if spec.version else ""
+        known = {info.name for info in of_project if info.version == spec.version}
+        return _unknown("spider", spec.spider, known, where)
+
+
+def _has_ours(infos: Iterable[SpiderInfo]) -> bool:
+    return any(info.project == DEFAULT_PROJECT for info in infos)
+
+
+def _with_one_latest(infos: list[SpiderInfo]) -> list[SpiderInfo]:
+    versions: defaultdict[str, set[str]] = defaultdict(set)
+    for info in infos:
+        if info.version:
+            versions[info.project].add(info.version)
+    latest = {project: _oldest_first(known)[-1] for project, known in versions.items()}
+    return [
+        info.model_copy(update={"latest": info.version == latest[info.project]}) if info.project in latest else info
+        for info in infos
+    ]
+
+
+def _oldest_first(versions: Iterable[str]) -> list[str]:
+    """As every node's Scrapyd sorts them, because it is a node that says which one is the latest."""
+    # by name first: 1.0 and 1.0.0 are equal, and shall not change places from one answer to the next
+    by_name = sorted(versions)
+    try:
+        return sorted(by_name, key=Version)
+    except InvalidVersion:
+        return by_name
+
+
+def _project(name: str, infos: Iterable[SpiderInfo]) -> Project:
+    mine = [info for info in infos if info.project == name]
+    versions = _oldest_first({info.version for info in mine if info.version})
+    latest = next((info.version for info in mine if info.latest and info.version), None)
+    return Project(name, latest or (versions[-1] if versions else None), tuple(versions))
+
+
+def _match(version: str, versions: Iterable[str]) -> str | None:
+    """A node keeps what no file should be called as `_`."""
+    spellings = (version, re.sub(r"[^A-Za-z0-9_.+-]", "_", version))
+    return next((one for one in spellings if one in versions), None)
+
+
+def _is_version(info: SpiderInfo, version: str) -> bool:
+    return _match(version, (info.version or "",)) is not None
+
+
+def _find(spec: CrawlSpec, infos: list[SpiderInfo]) -> SpiderInfo | None:
+    wanted = (spec.project, spec.version, spec.spider)
+    return next((info for info in infos if (info.project, info.version, info.name) == wanted), None)
+
+
+def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> InvalidRequestError:
+    names = sorted(known)[:_MOST_NAMES]
+    hint = f"there is {', '.join(names)}" if names else "there is none"
+    return InvalidRequestError(
+        field, f"unknown {field} {name!r}{where}; {hint}", detail={"field": field, "known": names}
+    )
+
+
+def _check_domains(urls: Iterable[str], info: SpiderInfo) -> None:
+    """The spider would fetch what lies elsewhere, and then drop every link on it without a word."""
+    # Scrapy leaves out addresses and ports, which some write there
+    domains = {ascii_host(domain.lower()) for domain in info.allowed_domains if not set(domain) & set("/:")}
+    if not domains:
+        return
+    for index, url in enumerate(urls):
+        if domains.isdisjoint(_host_and_parents(url)):
+            field = f"start_urls.{index}"
+            detail = {"field": field, "known": info.allowed_domains}
+            message = f"spider {info.name!r} keeps to {', '.join(info.allowed_domains[:_MOST_NAMES])}"
+            raise InvalidRequestError(field, message, detail=detail)
+
+
+def _host_and_parents(url: str) -> Iterator[str]:
+    """`a.b.c`, `b.c`, `c`."""
+    name = ascii_host((urlsplit(url).hostname or "").rstrip(".")).lower()
+    while name:
+        yield name
+        name = name.partition(".")[2]
+
+
+def _check_free_form(params: dict[str, Any]) -> None:
+    for name, value in params.items():
+        if name in RESERVED_PARAMS or name.startswith("_"):
+            raise InvalidRequestError(f"params.{name}", "this name is taken by Scrapy, the spider or the platform")
+        if not isinstance(value, str):
+            raise InvalidRequestError(f"params.{name}", "a deployed spider's parameters are strings")
+
+
+# --- what of the wishes for fetching can be seen, before anything is fetched, not to be possible
+
+PROXY = "fetch.proxy"
+
+
+def check_fetch(options: FetchOptions | None, allowed: Iterable[Network] = (), *, renders: bool = False) -> None:
+    """Raises `InvalidRequestError` for what cannot be held, `ForbiddenAddressError` for a proxy that crawls may not
+    reach. `renders`: the crawl drives a browser.
+    """
+    if options is None or options.proxy is None:
+        return
+    if renders:
+        raise InvalidRequestError(PROXY, "a crawl that renders pages cannot have one: the browser would not use it")
+    parts = urlsplit(options.proxy)
+    # its password is the proxy's business, and not to be quoted
+    check_url(PROXY, urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), allowed)
+
+
+# --- crawls that drive a browser, which not every node has
+
+_PARAMETER = "render"
+
+
+def renders(spec: CrawlSpec) -> bool | None:
+    """True or absent: as the job's document has it."""
+    return True if spec.params.get(_PARAMETER) is True else None
+
+
+class Rendering:
+    def __init__(self, nodes: NodeStore, dead_after: timedelta, clock: Clock = utc_now) -> None:
+        self._nodes = nodes
+        self._dead_after = dead_after
+        self._clock = clock
+
+    def check(self, spec: CrawlSpec) -> None:
+        """Raises `InvalidRequestError` for a crawl that needs a browser while no living node has one."""
+        if not renders(spec):
+            return
+        now = self._clock()
+        if not any(node.max_render_slots and node.is_alive(now, self._dead_after) for node in self._nodes.all()):
+            raise InvalidRequestError(
+                f"params.{_PARAMETER}",
+                "no crawl node has a Chromium: install one or set CHROMIUM_PATH on a node",
+            )
+
+
+# Whether a crawl may go where it was asked to
+def check_addresses(spec: CrawlSpec, webhooks: Iterable[str], allowed: tuple[Network, ...]) -> None:
+    """Raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
+    for index, url in enumerate(spec.start_urls):
+        check_url(f"start_urls.{index}", url, allowed)
+    check_fetch(spec.fetch, allowed, renders=renders(spec) is True)
+    for url in webhooks:
+        check_url("webhook_url", url, allowed)
+
+
+# --- whether a crawl that will be run later could be run, and may be
+class WorkCheck:
+    """Each raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
+
+    def __init__(
+        self, catalog: SpiderCatalog, rendering: Rendering, allowed_networks: Iterable[Network] = ()
+    ) -> None:
+        self._catalog = catalog
+        self._rendering = rendering
+        self._allowed = tuple(allowed_networks)
+
+    def addresses(self, spec: CrawlSpec, webhooks: Iterable[str]) -> None:
+        check_addresses(spec, webhooks, self._allowed)
+
+    def pin(self, spec: CrawlSpec) -> CrawlSpec:
+        """As it would be run now."""
+        return self._catalog.pin(spec)
+
+    def means(self, pinned: CrawlSpec) -> None:
+        """Whether its spider takes it, and a node could run it."""
+        self._catalog.check(pinned)
+        self._rendering.check(pinned)
+
+
+def unpinned(spec: CrawlSpec, pinned: CrawlSpec) -> CrawlSpec:
+    """What each of many runs begins with: the latest version of its time, unless one was named."""
+    return pinned if spec.version else pinned.model_copy(update={"version": None})

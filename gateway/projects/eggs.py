@@ -1,0 +1,455 @@
+"""Deployed eggs: what is kept of them, and who is right where a node has another one than what is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, Field, TypeAdapter
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import SpiderInfo, open_file
+from gateway.crash_points import state_change
+from gateway.stores.documents import Documents, reader
+from gateway.stores.mongo import Document
+
+#: Bytes; what the gateway takes, and the largest egg that is kept.
+MAX_EGG = 64 << 20
+#: What may stand for a project and a version in the name of a file.
+_PROJECT = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?")
+_VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
+
+
+class Content(NamedTuple):
+    """The bytes of one upload."""
+
+    #: Of its own for each upload, so that a reader of the old content never meets the new one.
+    id: str
+    #: Hexadecimal.
+    sha256: str
+    size: int
+
+
+class KeptEgg(NamedTuple):
+    """What MongoDB has of one version."""
+
+    egg: Egg
+    #: `None`: the version was deleted, and is not to come back from a node that missed it.
+    content: Content | None
+    #: When it was kept or deleted.
+    changed_at: datetime
+    #: Whether it is written down which spiders it has.
+    described: bool = False
+
+
+class EggOnNode(NamedTuple):
+    """The file that a node runs for one version."""
+
+    sha256: str
+    #: By the node's clock.
+    deployed_at: datetime
+
+
+class Standing(StrEnum):
+    """What becomes of an egg that a node has."""
+
+    AGREED = "agreed"
+    #: Deployed on this node, by Scrapyd's own tools: from now on it is what is kept.
+    NEWER = "newer"
+    #: The version was deployed anew while the node was away.
+    REPLACED = "replaced"
+    #: The version was deleted while the node was away.
+    DELETED = "deleted"
+
+
+def standing(on_node: EggOnNode, kept: KeptEgg | None, known: Collection[str]) -> Standing:
+    """`known` are the SHA-256 of what is known to have been agreed on with this node, or brought to it: whatever else
+    it has was deployed there since. Of a node of which nothing is known the file's age decides.
+    """
+    if kept is None:
+        return Standing.NEWER
+    if kept.content is not None and kept.content.sha256 == on_node.sha256:
+        return Standing.AGREED
+    is_old = on_node.sha256 in known if known else on_node.deployed_at < kept.changed_at
+    if not is_old:
+        return Standing.NEWER
+    return Standing.DELETED if kept.content is None else Standing.REPLACED
+
+
+def is_file_name(egg: Egg) -> bool:
+    """Whether its project and version can be those of a file; `../../x` cannot."""
+    return bool(_PROJECT.fullmatch(egg.project) and _VERSION.fullmatch(egg.version))
+
+
+# --- eggs: every version that was deployed, so that a node that lacks one can be brought it.
+#
+# Chunks of a content are written first, under an id of their own, and are nobody's; then the version's document names
+# them, in one write. What is nobody's for long was left by somebody who died.
+
+#: Bytes of an egg in one document.
+CHUNK = 4 << 20
+_INFOS = TypeAdapter(list[SpiderInfo])
+
+
+class EggTooLargeError(ValueError):
+    """It is not kept."""
+
+
+class EggDamagedError(Exception):
+    """What is kept is not what was."""
+
+
+class DescribedEgg(NamedTuple):
+    egg: Egg
+    is_deleted: bool
+    spiders: list[SpiderInfo]
+
+
+class EggStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._eggs = database["eggs"]
+        self._kept = Documents(self._eggs, read_egg)
+        self._described = Documents(self._eggs, read_described)
+        self._chunks = database["egg_chunks"]
+        self._clock = clock
+
+    @state_change("eggs.write")
+    def write(self, path: Path) -> Content:
+        """Keep the bytes of `path`, which are nobody's yet. Raises `EggTooLargeError`, `OSError`."""
+        content_id, digest, size = uuid.uuid4().hex, hashlib.sha256(), 0
+        with os.fdopen(open_file(path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > MAX_EGG:
+                raise EggTooLargeError(f"{path.name} has more than the {MAX_EGG >> 20} MiB that are kept")
+            while piece := file.read(CHUNK):
+                chunk = {"_id": f"{content_id}:{size:012d}", "data": piece, "written_at": self._clock()}
+                self._chunks.insert_one(chunk)
+                digest.update(piece)
+                size += len(piece)
+        return Content(content_id, digest.hexdigest(), size)
+
+    @state_change("eggs.put")
+    def put(self, egg: Egg, content: Content, before: KeptEgg | None, spiders: Sequence[SpiderInfo] = ()) -> bool:
+        """Let the version be this content, unless it is no longer what it was `before`. Whether it was done."""
+        document: Document = {
+            "project": egg.project,
+            "version": egg.version,
+            "content": content._asdict(),
+            "changed_at": self._clock(),
+            "spiders": _dumped(spiders),
+        }
+        # an upsert that meets another document under this id is refused
+        query = {"_id": _egg_name(egg), "content.id": _content_id(before), "changed_at": before and before.changed_at}
+        try:
+            result = self._eggs.replace_one(query, document, upsert=before is None)
+        except DuplicateKeyError:
+            return False
+        return bool(result.matched_count or result.upserted_id)
+
+    @state_change("eggs.describe")
+    def describe(self, egg: Egg, content: Content, spiders: Sequence[SpiderInfo]) -> None:
+        """Write down which spiders are in this content."""
+        query = {"_id": _egg_name(egg), "content.id": content.id}
+        self._eggs.update_one(query, {"$set": {"spiders": _dumped(spiders)}})
+
+    @state_change("eggs.delete")
+    def delete(self, egg: Egg) -> None:
+        """What stays is that it was deleted, and when."""
+        gone = {"project": egg.project, "version": egg.version, "content": None, "changed_at": self._clock()}
+        self._eggs.replace_one({"_id": _egg_name(egg)}, gone, upsert=True)
+
+    @state_change("eggs.lose")
+    def lose(self, kept: KeptEgg) -> None:
+        """It is damaged: from the next node that has it it is kept anew."""
+        self._eggs.delete_one({"_id": _egg_name(kept.egg), "content.id": _content_id(kept)})
+
+    @state_change("eggs.discard")
+    def discard(self, content: Content) -> None:
+        """Remove the chunks of what is nobody's (any more)."""
+        self._chunks.delete_many({"_id": {"$gt": f"{content.id}:", "$lt": f"{content.id};"}})
+
+    def get(self, egg: Egg) -> KeptEgg | None:
+        return self.find([egg]).get(egg)
+
+    def find(self, eggs: Iterable[Egg]) -> dict[Egg, KeptEgg]:
+        """Those of them that are kept, or were deleted."""
+        found = self._eggs.find({"_id": {"$in": [_egg_name(egg) for egg in eggs]}})
+        return {kept.egg: kept for kept in self._kept.many(found)}
+
+    def described(self) -> list[DescribedEgg]:
+        """Every version, with its spiders as far as they are known."""
+        fields = {"project": 1, "version": 1, "content": 1, "spiders": 1}
+        return self._described.many(self._eggs.find({}, fields))
+
+    def any(self) -> bool:
+        return self._eggs.find_one({}, {"_id": 1}) is not None
+
+    def read(self, content: Content) -> Iterator[bytes]:
+        """Its bytes. Raises `EggDamagedError`, at the end at the latest."""
+        digest, size = hashlib.sha256(), 0
+        query = {"_id": {"$gt": f"{content.id}:", "$lt": f"{content.id};"}}
+        for chunk in self._chunks.find(query).sort("_id", ASCENDING).batch_size(1):
+            data = bytes(chunk["data"])
+            digest.update(data)
+            size += len(data)
+            yield data
+        if (digest.hexdigest(), size) != (content.sha256, content.size):
+            raise EggDamagedError(f"{size} of {content.size} bytes are there, and their SHA-256 is another one")
+
+    @state_change("eggs.sweep")
+    def sweep(self, before: datetime) -> int:
+        """Remove chunks that were written `before` then and are nobody's; how many. None while a version cannot
+        be read: they may be its own.
+        """
+        kept = [kept for _, kept in self._kept.each(self._eggs.find({"content": {"$ne": None}}))]
+        if None in kept:
+            return 0
+        used = {_content_id(one) for one in kept}
+        old = self._chunks.find({"written_at": {"$lt": before}}, {"_id": 1})
+        left = [chunk["_id"] for chunk in old if chunk["_id"].partition(":")[0] not in used]
+        if left:
+            self._chunks.delete_many({"_id": {"$in": left}})
+        return len(left)
+
+
+def _egg_name(egg: Egg) -> str:
+    return f"{egg.project}/{egg.version}"
+
+
+def _egg(document: Document) -> Egg:
+    return Egg(document["project"], document["version"])
+
+
+def _content_id(kept: KeptEgg | None) -> str | None:
+    return kept.content.id if kept and kept.content else None
+
+
+def read_egg(document: Document) -> KeptEgg:
+    content: Any = document["content"]
+    read = Content(content["id"], content["sha256"], content["size"]) if content else None
+    return KeptEgg(_egg(document), read, document["changed_at"], described=bool(document.get("spiders")))
+
+
+def read_described(document: Document) -> DescribedEgg:
+    return DescribedEgg(_egg(document), document["content"] is None, _loaded(document.get("spiders")))
+
+
+def _dumped(spiders: Sequence[SpiderInfo]) -> str | None:
+    # as text: the keys of JSON Schemas may not be stored everywhere
+    return _INFOS.dump_json(list(spiders)).decode() if spiders else None
+
+
+def _loaded(spiders: str | None) -> list[SpiderInfo]:
+    return _INFOS.validate_json(spiders, extra="ignore") if spiders else []
+
+
+# --- which egg each node has of which version, and how bringing one there has gone
+
+#: A node that is being brought an egg is left alone for so long.
+LEASE = timedelta(seconds=150)
+#: What one who was killed was bringing may still arrive for so long after that.
+_LATE = timedelta(minutes=3)
+#: SHA-256 that are remembered while an egg is on its way.
+_REMEMBERED = 8
+
+
+class EggCopy(BaseModel):
+    """One version on one node."""
+
+    node: str
+    project: str
+    version: str
+    #: SHA-256 of the file that is there; `None` where there is none (yet).
+    has: str | None = None
+    #: SHA-256 of what was agreed on with the node, or brought to it.
+    known: list[str] = Field(default_factory=list)
+    #: What is there is to be replaced or removed.
+    outdated: bool | None = None
+    leased_until: datetime | None = None
+    #: What the failures below are about.
+    sha256: str | None = None
+    #: Not brought before then.
+    not_before: datetime | None = None
+    failures: int = 0
+    #: Why it was not taken.
+    message: str | None = None
+
+    @property
+    def egg(self) -> Egg:
+        return Egg(self.project, self.version)
+
+    def waits(self, now: datetime, sha256: str | None) -> bool:
+        """Whether nothing is to be brought there now."""
+        if self.leased_until is not None and self.leased_until > now:
+            return True
+        return self.sha256 == sha256 and self.not_before is not None and self.not_before > now
+
+
+class EggCopies:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._copies = database["egg_copies"]
+        self._documents = Documents(self._copies, reader(EggCopy))
+        self._clock = clock
+
+    # --- by the node's tailer
+
+    @state_change("egg_copies.agree")
+    def agree(self, node: str, egg: Egg, sha256: str) -> None:
+        """The node has what is kept."""
+        settled = {**_about(node, egg), "has": sha256, "known": [sha256]}
+        nothing = dict.fromkeys(("outdated", "leased_until", "sha256", "not_before", "failures", "message"), "")
+        # while something is on its way there, what that is must not be forgotten
+        quiet = [{"leased_until": None}, {"leased_until": {"$lte": self._clock() - _LATE}}]
+        try:
+            self._copies.update_one(
+                {"_id": _copy_name(node, egg), "$or": quiet}, {"$set": settled, "$unset": nothing}, upsert=True
+            )
+        except DuplicateKeyError:
+            here: Document = {"$set": {"has": sha256}, "$addToSet": {"known": sha256}, "$unset": {"outdated": ""}}
+            self._copies.update_one({"_id": _copy_name(node, egg)}, here)
+
+    @state_change("egg_copies.mark_outdated")
+    def mark_outdated(self, node: str, egg: Egg, sha256: str) -> None:
+        """What the node has is to be replaced, or removed."""
+        marked = {**_about(node, egg), "has": sha256, "outdated": True}
+        self._copies.update_one({"_id": _copy_name(node, egg)}, {"$set": marked}, upsert=True)
+
+    @state_change("egg_copies.gone")
+    def gone(self, node: str, egg: Egg) -> None:
+        """The node has it no longer."""
+        self._copies.delete_one({"_id": _copy_name(node, egg), "leased_until": None})
+        self._copies.update_one({"_id": _copy_name(node, egg)}, {"$unset": {"has": "", "outdated": ""}})
+
+    def of_node(self, node: str) -> dict[Egg, EggCopy]:
+        return {copy.egg: copy for copy in self._documents.many(self._copies.find({"node": node}))}
+
+    # --- by whoever brings eggs
+
+    @state_change("egg_copies.begin")
+    def begin(self, node: str, egg: Egg, sha256: str | None) -> EggCopy | None:
+        """From now on it is on its way there (or on its way out, without a SHA-256); `None` if it is there or on its
+        way already, or is not to be tried again yet.
+        """
+        now = self._clock()
+        arriving = {"$push": {"known": {"$each": [sha256], "$slice": -_REMEMBERED}}} if sha256 else {}
+        free = {"$or": [{"leased_until": None}, {"leased_until": {"$lte": now}}]}
+        due = {"$or": [{"not_before": None}, {"not_before": {"$lte": now}}, {"sha256": {"$ne": sha256}}]}
+        other = {"$or": [{"has": {"$ne": sha256}}, {"outdated": True}]}
+        try:
+            document = self._copies.find_one_and_update(
+                {"_id": _copy_name(node, egg), "$and": [free, due, other]},
+                {"$set": {**_about(node, egg), "leased_until": now + LEASE}, **arriving},
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+            )
+        except DuplicateKeyError:
+            return None
+        return self._documents.optional(document)
+
+    @state_change("egg_copies.brought")
+    def brought(self, copy: EggCopy, sha256: str | None, quiet_until: datetime) -> None:
+        """The node has taken it, which it tells by itself before `quiet_until`."""
+        changes: Document = {
+            "$set": {"sha256": sha256, "not_before": quiet_until},
+            "$unset": {"leased_until": "", "failures": "", "message": ""},
+        }
+        self._copies.update_one(_leased(copy), changes)
+
+    @state_change("egg_copies.failed")
+    def failed(self, copy: EggCopy, sha256: str | None, message: str, not_before: datetime) -> None:
+        """The node has not taken it: to be tried again at `not_before`."""
+        changes: Document = {
+            "$set": {
+                "sha256": sha256,
+                "message": message,
+                "not_before": not_before,
+                "failures": copy.failures + 1 if copy.sha256 == sha256 else 1,
+            },
+            "$unset": {"leased_until": ""},
+        }
+        self._copies.update_one(_leased(copy), changes)
+
+    @state_change("egg_copies.forget")
+    def forget(self, nodes: Iterable[str]) -> None:
+        """What was known of all nodes but these."""
+        self._copies.delete_many({"node": {"$nin": list(nodes)}})
+
+    def outdated(self, limit: int) -> list[EggCopy]:
+        return self._documents.many(self._copies.find({"outdated": True}, limit=limit))
+
+    def of_egg(self, egg: Egg) -> dict[str, EggCopy]:
+        """By node."""
+        found = self._copies.find({"project": egg.project, "version": egg.version})
+        return {copy.node: copy for copy in self._documents.many(found)}
+
+
+def _copy_name(node: str, egg: Egg) -> str:
+    return f"{node}/{egg.project}/{egg.version}"
+
+
+def _about(node: str, egg: Egg) -> Document:
+    return {"node": node, "project": egg.project, "version": egg.version}
+
+
+def _leased(copy: EggCopy) -> Document:
+    return {"_id": _copy_name(copy.node, copy.egg), "leased_until": copy.leased_until}
+
+
+# --- what can be run: each node's catalogue of spiders and the schemas of their parameters; and what kept eggs have
+class SpiderStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._spiders = database["spiders"]
+        self._documents = Documents(self._spiders, read_spider)
+        self._eggs = EggStore(database)
+        self._clock = clock
+
+    @state_change("spiders.publish")
+    def publish(self, node: str, infos: Sequence[SpiderInfo]) -> None:
+        """What `node` can run now, in the place of what it could run before. Schemas are kept as they are: their
+        `$ref` and `$defs` keys may be stored since MongoDB 5, but not in every tool, hence the JSON text.
+        """
+        kept, now = [], self._clock()
+        for info in infos:
+            name = f"{node}/{info.project}/{info.version or ''}/{info.name}"
+            document = {
+                "node": node,
+                "project": info.project,
+                "name": info.name,
+                "info": info.model_dump_json(),
+                "published_at": now,
+            }
+            self._spiders.update_one({"_id": name}, {"$set": document}, upsert=True)
+            kept.append(name)
+        self._spiders.delete_many({"node": node, "_id": {"$nin": kept}})
+
+    def all(self) -> list[SpiderInfo]:
+        """Every spider once, as the node says that published last: a dead one may have an older release of ours.
+        Those of an egg that no node has any more are as the last one told them: it can be brought to another. Those
+        of a version that was deleted are none, though a dead node may have it. By project and name.
+        """
+        kept = self._eggs.described()
+        deleted = {described.egg for described in kept if described.is_deleted}
+        found = self._spiders.find().sort([("project", ASCENDING), ("name", ASCENDING), ("published_at", ASCENDING)])
+        infos = [info for described in kept for info in described.spiders]
+        infos += self._documents.many(found)
+        by_name = {(info.project, info.version, info.name): info for info in infos}
+        alive = (info for info in by_name.values() if (info.project, info.version) not in deleted)
+        return sorted(alive, key=lambda info: (info.project, info.name))
+
+    def nodes(self) -> set[str]:
+        """Who has published something."""
+        return set(self._spiders.distinct("node"))
+
+
+def read_spider(document: Document) -> SpiderInfo:
+    return SpiderInfo.model_validate_json(document["info"], extra="ignore")

@@ -1,0 +1,332 @@
+"""What is kept for how long, and how it is removed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+import redis
+import structlog
+from pymongo import ASCENDING
+from pymongo.database import Database
+from redis import RedisError
+
+from gateway.access.audit import AuditEntry, AuditStore
+from gateway.access.key_store import read_key
+from gateway.clock import Clock, utc_now
+from gateway.contract import redis_keys
+from gateway.crash_points import state_change
+from gateway.errors import ConflictError, JobNotFoundError, UnreadableError
+from gateway.items.items import ItemStore, read_item
+from gateway.jobs.dedupe import DedupeRelease
+from gateway.jobs.job import Job
+from gateway.jobs.queries import JobSweeps
+from gateway.jobs.queue import SET_ASIDE
+from gateway.jobs.store import CLAIM_KEPT, IdempotencyKeys, JobStore
+from gateway.logs.store import LogStore
+from gateway.nodes.health import HeartbeatStore, read_heartbeat
+from gateway.nodes.store import Node, NodeStore
+from gateway.projects.eggs import EggCopy, SpiderStore, read_described, read_egg, read_spider
+from gateway.schedules.schedule import LedgerEntry, Schedule
+from gateway.schedules.store import LedgerStore, read_static_entry
+from gateway.sites.site import Site, Target
+from gateway.stores.documents import UNREADABLE, Documents, Reader, Unreadable, reader
+from gateway.stores.mongo import Document, truth_store_errors
+
+#: What a job can lose before it goes itself.
+Part = Literal["logs", "items"]
+_OLDEST_FIRST = [("finished_at", ASCENDING)]
+_ENDED = ("finished_at", "user_id", "spec.spider", "fingerprint")
+
+
+class Ended(NamedTuple):
+    job_id: str
+    finished_at: datetime
+    #: Where Redis may name this job as the answer; `None` if its document does not say.
+    dedupe_key: str | None
+
+
+class ExpiryStore:
+    """How far each part was removed is kept in `retention`: one document a part, so that no run looks at all jobs."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._jobs = database["jobs"]
+        self._retention = database["retention"]
+
+    def settled(self, before: datetime) -> Iterator[str]:
+        """Jobs that ended before then, and of whose end nothing is left to do; the oldest first."""
+        query = {"settled": True, "finished_at": {"$lt": before}}
+        with self._jobs.find(query, {"_id": 1}).sort(_OLDEST_FIRST).batch_size(100) as found:
+            for document in found:
+                yield document["_id"]
+
+    def ended_with(self, part: Part, before: datetime) -> Iterator[Ended]:
+        """Jobs that ended before then and may still have that part, the oldest first."""
+        record = self._retention.find_one({"_id": part})
+        since = {"$gte": record["until"]} if record and isinstance(record.get("until"), datetime) else {}
+        query = {"finished_at": {"$lt": before, **since}}
+        with self._jobs.find(query, _ENDED).sort(_OLDEST_FIRST).batch_size(200) as found:
+            for document in found:
+                yield Ended(document["_id"], document["finished_at"], _dedupe_key(document))
+
+    @state_change("expiry.mark_removed")
+    def mark_removed(self, job_id: str, part: Part, at: datetime) -> None:
+        """Said before it is done: who reads the job in between is not told that something is there."""
+        mark = f"{part}_removed_at"
+        self._jobs.update_one({"_id": job_id, mark: {"$exists": False}}, {"$set": {mark: at}})
+
+    @state_change("expiry.advance")
+    def advance(self, part: Part, until: datetime) -> None:
+        """That part of every job that ended before then is gone."""
+        self._retention.update_one({"_id": part}, {"$max": {"until": until}}, upsert=True)
+
+
+def _dedupe_key(document: Document) -> str | None:
+    """Of the fields themselves: one document that is no job must not keep the others from being looked at."""
+    try:
+        return redis_keys.dedupe(document["user_id"], document["spec"]["spider"], document["fingerprint"])
+    except (KeyError, TypeError):
+        return None
+
+
+# --- what cannot be read: noted by whoever comes upon it, and looked at again until it can be read or is gone
+
+#: How the documents of each collection are read. One of a collection that is not named is looked at no more.
+READERS: dict[str, Reader[Any]] = {
+    "jobs": reader(Job),
+    "schedules": reader(Schedule),
+    "schedule_ledger": reader(LedgerEntry),
+    "sites": reader(Site),
+    "targets": reader(Target),
+    "nodes": reader(Node),
+    "spiders": read_spider,
+    "eggs": lambda document: (read_egg(document), read_described(document)),
+    "egg_copies": reader(EggCopy),
+    "keys": read_key,
+    "audit": reader(AuditEntry),
+    "items": read_item,
+    "heartbeats": read_heartbeat,
+    "static_entries": read_static_entry,
+}
+#: Looked at again in one go.
+_BATCH = 1000
+
+
+class UnreadableStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._database = database
+        self._noted = database[UNREADABLE]
+
+    def all(self, limit: int) -> list[Unreadable]:
+        found = self._noted.find().sort("_id", ASCENDING).limit(limit)
+        return [Unreadable(one["collection"], one["document"], one["problem"]) for one in found]
+
+    def look_again(self) -> None:
+        """Whatever was mended since, here or by a newer version, counts as all others."""
+        for found in self.all(_BATCH):
+            documents = Documents(self._database[found.collection], READERS.get(found.collection, dict))
+            document = documents.collection.find_one({"_id": found.id})
+            if document is None or documents.optional(document) is not None:
+                self._forget(found)
+
+    @state_change("unreadable.forget")
+    def _forget(self, found: Unreadable) -> None:
+        # first what is lost if nobody comes back to it
+        # a job that waits is ranked anew when it is attended to
+        back = {"$unset": {SET_ASIDE: ""}, "$set": {"attend_at": utc_now()}}
+        self._database[found.collection].update_one({"_id": found.id, SET_ASIDE: True}, back)
+        self._noted.delete_one({"_id": f"{found.collection}/{found.id}"})
+
+
+# Removes an ended job with all it has left behind; the document goes last, so that a half-done deletion shows
+class Deletion:
+    def __init__(self, *, jobs: JobStore, items: ItemStore, logs: LogStore, dedupe: DedupeRelease) -> None:
+        self._jobs = jobs
+        self._items = items
+        self._logs = logs
+        self._dedupe = dedupe
+
+    def delete(self, job_id: str) -> None:
+        """Raises `JobNotFoundError`, and `ConflictError` for a job that has not ended."""
+        with truth_store_errors():
+            job = self._jobs.get(job_id)
+            if not job.is_final or not job.settled:
+                raise ConflictError(f"only ended jobs can be deleted (it is {job.status})")
+            key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+            try:
+                self._dedupe.release(key, job.id)
+            except redis.RedisError as error:
+                # the key would answer repeated requests with a job that is gone
+                raise ConflictError("the job cannot be deleted while Redis is away; ask again") from error
+            self._items.delete(job_id)
+            self._logs.delete(job_id)
+            self._jobs.delete(job_id)
+
+
+# --- removes what has been kept for long enough, a little at a time. Any number may run at once, and die at any
+# moment: what one has left the next finds again.
+
+log = structlog.get_logger()
+
+#: Seconds that one run may take; the next is a minute away.
+RUN_SECONDS = 20.0
+#: Jobs removed between two looks at the clock.
+BATCH = 100
+#: Entries of the ledger, or of the audit trail, that go by one write.
+LEDGER_BATCH = 1000
+#: Without a sign of life for so long, and without a job, a node is none any more.
+NODE_GONE_AFTER = timedelta(days=7)
+#: The same of a process that serves nobody directly.
+PROCESS_GONE_AFTER = timedelta(days=1)
+
+
+class Keep(NamedTuple):
+    """How long after a job's end; 0 is for ever."""
+
+    jobs: timedelta
+    items: timedelta
+    logs: timedelta
+    #: After it was noted.
+    audit: timedelta = timedelta()
+
+
+class Retention:
+    def __init__(
+        self,
+        *,
+        keep: Keep,
+        expiry: ExpiryStore,
+        deletion: Deletion,
+        dedupe: DedupeRelease,
+        items: ItemStore,
+        logs: LogStore,
+        nodes: NodeStore,
+        spiders: SpiderStore,
+        sweeps: JobSweeps,
+        unreadable: UnreadableStore,
+        keys: IdempotencyKeys,
+        heartbeats: HeartbeatStore,
+        ledger: LedgerStore,
+        audit: AuditStore,
+        clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._keep = keep
+        self._expiry = expiry
+        self._deletion = deletion
+        self._dedupe = dedupe
+        self._items = items
+        self._logs = logs
+        self._nodes = nodes
+        self._spiders = spiders
+        self._sweeps = sweeps
+        self._heartbeats = heartbeats
+        self._ledger = ledger
+        self._audit = audit
+        self._clock = clock
+        self._monotonic = monotonic
+        self._running = threading.Lock()
+        self._unreadable = unreadable
+        self._keys = keys
+        self._passed_over: set[str] = set()
+
+    def run(self) -> None:
+        """One round of at most about `RUN_SECONDS`. Nothing happens while another runs in this process."""
+        if not self._running.acquire(blocking=False):
+            return
+        try:
+            now, deadline = self._clock(), self._monotonic() + RUN_SECONDS
+            self._unreadable.look_again()
+            self._forget_nodes(now)
+            self._heartbeats.forget(now - PROCESS_GONE_AFTER)
+            self._keys.forget(now - CLAIM_KEPT)
+            self._remove_part("logs", now, self._keep.logs, deadline)
+            self._remove_part("items", now, self._keep.items, deadline)
+            self._remove_jobs(now, deadline)
+            self._forget_slots(now, deadline)
+            self._forget_audit(now, deadline)
+        finally:
+            self._running.release()
+
+    def _remove_part(self, part: Part, now: datetime, keep: timedelta, deadline: float) -> None:
+        if not keep:
+            return
+        reached = None
+        for ended in self._expiry.ended_with(part, now - keep):
+            if not self._remove(part, ended, now):
+                break
+            reached = ended.finished_at
+            if self._monotonic() > deadline:
+                break
+        if reached is not None:
+            self._expiry.advance(part, reached)
+
+    def _remove(self, part: Part, ended: Ended, now: datetime) -> bool:
+        """Whether that part is gone."""
+        if part == "logs":
+            self._expiry.mark_removed(ended.job_id, part, now)
+            self._logs.delete(ended.job_id)
+            return True
+        try:
+            if ended.dedupe_key:
+                self._dedupe.release(ended.dedupe_key, ended.job_id)
+        except RedisError as error:
+            # the key would answer repeated requests with a job that has no items any more
+            log.warning("retention_stopped", job_id=ended.job_id, reason=str(error))
+            return False
+        self._expiry.mark_removed(ended.job_id, part, now)
+        self._items.delete(ended.job_id)
+        return True
+
+    def _remove_jobs(self, now: datetime, deadline: float) -> None:
+        if not self._keep.jobs:
+            return
+        for number, job_id in enumerate(self._expiry.settled(now - self._keep.jobs), start=1):
+            if not self._remove_job(job_id):
+                return
+            if number % BATCH == 0 and self._monotonic() > deadline:
+                return
+
+    def _remove_job(self, job_id: str) -> bool:
+        """Whether to go on with the next."""
+        try:
+            self._deletion.delete(job_id)
+        except JobNotFoundError:
+            return True
+        except UnreadableError as error:
+            self._pass_over(job_id, error)
+        except ConflictError as error:
+            log.warning("retention_stopped", job_id=job_id, reason=error.message)
+            return False
+        return True
+
+    def _pass_over(self, job_id: str, error: UnreadableError) -> None:
+        """What cannot be read stays for somebody to look at, and does not keep the others."""
+        if job_id not in self._passed_over:
+            self._passed_over.add(job_id)
+            log.error("job_unreadable", job_id=job_id, reason=error.message)
+
+    def _forget_slots(self, now: datetime, deadline: float) -> None:
+        """What became of slots, for as long as their jobs are kept."""
+        while self._keep.jobs and self._ledger.forget(now - self._keep.jobs, LEDGER_BATCH) == LEDGER_BATCH:
+            if self._monotonic() > deadline:
+                return
+
+    def _forget_audit(self, now: datetime, deadline: float) -> None:
+        while self._keep.audit and self._audit.forget(now - self._keep.audit, LEDGER_BATCH) == LEDGER_BATCH:
+            if self._monotonic() > deadline:
+                return
+
+    def _forget_nodes(self, now: datetime) -> None:
+        for node in self._nodes.all():
+            if now - node.heartbeat_at < NODE_GONE_AFTER or node.used_slots or self._sweeps.running_on(node.id):
+                continue
+            log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())
+            self._nodes.forget(node)
+        # in this order: a node registers before it publishes, and publishes anew when it was not known
+        published = self._spiders.nodes()
+        for name in published - self._nodes.names():
+            self._spiders.publish(name, ())

@@ -1,0 +1,371 @@
+"""What people do to schedules. Once it is answered, nothing happens by an older revision any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from gateway.clock import Clock, to_iso, utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.errors import (
+    ConflictError,
+    InvalidRequestError,
+    JobNotFoundError,
+    ScheduleChangedError,
+    ScheduleEndedError,
+)
+from gateway.jobs.admission import Admission
+from gateway.jobs.dedupe import fingerprint
+from gateway.jobs.job import Job
+from gateway.jobs.outcome import CANCELLED
+from gateway.jobs.store import MAX_WEBHOOKS, JobStore
+from gateway.projects.catalog import WorkCheck, unpinned
+from gateway.schedules.firing import Settling
+from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.orders import NOTHING_TO_RUN, SlotOrder, SlotOrders, job_by_hand
+from gateway.schedules.recurrence import LAST_YEAR, check_timing, first
+from gateway.schedules.schedule import CrawlOrder, Overlap, Schedule, ScheduleState, Timing
+from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.stores.mongo import Document, truth_store_errors
+
+#: Edits and beats can only overtake each other so often before something else is wrong.
+_MAX_ROUNDS = 20
+_NO_SLOT: Document = {"next_at": None, "next_run": None}
+_EDITABLE = frozenset({"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key"})
+
+
+class ScheduleEdits:
+    """Each raises `ScheduleNotFoundError`."""
+
+    def __init__(
+        self,
+        *,
+        schedules: ScheduleStore,
+        slots: SlotStore,
+        ledger: LedgerStore,
+        jobs: JobStore,
+        settling: Settling,
+        orders: SlotOrders,
+        admission: Admission | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._schedules = schedules
+        self._slots = slots
+        self._ledger = ledger
+        self._jobs = jobs
+        self._settling = settling
+        self._orders = orders
+        self._admission = admission
+        self._clock = clock
+
+    def edit(self, schedule_id: str, changes: dict[str, Any], *, rev: int | None = None) -> Schedule:
+        """`changes` by field names of `Schedule`: `name`, `crawl`, `timing`, `overlap`, `catch_up`, `max_runs`,
+        `fingerprint`, `live_key`; `None` takes one away. With `rev` only if it is in that revision still. Slots stay,
+        also those that are due, unless the timing is another.
+
+        Raises `InvalidRequestError`, `LiveTwinError`, `ScheduleChangedError` where `rev` is not its own any more, and
+        `ScheduleEndedError` for one that has ended.
+        """
+        unknown = changes.keys() - _EDITABLE
+        if unknown:
+            raise ValueError(f"not to be edited: {sorted(unknown)}")
+
+        def edited(schedule: Schedule) -> Document:
+            if rev is not None and schedule.rev != rev:
+                raise ScheduleChangedError(f"the schedule is in revision {schedule.rev} by now")
+            return self._edited(schedule, changes)
+
+        return self._change(schedule_id, edited)
+
+    def pause(self, schedule_id: str) -> Schedule:
+        """Raises `ScheduleEndedError`. One that is paused already stays as it is."""
+
+        def paused(schedule: Schedule) -> Document | None:
+            if schedule.state is ScheduleState.PAUSED:
+                return None
+            return {"state": ScheduleState.PAUSED, **_NO_SLOT, **_other_slots(schedule)}
+
+        return self._change(schedule_id, paused)
+
+    def resume(self, schedule_id: str) -> Schedule:
+        """From the first slot after now. Raises `ScheduleEndedError`, also where no slot is left."""
+
+        def resumed(schedule: Schedule) -> Document | None:
+            if schedule.state is ScheduleState.ACTIVE:
+                return None
+            slot = self._first_slot(schedule.id, schedule.timing)
+            return {"state": ScheduleState.ACTIVE, **slot, **_other_slots(schedule)}
+
+        return self._change(schedule_id, resumed)
+
+    def end(self, schedule_id: str, message: str) -> Schedule:
+        """One that has ended already stays as it is."""
+        ended = {"state": ScheduleState.ENDED, "message": message, "live_key": None, **_NO_SLOT}
+
+        def change(schedule: Schedule) -> Document | None:
+            return None if schedule.state is ScheduleState.ENDED else {**ended, **_other_slots(schedule)}
+
+        return self._change(schedule_id, change, also_ended=True)
+
+    def delete(self, schedule_id: str) -> None:
+        """With its ledger; its jobs stay."""
+        if not self._schedules.delete(schedule_id):
+            # whoever began may have died here
+            self._settle([schedule_id])
+            self._schedules.get(schedule_id)
+        self._settle([schedule_id])
+        self._ledger.delete(schedule_id)
+
+    def run_now(self, schedule_id: str) -> Job:
+        """A run beside its slots. Raises `ConflictError` where the schedule would skip a slot now, `TooManyError`."""
+        for _ in range(_MAX_ROUNDS):
+            job = job_by_hand(*self._may_run(schedule_id), self._clock())
+            with self._admission.room_by_hand(job.user_id) if self._admission else nullcontext():
+                if self._slots.insert([job]):
+                    raise ConflictError("a run that somebody else has just asked for is not over")
+            self._settling.settle([job])
+            with suppress(JobNotFoundError):
+                return self._jobs.get(job.id)
+            # the schedule has changed in such a way that it was taken back
+        raise ConflictError("the schedule is being changed over and over; ask again")
+
+    def _may_run(self, schedule_id: str) -> tuple[Schedule, SlotOrder]:
+        schedule = self._schedules.get(schedule_id)
+        if schedule.state is ScheduleState.ENDED:
+            raise ScheduleEndedError(_ended(schedule))
+        order = self._orders.orders([schedule]).get(schedule_id)
+        if order is None or order.skip:
+            raise ConflictError(order.skip if order and order.skip else NOTHING_TO_RUN)
+        if schedule.overlap is Overlap.SKIP and (live := self._slots.live([schedule_id])):
+            raise ConflictError(f"the run before it, {live[0].job_id}, is not over ({live[0].status})")
+        return schedule, order
+
+    def touch(self, *, site: str | None = None, target: str | None = None) -> None:
+        """What these schedules run has changed: no slot runs as it was before."""
+        touched = self._schedules.touch(site=site, target=target)
+        if touched:
+            self._settle(touched)
+
+    def _edited(self, schedule: Schedule, changes: dict[str, Any]) -> Document:
+        most = changes.get("max_runs")
+        if most is not None and most <= schedule.runs:
+            raise InvalidRequestError("max_runs", f"it has run {schedule.runs} times already")
+        timing: Timing = changes.get("timing", schedule.timing)
+        stored = {name: _stored(value) for name, value in changes.items()}
+        if timing == schedule.timing:
+            return stored
+        check_timing(timing, self._clock())
+        is_active = schedule.state is ScheduleState.ACTIVE
+        return {**stored, **(self._first_slot(schedule.id, timing) if is_active else {}), **_other_slots(schedule)}
+
+    def _first_slot(self, schedule_id: str, timing: Timing) -> dict[str, datetime]:
+        moment = first(schedule_id, timing, self._clock())
+        if moment is None:
+            raise ScheduleEndedError("no run is left before its end")
+        return {"next_at": moment.at, "next_run": moment.due}
+
+    def _change(
+        self, schedule_id: str, decide: Callable[[Schedule], Document | None], *, also_ended: bool = False
+    ) -> Schedule:
+        """`decide` says what changes, `None` if that was done before: by somebody who may have died after it."""
+        for _ in range(_MAX_ROUNDS):
+            schedule = self._schedules.get(schedule_id)
+            if schedule.state is ScheduleState.ENDED and not also_ended:
+                raise ScheduleEndedError(_ended(schedule))
+            changes = decide(schedule)
+            if changes is None or self._schedules.change(schedule, changes):
+                self._settle([schedule_id])
+                return self._schedules.get(schedule_id)
+        raise ConflictError("the schedule is being changed over and over; ask again")
+
+    def _settle(self, schedule_ids: Sequence[str]) -> None:
+        """The slots that were inserted by now are nobody's any more, or run as the schedule is now."""
+        for _ in range(_MAX_ROUNDS):
+            if not self._settling.settle(self._slots.held(schedule_ids)).left:
+                return
+        raise ConflictError("the schedule is being fired over and over; ask again")
+
+
+def _other_slots(schedule: Schedule) -> Document:
+    return {"timing_rev": schedule.rev + 1}
+
+
+def _ended(schedule: Schedule) -> str:
+    return "the schedule has ended" + (f": {schedule.message}" if schedule.message else "")
+
+
+def _stored(value: object) -> object:
+    return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
+
+
+# --- changes of a schedule as people ask for them: checked as a whole, then made in one step
+
+
+class Change(NamedTuple):
+    """What is to be replaced, by the field names of the models."""
+
+    schedule: dict[str, Any]
+    timing: dict[str, Any]
+    order: dict[str, Any]
+    spec: dict[str, Any]
+    #: Only if the schedule is in this revision.
+    rev: int | None = None
+
+
+class ScheduleChanges:
+    """Each raises `ScheduleNotFoundError`, `UnavailableError`; and `ConflictError` for the schedule of a site, which
+    the site keeps.
+    """
+
+    def __init__(
+        self, *, schedules: ScheduleStore, edits: ScheduleEdits, check: WorkCheck, clock: Clock = utc_now
+    ) -> None:
+        self._schedules = schedules
+        self._edits = edits
+        self._check = check
+        self._clock = clock
+
+    def apply(self, schedule_id: str, change: Change) -> Schedule:
+        """The schedule as it is from now on. Raises `InvalidRequestError`, `ForbiddenAddressError`, `LiveTwinError`,
+        `ScheduleChangedError`, `ScheduleEndedError`.
+        """
+        return self._edit(schedule_id, lambda schedule: self._changes(schedule, change), change.rev)
+
+    def pause(self, schedule_id: str) -> Schedule:
+        return self._own(schedule_id, self._edits.pause)
+
+    def resume(self, schedule_id: str) -> Schedule:
+        return self._own(schedule_id, self._edits.resume)
+
+    def run_now(self, schedule_id: str) -> Job:
+        """Also of a site's: it changes nothing of the schedule."""
+        with truth_store_errors():
+            return self._edits.run_now(schedule_id)
+
+    def cancel(self, schedule_id: str) -> Schedule:
+        """No further run begins. Raises `ScheduleEndedError` for one that has ended."""
+        schedule = self._own(schedule_id, self._schedules.get)
+        if schedule.state is ScheduleState.ENDED:
+            raise ScheduleEndedError("the schedule has ended already")
+        with truth_store_errors():
+            return self._edits.end(schedule_id, CANCELLED.message)
+
+    def delete(self, schedule_id: str, *, only_ended: bool = False) -> None:
+        """With its history. Raises `ConflictError` for one that has not ended, if that matters."""
+        schedule = self._own(schedule_id, self._schedules.get)
+        if only_ended and schedule.state is not ScheduleState.ENDED:
+            raise ConflictError("only a schedule that has ended can be deleted here")
+        with truth_store_errors():
+            self._edits.delete(schedule_id)
+
+    def add_webhook(self, schedule_id: str, url: str) -> Schedule:
+        """One more to be told of the end of each run, up to `MAX_WEBHOOKS`."""
+        return self._edit(schedule_id, lambda schedule: _with_webhook(schedule, url))
+
+    def _own(self, schedule_id: str, act: Callable[[str], Schedule]) -> Schedule:
+        with truth_store_errors():
+            require_own(self._schedules.get(schedule_id))
+            return act(schedule_id)
+
+    def _edit(
+        self, schedule_id: str, changes_of: Callable[[Schedule], dict[str, Any]], rev: int | None = None
+    ) -> Schedule:
+        """From the revision in which it was read, so that nobody else's change is undone."""
+        with truth_store_errors():
+            for _ in range(_MAX_ROUNDS):
+                schedule = self._schedules.get(schedule_id)
+                _require(schedule, rev)
+                changes = changes_of(schedule)
+                if not changes:
+                    return schedule
+                try:
+                    return self._edits.edit(schedule_id, changes, rev=schedule.rev)
+                except ScheduleChangedError:
+                    continue
+        raise ConflictError("the schedule is being changed over and over; ask again")
+
+    def _changes(self, schedule: Schedule, change: Change) -> dict[str, Any]:
+        old_crawl = require_own(schedule)
+        timing = schedule.timing.model_copy(update=_timing(schedule, change))
+        crawl = old_crawl.model_copy(update={**change.order, "spec": self._spec(old_crawl.spec, change.spec)})
+        if timing != schedule.timing:
+            self._check_timing(timing, schedule, given=change.timing.get("starts_at") is not None)
+        if crawl != old_crawl:
+            crawl = self._checked(crawl)
+        if (most := change.schedule.get("max_runs")) is not None and most <= schedule.runs:
+            raise InvalidRequestError("max_runs", f"must be more than the {schedule.runs} that it has had")
+        wanted = {
+            **change.schedule,
+            "timing": timing,
+            "crawl": crawl,
+            "live_key": schedule.live_key and identity_of(schedule, timing, crawl.spec),
+        }
+        return {name: value for name, value in wanted.items() if value != getattr(schedule, name)}
+
+    def _spec(self, spec: CrawlSpec, changes: dict[str, Any]) -> CrawlSpec:
+        if changes.get("project", spec.project) != spec.project:
+            # another project's version says nothing here
+            changes = {"version": None, **changes}
+        return spec.model_copy(update=changes)
+
+    def _checked(self, crawl: CrawlOrder) -> CrawlOrder:
+        self._check.addresses(crawl.spec, crawl.webhooks)
+        pinned = self._check.pin(crawl.spec)
+        self._check.means(pinned)
+        return crawl.model_copy(update={"spec": unpinned(crawl.spec, pinned)})
+
+    def _check_timing(self, timing: Timing, schedule: Schedule, *, given: bool) -> None:
+        now = self._clock()
+        if given and timing.starts_at != schedule.timing.starts_at:
+            check_ahead(timing.starts_at, now)
+        check_timing(timing, now)
+
+
+def _timing(schedule: Schedule, change: Change) -> dict[str, Any]:
+    if change.timing.get("starts_at", schedule) is None:
+        return {**change.timing, "starts_at": schedule.created_at}
+    return change.timing
+
+
+def check_ahead(schedule_at: datetime, now: datetime) -> None:
+    """Raises `InvalidRequestError`."""
+    if schedule_at <= now:
+        raise InvalidRequestError("schedule_at", f"must lie ahead; it is {to_iso(now)} now")
+    if schedule_at.year >= LAST_YEAR:
+        raise InvalidRequestError("schedule_at", f"must be before the year {LAST_YEAR}")
+
+
+def require_own(schedule: Schedule) -> CrawlOrder:
+    """What it runs. Raises `ConflictError` for a schedule that is kept by a site or one of its targets."""
+    if schedule.crawl is None:
+        kept_by = f"target {schedule.target!r} of site" if schedule.target else "site"
+        raise ConflictError(f"this schedule is kept by {kept_by} {schedule.site!r}: change that instead")
+    return schedule.crawl
+
+
+def when_identity(timing: Timing, schedule_at: datetime | None) -> dict[str, str]:
+    """What of it makes two requests different ones. How runs are spread, or when they end, does not."""
+    asked = {"schedule_at": to_iso(schedule_at)} if schedule_at else {}
+    return {"interval": timing.interval, "timezone": timing.timezone, **asked}
+
+
+def identity_of(schedule: Schedule, timing: Timing, spec: CrawlSpec) -> str:
+    # one that was asked for without `schedule_at` starts when it was made
+    schedule_at = None if timing.starts_at == schedule.created_at else timing.starts_at
+    return fingerprint(schedule.user_id, spec, when=when_identity(timing, schedule_at))
+
+
+def _require(schedule: Schedule, rev: int | None) -> None:
+    if rev is not None and schedule.rev != rev:
+        raise ScheduleChangedError(f"rev: the schedule is in revision {schedule.rev} by now")
+
+
+def _with_webhook(schedule: Schedule, url: str) -> dict[str, Any]:
+    crawl = require_own(schedule)
+    if url in crawl.webhooks or len(crawl.webhooks) >= MAX_WEBHOOKS:
+        return {}
+    return {"crawl": crawl.model_copy(update={"webhooks": (*crawl.webhooks, url)})}

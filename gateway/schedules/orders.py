@@ -1,0 +1,197 @@
+"""What a slot of a schedule runs, and the job that is made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+from pymongo.errors import PyMongoError
+
+from gateway.contract.crawl import CrawlSpec
+from gateway.errors import InvalidRequestError
+from gateway.jobs.dedupe import fingerprint
+from gateway.jobs.job import Job, JobStatus, Slot, SlotFate, TargetRun, Trigger, new_job_id, slot_id
+from gateway.projects.catalog import SpiderCatalog, renders
+from gateway.schedules.schedule import Overlap, Schedule
+from gateway.stores.broker import current_correlation
+
+log = structlog.get_logger()
+
+
+class SlotOrder(NamedTuple):
+    spec: CrawlSpec
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    webhooks: tuple[str, ...] = ()
+    max_retries: int = 3
+    #: Of all jobs with the same text here only one runs at a time.
+    exclusive: str | None = None
+    trigger: Trigger | None = None
+    target: TargetRun | None = None
+    #: Why this slot must not run.
+    skip: str | None = None
+
+
+#: What the job of a slot holds that does not run.
+NOTHING = SlotOrder(CrawlSpec(spider="none", start_urls=()))
+
+
+class SlotOrders(Protocol):
+    def orders(self, schedules: Sequence[Schedule]) -> Mapping[str, SlotOrder]:
+        """By the schedules' ids. One that is missing has nothing to run."""
+
+
+class CrawlOrders:
+    """Of schedules that say themselves what they run."""
+
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+        return {schedule.id: _order(schedule) for schedule in schedules if schedule.crawl}
+
+
+class AllOrders:
+    """Of schedules of every kind: those of sites and targets are `sites`' to know."""
+
+    def __init__(self, crawls: SlotOrders, sites: SlotOrders) -> None:
+        self._crawls = crawls
+        self._sites = sites
+
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+        of_sites = [schedule for schedule in schedules if schedule.site]
+        others = [schedule for schedule in schedules if not schedule.site]
+        return {
+            **(self._crawls.orders(others) if others else {}),
+            **(self._sites.orders(of_sites) if of_sites else {}),
+        }
+
+
+def orders_of(orders: SlotOrders, schedules: Sequence[Schedule]) -> Mapping[str, SlotOrder]:
+    """The same; but one schedule of which no order can be made skips its slot, and keeps no other's from running."""
+    try:
+        return orders.orders(schedules)
+    except PyMongoError:
+        raise
+    except Exception:  # noqa: BLE001 - whatever it was, it is looked for and logged below
+        return {schedule.id: order for schedule in schedules if (order := _order_of(orders, schedule))}
+
+
+def _order_of(orders: SlotOrders, schedule: Schedule) -> SlotOrder | None:
+    try:
+        return orders.orders([schedule]).get(schedule.id)
+    except PyMongoError:
+        raise
+    except Exception as error:
+        log.exception("schedule_has_no_order", schedule_id=schedule.id)
+        return NOTHING._replace(skip=f"what it runs could not be found out ({type(error).__name__})")
+
+
+def _order(schedule: Schedule) -> SlotOrder:
+    crawl = schedule.crawl
+    if crawl is None:
+        raise ValueError("this schedule is a site's")
+    return SlotOrder(
+        crawl.spec,
+        crawl.priority,
+        crawl.tags,
+        crawl.webhooks,
+        crawl.max_retries,
+        exclusive=f"schedule:{schedule.id}" if schedule.overlap is Overlap.QUEUE else None,
+    )
+
+
+# Each run of a deployed project takes the latest version of its time, where its schedule names none
+class LatestVersions:
+    """A job names its version: all its attempts run the same one, whatever is deployed meanwhile."""
+
+    def __init__(self, orders: SlotOrders, catalog: SpiderCatalog) -> None:
+        self._orders = orders
+        self._catalog = catalog
+
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+        return {name: self._pinned(order) for name, order in self._orders.orders(schedules).items()}
+
+    def _pinned(self, order: SlotOrder) -> SlotOrder:
+        try:
+            return order._replace(spec=self._catalog.pin(order.spec))
+        except InvalidRequestError as error:
+            # no node has the project, or that version of it, any more
+            return order._replace(skip=order.skip or error.message)
+
+
+# --- the job of a slot: made when the slot is found due, made anew when its schedule changes before it runs
+
+NOTHING_TO_RUN = "there is nothing to run: its site or target is gone"
+
+
+def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: SlotFate, now: datetime) -> Job:
+    """Held: nobody runs it before its schedule has it behind it."""
+    return Job(
+        id=slot_id(schedule.id, slot.at),
+        status=JobStatus.SCHEDULED,
+        held=fate,
+        noted=False,
+        slot=slot,
+        correlation_id=slot_id(schedule.id, slot.at),
+        **content(schedule, order or NOTHING),
+        **_new(schedule, now),
+    )
+
+
+def job_by_hand(schedule: Schedule, order: SlotOrder, now: datetime) -> Job:
+    """A run that somebody asks for now. It is held as if it had a slot, so that it overtakes no change of the
+    schedule; it is no slot's, and the ledger does not know of it. Where runs must not overlap, there is one such job
+    at a time, however many ask for it at once.
+    """
+    at = now if schedule.next_at != now else now - timedelta(milliseconds=1)
+    return Job(
+        id=new_job_id(),
+        status=JobStatus.SCHEDULED,
+        held=SlotFate.RUN,
+        slot=Slot(rev=schedule.rev, at=at, due=at, fired_at=now),
+        correlation_id=current_correlation(),
+        live_key=f"run:{schedule.id}" if schedule.overlap is Overlap.SKIP else None,
+        **{**content(schedule, order), "trigger": order.trigger and Trigger.MANUAL},
+        **_new(schedule, now),
+    )
+
+
+def is_by_hand(job: Job) -> bool:
+    return job.noted is None
+
+
+def content(schedule: Schedule, order: SlotOrder) -> dict[str, Any]:
+    """Of a slot's job, what its schedule makes it and not the slot."""
+    return {
+        "spec": order.spec,
+        "fingerprint": fingerprint(schedule.user_id, order.spec),
+        "render": renders(order.spec),
+        "trigger": order.trigger,
+        "target": order.target,
+        "exclusive": order.exclusive,
+        "priority": order.priority,
+        "tags": list(order.tags),
+        "webhooks": list(order.webhooks),
+        "max_retries": order.max_retries,
+    }
+
+
+def refreshed(job: Job, slot: Slot, schedule: Schedule, order: SlotOrder | None) -> Job:
+    """The job by the schedule's present revision; one that was to run is skipped where that has nothing to run."""
+    skip = NOTHING_TO_RUN if order is None else order.skip
+    new = slot.model_copy(update={"rev": schedule.rev})
+    if skip and job.held is SlotFate.RUN:
+        new = new.model_copy(update={"reason": skip})
+        return job.model_copy(update={"slot": new, "held": SlotFate.SKIP})
+    fresh = content(schedule, order) if order else {}
+    return job.model_copy(update={"slot": new, **fresh, "trigger": job.trigger})
+
+
+def _new(schedule: Schedule, now: datetime) -> dict[str, Any]:
+    return {
+        "user_id": schedule.user_id,
+        "schedule_id": schedule.id,
+        "created_at": now,
+        "updated_at": now,
+        "not_before": now,
+    }

@@ -1,0 +1,429 @@
+"""When a schedule is due: time zones, cron, equal distances, jitter. Pure."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from difflib import get_close_matches
+from importlib.resources import files
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from gateway.clock import to_iso, truncate
+from gateway.errors import InvalidRequestError
+from gateway.schedules.schedule import Timing
+
+
+@functools.cache
+def zone_names() -> frozenset[str]:
+    return frozenset(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split())
+
+
+def parse_time_zone(name: str) -> tzinfo:
+    """Raises `InvalidRequestError("timezone")`, with the name that was meant where one is near."""
+    if name == "UTC":
+        return UTC
+    if name in zone_names():
+        return ZoneInfo(name)
+    raise InvalidRequestError("timezone", f"there is no time zone {name[:80]!r}{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """The name that was meant: with other capitals, misspelt, or a city alone."""
+    wanted = name.strip().lower().replace(" ", "_")[:80]
+    spelled = {known.lower(): known for known in sorted(zone_names())}
+    cities = {known.rpartition("/")[2]: spelled[known] for known in reversed(spelled)}
+    for names in (spelled, cities):
+        if near := get_close_matches(wanted, names, n=1, cutoff=0.8):
+            return f"; did you mean {names[near[0]]}?"
+    return "; names are such as Europe/Paris or UTC"
+
+
+# --- five-field cron in a time zone, as Debian's cron has it; cronsim reads the fields and knows the days.
+#
+# Where clocks change, Debian tells two kinds of jobs apart. One at *fixed times* (neither the minute nor the hour
+# field begins with `*`) runs right after a skipped hour if its time was in there, and once in a repeated one. All
+# others follow elapsed time: they run whenever the local clock shows a time that matches.
+
+ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+#: Each field's name, what may stand there, and a value by which the other fields are tried.
+FIELDS = (
+    ("minute", "0 to 59", "0"),
+    ("hour", "0 to 23", "0"),
+    ("day of the month", "1 to 31, L (the last day) or LW (the last weekday)", "1"),
+    ("month", "1 to 12 or JAN to DEC", "1"),
+    ("day of the week", "0 to 7 or SUN to SAT, MON#1 to MON#5 (the n-th Monday), 5L (the last Friday)", "*"),
+)
+#: Characters; no sensible expression comes near.
+MAX_LENGTH = 200
+#: All clocks are changed at full quarters of an hour, local time.
+_QUARTER = 15
+#: How far back the slot before a moment is looked for, step by step; 50 years are as far as cronsim looks ahead.
+_WINDOWS = tuple(timedelta(days=days) for days in (1 / 24, 1, 32, 367, 5 * 366, 50 * 366))
+
+
+#: A range of one value, which cronsim takes for one without an end.
+_ONE_VALUE = re.compile(r"\b(\w+)-\1/(?=[1-9])\d+")
+
+
+class Cron:
+    """The times of one expression; immutable."""
+
+    def __init__(self, text: str, zone: tzinfo) -> None:
+        """Raises `InvalidRequestError("interval")` for what is not cron or never comes to pass."""
+        self._expression = _read(text)
+        self._zone = zone
+        if self.after(datetime(2026, 1, 1, tzinfo=UTC)) is None:
+            raise _never(text)
+
+    def walk(self, moment: datetime) -> Iterator[datetime]:
+        """Every time later than `moment`, in UTC and in order; ends where there is none within 50 years."""
+        latest = moment
+        walk = _Walk(self._expression, moment.astimezone(self._zone))
+        while True:
+            try:
+                found = next(walk).astimezone(UTC)
+            except (StopIteration, OverflowError, ValueError):
+                # the latter two: past the year 9999
+                return
+            if found > latest:
+                # a time in a skipped hour falls on the end of that hour, and one in a repeated hour may be past
+                yield found
+                latest = found
+
+    def after(self, moment: datetime) -> datetime | None:
+        return next(self.walk(moment), None)
+
+    def newest(self, moment: datetime, count: int) -> list[datetime]:
+        """The last `count` times that are not later than `moment`; fewer if there are no more in 50 years."""
+        times: list[datetime] = []
+        for window in _WINDOWS:
+            times = []
+            for time in self.walk(moment - window):
+                if time > moment:
+                    break
+                times.append(time)
+            if len(times) >= count:
+                break
+        return times[-count:]
+
+
+class _Walk(CronSim):
+    """cronsim, mended for zones whose clocks change by half an hour or in the middle of one, or at midnight.
+
+    cronsim walks in whole hours from a full hour, and so comes by 02:00 and 02:15 on Lord Howe Island when the clocks
+    go from 02:00 back to 01:30. Here no step goes past a full quarter of an hour.
+    """
+
+    def advance_hour(self) -> bool:
+        if self._is_plain or self.dt.hour in self.hours:
+            return super().advance_hour()
+        day = self.dt.date()
+        while self.dt.hour not in self.hours and self.dt.date() == day:
+            self._to_minute(self._next_quarter())
+        return True
+
+    def advance_minute(self) -> bool:
+        if self._is_plain or self.dt.minute in self.minutes:
+            return super().advance_minute()
+        quarter = self._next_quarter()
+        self._to_minute(
+            min((minute for minute in self.minutes if self.dt.minute < minute < quarter), default=quarter)
+        )
+        return True
+
+    def advance_day(self) -> bool:
+        moved = super().advance_day()
+        self._leave_gap()
+        return moved
+
+    def advance_month(self) -> None:
+        super().advance_month()
+        self._leave_gap()
+
+    @property
+    def _is_plain(self) -> bool:
+        """Without changes of the clock: UTC, or a job at fixed times, which cronsim mends afterwards."""
+        return self.dt.tzinfo in {None, UTC}
+
+    def _next_quarter(self) -> int:
+        return (self.dt.minute // _QUARTER + 1) * _QUARTER
+
+    def _to_minute(self, minute: int) -> None:
+        self.tick((minute - self.dt.minute) * 60 - self.dt.second)
+
+    def _leave_gap(self) -> None:
+        """Where a day begins at 01:00, its midnight is no time."""
+        if not self._is_plain:
+            self.dt = self.dt.astimezone(UTC).astimezone(self.dt.tzinfo)
+
+
+def _read(text: str) -> str:
+    """The five fields. Raises `InvalidRequestError` that names the one which is wrong."""
+    if len(text) > MAX_LENGTH:
+        raise InvalidRequestError("interval", f"must not be longer than {MAX_LENGTH} characters")
+    if text.strip().startswith("@"):
+        return _alias(text.strip())
+    fields = _ONE_VALUE.sub(r"\1", text.upper()).split()
+    if len(fields) != len(FIELDS):
+        raise InvalidRequestError("interval", _wrong_number(text, len(fields)))
+    for place, field in enumerate(fields):
+        if not _is_understood(place, field):
+            name, values, _ = FIELDS[place]
+            raise InvalidRequestError("interval", f"the {name} {field!r} is not understood: {values}, * , - /")
+    try:
+        CronSim(" ".join(fields), datetime(2026, 1, 1, tzinfo=UTC))
+    except CronSimError as error:
+        raise _never(text) from error
+    return " ".join(fields)
+
+
+def _alias(text: str) -> str:
+    try:
+        return ALIASES[text.lower()]
+    except KeyError:
+        raise InvalidRequestError("interval", f"{text!r} is none of {', '.join(ALIASES)}") from None
+
+
+def _is_understood(place: int, field: str) -> bool:
+    """Tried among fields that are certainly right."""
+    fields = [right for _, _, right in FIELDS]
+    fields[place] = field
+    try:
+        CronSim(" ".join(fields), datetime(2026, 1, 1, tzinfo=UTC))
+    except CronSimError:
+        return False
+    return True
+
+
+def _wrong_number(text: str, count: int) -> str:
+    if count == len(FIELDS) + 1:
+        return "six fields, and cron has five, without seconds; for seconds there is `every 30s`"
+    if count <= 1:
+        return f"{text.strip()!r} is neither cron (`30 6 * * MON-FRI`) nor @daily and the like nor `every 15m`"
+    return f"{count} fields, and cron has five: minute, hour, day of the month, month, day of the week"
+
+
+def _never(text: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "interval", f"{text.strip()!r} never comes to pass: no year of the next 50 has such a day"
+    )
+
+
+# --- a schedule's slots: the same, whoever asks, and whenever
+
+_EVERY = re.compile(r"every\s+([0-9]{1,8})\s*(s|m|h|d|w)", re.IGNORECASE)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+SHORTEST = timedelta(seconds=1)
+LONGEST = timedelta(days=366)
+#: Fraction of the gap by which a run of `every …` is moved unless the request says otherwise.
+INTERVAL_JITTER = 0.1
+MAX_JITTER = 0.5
+#: Dates are refused from here on.
+LAST_YEAR = 2200
+#: Slots of a cron that were missed are counted to here.
+MAX_COUNTED = 1000
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Moment(NamedTuple):
+    """A slot: its nominal time, which names it, and the same with jitter, when it is fired."""
+
+    at: datetime
+    due: datetime
+
+
+class Every:
+    """Slots at equal distances, in absolute time, from `start`."""
+
+    #: Slots may come before their nominal time.
+    default_jitter = INTERVAL_JITTER
+
+    def __init__(self, gap: timedelta) -> None:
+        self.gap = gap
+
+    def walk(self, moment: datetime, start: datetime) -> Iterator[datetime]:
+        """Nominal times later than `moment`, without end."""
+        number = max(0, (moment - start) // self.gap + 1)
+        try:
+            for later in itertools.count(number):
+                yield start + later * self.gap
+        except OverflowError:
+            # past the year 9999
+            return
+
+    def newest(self, moment: datetime, start: datetime, count: int) -> list[datetime]:
+        """The last `count` nominal times that are not later than `moment`, oldest first."""
+        last = (moment - start) // self.gap
+        return [start + number * self.gap for number in range(max(0, last - count + 1), last + 1)]
+
+    def count(self, after: datetime, until: datetime, start: datetime) -> int:
+        """Nominal times later than `after` and not later than `until`."""
+        return max(0, (until - start) // self.gap - max(-1, (after - start) // self.gap))
+
+    def move(self, at: datetime, start: datetime, jitter: float, chance: float) -> timedelta:
+        """To and fro by `jitter`. Not at `start` itself: this one a person has named."""
+        milliseconds = self.gap // _MILLISECOND
+        return timedelta() if at == start else _MILLISECOND * int(jitter * milliseconds * (2 * chance - 1))
+
+
+class Calendar:
+    """Slots at the times of a cron expression."""
+
+    default_jitter = 0.0
+
+    def __init__(self, cron: Cron) -> None:
+        self._cron = cron
+
+    def walk(self, moment: datetime, start: datetime) -> Iterator[datetime]:
+        return self._cron.walk(max(moment, start - _MILLISECOND))
+
+    def newest(self, moment: datetime, start: datetime, count: int) -> list[datetime]:
+        return [at for at in self._cron.newest(moment, count) if at >= start]
+
+    def count(self, after: datetime, until: datetime, start: datetime) -> int:
+        """At most `MAX_COUNTED`, because each has to be looked up."""
+        times = itertools.takewhile(lambda at: at <= until, self.walk(after, start))
+        return sum(1 for _ in itertools.islice(times, MAX_COUNTED))
+
+    def move(self, at: datetime, start: datetime, jitter: float, chance: float) -> timedelta:
+        """Later only, by up to `jitter` of the time to the next slot."""
+        following = next(self.walk(at, start), None) if jitter else None
+        return (
+            timedelta()
+            if following is None
+            else _MILLISECOND * int(jitter * chance * ((following - at) // _MILLISECOND))
+        )
+
+
+Recurrence = Every | Calendar
+
+
+@functools.lru_cache(maxsize=10_000)
+def parse_interval(text: str, timezone: str) -> Recurrence:
+    """Raises `InvalidRequestError` for `interval` or `timezone`."""
+    zone = parse_time_zone(timezone)
+    if text.strip().lower().startswith("every"):
+        return Every(_gap(text.strip()))
+    return Calendar(Cron(text, zone))
+
+
+def _gap(text: str) -> timedelta:
+    match = _EVERY.fullmatch(text)
+    if match is None:
+        message = (
+            f"{text[:80]!r} is not understood: `every` and a whole number of s, m, h, d or w, such as `every 15m`"
+        )
+        raise InvalidRequestError("interval", f"{message}; the shortest is `every 1s`")
+    gap = timedelta(**{_UNITS[match[2].lower()]: int(match[1])})
+    if not SHORTEST <= gap <= LONGEST:
+        raise InvalidRequestError("interval", f"{text!r} is not between `every 1s` and `every 366d`")
+    return gap
+
+
+def check_timing(timing: Timing, now: datetime) -> None:
+    """Raises `InvalidRequestError` that names the field, unless there is a slot to come."""
+    parse_interval(timing.interval, timing.timezone)
+    if timing.jitter is not None and not 0 <= timing.jitter <= MAX_JITTER:
+        raise InvalidRequestError("jitter", f"must be from 0 to {MAX_JITTER}: a fraction of the gap to the next run")
+    for field, date in (("schedule_at", timing.starts_at), ("ends_at", timing.ends_at)):
+        if date is not None and date.year >= LAST_YEAR:
+            raise InvalidRequestError(field, f"must be before the year {LAST_YEAR}")
+    if timing.ends_at is None:
+        return
+    if timing.ends_at <= timing.starts_at:
+        raise InvalidRequestError("ends_at", f"must be after the start, {to_iso(timing.starts_at)}")
+    if timing.ends_at <= now:
+        raise InvalidRequestError("ends_at", "must lie ahead")
+    if first("", timing, now) is None:
+        begin = max(timing.starts_at, now)
+        raise InvalidRequestError("ends_at", f"there is no run between {to_iso(begin)} and {to_iso(timing.ends_at)}")
+
+
+def first(schedule_id: str, timing: Timing, after: datetime) -> Moment | None:
+    """The first slot that is due later than `after`."""
+    return next(_due_after(schedule_id, timing, after), None)
+
+
+def following(schedule_id: str, timing: Timing, at: datetime, after: datetime | None = None) -> Moment | None:
+    """The next slot behind the one at nominal `at`, and of those, the first due later than `after`."""
+    if after is None or after < at:
+        return next(_walk(schedule_id, timing, at), None)
+    return next((moment for moment in _due_after(schedule_id, timing, after) if moment.at > at), None)
+
+
+def preview(schedule_id: str, timing: Timing, after: datetime, count: int) -> list[Moment]:
+    """The `count` slots that are due next after `after`, or as many as there are."""
+    return list(itertools.islice(_due_after(schedule_id, timing, after), count))
+
+
+def count_due(schedule_id: str, timing: Timing, at: datetime, now: datetime) -> int:
+    """Slots behind the one at nominal `at` that are due by `now`; of a cron about `MAX_COUNTED` at the most."""
+    recurrence = parse_interval(timing.interval, timing.timezone)
+    until = now if timing.ends_at is None else min(now, timing.ends_at)
+    count = recurrence.count(at, until, timing.starts_at)
+    last = recurrence.newest(until, timing.starts_at, 1)
+    # jitter moves a slot by less than half a gap, so only the two at this side and that of `now` can be on the other
+    count -= sum(moment.due > now for moment in _moments(schedule_id, timing, last) if moment.at > at)
+    ahead = next(_walk(schedule_id, timing, max(at, until)), None)
+    return count + (ahead is not None and ahead.due <= now)
+
+
+def newest_due(schedule_id: str, timing: Timing, now: datetime, count: int) -> Moment | None:
+    """The oldest of the last `count` slots that are due by `now`."""
+    recurrence = parse_interval(timing.interval, timing.timezone)
+    until = now if timing.ends_at is None else min(now, timing.ends_at)
+    times = recurrence.newest(until, timing.starts_at, count + 1)
+    moments = [*_moments(schedule_id, timing, times), *itertools.islice(_walk(schedule_id, timing, until), 1)]
+    due = [moment for moment in moments if moment.due <= now][-count:]
+    return due[0] if due else None
+
+
+def _due_after(schedule_id: str, timing: Timing, after: datetime) -> Iterator[Moment]:
+    """From one slot before `after` on: with jitter it may be due behind it, and the next one before."""
+    recurrence = parse_interval(timing.interval, timing.timezone)
+    begin = after
+    if _jitter(recurrence, timing):
+        for before in recurrence.newest(after, timing.starts_at, 1):
+            begin = before - _MILLISECOND
+    return (moment for moment in _walk(schedule_id, timing, begin) if moment.due > after)
+
+
+def _walk(schedule_id: str, timing: Timing, after: datetime) -> Iterator[Moment]:
+    """Slots with a nominal time later than `after`, to the end date."""
+    recurrence = parse_interval(timing.interval, timing.timezone)
+    yield from _moments(schedule_id, timing, recurrence.walk(after, timing.starts_at))
+
+
+def _moments(schedule_id: str, timing: Timing, times: Iterator[datetime] | list[datetime]) -> Iterator[Moment]:
+    recurrence = parse_interval(timing.interval, timing.timezone)
+    jitter = _jitter(recurrence, timing)
+    for at in times:
+        if timing.ends_at is not None and at > timing.ends_at:
+            return
+        due = at + recurrence.move(at, timing.starts_at, jitter, _chance(schedule_id, at))
+        yield Moment(truncate(at), truncate(min(max(due, timing.starts_at), timing.ends_at or due)))
+
+
+def _jitter(recurrence: Recurrence, timing: Timing) -> float:
+    return recurrence.default_jitter if timing.jitter is None else timing.jitter
+
+
+def _chance(schedule_id: str, at: datetime) -> float:
+    """From 0 to below 1, always the same for one slot."""
+    digest = hashlib.sha256(f"{schedule_id}:{at.astimezone(UTC).isoformat()}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / (1 << 48)

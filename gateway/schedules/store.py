@@ -1,0 +1,348 @@
+"""Schedules: every change is one compare-and-set on one document, by its revision."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pymongo import ASCENDING, DESCENDING, ReturnDocument, UpdateOne
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.clock import Clock, utc_now
+from gateway.crash_points import state_change
+from gateway.errors import (
+    IdempotencyConflictError,
+    JobNotFoundError,
+    LiveTwinError,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+    UserQuotaError,
+)
+from gateway.jobs.job import Job
+from gateway.jobs.queries import JobQueries
+from gateway.jobs.store import IdempotencyKeys, JobStore
+from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
+from gateway.stores.documents import Documents, moment, page, reader
+from gateway.stores.mongo import Document, truth_store_errors
+
+#: Where text is looked for.
+_SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
+_NO_TIME = datetime.fromtimestamp(0, UTC)
+
+
+class ScheduleFilter(NamedTuple):
+    """Which schedules; what is `None` does not restrict."""
+
+    user_id: str | None = None
+    state: ScheduleState | None = None
+    site: str | None = None
+    target: str | None = None
+    spider: str | None = None
+    #: Text, of either case, in the id, the name, the site, the spider, a tag or a start URL.
+    q: str | None = None
+
+
+class Found(NamedTuple):
+    schedules: list[Schedule]
+    #: Ids of those that cannot be read.
+    unreadable: list[str]
+
+
+class Advance(NamedTuple):
+    """A schedule, as it was read, and what it becomes once its coming slot is behind it (`None`: goes)."""
+
+    schedule: Schedule
+    changes: Document
+
+
+class ScheduleStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._schedules = database["schedules"]
+        self._documents = Documents(self._schedules, reader(Schedule))
+        self._keys = IdempotencyKeys(database, clock)
+        self._clock = clock
+
+    # --- one at a time
+
+    @state_change("schedules.insert")
+    def insert(self, schedule: Schedule) -> None:
+        """Raises `ScheduleExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by which key was taken."""
+        if schedule.idempotency_key:
+            self._keys.claim(schedule.idempotency_key, "schedule")
+        try:
+            self._schedules.insert_one(schedule.to_document())
+        except DuplicateKeyError as error:
+            if self._schedules.find_one({"_id": schedule.id}, {"_id": 1}):
+                raise ScheduleExistsError(f"there is a schedule {schedule.id!r} already") from error
+            if schedule.idempotency_key and self.find_idempotent(schedule.idempotency_key):
+                raise IdempotencyConflictError("this idempotency key was used before") from error
+            raise LiveTwinError("the same crawl is scheduled already") from error
+
+    def get(self, schedule_id: str) -> Schedule:
+        """Raises `ScheduleNotFoundError`, `UnreadableError`."""
+        if (schedule := self._find({"_id": schedule_id})) is None:
+            raise ScheduleNotFoundError(schedule_id)
+        return schedule
+
+    def find_live(self, live_key: str) -> Schedule | None:
+        return self._find({"live_key": live_key})
+
+    def find_idempotent(self, idempotency_key: str) -> Schedule | None:
+        return self._find({"idempotency_key": idempotency_key})
+
+    def _find(self, query: Document) -> Schedule | None:
+        document = self._schedules.find_one(query)
+        return None if document is None else self._documents.one(document)
+
+    @state_change("schedules.overtake")
+    def overtake(self, live_key: str) -> None:
+        """Whoever holds `live_key` gives it up to a request that asked for a schedule of its own."""
+        self._schedules.update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
+
+    @state_change("schedules.change")
+    def change(self, schedule: Schedule, changes: Document) -> Schedule | None:
+        """One revision further, with `changes` (`None`: the field goes); `None` if it is not at this revision, or in
+        this state, any more. Raises `LiveTwinError` if a changed `live_key` is taken.
+        """
+        query = {"_id": schedule.id, "rev": schedule.rev, "state": schedule.state}
+        update = _update({**changes, "rev": schedule.rev + 1, "updated_at": self._clock()})
+        try:
+            found = self._schedules.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        except DuplicateKeyError as error:
+            raise LiveTwinError("the same crawl is scheduled already") from error
+        return self._documents.optional(found)
+
+    @state_change("schedules.touch")
+    def touch(self, *, site: str | None = None, target: str | None = None) -> list[str]:
+        """What they run has changed beside them: one revision further, all schedules of the site or target; their
+        ids.
+        """
+        query: Document = {"site": site} if target is None else {"target": target}
+        ids = [document["_id"] for document in self._schedules.find(query, {"_id": 1})]
+        if ids:
+            self._schedules.update_many(
+                {"_id": {"$in": ids}}, {"$inc": {"rev": 1}, "$set": {"updated_at": self._clock()}}
+            )
+        return ids
+
+    @state_change("schedules.delete")
+    def delete(self, schedule_id: str) -> bool:
+        """Whether there was one."""
+        return self._schedules.delete_one({"_id": schedule_id}).deleted_count == 1
+
+    # --- lists
+
+    def page(self, wanted: ScheduleFilter, limit: int, after: str | None = None) -> tuple[list[Schedule], str | None]:
+        """Newest first; and the cursor of the page that follows, `None` after the last.
+
+        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+        """
+        return page(self._documents, [_query(wanted)], limit, after)
+
+    def read(self, schedule_ids: Iterable[str]) -> Found:
+        """Those of them that there are."""
+        return self._found(self._schedules.find({"_id": {"$in": list(schedule_ids)}}))
+
+    # --- firing
+
+    def next_run(self, *, but: Sequence[str] = ()) -> datetime | None:
+        """When the next slot of any schedule is due, or was."""
+        query: Document = {"next_run": {"$gte": _NO_TIME}, **_all_but(but)}
+        first = self._schedules.find_one(query, {"next_run": 1}, sort=[("next_run", ASCENDING)])
+        return None if first is None else first["next_run"]
+
+    def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> Found:
+        """Schedules whose coming slot is due, the longest first."""
+        query: Document = {"next_run": {"$lte": now}, **_all_but(but)}
+        return self._found(self._schedules.find(query).sort("next_run", ASCENDING).limit(limit))
+
+    def _found(self, documents: Iterable[Document]) -> Found:
+        each = list(self._documents.each(documents))
+        unreadable = [document["_id"] for document, schedule in each if schedule is None]
+        return Found([schedule for _, schedule in each if schedule is not None], unreadable)
+
+    def count_due(self, now: datetime, limit: int) -> int:
+        """How many schedules are due; counted up to `limit`."""
+        return self._schedules.count_documents({"next_run": {"$lte": now}}, limit=limit)
+
+    def count(self, state: ScheduleState) -> int:
+        return self._schedules.count_documents({"state": state})
+
+    @state_change("schedules.advance")
+    def advance(self, advances: Sequence[Advance]) -> bool:
+        """Put the coming slot of each behind it, unless somebody has done that or the schedule was changed; whether
+        each of them was as it had been read.
+        """
+        now = self._clock()
+        operations = [
+            UpdateOne(_unchanged(advance.schedule), _update({**advance.changes, "updated_at": now}))
+            for advance in advances
+        ]
+        return self._schedules.bulk_write(operations, ordered=False).matched_count == len(advances)
+
+    @state_change("schedules.uncount")
+    def uncount(self, schedule_id: str, job_id: str) -> None:
+        """The slot's job was made void after the schedule had counted it."""
+        self._schedules.update_one(
+            {"_id": schedule_id, "last_job_id": job_id},
+            {"$inc": {"runs": -1}, "$unset": {"last_job_id": "", "last_run_at": ""}},
+        )
+
+
+def _all_but(schedule_ids: Sequence[str]) -> Document:
+    return {"_id": {"$nin": list(schedule_ids)}} if schedule_ids else {}
+
+
+def _query(wanted: ScheduleFilter) -> Document:
+    paths = {"spider": "crawl.spec.spider"}
+    query: Document = {
+        paths.get(name, name): value for name, value in wanted._asdict().items() if value is not None and name != "q"
+    }
+    if wanted.q is not None:
+        text = {"$regex": re.escape(wanted.q), "$options": "i"}
+        query["$or"] = [{path: text} for path in _SEARCHED]
+    return query
+
+
+def _unchanged(schedule: Schedule) -> Document:
+    return {"_id": schedule.id, "rev": schedule.rev, "next_at": schedule.next_at}
+
+
+def _update(changes: Document) -> Document:
+    gone = [name for name, value in changes.items() if value is None]
+    update: Document = {"$set": {name: value for name, value in changes.items() if value is not None}}
+    return {**update, "$unset": dict.fromkeys(gone, "")} if gone else update
+
+
+# The ledger: what became of each slot of each schedule
+class LedgerStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._ledger = database["schedule_ledger"]
+        self._documents = Documents(self._ledger, reader(LedgerEntry))
+
+    @state_change("schedule_ledger.record")
+    def record(self, entries: Sequence[LedgerEntry]) -> None:
+        """One entry a slot, however often it is recorded. That it was fired is never replaced."""
+        operations = []
+        for entry in entries:
+            document = entry.model_dump(by_alias=True, exclude_none=True)
+            modifier = "$set" if entry.kind is LedgerKind.FIRED else "$setOnInsert"
+            operations.append(UpdateOne({"_id": document.pop("_id")}, {modifier: document}, upsert=True))
+        self._ledger.bulk_write(operations, ordered=False)
+
+    def revisions(self, job_ids: Sequence[str]) -> dict[str, int]:
+        """Of those of these slots, named by their jobs' ids, that have an entry: by which revision."""
+        found = self._ledger.find({"_id": {"$in": list(job_ids)}}, {"rev": 1})
+        return {document["_id"]: document["rev"] for document in found}
+
+    def page(self, schedule_id: str, limit: int, after: str | None = None) -> tuple[list[LedgerEntry], str | None]:
+        """The newest slot first; and the cursor of the page that follows, `None` after the last.
+
+        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+        """
+        return page(self._documents, [{"schedule_id": schedule_id}], limit, after, field="due", identity="job_id")
+
+    def latest(self, count: int) -> list[LedgerEntry]:
+        """Of all schedules, what was recorded last."""
+        return self._documents.find({}, count, [("recorded_at", DESCENDING)])
+
+    def count_refused(self, since: datetime, limit: int) -> int:
+        """Slots that were skipped since then because their user had all that one may have; up to `limit`."""
+        query: Document = {"recorded_at": {"$gte": since}, "reason": {"$regex": f"^{UserQuotaError.code}"}}
+        return self._ledger.count_documents(query, limit=limit)
+
+    @state_change("schedule_ledger.delete")
+    def delete(self, schedule_id: str) -> None:
+        """All of a schedule that is gone."""
+        self._ledger.delete_many({"schedule_id": schedule_id})
+
+    @state_change("schedule_ledger.forget")
+    def forget(self, before: datetime, limit: int) -> int:
+        """Up to `limit` of what was recorded before then; how many went."""
+        found = self._ledger.find({"recorded_at": {"$lt": before}}, {"_id": 1}, limit=limit)
+        old = [document["_id"] for document in found]
+        return self._ledger.delete_many({"_id": {"$in": old}}).deleted_count if old else 0
+
+
+# --- when the entries of Celery's own `beat_schedule` were last sent, by whichever beat
+class StaticEntryStore:
+    """One document an entry, by its name."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._entries = database["static_entries"]
+        self._documents = Documents(self._entries, read_static_entry)
+
+    def last_sent(self) -> dict[str, datetime]:
+        """Of all entries that were ever sent."""
+        return dict(self._documents.many(self._entries.find()))
+
+    @state_change("static_entries.claim")
+    def claim(self, name: str, last_sent: datetime | None, now: datetime) -> bool:
+        """Whether it is the caller who sends the entry: nobody has since `last_sent`. Said before it is sent, so that
+        none goes twice.
+        """
+        if last_sent is None:
+            try:
+                self._entries.insert_one({"_id": name, "sent_at": now})
+            except DuplicateKeyError:
+                return False
+            return True
+        query = {"_id": name, "sent_at": last_sent}
+        return self._entries.update_one(query, {"$set": {"sent_at": now}}).modified_count == 1
+
+
+def read_static_entry(document: Document) -> tuple[str, datetime]:
+    return document["_id"], moment(document["sent_at"])
+
+
+# --- what an id below `/jobs` names: a job; or a schedule, for which its present or latest run stands
+class RunOf(NamedTuple):
+    schedule: Schedule
+    #: `None`: it has not run yet.
+    job: Job | None
+
+
+class JobOrSchedule:
+    def __init__(self, jobs: JobStore, schedules: ScheduleStore, queries: JobQueries) -> None:
+        self._jobs = jobs
+        self._schedules = schedules
+        self._queries = queries
+
+    def find(self, identity: str, run: str | None = None) -> Job | RunOf:
+        """Of a schedule's runs that one, if it is one of its own, else the latest.
+
+        Raises `JobNotFoundError`, `UnavailableError`.
+        """
+        with truth_store_errors():
+            try:
+                return self._jobs.get(identity)
+            except JobNotFoundError:
+                schedule = self._schedule(identity)
+            if schedule is None:
+                raise JobNotFoundError(identity)
+            asked = self._run(identity, run) if run else None
+            return RunOf(schedule, asked or self._queries.latest_run(identity))
+
+    def is_schedule(self, identity: str) -> bool:
+        with truth_store_errors():
+            return self._schedule(identity) is not None
+
+    def latest_run(self, schedule_id: str) -> Job | None:
+        with truth_store_errors():
+            return self._queries.latest_run(schedule_id)
+
+    def _schedule(self, identity: str) -> Schedule | None:
+        try:
+            return self._schedules.get(identity)
+        except ScheduleNotFoundError:
+            return None
+
+    def _run(self, schedule_id: str, run: str) -> Job | None:
+        try:
+            job = self._jobs.get(run)
+        except JobNotFoundError:
+            return None
+        return job if job.schedule_id == schedule_id else None

@@ -1,0 +1,255 @@
+"""From a request for later to exactly one scheduled job, or one schedule, however often it is asked for.
+
+Such requests are few and may be years old: MongoDB's unique keys alone decide, Redis is not asked.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import NamedTuple
+
+from gateway.clock import Clock, to_iso, utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.errors import (
+    ConflictError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    LiveTwinError,
+    ScheduleEndedError,
+    ScheduleNotFoundError,
+)
+from gateway.jobs.admission import Admission
+from gateway.jobs.dedupe import fingerprint, former_fingerprint, start_pages
+from gateway.jobs.job import Job, JobStatus, new_job_id
+from gateway.jobs.store import JobStore
+from gateway.jobs.submission import Order
+from gateway.projects.catalog import WorkCheck, unpinned
+from gateway.schedules.edits import ScheduleChanges, check_ahead, when_identity
+from gateway.schedules.recurrence import check_timing, first
+from gateway.schedules.schedule import CatchUp, CrawlOrder, Overlap, Schedule, Timing
+from gateway.schedules.store import ScheduleStore
+from gateway.stores.mongo import truth_store_errors
+
+#: Two requests can only overtake each other so often before something else is wrong.
+_MAX_ROUNDS = 20
+
+
+class When(NamedTuple):
+    """At `schedule_at`; again and again by `interval`; or both: by `interval`, and not before `schedule_at`."""
+
+    schedule_at: datetime | None = None
+    interval: str | None = None
+    timezone: str = "UTC"
+    jitter: float | None = None
+    overlap: Overlap = Overlap.SKIP
+    catch_up: CatchUp = CatchUp.ONE
+    ends_at: datetime | None = None
+    max_runs: int | None = None
+    name: str | None = None
+
+    def timing(self, now: datetime) -> Timing | None:
+        """`None` for a single run."""
+        if self.interval is None:
+            return None
+        return Timing(
+            interval=spelled(self.interval),
+            timezone=self.timezone,
+            starts_at=self.schedule_at or now,
+            ends_at=self.ends_at,
+            jitter=self.jitter,
+        )
+
+
+class ScheduleReceipt(NamedTuple):
+    """What answers the request: a schedule, or a job that has its time ahead."""
+
+    found: Schedule | Job
+    #: It was there before this request.
+    cached: bool
+
+    @property
+    def next_run(self) -> datetime | None:
+        if isinstance(self.found, Schedule):
+            return self.found.next_run
+        return self.found.not_before if self.found.status is JobStatus.SCHEDULED else None
+
+
+class Identity(NamedTuple):
+    """The fingerprint of a request, and the one that it had in versions before this one."""
+
+    now: str
+    former: str
+
+
+class ScheduleSubmission:
+    def __init__(
+        self,
+        *,
+        jobs: JobStore,
+        schedules: ScheduleStore,
+        changes: ScheduleChanges,
+        check: WorkCheck,
+        admission: Admission,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._jobs = jobs
+        self._schedules = schedules
+        self._changes = changes
+        self._check = check
+        self._admission = admission
+        self._clock = clock
+
+    def submit(self, order: Order, when: When) -> ScheduleReceipt:
+        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
+        `TooManyError`, but never where there is something that answers.
+        """
+        self._check.addresses(order.spec, order.webhooks)
+        pinned = self._check.pin(order.spec)
+        asked = unpinned(order.spec, pinned)
+        # whatever is deployed before the time comes, it is the same request
+        asked_for = (order.user_id, asked)
+        identity = Identity(
+            fingerprint(*asked_for, when=_identity(when)), former_fingerprint(*asked_for, when=_identity(when))
+        )
+        order = order._replace(spec=asked if when.interval else pinned)
+        with truth_store_errors():
+            for _ in range(_MAX_ROUNDS):
+                if known := self._known(order, when, identity):
+                    return known
+                self._check_new(pinned, when)
+                try:
+                    with self._room(order.user_id, when):
+                        if order.spec.ignore_cache:
+                            # not before it is sure that there will be another one
+                            self._overtake(order, when, identity)
+                        return ScheduleReceipt(self._insert(order, when, identity.now), cached=False)
+                except IdempotencyConflictError:
+                    if self._find_idempotent(order, identity) is None:
+                        raise
+                except LiveTwinError:
+                    # somebody was quicker; or has ended in this moment
+                    continue
+        raise ConflictError("the same crawl is being scheduled and ended over and over; ask again")
+
+    # --- what is there already
+
+    def _known(self, order: Order, when: When, identity: Identity) -> ScheduleReceipt | None:
+        if known := self._find_idempotent(order, identity):
+            return ScheduleReceipt(known, cached=True)
+        if order.spec.ignore_cache:
+            return None
+        twin = self._twin(order, when, identity)
+        if twin is None:
+            return None
+        try:
+            return ScheduleReceipt(self._join(twin, order.webhook_url), cached=True)
+        except (ScheduleEndedError, ScheduleNotFoundError):
+            # in this moment: it is no twin any more
+            return None
+
+    def _twin(self, order: Order, when: When, identity: Identity) -> Schedule | Job | None:
+        """Who lives for the same request: under its fingerprint, or under that of versions before this one."""
+        store = self._schedules if when.interval else self._jobs
+        if (twin := store.find_live(identity.now)) or identity.now == identity.former:
+            return twin
+        twin = store.find_live(identity.former)
+        return twin if twin is not None and _starts_alike(twin, order) else None
+
+    def _overtake(self, order: Order, when: When, identity: Identity) -> None:
+        if twin := self._twin(order, when, identity):
+            (self._schedules if when.interval else self._jobs).overtake(twin.live_key or identity.now)
+
+    def _find_idempotent(self, order: Order, identity: Identity) -> Schedule | Job | None:
+        key = order.unique_idempotency_key
+        if key is None:
+            return None
+        known = self._schedules.find_idempotent(key) or self._jobs.find_idempotent(key)
+        if known is None or known.fingerprint == identity.now:
+            return known
+        if known.fingerprint != identity.former or not _starts_alike(known, order):
+            raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+        return known
+
+    def _join(self, twin: Schedule | Job, webhook_url: str | None) -> Schedule | Job:
+        if webhook_url is None:
+            return twin
+        if isinstance(twin, Schedule):
+            return self._changes.add_webhook(twin.id, webhook_url)
+        self._jobs.add_webhook(twin.id, webhook_url)
+        return twin
+
+    # --- what is not
+
+    def _check_new(self, pinned: CrawlSpec, when: When) -> None:
+        now = self._clock()
+        if when.schedule_at is not None:
+            check_ahead(when.schedule_at, now)
+        if timing := when.timing(now):
+            check_timing(timing, now)
+        self._check.means(pinned)
+
+    def _insert(self, order: Order, when: When, identity: str) -> Schedule | Job:
+        now = self._clock()
+        timing = when.timing(now)
+        if timing is None:
+            ahead = {"status": JobStatus.SCHEDULED, "not_before": when.schedule_at}
+            job = order.to_job(new_job_id(), identity, now).model_copy(update=ahead)
+            self._jobs.insert(job)
+            return job
+        schedule = _schedule(order, when, timing, identity, now)
+        self._schedules.insert(schedule)
+        return schedule
+
+    def _room(self, user_id: str, when: When) -> AbstractContextManager[None]:
+        """Raises `UserQuotaError`."""
+        room = self._admission.room_for_schedule if when.interval else self._admission.room_for_later
+        return room(user_id)
+
+
+def _starts_alike(known: Schedule | Job, order: Order) -> bool:
+    crawl = known if isinstance(known, Job) else known.crawl
+    return crawl is not None and start_pages(crawl.spec) == start_pages(order.spec)
+
+
+def spelled(interval: str) -> str:
+    """As it is kept: spaces make no difference."""
+    return " ".join(interval.split())
+
+
+def _identity(when: When) -> dict[str, str]:
+    timing = when.timing(when.schedule_at or utc_now())
+    if timing is not None:
+        return when_identity(timing, when.schedule_at)
+    return {"schedule_at": to_iso(when.schedule_at)} if when.schedule_at else {}
+
+
+def _schedule(order: Order, when: When, timing: Timing, identity: str, now: datetime) -> Schedule:
+    schedule_id = new_job_id()
+    coming = first(schedule_id, timing, now)
+    if coming is None:
+        raise InvalidRequestError("interval", "there is no run to come")
+    return Schedule(
+        id=schedule_id,
+        user_id=order.user_id,
+        name=when.name,
+        crawl=CrawlOrder(
+            # it is run again to learn what is new, not what the HTTP cache has kept of the run before
+            spec=order.spec.model_copy(update={"ignore_cache": True}),
+            priority=order.priority,
+            tags=order.tags,
+            webhooks=order.webhooks,
+            max_retries=order.max_retries,
+        ),
+        timing=timing,
+        overlap=when.overlap,
+        catch_up=when.catch_up,
+        max_runs=when.max_runs,
+        next_at=coming.at,
+        next_run=coming.due,
+        fingerprint=identity,
+        live_key=identity,
+        idempotency_key=order.unique_idempotency_key,
+        created_at=now,
+        updated_at=now,
+    )

@@ -1,0 +1,178 @@
+"""Calls a user's URL from inside: to public addresses only, checked where the connection is made, and within one
+deadline, whatever the receiver does or does not do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+from weakref import WeakValueDictionary
+
+import httpcore
+import httpx
+
+from gateway.contract.public_address import Network, is_allowed
+
+#: Seconds for a whole call: look-up, connection, TLS, request and answer together.
+CALL_SECONDS = 10.0
+#: Of these, what connecting may take, all addresses together: a dead one leaves time for those after it.
+CONNECT_SECONDS = 5.0
+#: Addresses of one name that are tried.
+MAX_ADDRESSES = 16
+#: Bytes of an answer that are read: its status and headers. Its body is not.
+MAX_ANSWER_BYTES = 64 * 1024
+#: Names looked up at a time for one user.
+LOOKUPS = 4
+
+_HEADERS = [("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot")]
+
+
+class _Resolver:
+    """Asks the system's resolver, which cannot be interrupted, from threads that nobody waits for."""
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
+        #: A look-up whose call was given up still counts until it has ended.
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    async def addresses(self, user_id: str, host: str, port: int) -> list[str]:
+        """Each once. Raises `httpcore.ConnectError`."""
+        turns = self._turns.get(user_id)
+        if turns is None:
+            turns = self._turns[user_id] = asyncio.Semaphore(LOOKUPS)
+        await turns.acquire()
+        answer = asyncio.get_running_loop().create_future()
+
+        def tell(found: list[str] | Exception) -> None:
+            turns.release()
+            if not answer.done():
+                answer.set_result(found)
+
+        threading.Thread(
+            target=self._look_up, args=(host, port, answer.get_loop(), tell), name="webhook-lookup", daemon=True
+        ).start()
+        found = await answer
+        if isinstance(found, Exception):
+            raise httpcore.ConnectError(f"it has no address ({found})") from found
+        return list(dict.fromkeys(found))[:MAX_ADDRESSES]
+
+    def _look_up(
+        self, host: str, port: int, loop: asyncio.AbstractEventLoop, tell: Callable[[list[str] | Exception], None]
+    ) -> None:
+        found: list[str] | Exception
+        try:
+            found = [str(sockaddr[0]) for *_, sockaddr in self._ask(host, port, type=socket.SOCK_STREAM)]
+        except (OSError, UnicodeError) as error:
+            found = error
+        # closed meanwhile: nobody waits for it any more
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(tell, found)
+
+
+class _CappedStream(httpcore.AsyncNetworkStream):
+    """Reads so much and no more."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._left = MAX_ANSWER_BYTES
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - httpcore's
+        if not self._left:
+            raise httpcore.RemoteProtocolError(f"the headers of the answer are longer than {MAX_ANSWER_BYTES} bytes")
+        read = await self._stream.read(min(max_bytes, self._left), timeout)
+        self._left -= len(read)
+        return read
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - httpcore's
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        return _CappedStream(await self._stream.start_tls(*args, **options))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _CheckedBackend(httpcore.AsyncNetworkBackend):
+    """Resolves, checks, and connects to what was checked: a name cannot lead elsewhere in between. For one call."""
+
+    def __init__(self, resolver: _Resolver, allowed: tuple[Network, ...], user_id: str) -> None:
+        self._resolver = resolver
+        self._allowed = allowed
+        self._user_id = user_id
+        self._plain = httpcore.AnyIOBackend()
+        self._opened: httpcore.AsyncNetworkStream | None = None
+
+    async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+        found = await self._resolver.addresses(self._user_id, host, port)
+        public = [address for address in found if is_allowed(address, self._allowed)]
+        if not public:
+            # not where it leads to: the user who is told may not know that
+            raise httpcore.ConnectError("it leads to no public address")
+        self._opened = await self._connect_to_one(public, port)
+        return _CappedStream(self._opened)
+
+    async def _connect_to_one(self, addresses: list[str], port: int) -> httpcore.AsyncNetworkStream:
+        """The first that answers. Each is given its part of the time that is left."""
+        time = asyncio.get_running_loop().time
+        end, failures = time() + CONNECT_SECONDS, []
+        for tried, address in enumerate(addresses):
+            patience = (end - time()) / (len(addresses) - tried)
+            try:
+                return await self._plain.connect_tcp(address, port, timeout=patience)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failures.append(str(error) or f"{address} did not answer")
+        raise httpcore.ConnectError("; ".join(failures))
+
+    async def aclose(self) -> None:
+        """Also what httpcore leaves open where it is interrupted in the midst of a handshake."""
+        if self._opened is not None:
+            await self._opened.aclose()
+
+
+class WebhookCaller:
+    """Follows no redirect and reads no answer but its status and headers. For use on one loop."""
+
+    def __init__(self, allowed: Iterable[Network] = (), look_up: Callable[..., Any] = socket.getaddrinfo) -> None:
+        self._allowed = tuple(allowed)
+        self._resolver = _Resolver(look_up)
+        self._ssl = ssl.create_default_context()
+
+    async def post(self, user_id: str, url: str, body: bytes) -> str | None:
+        """`None` for a 2xx answer, else why it did not arrive. Takes no longer than `CALL_SECONDS`."""
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                return _failure(await self._status(user_id, httpcore.URL(str(httpx.URL(url))), body))
+        except TimeoutError:
+            return f"no answer within {CALL_SECONDS:g} s"
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
+            return str(error) or type(error).__name__
+        except (httpcore.UnsupportedProtocol, httpx.InvalidURL, ValueError) as error:
+            return str(error)
+
+    async def _status(self, user_id: str, url: httpcore.URL, body: bytes) -> int:
+        backend = _CheckedBackend(self._resolver, self._allowed, user_id)
+        connection = httpcore.AsyncHTTPConnection(url.origin, ssl_context=self._ssl, network_backend=backend)
+        try:
+            async with connection.stream("POST", url, headers=_HEADERS, content=body) as response:
+                return response.status
+        finally:
+            await backend.aclose()
+
+
+def _failure(status: int) -> str | None:
+    match status // 100:
+        case 2:
+            return None
+        case 3:
+            return f"answered {status}, a redirect: none is followed"
+        case _:
+            return f"answered {status}"

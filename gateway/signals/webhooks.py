@@ -1,0 +1,290 @@
+"""Tells those who asked that a job has ended: at least once, again after a failure, in the end no more.
+
+The queue is in MongoDB: `webhooks_due` says when a job's webhooks are to be called, or until when somebody is at it.
+Each worker calls from a loop of its own, so that nothing else ever waits for a receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import ParamSpec, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import orjson
+import structlog
+from pymongo.errors import PyMongoError
+
+from gateway.clock import Clock, to_iso, utc_now
+from gateway.jobs.job import Job
+from gateway.jobs.messages import about
+from gateway.jobs.outcome import backoff
+from gateway.jobs.store import DueWebhooks, JobStore
+from gateway.signals.webhook_caller import CALL_SECONDS
+
+log = structlog.get_logger()
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+#: Rounds of calls after which a webhook that never answered is given up; with the back-off about four minutes.
+MAX_ROUNDS = 7
+#: Calls of one round at a time.
+AT_ONCE = 4
+#: Seconds that a round may take beyond its calls,
+ROUND_SLACK = 5.0
+#: and that a lease lasts beyond its round, in which the record is written.
+LEASE_SLACK = 10.0
+
+#: Rounds under way in one worker,
+ROUNDS = 32
+#: of these, for one user,
+USER_ROUNDS = 8
+#: and to one host.
+HOST_ROUNDS = 8
+#: Users looked at in one look, and jobs of each of them.
+USERS = 50
+PAGE = 200
+#: Characters kept of why calls have failed.
+MAX_MESSAGE = 1000
+#: Seconds between two looks: what is asked for meanwhile is one look.
+PAUSE = 0.1
+#: Seconds that the end of a worker may wait for the loop to end.
+PARTING = 1.0
+
+
+class Caller(Protocol):
+    async def post(self, user_id: str, url: str, body: bytes) -> str | None:
+        """`None` for success, else the reason of the failure."""
+
+
+class Shares:
+    """Who may have one more round under way: whoever has fewer than are still free. So there is always one left for a
+    user who has none, however many others fill up theirs; and the same among the users of one host. Such a threshold
+    needs no list of who waits (Choudhury and Hahne, *Dynamic queue length thresholds*, 1998).
+    """
+
+    def __init__(self) -> None:
+        self._users: Counter[str] = Counter()
+        self._hosts: Counter[str] = Counter()
+        self._pairs: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def free(self) -> int:
+        return ROUNDS - self._users.total()
+
+    def admits(self, user: str, hosts: Iterable[str] = ()) -> bool:
+        return self._users[user] < min(USER_ROUNDS, self.free) and all(
+            self._pairs[user, host] < HOST_ROUNDS - self._hosts[host] for host in hosts
+        )
+
+    def take(self, user: str, hosts: Iterable[str]) -> None:
+        self._users[user] += 1
+        self._hosts.update(hosts)
+        self._pairs.update((user, host) for host in hosts)
+
+    def give_back(self, user: str, hosts: Iterable[str]) -> None:
+        self._users[user] -= 1
+        self._hosts.subtract(hosts)
+        self._pairs.subtract((user, host) for host in hosts)
+        # forgets who has none
+        self._users, self._hosts, self._pairs = +self._users, +self._hosts, +self._pairs
+
+
+class Webhooks:
+    def __init__(self, *, jobs: JobStore, caller: Caller, clock: Clock = utc_now) -> None:
+        self._jobs = jobs
+        self._caller = caller
+        self._clock = clock
+        self._shares = Shares()
+        self._rounds: set[asyncio.Task[None]] = set()
+        #: Whether something was left behind, for which there may be room when a round ends.
+        self._left = False
+        #: The user up to whom it has looked. The others have their turn before those up to here have another one.
+        self._seen = ""
+        self._hint = asyncio.Event()
+        #: Whether somebody has asked since it began with the first user.
+        self._asked = False
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        # the stores block
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="webhook-store")
+
+    def look(self) -> None:
+        """Ask for a look at what is due. Returns at once."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, args=(self._loop,), name="webhooks", daemon=True)
+                self._thread.start()
+            self._loop.call_soon_threadsafe(self._look_soon)
+
+    def close(self) -> None:
+        """Calls under way are given up: they are made again once their lease lapses."""
+        with self._lock:
+            self._closed = True
+            if self._loop is not None:
+                # it may have ended by itself
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._hint.set)
+        if self._thread is not None:
+            self._thread.join(PARTING)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(self._serve())
+
+    def _look_soon(self) -> None:
+        self._asked = True
+        self._hint.set()
+
+    async def _serve(self) -> None:
+        while await self._hint.wait() and not self._closed:
+            self._hint.clear()
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001 - whatever it was, the sweep asks again
+                log.warning("webhooks_not_looked_at", error=str(error), kind=type(error).__name__)
+            await asyncio.sleep(PAUSE)
+
+    async def _look(self) -> None:
+        """Begin what is due as far as there is room, one user after the other."""
+        if not self._seen:
+            self._left = self._asked = False
+        for _ in range(USERS):
+            if not self._shares.free:
+                self._left = True
+                return
+            user = await self._ask(self._jobs.next_to_tell, self._seen)
+            self._seen = user or ""
+            if user is None:
+                break
+            await self._look_at(user)
+        if self._seen or self._asked:
+            # not all have been looked at since somebody asked
+            self._hint.set()
+
+    async def _look_at(self, user_id: str) -> None:
+        if not self._shares.admits(user_id):
+            self._left = True
+            return
+        for due in await self._ask(self._jobs.due_webhooks, user_id, PAGE):
+            hosts = set(map(host_of, due.urls))
+            if self._shares.admits(user_id, hosts):
+                await self._begin(due, user_id, hosts)
+            else:
+                self._left = True
+
+    async def _begin(self, due: DueWebhooks, user_id: str, hosts: Iterable[str]) -> None:
+        """Unless somebody else was first, or the job cannot be read."""
+        longest = round_seconds(len(due.urls))
+        end = asyncio.get_running_loop().time() + longest
+        until = self._clock() + timedelta(seconds=longest + LEASE_SLACK)
+        job = await self._ask(self._jobs.claim_webhooks, due.job_id, until)
+        if job is not None:
+            self._shares.take(user_id, hosts)
+            task = asyncio.create_task(self._round(job, end))
+            self._rounds.add(task)
+            task.add_done_callback(lambda task: self._ended(task, user_id, hosts))
+
+    def _ended(self, task: asyncio.Task[None], user_id: str, hosts: Iterable[str]) -> None:
+        self._rounds.discard(task)
+        self._shares.give_back(user_id, hosts)
+        if self._left:
+            self._look_soon()
+
+    async def _round(self, job: Job, end: float) -> None:
+        """Ends at `end`, by the loop's clock."""
+        with about(job):
+            failures = await self._call(job, end)
+            for url, reason in failures.items():
+                # the path of many a webhook is its password
+                log.warning("webhook_failed", host=host_of(url), reason=reason, round=job.webhook_failures + 1)
+            again = bool(failures) and job.webhook_failures + 1 < MAX_ROUNDS
+            delivered = [url for url in missing(job) if url not in failures]
+            next_round = self._clock() + backoff(job.webhook_failures + 1) if again else None
+            reasons = "; ".join(f"{host_of(url)}: {reason}" for url, reason in failures.items())[:MAX_MESSAGE] or None
+            try:
+                await self._ask(self._jobs.webhooks_called, job, delivered, reasons, next_round)
+            except PyMongoError as error:
+                # called again once the lease has lapsed
+                log.warning("webhooks_not_recorded", error=str(error), kind=type(error).__name__)
+
+    async def _call(self, job: Job, end: float) -> dict[str, str]:
+        """Every webhook that has not answered yet; why those failed that did."""
+        failures = dict.fromkeys(missing(job), "there was no time left to call it")
+        body, turns = message(job), asyncio.Semaphore(AT_ONCE)
+
+        async def call(url: str) -> None:
+            async with turns:
+                reason = await self._post(job.user_id, url, body)
+                if reason is None:
+                    del failures[url]
+                else:
+                    failures[url] = reason
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(end):
+                await asyncio.gather(*map(call, list(failures)))
+        return failures
+
+    async def _post(self, user_id: str, url: str, body: bytes) -> str | None:
+        try:
+            return await self._caller.post(user_id, url, body)
+        except Exception as error:
+            # whatever a receiver makes happen, the others of the round are called, and the round has an end
+            log.exception("webhook_call_broke")
+            return type(error).__name__
+
+    def _ask(
+        self, question: Callable[Asked, Answer], *args: Asked.args, **options: Asked.kwargs
+    ) -> asyncio.Future[Answer]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, lambda: question(*args, **options))
+
+
+def round_seconds(calls: int) -> float:
+    """What a round of so many calls may take: as long as it takes where no receiver answers."""
+    return math.ceil(calls / AT_ONCE) * CALL_SECONDS + ROUND_SLACK
+
+
+def host_of(url: str) -> str:
+    """Of one that cannot be understood, nothing: it fails when it is called."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def missing(job: Job) -> list[str]:
+    return [url for url in job.webhooks if url not in job.webhooks_delivered]
+
+
+def message(job: Job) -> bytes:
+    """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`; of a schedule's run also
+    `schedule_id`, which may be all that whoever is called has ever heard of.
+    """
+    counts = (
+        job.progress.model_dump(include={"completed_pages", "items_count", "errors_count"}) if job.progress else {}
+    )
+    finished_at = to_iso(job.finished_at) if job.finished_at else None
+    return orjson.dumps(
+        {
+            "event": "job.ended",
+            "job_id": job.id,
+            "status": job.status.value,
+            "message": job.message,
+            "finished_at": finished_at,
+            **counts,
+            **({"schedule_id": job.schedule_id} if job.schedule_id else {}),
+        }
+    )

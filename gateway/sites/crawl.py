@@ -1,0 +1,322 @@
+"""What a run of a site crawls: made from the records of site and target, and checked before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, NoReturn
+
+from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions, PaginationType
+from gateway.contract.param_formats import compile_css
+from gateway.contract.public_address import Network, check_url
+from gateway.errors import InvalidRequestError, SiteDisabledError, StartingError
+from gateway.jobs.job import TargetRun, Trigger
+from gateway.projects.catalog import SpiderCatalog, check_fetch, renders
+from gateway.schedules.orders import SlotOrder
+from gateway.schedules.recurrence import check_timing
+from gateway.schedules.schedule import Overlap, Schedule, Timing
+from gateway.sites.site import FIELD, JOBS_SPIDER, KEYWORDS, LOCATION, PAGE, SELECTORS, SearchUrl, Site, Target
+from gateway.sites.store import SiteStore, TargetStore
+
+FIRST_PAGE = "first_page"
+#: Parameters of `jobs` that a site's `payload` may give; what else is in it goes along as `extra`.
+JOBS_PAYLOAD = frozenset(
+    {
+        *(FIRST_PAGE, "page_step", "max_result_pages", "results_wanted", "is_remote", "details"),
+        *("obey_robots", "subdomains", "render", "wait_for", "scroll"),
+    }
+)
+_WORDS = {KEYWORDS, LOCATION}
+
+
+class Search(NamedTuple):
+    """What one run looks for."""
+
+    keywords: str = ""
+    location: str = ""
+    results_wanted: int | None = None
+    is_remote: bool | None = None
+
+    @classmethod
+    def of_words(cls, words: dict[str, str]) -> Search:
+        return cls(words.get(KEYWORDS, ""), words.get(LOCATION, ""))
+
+    @classmethod
+    def of_target(cls, target: Target) -> Search:
+        return cls(target.keywords, target.location, target.results_wanted, target.is_remote)
+
+
+def is_job_board(site: Site) -> bool:
+    """Whether its spider is the one that takes selectors and pagination."""
+    return (site.project, site.spider) == (DEFAULT_PROJECT, JOBS_SPIDER)
+
+
+def first_url(site: Site, search: Search) -> str:
+    """Where the run begins."""
+    page = int(site.payload.get(FIRST_PAGE, 1)) if is_job_board(site) else 1
+    return SearchUrl(site.search_url).render(search.keywords, search.location, page)
+
+
+def site_crawl(site: Site, search: Search, timeout: int) -> CrawlSpec:
+    """`timeout`: seconds that one attempt may take."""
+    board = is_job_board(site)
+    return CrawlSpec(
+        project=site.project,
+        spider=site.spider,
+        start_urls=(first_url(site, search),),
+        params=_board_params(site, search) if board else _other_params(site, search),
+        # `jobs` stops by itself, and counts what it keeps
+        max_items=None if board else search.results_wanted,
+        timeout=timeout,
+        # it is asked again to learn what is new: pages of an hour ago would be last time's results
+        ignore_cache=True,
+        fetch=_fetch(site),
+        site=site.name,
+        site_rate_limit=site.rate_limit,
+    )
+
+
+def _board_params(site: Site, search: Search) -> dict[str, Any]:
+    given = {name: value for name, value in site.payload.items() if name in JOBS_PAYLOAD}
+    extra = {name: value for name, value in site.payload.items() if name not in JOBS_PAYLOAD | _WORDS}
+    if site.requires_playwright or site.pagination_type is PaginationType.INFINITE_SCROLL:
+        given["render"] = True
+    said = {
+        "search_url": SearchUrl(site.search_url).render(search.keywords, search.location),
+        "pagination_type": site.pagination_type.value,
+        "selectors": site.selectors or None,
+        "results_wanted": search.results_wanted,
+        "is_remote": search.is_remote,
+        KEYWORDS: search.keywords or None,
+        LOCATION: search.location or None,
+        "extra": extra or None,
+    }
+    return given | {name: value for name, value in said.items() if value is not None}
+
+
+def _other_params(site: Site, search: Search) -> dict[str, Any]:
+    given = {name: value for name, value in site.payload.items() if name not in _WORDS}
+    if site.project == DEFAULT_PROJECT:
+        return given | ({"render": True} if site.requires_playwright else {})
+    search_url = SearchUrl(site.search_url).render(search.keywords, search.location)
+    return given | {KEYWORDS: search.keywords, LOCATION: search.location, "search_url": search_url}
+
+
+def _fetch(site: Site) -> FetchOptions:
+    pauses = {"min_pause_seconds": site.min_pause_seconds, "max_pause_seconds": site.max_pause_seconds}
+    return site.fetch.model_copy(update=pauses)
+
+
+# --- whether a site can be crawled as its record says, and a target searched for on it
+
+#: Set by the site's own fields, or by what is searched for.
+_NOT_IN_PAYLOAD = frozenset({"search_url", "pagination_type", "selectors", "extra"})
+#: Of `fetch`, what the site has fields of its own for.
+_NOT_IN_FETCH = ("min_pause_seconds", "max_pause_seconds", "rate_limit")
+_MOST_WORDS = 500
+_SAMPLE = "sample"
+#: Where a fault of the crawl comes from in the site's record.
+_FIELDS = {"params.search_url": FIELD, "start_urls": FIELD, "params.render": "requires_playwright"}
+_FIELDS |= {"params.pagination_type": "pagination_type", "params.selectors": "selectors", "params": "payload"}
+
+
+class SiteCheck:
+    def __init__(self, catalog: SpiderCatalog, allowed_networks: Iterable[Network] = ()) -> None:
+        self._catalog = catalog
+        self._allowed = tuple(allowed_networks)
+
+    def check(self, site: Site) -> None:
+        """Raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
+        search_url = SearchUrl(site.search_url)
+        if site.pagination_type is PaginationType.PAGE_PARAM and PAGE not in search_url.placeholders:
+            raise InvalidRequestError(FIELD, f"pagination_type page_param needs {{{PAGE}}} in it")
+        if site.max_pause_seconds < site.min_pause_seconds:
+            raise InvalidRequestError("max_pause_seconds", "must not be below min_pause_seconds")
+        _check_payload(site)
+        _check_selectors(site)
+        _check_fetch(site.fetch)
+        sample = site_crawl(site, _sample(site, search_url), timeout=1)
+        check_fetch(sample.fetch, self._allowed, renders=bool(renders(sample)))
+        check_url(FIELD, sample.start_urls[0], self._allowed)
+        self._check_spider(sample)
+
+    def check_target(self, site: Site, target: Target, now: datetime) -> None:
+        """Raises `InvalidRequestError` that names the field of the target."""
+        refuse_words(site, target.words)
+        timing = Timing(interval=target.interval(site), timezone=target.timezone, starts_at=now)
+        try:
+            check_timing(timing, now)
+        except InvalidRequestError as error:
+            _blame("frequency" if error.field == "interval" else error.field, error)
+
+    def _check_spider(self, sample: CrawlSpec) -> None:
+        """Against what the nodes have published; where none has, the first run will tell."""
+        try:
+            self._catalog.check(self._catalog.pin(sample))
+        except StartingError:
+            return
+        except InvalidRequestError as error:
+            _blame(_field_of_site(error.field), error)
+
+
+def refuse_words(site: Site, words: dict[str, str], names: dict[str, str] | None = None) -> None:
+    """Raises `InvalidRequestError` where the site's template and the words do not suit each other.
+
+    `names`: what the request calls them.
+    """
+    refusal = SearchUrl(site.search_url).refusal(words)
+    if refusal:
+        name, why = refusal
+        raise InvalidRequestError((names or {}).get(name, name), why)
+
+
+def _check_fetch(fetch: FetchOptions) -> None:
+    for name in _NOT_IN_FETCH:
+        if getattr(fetch, name) is not None:
+            raise InvalidRequestError(f"fetch.{name}", f"is a field of the site itself: {name}")
+
+
+def _check_payload(site: Site) -> None:
+    for name in (KEYWORDS, LOCATION):
+        words = site.payload.get(name, "")
+        if not isinstance(words, str) or len(words) > _MOST_WORDS:
+            raise InvalidRequestError(f"payload.{name}", f"must be text of at most {_MOST_WORDS} characters")
+    if is_job_board(site):
+        _check_board_payload(site)
+    words = site.words
+    if words is not None:
+        refuse_words(site, words, {name: f"payload.{name}" for name in words})
+
+
+def _check_board_payload(site: Site) -> None:
+    page = site.payload.get(FIRST_PAGE, 1)
+    if not isinstance(page, int) or isinstance(page, bool) or page < 0:
+        raise InvalidRequestError(f"payload.{FIRST_PAGE}", "must be a number from 0")
+    taken = sorted(_NOT_IN_PAYLOAD & site.payload.keys())
+    if taken:
+        raise InvalidRequestError(f"payload.{taken[0]}", "is said by the site's own fields")
+
+
+def _check_selectors(site: Site) -> None:
+    if site.selectors and not is_job_board(site):
+        raise InvalidRequestError("selectors", f"are for the spider {JOBS_SPIDER!r}; others take what is in payload")
+    for name, selector in site.selectors.items():
+        field = f"selectors.{name}"
+        if name not in SELECTORS:
+            detail = {"field": field, "known": sorted(SELECTORS)}
+            raise InvalidRequestError(
+                field, f"there is no such selector; there is {', '.join(SELECTORS)}", detail=detail
+            )
+        try:
+            compile_css(selector)
+        except ValueError as error:
+            raise InvalidRequestError(field, str(error)) from error
+
+
+def _sample(site: Site, search_url: SearchUrl) -> Search:
+    words = site.words or dict.fromkeys(search_url.placeholders - {PAGE}, _SAMPLE)
+    return Search.of_words(words)
+
+
+def _field_of_site(field: str) -> str:
+    """`params.selectors.title` of a crawl is `selectors.title` of the site."""
+    for prefix, name in _FIELDS.items():
+        if field == prefix or field.startswith(f"{prefix}."):
+            # of the start URLs there is but one
+            return name if name == FIELD else name + field.removeprefix(prefix)
+    return field
+
+
+def _blame(field: str, error: InvalidRequestError) -> NoReturn:
+    """The same refusal, naming another field."""
+    detail = {**error.detail, "field": field} if isinstance(error.detail, dict) else None
+    raise type(error)(field, error.message.removeprefix(f"{error.field}: "), detail=detail) from error
+
+
+# --- what a run of a site or a target is, made from their records at the moment it is fired or asked for
+
+#: What `POST /jobs/scrape` calls them.
+_MANUAL_NAMES = {KEYWORDS: "search_term"}
+
+
+class SiteOrders:
+    def __init__(self, *, sites: SiteStore, targets: TargetStore, catalog: SpiderCatalog, job_timeout: int) -> None:
+        """`job_timeout`: seconds that one attempt may take."""
+        self._sites = sites
+        self._targets = targets
+        self._catalog = catalog
+        self._job_timeout = job_timeout
+
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+        """By the schedules' ids, from two reads; those whose site or target is gone are left out."""
+        targets = self._targets.identified(schedule.target for schedule in schedules if schedule.target)
+        sites = self._sites.named(schedule.site for schedule in schedules if schedule.site)
+        orders = {}
+        for schedule in schedules:
+            site = sites.get(schedule.site or "")
+            target = targets.get(schedule.target) if schedule.target else None
+            if site and (target or not schedule.target):
+                orders[schedule.id] = self._scheduled(schedule, site, target)
+        return orders
+
+    def manual(
+        self,
+        site: Site,
+        *,
+        keywords: str | None = None,
+        location: str | None = None,
+        results_wanted: int | None = None,
+        is_remote: bool | None = None,
+    ) -> SlotOrder:
+        """For a run that somebody asks for. Words that are `None` are those of the site's own runs.
+
+        Raises `SiteDisabledError`, and `InvalidRequestError` that names the field of `POST /jobs/scrape`.
+        """
+        given = {KEYWORDS: keywords, LOCATION: location}
+        words = {name: site.payload.get(name, "") if word is None else word for name, word in given.items()}
+        _refuse_run(site, words, _MANUAL_NAMES)
+        search = Search(words[KEYWORDS], words[LOCATION], results_wanted, is_remote)
+        return self._order(site, search, Trigger.MANUAL)
+
+    def _scheduled(self, schedule: Schedule, site: Site, target: Target | None) -> SlotOrder:
+        words = target.words if target else site.words
+        search = Search.of_target(target) if target else Search.of_words(words or {})
+        try:
+            _refuse_run(site, words)
+            order = self._order(site, search, Trigger.SCHEDULED)
+        except (InvalidRequestError, SiteDisabledError, StartingError) as error:
+            order = SlotOrder(site_crawl(site, search, self._job_timeout), skip=error.message)
+        if not order.exclusive and schedule.overlap is Overlap.QUEUE:
+            order = order._replace(exclusive=f"schedule:{schedule.id}")
+        return order._replace(target=_target_run(site, target)) if target else order
+
+    def _order(self, site: Site, search: Search, trigger: Trigger) -> SlotOrder:
+        """Raises `InvalidRequestError` where the egg that it needs is nowhere."""
+        return SlotOrder(
+            self._catalog.pin(site_crawl(site, search, self._job_timeout)),
+            max_retries=site.max_retries,
+            exclusive=None if site.allow_overlap else f"site:{site.name}",
+            trigger=trigger,
+        )
+
+
+def _refuse_run(site: Site, words: dict[str, str] | None, names: dict[str, str] | None = None) -> None:
+    """Raises `SiteDisabledError`, and `InvalidRequestError` where template and words do not suit each other."""
+    if not site.enabled:
+        raise SiteDisabledError(f"site {site.name!r} is disabled")
+    if words is None:
+        raise InvalidRequestError("payload", "has no words for the placeholders of search_url")
+    refuse_words(site, words, names)
+
+
+def _target_run(site: Site, target: Target) -> TargetRun:
+    return TargetRun(
+        target_id=target.number,
+        website_id=site.number,
+        website_name=site.name,
+        search_url=first_url(site, Search.of_target(target)),
+        requires_playwright=site.requires_playwright,
+        pagination_type=site.pagination_type.value,
+        keywords_used=target.keywords,
+        location_used=target.location,
+    )

@@ -1,0 +1,462 @@
+"""Sites and targets: made, changed and deleted together with their schedules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import structlog
+
+from gateway.clock import Clock, utc_now
+from gateway.errors import (
+    ConflictError,
+    DiscoveryBotError,
+    InvalidRequestError,
+    ScheduleExistsError,
+    ScheduleNotFoundError,
+    SiteExistsError,
+    SiteInUseError,
+    SiteNotFoundError,
+    TargetNotFoundError,
+)
+from gateway.jobs.admission import Admission
+from gateway.jobs.job import new_job_id
+from gateway.schedules.edits import ScheduleEdits
+from gateway.schedules.recurrence import first
+from gateway.schedules.schedule import Schedule, ScheduleState, Timing
+from gateway.schedules.store import ScheduleStore
+from gateway.sites.crawl import SiteCheck
+from gateway.sites.site import FIELD, OPERATOR, SearchUrl, Site, Target, every_minutes
+from gateway.sites.store import CounterStore, SiteStore, TargetStore
+
+
+class Wanted(NamedTuple):
+    """What a record says of its schedule."""
+
+    schedule_id: str
+    name: str
+    site: str
+    target: str | None
+    interval: str
+    timezone: str
+    active: bool
+
+    @classmethod
+    def of_site(cls, site: Site) -> Wanted:
+        """Run by itself if it is enabled, and its template needs no words that `payload` has not."""
+        active = site.enabled and site.words is not None
+        interval = every_minutes(site.interval_minutes)
+        return cls(site.schedule_id, f"site {site.name}", site.name, None, interval, "UTC", active)
+
+    @classmethod
+    def of_target(cls, site: Site, target: Target) -> Wanted:
+        name = f"target {target.number} of {site.name}"
+        active = site.enabled and target.enabled
+        interval = target.interval(site)
+        return cls(target.schedule_id, name, site.name, target.id, interval, target.timezone, active)
+
+    def is_met_by(self, schedule: Schedule | None) -> bool:
+        """Whether the schedule needs no change."""
+        state = ScheduleState.ACTIVE if self.active else ScheduleState.PAUSED
+        return schedule is not None and schedule.state is state and self.suits(schedule.timing)
+
+    def suits(self, timing: Timing) -> bool:
+        return (timing.interval, timing.timezone) == (self.interval, self.timezone)
+
+    def to_schedule(self, now: datetime) -> Schedule:
+        timing = Timing(interval=self.interval, timezone=self.timezone, starts_at=now)
+        moment = first(self.schedule_id, timing, now) if self.active else None
+        # an identity that no request can have: of each there is one
+        identity = f"target:{self.target}" if self.target else f"site:{self.site}"
+        return Schedule(
+            id=self.schedule_id,
+            user_id=OPERATOR,
+            name=self.name,
+            site=self.site,
+            target=self.target,
+            timing=timing,
+            state=ScheduleState.ACTIVE if self.active else ScheduleState.PAUSED,
+            next_at=moment.at if moment else None,
+            next_run=moment.due if moment else None,
+            fingerprint=identity,
+            live_key=identity,
+            created_at=now,
+            updated_at=now,
+        )
+
+
+class SiteSchedules:
+    def __init__(
+        self,
+        schedules: ScheduleStore,
+        edits: ScheduleEdits,
+        clock: Clock = utc_now,
+        admission: Admission | None = None,
+    ) -> None:
+        self._schedules = schedules
+        self._edits = edits
+        self._admission = admission
+        self._clock = clock
+
+    def room(self) -> AbstractContextManager[None]:
+        """For the record of which one schedule more comes. Raises `UserQuotaError`."""
+        return self._admission.room_for_schedule(OPERATOR) if self._admission else nullcontext()
+
+    def read(self, schedule_ids: Iterable[str]) -> dict[str, Schedule]:
+        """Those that there are, by id."""
+        return {schedule.id: schedule for schedule in self._schedules.read(schedule_ids).schedules}
+
+    def align_site(self, site: str, wanted: Sequence[Wanted]) -> None:
+        """Make the schedules of the site and its targets what is wanted of them. No run of what the site was before
+        is begun after this.
+        """
+        present = self.read(one.schedule_id for one in wanted)
+        for one in wanted:
+            self._align(present.get(one.schedule_id), one)
+        self._edits.touch(site=site)
+
+    def align_target(self, wanted: Wanted) -> None:
+        """The same for the schedule of one target."""
+        schedule = self.read([wanted.schedule_id]).get(wanted.schedule_id)
+        self._align(schedule, wanted)
+        if schedule is None:
+            return
+        with suppress(ScheduleNotFoundError):
+            # with no more than its name it is a new revision
+            self._edits.edit(wanted.schedule_id, {"name": wanted.name})
+
+    def delete(self, schedule_id: str) -> None:
+        """Also if somebody was faster."""
+        with suppress(ScheduleNotFoundError):
+            self._edits.delete(schedule_id)
+
+    def _align(self, schedule: Schedule | None, wanted: Wanted) -> None:
+        if schedule is not None and schedule.state is ScheduleState.ENDED:
+            # by somebody, through `/schedules`: nothing brings that one back
+            self.delete(schedule.id)
+            schedule = None
+        if schedule is None:
+            # two edits may find that it is missing
+            with suppress(ScheduleExistsError):
+                self._schedules.insert(wanted.to_schedule(self._clock()))
+            return
+        # one whose record is deleted in this moment needs nothing any more, and must not keep the others
+        with suppress(ScheduleNotFoundError):
+            self._change(schedule, wanted)
+
+    def _change(self, schedule: Schedule, wanted: Wanted) -> None:
+        if not wanted.suits(schedule.timing):
+            when = {"interval": wanted.interval, "timezone": wanted.timezone, "starts_at": self._clock()}
+            self._edits.edit(schedule.id, {"timing": schedule.timing.model_copy(update=when)})
+        if wanted.active and schedule.state is ScheduleState.PAUSED:
+            self._edits.resume(schedule.id)
+        elif not wanted.active and schedule.state is ScheduleState.ACTIVE:
+            self._edits.pause(schedule.id)
+
+
+# --- sites
+
+#: Edits of one record can only overtake each other so often before something else is wrong.
+_MAX_ROUNDS = 20
+_SITE_BUSY = "the site is being changed over and over; ask again"
+
+
+class ScheduledSite(NamedTuple):
+    site: Site
+    schedule: Schedule | None
+
+
+class SiteService:
+    def __init__(
+        self,
+        *,
+        sites: SiteStore,
+        targets: TargetStore,
+        counters: CounterStore,
+        schedules: SiteSchedules,
+        check: SiteCheck,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._sites = sites
+        self._targets = targets
+        self._counters = counters
+        self._schedules = schedules
+        self._check = check
+        self._clock = clock
+
+    def get(self, name: str) -> ScheduledSite:
+        """Raises `SiteNotFoundError`."""
+        return self._scheduled([self._sites.get(name)])[0]
+
+    def page(self, limit: int, after: str | None, *, enabled: bool | None) -> tuple[list[ScheduledSite], str | None]:
+        """By name; and where the page that follows begins, `None` after the last."""
+        found = self._sites.page(limit + 1, after, enabled=enabled)
+        return self._scheduled(found[:limit]), found[limit - 1].name if len(found) > limit else None
+
+    def all(self) -> list[Site]:
+        """By name."""
+        return self._sites.all()
+
+    def named(self, names: Iterable[str]) -> dict[str, Site]:
+        """Those that there are, by name."""
+        return self._sites.named(names)
+
+    def create(self, fields: dict[str, Any]) -> ScheduledSite:
+        """Raises `InvalidRequestError` that names the field, `ForbiddenAddressError`, `SiteExistsError`,
+        `UserQuotaError`.
+        """
+        now = self._clock()
+        site = Site.model_validate(
+            {**fields, "number": 0, "schedule_id": new_job_id(), "created_at": now, "updated_at": now}
+        )
+        self._check.check(site)
+        with self._schedules.room():
+            site.number = self._counters.next("sites")
+            try:
+                self._sites.insert(site)
+            except SiteExistsError:
+                # whoever made it may have died before its schedule was there
+                self.align(site.name)
+                raise
+            self.align(site.name)
+        return self.get(site.name)
+
+    def edit(self, name: str, changes: dict[str, Any]) -> ScheduledSite:
+        """Raises as `create` does, and `SiteNotFoundError`. No run of what it was begins after this."""
+        for _ in range(_MAX_ROUNDS):
+            site = self._sites.get(name)
+            edited = Site.model_validate({**dict(site), **changes, "rev": site.rev + 1, "updated_at": self._clock()})
+            self._check.check(edited)
+            if edited.search_url != site.search_url:
+                self._check_targets(edited)
+            if self._sites.replace(edited):
+                self.align(name)
+                return self.get(name)
+        raise ConflictError(_SITE_BUSY)
+
+    def delete(self, name: str, *, force: bool = False) -> None:
+        """With its targets, if that is what `force` says. Runs that were made go on with what they have.
+
+        Raises `SiteNotFoundError`, `SiteInUseError`.
+        """
+        site = self._sites.get(name)
+        if not force and (count := self._targets.count(name)):
+            targets = "1 target names" if count == 1 else f"{count} targets name"
+            raise SiteInUseError(f"{targets} site {name!r}; ?force=true deletes them too", detail={"targets": count})
+        self._delete_targets(name)
+        self._schedules.delete(site.schedule_id)
+        self._sites.delete(site)
+        # of somebody who did not know of this yet
+        self._delete_targets(name)
+
+    def align(self, name: str) -> None:
+        """Bring its schedules, and its targets', in line with the site as it is now, whoever edits it meanwhile.
+
+        Raises `SiteNotFoundError`.
+        """
+        for _ in range(_MAX_ROUNDS):
+            site = self._sites.get(name)
+            targets = self._targets.of_site(name)
+            wanted = [Wanted.of_site(site), *(Wanted.of_target(site, target) for target in targets)]
+            self._schedules.align_site(name, wanted)
+            now = self._sites.named([name]).get(name)
+            if now is None or now.number != site.number:
+                self._schedules.delete(site.schedule_id)
+                raise SiteNotFoundError(name)
+            if now.rev == site.rev:
+                return
+        raise ConflictError(_SITE_BUSY)
+
+    def _delete_targets(self, name: str) -> None:
+        for target in self._targets.of_site(name):
+            self._schedules.delete(target.schedule_id)
+            self._targets.delete(target.id)
+
+    def _check_targets(self, site: Site) -> None:
+        search_url = SearchUrl(site.search_url)
+        for target in self._targets.of_site(site.name):
+            if refusal := search_url.refusal(target.words):
+                word, why = refusal
+                raise InvalidRequestError(FIELD, f"does not suit target {target.number}: its {word}: {why}")
+
+    def _scheduled(self, sites: Iterable[Site]) -> list[ScheduledSite]:
+        known = list(sites)
+        schedules = self._schedules.read(site.schedule_id for site in known)
+        return [ScheduledSite(site, schedules.get(site.schedule_id)) for site in known]
+
+
+# --- targets
+
+_TARGET_BUSY = "the target is being changed over and over; ask again"
+
+
+class ScheduledTarget(NamedTuple):
+    target: Target
+    schedule: Schedule | None
+
+
+class TargetService:
+    def __init__(
+        self,
+        *,
+        sites: SiteStore,
+        targets: TargetStore,
+        counters: CounterStore,
+        schedules: SiteSchedules,
+        check: SiteCheck,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._sites = sites
+        self._targets = targets
+        self._counters = counters
+        self._schedules = schedules
+        self._check = check
+        self._clock = clock
+
+    def get(self, target: str) -> ScheduledTarget:
+        """By its id, or by its number as text. Raises `TargetNotFoundError`."""
+        return self._scheduled([self._targets.get(target)])[0]
+
+    def page(
+        self, limit: int, after: int | None, *, site: str | None, enabled: bool | None
+    ) -> tuple[list[ScheduledTarget], int | None]:
+        """By number; and where the page that follows begins, `None` after the last."""
+        found = self._targets.page(limit + 1, after, site=site, enabled=enabled)
+        return self._scheduled(found[:limit]), found[limit - 1].number if len(found) > limit else None
+
+    def create(self, fields: dict[str, Any]) -> ScheduledTarget:
+        """Raises `InvalidRequestError` that names the field, `UserQuotaError`."""
+        now = self._clock()
+        target = Target.model_validate(
+            {
+                **fields,
+                "id": new_job_id(),
+                "number": 0,
+                "schedule_id": new_job_id(),
+                "created_at": now,
+                "updated_at": now,
+            }
+        )
+        self._check.check_target(self._site_of(target), target, now)
+        with self._schedules.room():
+            target.number = self._counters.next("targets")
+            self._targets.insert(target)
+            self.align(target.id)
+        return self.get(target.id)
+
+    def edit(self, target_id: str, changes: dict[str, Any]) -> ScheduledTarget:
+        """Raises as `create` does, and `TargetNotFoundError`. No run of what it was begins after this."""
+        for _ in range(_MAX_ROUNDS):
+            target, now = self._targets.get(target_id), self._clock()
+            edited = Target.model_validate({**dict(target), **changes, "rev": target.rev + 1, "updated_at": now})
+            self._check.check_target(self._site_of(edited), edited, now)
+            if self._targets.replace(edited):
+                self.align(target.id)
+                return self.get(target.id)
+        raise ConflictError(_TARGET_BUSY)
+
+    def delete(self, target_id: str) -> None:
+        """Runs that were made go on with what they have. Raises `TargetNotFoundError`."""
+        target = self._targets.get(target_id)
+        self._schedules.delete(target.schedule_id)
+        self._targets.delete(target.id)
+        # of an edit that did not know of this yet
+        self._schedules.delete(target.schedule_id)
+
+    def align(self, target_id: str) -> None:
+        """Bring its schedule in line with the target and its site as they are now, whoever changes them meanwhile.
+        Without its site it goes, too.
+
+        Raises `TargetNotFoundError`, and `InvalidRequestError` where there is no such site.
+        """
+        for _ in range(_MAX_ROUNDS):
+            target = self._targets.get(target_id)
+            site = self._sites.named([target.site]).get(target.site)
+            if site is None:
+                self.delete(target_id)
+                raise _no_site(target.site)
+            self._schedules.align_target(Wanted.of_target(site, target))
+            now = self._targets.identified([target_id]).get(target_id)
+            if now is None:
+                self._schedules.delete(target.schedule_id)
+                raise TargetNotFoundError(target_id)
+            if (now.rev, self._sites.named([target.site]).get(target.site)) == (target.rev, site):
+                return
+        raise ConflictError(_TARGET_BUSY)
+
+    def _site_of(self, target: Target) -> Site:
+        try:
+            return self._sites.get(target.site)
+        except SiteNotFoundError as error:
+            raise _no_site(target.site) from error
+
+    def _scheduled(self, targets: Iterable[Target]) -> list[ScheduledTarget]:
+        known = list(targets)
+        schedules = self._schedules.read(target.schedule_id for target in known)
+        return [ScheduledTarget(target, schedules.get(target.schedule_id)) for target in known]
+
+
+def _no_site(name: str) -> InvalidRequestError:
+    return InvalidRequestError("site", f"there is no site {name!r}")
+
+
+# --- upkeep. Whoever writes a record brings its schedule in line next, and may die in between: nobody was answered
+# then, but the record is there, and its next edit may be years away.
+
+log = structlog.get_logger()
+
+#: Sites, and targets, that are looked at in one go; the next go takes those that follow.
+BATCH = 500
+#: Seconds between two goes.
+PACE = 10.0
+#: Who wrote a record more lately may be about to make its schedule.
+YOUNG = timedelta(seconds=5)
+
+
+class SiteUpkeep:
+    def __init__(
+        self,
+        *,
+        sites: SiteService,
+        targets: TargetService,
+        clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sites = sites
+        self._targets = targets
+        self._clock = clock
+        self._monotonic = monotonic
+        self._looked_at = float("-inf")
+        # how far the goes have come
+        self._site: str | None = None
+        self._target: int | None = None
+
+    def look(self) -> None:
+        """One go, if the last one was long enough ago."""
+        if self._monotonic() - self._looked_at < PACE:
+            return
+        self._looked_at = self._monotonic()
+        sites, self._site = self._sites.page(BATCH, self._site, enabled=None)
+        for site, schedule in sites:
+            if self._is_old(site) and not Wanted.of_site(site).is_met_by(schedule):
+                self._mend(self._sites.align, site.name, schedule)
+        targets, self._target = self._targets.page(BATCH, self._target, site=None, enabled=None)
+        of_targets = self._sites.named(target.site for target, _ in targets)
+        for target, schedule in targets:
+            named = of_targets.get(target.site)
+            if self._is_old(target) and not (named and Wanted.of_target(named, target).is_met_by(schedule)):
+                self._mend(self._targets.align, target.id, schedule)
+
+    def _is_old(self, record: Site | Target) -> bool:
+        return record.updated_at < self._clock() - YOUNG
+
+    def _mend(self, align: Callable[[str], None], record: str, schedule: Schedule | None) -> None:
+        """One that cannot be helped must not keep the others; somebody may also change or delete it right now."""
+        log.warning("schedule_mended", record=record, schedule_id=schedule.id if schedule else None)
+        try:
+            align(record)
+        except DiscoveryBotError as error:
+            log.warning("schedule_not_mended", record=record, error=error.message)

@@ -1,0 +1,203 @@
+"""Runs of a site that somebody asks for: the same path as a scheduled one's, with other words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import structlog
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.public_address import Network, check_url
+from gateway.errors import (
+    ConflictError,
+    ForbiddenAddressError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    JobNotFoundError,
+    RunNotFoundError,
+    SiteNotFoundError,
+    TooManyError,
+)
+from gateway.jobs.admission import Admission
+from gateway.jobs.dedupe import fingerprint
+from gateway.jobs.job import Job, job_id_of, new_job_id, run_id_of
+from gateway.jobs.messages import Waker
+from gateway.jobs.store import JobStore
+from gateway.projects.catalog import Rendering, SpiderCatalog, renders
+from gateway.schedules.orders import SlotOrder
+from gateway.sites.crawl import SiteCheck, SiteOrders
+from gateway.sites.site import OPERATOR, Site
+from gateway.sites.store import SiteStore
+from gateway.stores.mongo import truth_store_errors
+
+
+class Run(NamedTuple):
+    """A run of a site."""
+
+    id: str
+    job: Job
+    #: The site's running number; `None` once the site is gone.
+    site_number: int | None
+
+
+class RunRecords:
+    def __init__(self, jobs: JobStore, sites: SiteStore) -> None:
+        self._jobs = jobs
+        self._sites = sites
+
+    def find(self, run_id: str) -> Run:
+        """Raises `RunNotFoundError`, also for a job that was not asked for as the prefix says; `UnavailableError`."""
+        with truth_store_errors():
+            try:
+                job = self._jobs.get(job_id_of(run_id))
+            except JobNotFoundError:
+                raise RunNotFoundError(run_id) from None
+            if run_id_of(job) != run_id:
+                raise RunNotFoundError(run_id)
+            return Run(run_id, job, self._site_number(job))
+
+    def _site_number(self, job: Job) -> int | None:
+        if job.target is not None:
+            return job.target.website_id
+        try:
+            return self._sites.get(job.spec.site or "").number
+        except SiteNotFoundError:
+            return None
+
+
+# --- runs that somebody asks for: the same path as a scheduled one's, with other words
+
+log = structlog.get_logger()
+
+#: Fields of the request that the words of a search are.
+_ASKED = frozenset({"search_term", "location"})
+
+
+class RunOrder(NamedTuple):
+    """What one run of a site shall look for."""
+
+    site: str
+    #: `None`: the words of the site's own runs.
+    search_term: str | None = None
+    location: str | None = None
+    is_remote: bool | None = None
+    results_wanted: int | None = None
+    #: Over the site's own.
+    payload: dict[str, Any] = {}  # noqa: RUF012 - never written to
+    user_id: str = OPERATOR
+    idempotency_key: str | None = None
+    correlation_id: str | None = None
+
+
+class Scraping:
+    def __init__(
+        self,
+        *,
+        sites: SiteStore,
+        orders: SiteOrders,
+        jobs: JobStore,
+        catalog: SpiderCatalog,
+        rendering: Rendering,
+        waker: Waker,
+        admission: Admission,
+        allowed_networks: Iterable[Network] = (),
+        clock: Clock = utc_now,
+    ) -> None:
+        self._sites = sites
+        self._orders = orders
+        self._jobs = jobs
+        self._catalog = catalog
+        self._rendering = rendering
+        self._check = SiteCheck(catalog, allowed_networks)
+        self._allowed = tuple(allowed_networks)
+        self._waker = waker
+        self._admission = admission
+        self._clock = clock
+
+    def start(self, order: RunOrder) -> Job:
+        """The new run's job; with an idempotency key the one that it named before.
+
+        Raises `SiteNotFoundError`, `SiteDisabledError`, `InvalidRequestError`, `ForbiddenAddressError`,
+        `ConflictError` where the site cannot be crawled at present, `IdempotencyConflictError`, `UnavailableError`,
+        `TooManyError`.
+        """
+        with truth_store_errors():
+            job = self._job(order, self._site(order))
+            try:
+                with self._admission.room(job.user_id):
+                    self._jobs.insert(job)
+            except TooManyError:
+                if self._find(job) is None:
+                    raise
+                return self._known(job)
+            except IdempotencyConflictError:
+                return self._known(job)
+            self._waker.wake_job(job)
+            log.info("run_asked_for", job_id=job.id, run_id=run_id_of(job), site_name=order.site)
+            return job
+
+    def _site(self, order: RunOrder) -> Site:
+        try:
+            site = self._sites.get(order.site)
+        except SiteNotFoundError as error:
+            error.detail = {"field": "site_name", "known": [known.name for known in self._sites.page(200)]}
+            raise
+        if order.payload:
+            site = site.model_copy(update={"payload": {**site.payload, **order.payload}})
+            self._check.check(site)
+        return site
+
+    def _job(self, order: RunOrder, site: Site) -> Job:
+        made = self._made(order, site)
+        now = self._clock()
+        return Job(
+            id=new_job_id(),
+            user_id=order.user_id,
+            spec=made.spec,
+            # no live key: two runs that look for the same are two runs, one after the other
+            fingerprint=fingerprint(order.user_id, made.spec),
+            idempotency_key=f"{order.user_id}:{order.idempotency_key}" if order.idempotency_key else None,
+            trigger=made.trigger,
+            exclusive=made.exclusive,
+            priority=made.priority,
+            tags=list(made.tags),
+            webhooks=list(made.webhooks),
+            max_retries=made.max_retries,
+            created_at=now,
+            updated_at=now,
+            not_before=now,
+            correlation_id=order.correlation_id,
+            render=renders(made.spec),
+        )
+
+    def _made(self, order: RunOrder, site: Site) -> SlotOrder:
+        """What can be found wrong now is not left to a worker to find."""
+        try:
+            made = self._orders.manual(
+                site,
+                keywords=order.search_term,
+                location=order.location,
+                results_wanted=order.results_wanted,
+                is_remote=order.is_remote,
+            )
+            check_url("site_name", made.spec.start_urls[0], self._allowed)
+            self._catalog.check(made.spec)
+            self._rendering.check(made.spec)
+        except InvalidRequestError as error:
+            if error.field in _ASKED or isinstance(error, ForbiddenAddressError):
+                raise
+            # the request is sound; it is the site that no node can crawl as its record says
+            message = f"site {site.name!r} cannot be crawled now: {error.message}"
+            raise ConflictError(message, detail=error.detail) from error
+        return made
+
+    def _known(self, job: Job) -> Job:
+        """The run that the same request has started before."""
+        known = self._find(job)
+        if known is None or known.fingerprint != job.fingerprint:
+            raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+        return known
+
+    def _find(self, job: Job) -> Job | None:
+        return self._jobs.find_idempotent(job.idempotency_key) if job.idempotency_key else None

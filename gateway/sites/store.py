@@ -1,0 +1,144 @@
+"""Sites and targets in MongoDB, and the running numbers of targets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from pymongo import ASCENDING, ReturnDocument
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.crash_points import state_change
+from gateway.errors import SiteExistsError, SiteNotFoundError, TargetNotFoundError
+from gateway.sites.site import Site, Target
+from gateway.stores.documents import Documents, reader
+from gateway.stores.mongo import Document
+
+
+class CounterStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._counters = database["counters"]
+
+    @state_change("counters.next")
+    def next(self, kind: str) -> int:
+        """A number that nobody else gets, the first being 1. One that is not used leaves a gap."""
+        counter = self._counters.find_one_and_update(
+            {"_id": kind}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
+        )
+        assert counter is not None  # noqa: S101 - an upsert leaves one
+        return int(counter["value"])
+
+
+class SiteStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._sites = database["sites"]
+        self._documents = Documents(self._sites, reader(Site))
+
+    @state_change("sites.insert")
+    def insert(self, site: Site) -> None:
+        """Raises `SiteExistsError`."""
+        try:
+            self._sites.insert_one(site.to_document())
+        except DuplicateKeyError as error:
+            raise SiteExistsError(f"there is a site {site.name!r} already") from error
+
+    def get(self, name: str) -> Site:
+        """Raises `SiteNotFoundError`, `UnreadableError`."""
+        document = self._sites.find_one({"_id": name})
+        if document is None:
+            raise SiteNotFoundError(name)
+        return self._documents.one(document)
+
+    def named(self, names: Iterable[str]) -> dict[str, Site]:
+        """Those that there are, by name. Raises `UnreadableError`: what is not among them is taken to be gone."""
+        found = map(self._documents.one, self._sites.find({"_id": {"$in": sorted(set(names))}}))
+        return {site.name: site for site in found}
+
+    def page(self, limit: int, after: str | None = None, *, enabled: bool | None = None) -> list[Site]:
+        """By name, from the first one after `after`."""
+        query: Document = {} if enabled is None else {"enabled": enabled}
+        if after is not None:
+            query["_id"] = {"$gt": after}
+        return self._documents.find(query, limit, [("_id", ASCENDING)])
+
+    def all(self) -> list[Site]:
+        """By name."""
+        return self._documents.many(self._sites.find().sort("_id", ASCENDING))
+
+    @state_change("sites.replace")
+    def replace(self, site: Site) -> bool:
+        """In the place of its last revision; whether that was still there."""
+        query = {"_id": site.name, "rev": site.rev - 1, "number": site.number}
+        return self._sites.replace_one(query, site.to_document()).matched_count == 1
+
+    @state_change("sites.delete")
+    def delete(self, site: Site) -> None:
+        """Not one that was made anew under the same name."""
+        self._sites.delete_one({"_id": site.name, "number": site.number})
+
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,14}")
+#: What an edit leaves alone.
+_KEPT = {"_id", "last_scheduled"}
+
+
+class TargetStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._targets = database["targets"]
+        self._documents = Documents(self._targets, reader(Target))
+
+    @state_change("targets.insert")
+    def insert(self, target: Target) -> None:
+        self._targets.insert_one(target.to_document())
+
+    def get(self, target: str) -> Target:
+        """By its id, or by its number as text. Raises `TargetNotFoundError`, `UnreadableError`."""
+        query: Document = {"number": int(target)} if _NUMBER.fullmatch(target) else {"_id": target}
+        document = self._targets.find_one(query)
+        if document is None:
+            raise TargetNotFoundError(target)
+        return self._documents.one(document)
+
+    def identified(self, ids: Iterable[str]) -> dict[str, Target]:
+        """Those that there are, by id. Raises `UnreadableError`: what is not among them is taken to be gone."""
+        found = map(self._documents.one, self._targets.find({"_id": {"$in": sorted(set(ids))}}))
+        return {target.id: target for target in found}
+
+    def page(
+        self, limit: int, after: int | None = None, *, site: str | None = None, enabled: bool | None = None
+    ) -> list[Target]:
+        """By number, from the first one after `after`."""
+        query: Document = {}
+        if site is not None:
+            query["site"] = site
+        if enabled is not None:
+            query["enabled"] = enabled
+        if after is not None:
+            query["number"] = {"$gt": after}
+        return self._documents.find(query, limit, [("number", ASCENDING)])
+
+    def of_site(self, site: str) -> list[Target]:
+        """All of them, by number."""
+        return self._documents.many(self._targets.find({"site": site}).sort("number", ASCENDING))
+
+    def count(self, site: str) -> int:
+        return self._targets.count_documents({"site": site})
+
+    @state_change("targets.replace")
+    def replace(self, target: Target) -> bool:
+        """In the place of its last revision; whether that was still there. `last_scheduled` stays as it is."""
+        changed = {name: value for name, value in target.to_document().items() if name not in _KEPT}
+        absent = Target.model_fields.keys() - changed.keys() - _KEPT - {"id"}
+        update: Document = {"$set": changed, **({"$unset": dict.fromkeys(absent, "")} if absent else {})}
+        return self._targets.update_one({"_id": target.id, "rev": target.rev - 1}, update).matched_count == 1
+
+    @state_change("targets.scheduled")
+    def scheduled(self, numbers: Sequence[int], at: datetime) -> None:
+        """A run of each was handed to a worker. Never moves back."""
+        self._targets.update_many({"number": {"$in": list(numbers)}}, {"$max": {"last_scheduled": at}})
+
+    @state_change("targets.delete")
+    def delete(self, target_id: str) -> None:
+        self._targets.delete_one({"_id": target_id})

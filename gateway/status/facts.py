@@ -1,0 +1,313 @@
+"""The state of the platform at a moment: what metrics, the queue's status and the scheduler's status read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime, timedelta
+from statistics import mean, median
+from typing import NamedTuple
+
+import structlog
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.node_list import EVERY_NODE, NodeList
+from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.jobs.queries import CallsToCome, DueJobs, EndedJob, EndedJobs, EndedRun, JobQueries, RunStatistics
+from gateway.jobs.rerun import DeadLetterStore
+from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, Heartbeat, HeartbeatStore
+from gateway.nodes.node import NodeState
+from gateway.nodes.store import Node, NodeStore
+from gateway.schedules.schedule import LedgerEntry, ScheduleState
+from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.stores.mongo import Document, truth_store_errors, within
+
+WINDOW = timedelta(hours=1)
+#: Ends that are kept, the latest.
+MAX_ENDS = 20_000
+#: An end may become visible so long after the time that it bears.
+LATENESS = timedelta(seconds=15)
+
+
+class RecentEnds:
+    """Not to be used by two threads at once."""
+
+    def __init__(self, ended: EndedJobs) -> None:
+        self._ended = ended
+        self._known: dict[str, EndedJob] = {}
+        self._looked_at: datetime | None = None
+
+    def look(self, now: datetime) -> Collection[EndedJob]:
+        """Raises what PyMongo raises; nothing is lost by that, the next look reads what this one would have."""
+        since = now - WINDOW
+        unread = since if self._looked_at is None else max(since, self._looked_at - LATENESS)
+        new = self._ended.since(unread, MAX_ENDS)
+        # oldest first
+        known = {**self._known, **{end.id: end for end in reversed(new)}}
+        fresh = [end for end in known.values() if end.finished_at >= since][-MAX_ENDS:]
+        self._known = {end.id: end for end in fresh}
+        self._looked_at = now
+        return self._known.values()
+
+
+# --- what MongoDB says of the whole platform at a moment: the same to every gateway that asks
+
+log = structlog.get_logger()
+
+#: Seconds for which an answer holds, also the answer that there is none.
+KEPT = 5.0
+#: Seconds that all queries may take together: whoever scrapes us waits for no more than ten.
+PATIENCE = 4.0
+#: Schedules that are due at once are counted up to here.
+MAX_DUE = 10_000
+
+
+class PlatformFacts(NamedTuple):
+    at: datetime
+    by_status: dict[JobStatus, int]
+    by_reason: dict[WaitingReason, int]
+    #: Seconds for which the pending job that waits longest has been due.
+    oldest_waiting: float
+    dead_letters: int
+    webhooks: CallsToCome
+    schedules: dict[ScheduleState, int]
+    schedules_due: int
+    #: Seconds by which the slot that waits longest is late.
+    lag: float
+    one_off_jobs: int
+    beats: int
+    workers: int
+    nodes: list[Node]
+    alive: frozenset[str]
+    #: Of each of them, by name.
+    node_states: dict[str, NodeState]
+    ends: Collection[EndedJob]
+
+
+class FactReader:
+    """Several threads may ask; one of them reads for all."""
+
+    def __init__(
+        self,
+        database: Database[Document],
+        *,
+        node_dead_after: timedelta,
+        node_list: NodeList = EVERY_NODE,
+        clock: Clock = utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queries = JobQueries(database)
+        self._statistics = RunStatistics(database)
+        self._due = DueJobs(database)
+        self._letters = DeadLetterStore(database, clock)
+        self._schedules = ScheduleStore(database, clock)
+        self._heartbeats = HeartbeatStore(database, clock)
+        self._nodes = NodeStore(database, clock, node_list)
+        self._recent = RecentEnds(EndedJobs(database))
+        self._node_dead_after = node_dead_after
+        self._clock = clock
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._read_at = float("-inf")
+        self._facts: PlatformFacts | None = None
+
+    def facts(self) -> PlatformFacts | None:
+        """At most `KEPT` seconds old; `None` while MongoDB cannot be asked."""
+        with self._lock:
+            if self._monotonic() - self._read_at >= KEPT:
+                self._facts = self._try_to_read()
+                self._read_at = self._monotonic()
+            return self._facts
+
+    def _try_to_read(self) -> PlatformFacts | None:
+        try:
+            with within(PATIENCE):
+                return self._read()
+        except PyMongoError as error:
+            log.warning("facts_not_read", error=type(error).__name__)
+            return None
+
+    def _read(self) -> PlatformFacts:
+        now = self._clock()
+        nodes = self._nodes.all()
+        return PlatformFacts(
+            at=now,
+            by_status=self._queries.counts(),
+            by_reason=self._statistics.waiting_reasons(),
+            oldest_waiting=_seconds_since(self._statistics.oldest_due(now), now),
+            dead_letters=self._letters.count(),
+            webhooks=self._due.webhooks(now),
+            schedules={state: self._schedules.count(state) for state in ScheduleState},
+            schedules_due=self._schedules.count_due(now, MAX_DUE),
+            lag=_seconds_since(self._schedules.next_run(), now),
+            one_off_jobs=self._statistics.one_off_jobs(),
+            beats=self._alive(BEAT, now),
+            workers=self._alive(WORKER, now),
+            nodes=nodes,
+            alive=frozenset(node.id for node in nodes if node.is_alive(now, self._node_dead_after)),
+            node_states={node.id: node.state(now, self._node_dead_after) for node in nodes},
+            ends=list(self._recent.look(now)),
+        )
+
+    def _alive(self, kind: str, now: datetime) -> int:
+        return sum(now - heartbeat.at <= DEAD_AFTER for heartbeat in self._heartbeats.all(kind))
+
+
+def _seconds_since(moment: datetime | None, now: datetime) -> float:
+    return 0.0 if moment is None else max(0.0, (now - moment).total_seconds())
+
+
+# --- how the schedules fare: who fires them, how late, and what was fired last
+
+
+class SchedulerReport(NamedTuple):
+    at: datetime
+    #: All that were heard of lately,
+    beats: list[Heartbeat]
+    #: and those of them that are alive.
+    alive: frozenset[str]
+    due: int
+    #: Since when the slot that waits longest is due, or when the next one will be.
+    next_run: datetime | None
+    schedules: dict[ScheduleState, int]
+    #: Single crawls whose time has not come.
+    one_off_jobs: int
+    #: What became of the last slots, newest first.
+    latest: list[LedgerEntry]
+
+
+class SchedulerStatus:
+    def __init__(
+        self,
+        *,
+        schedules: ScheduleStore,
+        ledger: LedgerStore,
+        statistics: RunStatistics,
+        heartbeats: HeartbeatStore,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._schedules = schedules
+        self._ledger = ledger
+        self._statistics = statistics
+        self._heartbeats = heartbeats
+        self._clock = clock
+
+    def report(self, latest: int) -> SchedulerReport:
+        """Raises `UnavailableError`."""
+        with truth_store_errors():
+            now, beats = self._clock(), self._heartbeats.all(BEAT)
+            return SchedulerReport(
+                at=now,
+                beats=beats,
+                alive=frozenset(beat.name for beat in beats if now - beat.at <= DEAD_AFTER),
+                due=self._schedules.count_due(now, MAX_DUE),
+                next_run=self._schedules.next_run(),
+                schedules={state: self._schedules.count(state) for state in ScheduleState},
+                one_off_jobs=self._statistics.one_off_jobs(),
+                latest=self._ledger.latest(latest) if latest else [],
+            )
+
+
+# --- how the queue fares: what waits and why, who works, and how each site's runs have gone lately
+
+#: Ended runs that are looked at, the latest: beyond them a window tells no more than they do.
+MAX_RUNS = 10_000
+
+
+class Durations(NamedTuple):
+    """Seconds from a run's first start to its end."""
+
+    average: float
+    median: float
+    longest: float
+
+
+class SitePerformance(NamedTuple):
+    """The runs of one site that ended within the window."""
+
+    site: str
+    counts: dict[JobStatus, int]
+    #: Of those that were not cancelled: the share that lacks nothing.
+    success_rate: float | None
+    durations: Durations | None
+    last_ended_at: datetime
+
+
+class QueueReport(NamedTuple):
+    at: datetime
+    since: datetime
+    by_status: dict[JobStatus, int]
+    by_reason: dict[WaitingReason, int]
+    #: Since when the job that waits longest has been due.
+    oldest_due: datetime | None
+    #: Names of those that gave a sign of life lately.
+    workers: list[str]
+    dead_letters: int
+    sites: list[SitePerformance]
+    #: All runs of the window were looked at, not only the latest.
+    complete: bool
+
+
+class QueueStatus:
+    def __init__(
+        self,
+        *,
+        queries: JobQueries,
+        statistics: RunStatistics,
+        letters: DeadLetterStore,
+        heartbeats: HeartbeatStore,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._queries = queries
+        self._statistics = statistics
+        self._letters = letters
+        self._heartbeats = heartbeats
+        self._clock = clock
+
+    def report(self, window: timedelta) -> QueueReport:
+        """Raises `UnavailableError`."""
+        with truth_store_errors():
+            now = self._clock()
+            runs = self._statistics.ended_runs(now - window, MAX_RUNS)
+            return QueueReport(
+                at=now,
+                since=now - window,
+                by_status=self._queries.counts(),
+                by_reason=self._statistics.waiting_reasons(),
+                oldest_due=self._statistics.oldest_due(now),
+                workers=[one.name for one in self._heartbeats.all(WORKER) if now - one.at <= DEAD_AFTER],
+                dead_letters=self._letters.count(),
+                sites=by_site(runs),
+                complete=len(runs) < MAX_RUNS,
+            )
+
+
+def by_site(runs: Iterable[EndedRun]) -> list[SitePerformance]:
+    """By the site's name."""
+    grouped: defaultdict[str, list[EndedRun]] = defaultdict(list)
+    for run in runs:
+        grouped[run.site].append(run)
+    return [_performance(site, grouped[site]) for site in sorted(grouped)]
+
+
+def _performance(site: str, runs: list[EndedRun]) -> SitePerformance:
+    counts = {status: sum(run.status is status for run in runs) for status in {run.status for run in runs}}
+    judged = len(runs) - counts.get(JobStatus.CANCELLED, 0)
+    return SitePerformance(
+        site=site,
+        counts=counts,
+        success_rate=counts.get(JobStatus.FINISHED, 0) / judged if judged else None,
+        durations=_durations(runs),
+        last_ended_at=max(run.finished_at for run in runs),
+    )
+
+
+def _durations(runs: list[EndedRun]) -> Durations | None:
+    seconds = [(run.finished_at - run.started_at).total_seconds() for run in runs if run.started_at is not None]
+    # a node's clock may be a little off ours
+    seconds = [max(0.0, duration) for duration in seconds]
+    return Durations(mean(seconds), median(seconds), max(seconds)) if seconds else None

@@ -1,0 +1,456 @@
+"""What works, what does not, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import redis
+from kombu.connection import Connection
+from kombu.exceptions import KombuError
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from gateway.clock import Clock, seconds_ahead, utc_now
+from gateway.contract.node_list import EVERY_NODE, NodeList
+from gateway.dispatch.capacity import NodeChoice
+from gateway.jobs.job import Job, WaitingReason
+from gateway.jobs.queries import DueJobs
+from gateway.nodes.health import (
+    BEAT,
+    DEAD_AFTER,
+    MISSING_TODO,
+    WORKER,
+    Heartbeat,
+    HeartbeatStore,
+    NodeReport,
+    report_on,
+)
+from gateway.nodes.node import NodeState
+from gateway.nodes.store import Node, NodeStore
+from gateway.projects.eggs import SpiderStore
+from gateway.retention.retention import UnreadableStore
+from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.status.facts import MAX_DUE
+from gateway.stores.mongo import Document
+from gateway.stores.unanswered import lately_unanswered
+
+#: Not well yet, and nobody's fault: a node is on its way.
+STARTING = "starting"
+
+
+class Check(NamedTuple):
+    #: `ok`, `down` or `starting`.
+    status: str
+    message: str
+    #: How to mend it.
+    todo: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+UNKNOWN = Check("down", "not known while MongoDB is away", "see `mongo`")
+
+
+# --- what is said of the crawl nodes when somebody asks after the platform's health. Raises PyMongo's errors.
+
+#: By somebody's will.
+_KEPT_FROM_WORK = frozenset({NodeState.DRAINING, NodeState.NOT_LISTED})
+#: Of living nodes, those that get no new work.
+_OTHERS = tuple(state for state in NodeState if state not in {NodeState.UP, NodeState.DEAD})
+
+
+#: Anybody may ask after the health: addresses, and what is wrong there, are for admins.
+_WHY = "GET /nodes says of each why, and what to do"
+
+
+class NodeChecks:
+    def __init__(
+        self, nodes: NodeStore, spiders: SpiderStore, node_list: NodeList, dead_after: timedelta, clock: Clock
+    ) -> None:
+        self._nodes = nodes
+        self._spiders = spiders
+        self._list = node_list
+        self._dead_after = dead_after
+        self._clock = clock
+
+    def alive(self) -> Check:
+        todo = "start Scrapyd and its tailer (`python -m gateway.tailer`); jobs wait for a node"
+        told = self._told()
+        alive = [(node, report) for node, report in told if report.state is not NodeState.DEAD]
+        if not self._spiders.nodes():
+            wait = "wait a moment, or see the tailer's log" if alive else todo
+            return Check(STARTING, "none has published its spiders yet", wait)
+        if not alive:
+            return Check("down", "none is alive" if told else "none was ever seen", todo)
+        free = sum(node.free_slots for node, report in alive if report.state is NodeState.UP)
+        count = Counter(report.state for _, report in alive)
+        others = "".join(f", {count[state]} {state.replace('_', ' ')}" for state in _OTHERS if count[state])
+        return Check("ok", f"{len(alive)} alive{others}, {free} free slots")
+
+    def states(self) -> Check:
+        """Whether two have one name, one is quarantined, or all that live are kept from work."""
+        told = [(node, report.state) for node, report in self._told() if report.state is not NodeState.DEAD]
+        now = self._clock()
+        failures = {node.id: _failures(node) for node, _ in told if node.failures}
+        if twice := [node.id for node, _ in told if node.has_rival(now, self._dead_after)]:
+            todo = f"{_WHY}: the second of each is refused, and gets no work until its NODE_NAME is its own"
+            return Check("down", f"two machines call themselves {', '.join(twice)}", todo)
+        if bad := [failures[node.id] for node, state in told if state is NodeState.QUARANTINED]:
+            todo = f"{_WHY}; each is probed when its rest is over, and gets no work until it answers"
+            return Check("down", f"quarantined: {', '.join(bad)}", todo)
+        if told and all(state in _KEPT_FROM_WORK for _, state in told):
+            return Check("down", "none takes new work", _WHY)
+        if failures:
+            return Check("ok", f"none is quarantined, but has failed: {', '.join(failures.values())}", _WHY)
+        return Check("ok", "none is quarantined")
+
+    def disk(self) -> Check:
+        full = [node for node in self.living() if node.disk_full]
+        if not full:
+            return Check("ok", "every node has room")
+        names = ", ".join(f"{node.id} ({(node.free_bytes or 0) >> 20} MiB free)" for node in full)
+        todo = "free disk there, or lower NODE_MIN_FREE_BYTES or NODE_KEEP_SECONDS; until then it gets no new work"
+        return Check("down", f"nearly full on {names}", todo)
+
+    def files(self) -> Check:
+        """Whether what crawls write can be read. Where it cannot, their own jobs alone miss it."""
+        told = [node for node in self.living() if node.troubles]
+        if not told:
+            return Check("ok", "every crawl's files can be read")
+        names = ", ".join(f"{node.id} ({'; '.join(node.troubles)})" for node in told)
+        todo = (
+            "cancel those crawls, or look into their spiders: a file of theirs is a FIFO, a link, a folder or endless"
+        )
+        return Check("down", f"unreadable on {names}", todo)
+
+    def listed(self) -> Check:
+        """What `SCRAPYD_URL` names against who has registered."""
+        if not self._list.urls:
+            return Check("ok", "every node that registers itself gets work")
+        told = self._told()
+        if missing := self._list.missing(node.url for node, _ in told):
+            message = f"of the {len(self._list.urls)} that SCRAPYD_URL names, {len(missing)} never registered"
+            return Check("down", message, f"{MISSING_TODO}; GET /nodes names them")
+        if others := [node.id for node, report in told if report.state is NodeState.NOT_LISTED]:
+            message = f"not named by SCRAPYD_URL, so without work: {', '.join(others)}"
+            return Check("ok", message, "add their URLs, as GET /nodes shows them, or stop their tailers")
+        return Check("ok", "those that SCRAPYD_URL names are there")
+
+    def living(self) -> list[Node]:
+        return [node for node, report in self._told() if report.state is not NodeState.DEAD]
+
+    def _told(self) -> list[tuple[Node, NodeReport]]:
+        now = self._clock()
+        return [(node, report_on(node, now, self._dead_after)) for node in self._nodes.all()]
+
+
+def _failures(node: Node) -> str:
+    return f"{node.id} ({node.failures} failure{'s' if node.failures > 1 else ''})"
+
+
+# --- whether jobs wait though there is room for them: nobody dispatches, or somebody is wrong about who may run
+
+#: A job that has been due for less is about to be started.
+DUE_FOR = timedelta(seconds=5)
+#: Nothing new was started for so many seconds, between the first look at a job and this one.
+IDLE_SECONDS = 5.0
+#: Jobs that are looked at.
+BATCH = 50
+
+_OK = Check("ok", "no job waits beside a free slot")
+
+
+class _Look(NamedTuple):
+    at: float
+    #: Jobs that could have been started, by id,
+    waiting: frozenset[str]
+    #: and how many attempts have ever been given a slot.
+    started: int
+
+
+class IdleSlots:
+    """One look proves nothing: where many wait, a slot that has just become free is seen now and then. So it
+    remembers what it saw, and complains when the same jobs wait and nothing was started in between.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: NodeStore,
+        jobs: DueJobs,
+        dead_after: timedelta,
+        clock: Clock,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._nodes = nodes
+        self._jobs = jobs
+        self._dead_after = dead_after
+        self._clock = clock
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._first: _Look | None = None
+
+    def check(self) -> Check:
+        """Raises PyMongo's errors."""
+        nodes = self._nodes.all(attempts=False)
+        waiting = frozenset(job.id for job in self._waiting(nodes))
+        look = _Look(self._monotonic(), waiting, sum(node.taken_slots for node in nodes))
+        with self._lock:
+            first = self._first
+            if first is None or look.started != first.started or not look.waiting & first.waiting:
+                self._first = look if waiting else None
+                return _OK
+        if look.at - first.at < IDLE_SECONDS:
+            return _OK
+        message = f"{len(look.waiting & first.waiting)} wait though nodes have room, and nothing is started"
+        todo = "see `workers`; with one alive look at its log for `dispatch_failed`, and at the broker's queue"
+        return Check("down", message, todo)
+
+    def _waiting(self, nodes: list[Node]) -> list[Job]:
+        now = self._clock()
+        choice = NodeChoice(nodes, now, self._dead_after)
+        if choice.room() is None:
+            return []
+        due = self._jobs.since(now - DUE_FOR, BATCH)
+        free = (job for job in due if job.waiting_reason is not WaitingReason.USER_QUOTA)
+        return [job for job in free if choice.suits(job.in_lane.need)]
+
+
+_BROKER_TIMEOUT = 2
+#: Seconds for all checks together.
+_PATIENCE = 5.0
+_SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it, or the way to it, hangs")
+#: A slot that is due for longer is late: a few ticks, and what a busy machine takes for them.
+LATE_AFTER = timedelta(seconds=5)
+#: Calls that are made again, and fail for so many seconds, up to so many seconds ago, are no accident.
+_LASTING, _RECENT = 15.0, 10.0
+#: Seconds by which a machine's clock may differ from MongoDB's.
+_CLOCK_OFF = 10.0
+
+
+class Report(NamedTuple):
+    checks: dict[str, Check]
+
+    @property
+    def accepting(self) -> bool:
+        """Whether a crawl that is asked for now would be kept: MongoDB, and one who knows what there is to crawl."""
+        return self.status in {"ok", "degraded"}
+
+    @property
+    def status(self) -> str:
+        if not self.checks["mongo"].ok:
+            return "down"
+        if self.checks["nodes"].status == STARTING:
+            return STARTING
+        return "ok" if all(check.ok for check in self.checks.values()) else "degraded"
+
+
+class Health:
+    """`database` should be one whose time-outs are short: whoever asks is waiting."""
+
+    def __init__(
+        self,
+        *,
+        database: Database[Document],
+        client: redis.Redis,
+        broker_url: str,
+        dead_after: timedelta,
+        node_list: NodeList = EVERY_NODE,
+        late_after: timedelta = LATE_AFTER,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._database = database
+        self._redis = client
+        self._broker_url = broker_url
+        self._nodes = NodeChecks(
+            NodeStore(database, clock, node_list), SpiderStore(database), node_list, dead_after, clock
+        )
+        self._due = DueJobs(database)
+        self._idle = IdleSlots(
+            nodes=NodeStore(database, clock, node_list), jobs=self._due, dead_after=dead_after, clock=clock
+        )
+        self._schedules, self._ledger = ScheduleStore(database, clock), LedgerStore(database)
+        self._unreadable = UnreadableStore(database)
+        self._heartbeats = HeartbeatStore(database, clock)
+        self._late_after = late_after
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(16, thread_name_prefix="health")
+
+    def report(self) -> Report:
+        """All checks, at the same time."""
+        checks: dict[str, Callable[[], Check]] = {
+            "mongo": self._check_mongo,
+            "redis": self._check_redis,
+            "broker": self._check_broker,
+            "nodes": self._nodes.alive,
+            "node_list": self._nodes.listed,
+            "node_states": self._nodes.states,
+            "disk": self._nodes.disk,
+            "files": self._nodes.files,
+            "waiting": self._idle.check,
+            "documents": self._check_documents,
+            "schedules": self._check_schedules,
+            "workers": self._check_workers,
+            "beat": self._check_beat,
+            "webhooks": self._check_webhooks,
+            "connections": self._check_connections,
+            "clocks": self._check_clocks,
+        }
+        running = {name: self._threads.submit(_known, check) for name, check in checks.items()}
+        answered, _ = wait(running.values(), _PATIENCE)
+        return Report({name: future.result() if future in answered else _SLOW for name, future in running.items()})
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _check_mongo(self) -> Check:
+        try:
+            self._database.command("ping")
+        except PyMongoError as error:
+            todo = "start MongoDB, or set MONGO_URI; nothing is accepted until it answers"
+            return Check("down", f"no answer ({type(error).__name__})", todo)
+        return Check("ok", "answers")
+
+    def _check_redis(self) -> Check:
+        try:
+            self._redis.ping()
+        except redis.RedisError as error:
+            todo = "start Redis, or set REDIS_URL; crawls are accepted, live logs come late"
+            return Check("down", f"no answer ({type(error).__name__})", todo)
+        return Check("ok", "answers")
+
+    def _check_broker(self) -> Check:
+        todo = "start the broker, or set BROKER_URL; until then jobs are found by the beat's sweeps, a little later"
+        options = _broker_options(self._broker_url)
+        try:
+            broker: Any = Connection(self._broker_url, connect_timeout=_BROKER_TIMEOUT, **options)
+        except (KeyError, ValueError) as error:
+            return Check("down", f"BROKER_URL cannot be understood: {error}", todo)
+        try:
+            with broker:
+                broker.connect()
+        except (*broker.connection_errors, *broker.channel_errors, OSError, KombuError) as error:
+            return Check("down", f"no answer ({type(error).__name__})", todo)
+        return Check("ok", "answers")
+
+    def _check_schedules(self) -> Check:
+        """Whether slots are fired when they are due."""
+        now = self._clock()
+        next_run = self._schedules.next_run()
+        if next_run is None or now - next_run <= self._late_after:
+            refused = self._ledger.count_refused(now - timedelta(minutes=1), MAX_DUE)
+            skipped = f", but for {refused} skipped within a minute by their users' quotas" if refused else ""
+            return Check("ok", f"every slot was fired in time{skipped}")
+        due, late = self._schedules.count_due(now, MAX_DUE), (now - next_run).total_seconds()
+        todo = "see `beat`; with one alive look at its log, and at GET /scheduler/status"
+        return Check("down", f"{due} due, the first for {late:.0f} s", todo)
+
+    def _check_documents(self) -> Check:
+        """Whether all that was read lately could be read."""
+        found = self._unreadable.all(MAX_DUE)
+        if not found:
+            return Check("ok", "all that was read could be read")
+        of = Counter(one.collection for one in found)
+        told = ", ".join(f"{count} of {collection}" for collection, count in sorted(of.items()))
+        todo = "`discoverybot doctor` names them; nothing else is kept from being read by them"
+        return Check("down", f"{len(found)} cannot be read: {told}", todo)
+
+    def _check_webhooks(self) -> Check:
+        """Whether they are called when they are due. Whose they are and where they lead is not for everybody."""
+        now = self._clock()
+        waiting, since, failing = self._due.webhooks(now - self._late_after)
+        failed = f"calls for {failing} ended jobs failed and are repeated" if failing else ""
+        if since is None:
+            return Check("ok", failed or "each is called when it is due")
+        late = f"{waiting} ended jobs wait for their calls, the first for {(now - since).total_seconds():.0f} s"
+        todo = "see `workers`; with one alive receivers are slow: its log names their hosts with `webhook_failed`"
+        return Check("down", "; ".join(filter(None, (late, failed))), todo)
+
+    def _check_workers(self) -> Check:
+        todo = "start `celery -A celery_app worker`; without one jobs wait, and none is handed to a node"
+        return self._check_processes(WORKER, todo)
+
+    def _check_beat(self) -> Check:
+        todo = "start `celery -A celery_app beat`; without it no schedule is fired, and nothing lost is made up for"
+        return self._check_processes(BEAT, todo)
+
+    def _check_processes(self, kind: str, todo: str) -> Check:
+        """Whether one at least gave a sign of life lately."""
+        now, seen = self._clock(), [heartbeat.at for heartbeat in self._heartbeats.all(kind)]
+        alive = sum(now - at <= DEAD_AFTER for at in seen)
+        if alive:
+            return Check("ok", f"{alive} alive")
+        age = f"last seen {(now - max(seen)).total_seconds():.0f} s ago" if seen else "none was ever seen"
+        return Check("down", age, todo)
+
+    def _check_connections(self) -> Check:
+        """Whether stores answer those who ask them. What happened once was asked again, and is only told of."""
+        now = self._clock()
+        found = [
+            (one, sign.name, one.ago + (now - sign.at).total_seconds())
+            for sign in self._signs()
+            for one in sign.unanswered
+        ]
+        if not found:
+            return Check("ok", "every call of the last minute was answered")
+        told = ", ".join(f"{one.store} to {who} ({one.calls} ×, the last {ago:.0f} s ago)" for one, who, ago in found)
+        lasts = any(one.lasted >= _LASTING and ago <= _RECENT for one, _, ago in found)
+        todo = "if it lasts look at the way from the one to the other; what was asked is asked again, nothing is lost"
+        return Check("down" if lasts else "ok", f"no answer from {told}", todo)
+
+    def _check_clocks(self) -> Check:
+        """Whether the clocks of all machines show MongoDB's time. No run goes by them."""
+        off = [(sign.name, sign.clock_ahead) for sign in self._signs() if abs(sign.clock_ahead) > _CLOCK_OFF]
+        if not off:
+            return Check("ok", "every machine's clock shows MongoDB's time")
+        told = ", ".join(f"{who} {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}" for who, ahead in off)
+        todo = "set the clocks there, or MongoDB's; crawls go by MongoDB's alone, but logs and certificates do not"
+        return Check("down", f"off from MongoDB's: {told}", todo)
+
+    def _signs(self) -> Iterator[Heartbeat]:
+        """The last of each process that is alive, and what this one would say; by names that anybody may know."""
+        now = self._clock()
+        for kind in (WORKER, BEAT):
+            alive = [sign for sign in self._heartbeats.all(kind) if now - sign.at <= DEAD_AFTER]
+            yield from (sign._replace(name=f"a {kind}") for sign in alive)
+        for node in self._nodes.living():
+            yield Heartbeat(node.id, node.heartbeat_at, node.clock_ahead, node.unanswered)
+        yield Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
+
+
+def _known(check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except PyMongoError:
+        return UNKNOWN
+
+
+def _broker_options(url: str) -> dict[str, Any]:
+    # amqp takes none of these
+    if not url.startswith(("redis", "valkey")):
+        return {}
+    return {"transport_options": {"socket_timeout": _BROKER_TIMEOUT, "socket_connect_timeout": _BROKER_TIMEOUT}}
+
+
+# What `GET /health` is answered with. Anybody may ask, without a key, and as often as he likes.
+class SharedHealth:
+    """For use on one loop. There is one look at a time: whoever asks meanwhile is told what it finds."""
+
+    def __init__(self, look: Callable[[], Report]) -> None:
+        self._look = look
+        self._under_way: asyncio.Task[Report] | None = None
+
+    async def report(self) -> Report:
+        if self._under_way is None or self._under_way.done():
+            self._under_way = asyncio.create_task(asyncio.to_thread(self._look))
+        # whoever began it may be gone by then
+        return await asyncio.shield(self._under_way)

@@ -1,0 +1,188 @@
+"""Documents become models here.
+
+Fields that this version does not know are ignored: a newer one, which runs beside it during an upgrade, may write
+more. What cannot be read even so keeps nothing else from being read. It is left out and noted in `unreadable`:
+`/health` counts what is noted, `discoverybot doctor` names it. The documents themselves stay for somebody to mend.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pymongo import DESCENDING
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.crash_points import state_change
+from gateway.errors import InvalidRequestError, UnreadableError
+from gateway.stores.mongo import Document
+
+Model = TypeVar("Model")
+Kind = TypeVar("Kind", bound=BaseModel)
+Reader = Callable[[Document], Model]
+#: What a document is noted in. One entry a document, as `<collection>/<id>`.
+UNREADABLE = "unreadable"
+#: Seconds after which a process notes again what it still cannot read.
+NOTED_AGAIN = 30.0
+#: Unreadable documents that one question passes over; beyond that its answer is short.
+_MOST_PASSED = 1000
+#: All that reading a document by its fields may end in; `ValidationError` is a `ValueError`.
+_PROBLEMS = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+
+
+class Unreadable(NamedTuple):
+    """A document that is none of what its collection holds."""
+
+    collection: str
+    id: Any
+    problem: str
+
+
+def reader(kind: type[Kind]) -> Reader[Kind]:
+    return partial(kind.model_validate, extra="ignore")
+
+
+def moment(value: object) -> datetime:
+    """Raises `TypeError` for anything else: what is read by its fields is not checked by a model."""
+    if not isinstance(value, datetime):
+        raise TypeError("no time")
+    return value
+
+
+def problem_of(error: Exception) -> str:
+    """In one line, and without any value: it may be secret."""
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__} {error}" if isinstance(error, KeyError) else type(error).__name__
+    found = error.errors(include_input=False, include_url=False, include_context=False)
+    told = [f"{'.'.join(map(str, one['loc'])) or 'document'}: {one['msg']}" for one in found[:3]]
+    return "; ".join(told) + (f" (and {len(found) - 3} more)" if len(found) > len(told) else "")
+
+
+class Documents(Generic[Model]):
+    """A collection, read as models."""
+
+    def __init__(self, collection: Collection[Document], read: Reader[Model]) -> None:
+        self.collection = collection
+        self._read = read
+        self._noted: dict[Any, float] = {}
+
+    def one(self, document: Document) -> Model:
+        """Raises `UnreadableError`."""
+        try:
+            return self._read(document)
+        except _PROBLEMS as error:
+            found = Unreadable(self.collection.name, document.get("_id"), problem_of(error))
+            if time.monotonic() - self._noted.get(found.id, float("-inf")) >= NOTED_AGAIN:
+                self._noted[found.id] = time.monotonic()
+                self._note(found)
+            raise UnreadableError(*found) from error
+
+    def optional(self, document: Document | None) -> Model | None:
+        """`None` also for what cannot be read."""
+        return next(iter(self.many([] if document is None else [document])), None)
+
+    def many(self, documents: Iterable[Document]) -> list[Model]:
+        """Those that can be read."""
+        return [model for _, model in self.each(documents) if model is not None]
+
+    def each(self, documents: Iterable[Document]) -> Iterator[tuple[Document, Model | None]]:
+        """With `None` for one that cannot be read."""
+        for document in documents:
+            try:
+                yield document, self.one(document)
+            except UnreadableError:
+                yield document, None
+
+    def find(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> list[Model]:
+        """The first `limit` that can be read: a list that shows less than it was asked for is taken to end there."""
+        passed: list[Any] = []
+        while True:
+            asked = {"$and": [query, {"_id": {"$nin": passed}}]} if passed else query
+            found = list(self.each(self.collection.find(asked).sort(list(sort)).limit(limit)))
+            unreadable = [document["_id"] for document, model in found if model is None]
+            if not unreadable or len(found) < limit or len(passed) >= _MOST_PASSED:
+                return [model for _, model in found if model is not None]
+            passed += unreadable
+
+    def _note(self, found: Unreadable) -> None:
+        note(self.collection.database, found)
+
+
+@state_change("unreadable.note")
+def note(database: Database[Document], found: Unreadable) -> None:
+    name = f"{found.collection}/{found.id}"
+    try:
+        database[UNREADABLE].update_one({"_id": name}, {"$set": _noted(found)}, upsert=True)
+    except DuplicateKeyError:
+        # somebody else was quicker to say the same
+        return
+
+
+def _noted(found: Unreadable) -> Document:
+    return {"collection": found.collection, "document": found.id, "problem": found.problem}
+
+
+# --- pages of a list that grows at its front: the cursor names the last one seen, so that none comes twice
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
+
+NEWEST_FIRST = [("created_at", DESCENDING), ("_id", DESCENDING)]
+
+
+def page(
+    documents: Documents[Model],
+    conditions: Sequence[Document],
+    limit: int,
+    after: str | None,
+    *,
+    field: str = "created_at",
+    identity: str = "id",
+) -> tuple[list[Model], str | None]:
+    """Newest first, by `field`; and the cursor of the page that follows, `None` after the last. `identity` is what
+    the models call a document's `_id`.
+
+    Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+    """
+    wanted = [*conditions, *([older_than(after, field)] if after is not None else [])]
+    order = [(field, DESCENDING), ("_id", DESCENDING)]
+    found = documents.find({"$and": wanted} if wanted else {}, limit + 1, order)
+    if len(found) <= limit:
+        return found, None
+    last = found[limit - 1]
+    return found[:limit], cursor_of(getattr(last, field), getattr(last, identity))
+
+
+def cursor_of(moment: datetime, identity: str) -> str:
+    return f"{(moment - _EPOCH) // timedelta(milliseconds=1)}-{identity}"
+
+
+def older_than(cursor: str, field: str = "created_at") -> Document:
+    """The condition for what follows. Raises `InvalidRequestError` for a cursor that none of our pages gave out."""
+    moment, identity = _place(cursor)
+    # an index leads there by the first condition alone
+    return {field: {"$lte": moment}, "$or": [{field: {"$lt": moment}}, {"_id": {"$lt": identity}}]}
+
+
+def down_to(cursor: str, field: str = "created_at") -> Document:
+    """The condition for what does not follow: the place itself, and all before it."""
+    moment, identity = _place(cursor)
+    return {field: {"$gte": moment}, "$or": [{field: {"$gt": moment}}, {"_id": {"$gte": identity}}]}
+
+
+def moment_of(cursor: str) -> datetime:
+    return _place(cursor)[0]
+
+
+def _place(cursor: str) -> tuple[datetime, str]:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InvalidRequestError("after", "is not a cursor; take `next` of the page before")
+    return _EPOCH + timedelta(milliseconds=int(match[1])), match[2]

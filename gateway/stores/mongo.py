@@ -1,0 +1,263 @@
+"""The one way to connect to MongoDB."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pymongo
+from pymongo import MongoClient, ReadPreference
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError, WriteConcernError
+from pymongo.monitoring import (
+    CommandFailedEvent,
+    CommandListener,
+    CommandStartedEvent,
+    CommandSucceededEvent,
+    ServerHeartbeatFailedEvent,
+    ServerHeartbeatListener,
+    ServerHeartbeatStartedEvent,
+    ServerHeartbeatSucceededEvent,
+)
+from pymongo.topology_description import TopologyDescription
+
+from gateway.clock import SteadyClock, deadline, utc_now
+from gateway.errors import UnavailableError
+from gateway.stores.unanswered import note_unanswered
+
+Document = dict[str, Any]
+DEFAULT_DATABASE = "discoverybot"
+#: Seconds after which a server that cannot be found is away.
+_SELECTION = 3.0
+DUPLICATE_KEY = 11000
+#: What MongoDB answers while it stops, elects, is busy or full, by its `error_codes.yml`: not the fault of what was
+#: asked, which may be asked again.
+_PASSING = frozenset(
+    {
+        *(6, 7, 89, 9001, 11602),  # hosts and networks between its servers
+        *(91, 189, 10058, 10107, 11600, 11601, 13435, 13436),  # it stops, or is no primary (any more)
+        *(24, 46, 112, 134, 290),  # others were in the way
+        *(50, 262),  # it took too long
+        *(43, 175, 237),  # the cursor is lost
+        14031,  # its disk is full
+    }
+)
+#: What it says of a document that it cannot hold, however often it is asked.
+UNSTORABLE = frozenset({2, 9, 14, 15, 22, 52, 53, 54, 55, 56, 57, 121, 10334, 17280, 17419})
+
+
+def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Database[Document]:
+    """The database that `uri` names. Does not wait for the server.
+
+    Every operation takes `timeout` seconds in all: to find the server, to connect, to send, on the server itself
+    (`maxTimeMS`) and to answer; `within` says otherwise for a block. Whether the server is there is looked at every
+    `heartbeat` seconds; where that is not answered, no connection of before is trusted any more.
+
+    Journalled majority writes, retried once where a server can, and reads of the primary, whatever the URI says: an
+    answer to a user is a promise, and a decision rests on what was written last.
+    """
+    client: MongoClient[Document] = MongoClient(
+        uri,
+        event_listeners=[_Unanswered(), _ServerTimes()],
+        # asked, the server answers at once, so that it is known when it said what time it is
+        serverMonitoringMode="poll",
+        tz_aware=True,
+        tzinfo=UTC,
+        # one value that Python cannot hold must not keep the rest of a batch from being read
+        datetime_conversion="DATETIME_AUTO",
+        unicode_decode_error_handler="replace",
+        w="majority",
+        journal=True,
+        retryWrites=True,
+        retryReads=True,
+        appname="discoverybot",
+        timeoutMS=int(timeout * 1000),
+        serverSelectionTimeoutMS=int(min(timeout, _SELECTION) * 1000),
+        connectTimeoutMS=int(min(timeout, _SELECTION) * 1000),
+        heartbeatFrequencyMS=int(heartbeat * 1000),
+    )
+    return client.get_default_database(DEFAULT_DATABASE, read_preference=ReadPreference.PRIMARY)
+
+
+class _Unanswered(CommandListener):
+    """Notes what got no answer; PyMongo asks again, where it may, and tells nobody."""
+
+    def started(self, event: CommandStartedEvent) -> None:
+        pass
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        # of what the server itself has refused there is no type
+        if event.failure.get("errtype") in {"AutoReconnect", "NetworkTimeout"}:
+            note_unanswered("MongoDB")
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """All that the block asks of MongoDB, Redis and nodes takes so many seconds in all: fewer than its operations may
+    take one by one, or more where one of them is long.
+    """
+    with deadline(seconds), pymongo.timeout(seconds):
+        yield
+
+
+class _ServerTimes(ServerHeartbeatListener):
+    """Hears what the server says of its time whenever it is asked whether it is there."""
+
+    def __init__(self) -> None:
+        #: Told the server's time, and the seconds that its answer took.
+        self.told: Callable[[datetime, float], None] | None = None
+
+    def started(self, event: ServerHeartbeatStartedEvent) -> None:
+        pass
+
+    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
+        pass
+
+    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
+        if self.told is not None and event.reply.is_writable:
+            self.told(event.reply.document["localTime"], event.duration)
+
+
+class ServerClock(SteadyClock):
+    """Shows the database server's time, the one that all processes on all machines share, whoever turns this
+    machine's clock. Measured when it is first looked at, which raises what PyMongo raises. From then on it is held
+    against each answer to the question whether the server is there: it may be turned, or belong to another server.
+    """
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._database = database
+        self._measuring = threading.Lock()
+        self._is_measured = False
+        #: Called when it was found to be off.
+        self.on_turn: Callable[[], None] = lambda: None
+        # where both agree this machine's is the finer one
+        super().__init__(utc_now())
+
+    def __call__(self) -> datetime:
+        if not self._is_measured:
+            self.measure()
+        return super().__call__()
+
+    def measure(self) -> None:
+        """Ask the server for its time; more than once only where that is not what this clock shows."""
+        with self._measuring:
+            answer = self._ask()
+            if _differ(*answer):
+                answer = min((answer, self._ask(), self._ask()), key=lambda found: found[1])
+            if _differ(*answer):
+                self.turn(answer[0])
+                self.on_turn()
+            self._is_measured = True
+        for listener in self._database.client.options.event_listeners:
+            if isinstance(listener, _ServerTimes):
+                listener.told = self._compare
+
+    def _compare(self, server: datetime, seconds: float) -> None:
+        """Called by the thread that looks whether the server is there."""
+        underway = timedelta(seconds=seconds) / 2
+        if _differ(server.replace(tzinfo=UTC) + underway - super().__call__(), underway):
+            # it may be this thread that was late; and it must not wait for itself
+            threading.Thread(target=self._measure_again, name="server-clock", daemon=True).start()
+
+    def _measure_again(self) -> None:
+        with suppress(PyMongoError):
+            self.measure()
+
+    def _ask(self) -> tuple[timedelta, timedelta]:
+        """How far the server's clock is ahead of this one, and how exactly that is known."""
+        before = super().__call__()
+        # commands do not share the client's options: this time comes without its zone
+        server = self._database.command("hello")["localTime"].replace(tzinfo=UTC)
+        underway = (super().__call__() - before) / 2
+        return server - (before + underway), underway
+
+
+def _differ(ahead: timedelta, exact_to: timedelta) -> bool:
+    """Below that it is the measurement that is off, not the clock."""
+    return abs(ahead) > max(timedelta(milliseconds=50), exact_to)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether it is the database that is at fault, or the way to it, and not what was asked of it."""
+    if isinstance(error, ConnectionFailure | WriteConcernError):
+        return True
+    if isinstance(error, BulkWriteError):
+        codes = {problem["code"] for problem in error.details["writeErrors"]}
+        return bool(error.details.get("writeConcernErrors")) or not codes.isdisjoint(_PASSING)
+    if isinstance(error, OperationFailure) and error.code in _PASSING:
+        return True
+    return isinstance(error, PyMongoError) and (error.timeout or error.has_error_label("RetryableWriteError"))
+
+
+def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:
+    """Why documents were refused (MongoDB's codes), by their position.
+
+    Raises `error` if one was for another reason than `expected`, or if too few servers have confirmed the others.
+    """
+    codes = {problem["index"]: problem["code"] for problem in error.details["writeErrors"]}
+    if error.details.get("writeConcernErrors") or not all(code in expected for code in codes.values()):
+        raise error
+    return codes
+
+
+@contextmanager
+def truth_store_errors() -> Iterator[None]:
+    """Turn "MongoDB is away" into `UnavailableError`; a caller who asks again may be lucky."""
+    try:
+        yield
+    except PyMongoError as error:
+        if not is_passing(error):
+            raise
+        if isinstance(error, ConnectionFailure) or not error.timeout:
+            raise UnavailableError(f"the database is not available ({type(error).__name__})") from error
+        raise UnavailableError("this takes the database too long; ask for less, or later") from error
+
+
+# --- whether MongoDB takes writes, as PyMongo's own heartbeats find it: nobody need wait to be told that it does not
+
+#: Seconds between two heartbeats: so late the end of an outage is noticed, if nobody tries.
+HEARTBEAT_SECONDS = 1.0
+#: Seconds between two looks at what the heartbeats found.
+LOOK_SECONDS = 0.25
+#: Seconds without a server that takes writes before it counts as away. A connection that breaks, which counts as a
+#: lost server until the heartbeat after, is sat out as ever; so is the quick election of another primary.
+GRACE_SECONDS = 1.0
+
+
+class Presence:
+    """To be told to `look` every `LOOK_SECONDS`, by one task; any thread may ask whether it `is_away`."""
+
+    def __init__(self, client: MongoClient[Any], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._monotonic = monotonic
+        self._gone_since: float | None = None
+
+    def look(self) -> None:
+        if not is_gone(self._client.topology_description):
+            self._gone_since = None
+        elif self._gone_since is None:
+            self._gone_since = self._monotonic()
+
+    @property
+    def is_away(self) -> bool:
+        """False again from the first heartbeat that is answered, though nobody has looked since."""
+        since = self._gone_since
+        if since is None or self._monotonic() - since < GRACE_SECONDS:
+            return False
+        return is_gone(self._client.topology_description)
+
+
+def is_gone(found: TopologyDescription) -> bool:
+    """Each server has been asked, and none takes writes: a replica set without a primary counts as gone, for all that
+    we write and read goes to the primary.
+    """
+    if found.has_writable_server():
+        return False
+    return all(server.is_server_type_known or server.error for server in found.server_descriptions().values())

@@ -1,0 +1,79 @@
+"""One rate for many processes: the generic cell rate algorithm (GCRA) on one Redis key, in Redis's own time.
+
+The key holds the theoretical arrival time of the next request, in microseconds. Each reservation takes the slot that
+is next and moves the key on by one interval, so however many ask, slots lie an interval apart and are given out in
+the order of asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+import redis.asyncio
+
+from gateway.crash_points import state_change
+from gateway.stores.redis import connect_async
+
+#: Longest wait for an answer, connecting included.
+ANSWER_SECONDS = 0.5
+#: Slots that may be given out ahead of time before the key is taken for nonsense: a clock that was set back.
+MAX_RESERVED = 256
+_MICROSECONDS = 1_000_000
+
+# KEYS: key; ARGV: interval, how much of it may be saved up, how far ahead the key may be; all in microseconds.
+# Answers how long to wait, and what the key was set to. `%.0f`: Lua would write 1.7e+15.
+_RESERVE = """
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local next_at = tonumber(redis.call('GET', KEYS[1]) or now) or now
+if not (next_at >= now and next_at <= now + tonumber(ARGV[3])) then next_at = now end
+local wait = math.max(0, next_at - tonumber(ARGV[2]) - now)
+next_at = next_at + tonumber(ARGV[1])
+local kept = math.ceil((next_at - now) / 1000) + 1000
+redis.call('SET', KEYS[1], string.format('%.0f', next_at), 'PX', string.format('%.0f', kept))
+return {wait, string.format('%.0f', next_at)}
+"""
+# KEYS: key; ARGV: what a reservation set it to, interval. Nothing if others have reserved behind it.
+_WITHDRAW = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], string.format('%.0f', tonumber(ARGV[1]) - tonumber(ARGV[2])), 'KEEPTTL')
+return 1
+"""
+
+
+class RateLimit:
+    """`rate` requests per second on `key`; after a rest `burst` of them at once."""
+
+    def __init__(self, client: redis.asyncio.Redis, key: str, rate: float, *, burst: int = 1) -> None:
+        self._client = client
+        self._key = key
+        self._interval = max(1, round(_MICROSECONDS / rate))
+        self._saved = (burst - 1) * self._interval
+        #: Those who reserve ahead do so for a moment, however short the interval.
+        self._horizon = MAX_RESERVED * max(self._interval, _MICROSECONDS // 4) + self._saved
+        self._newest = ""
+        self._reserve = client.register_script(_RESERVE)
+        self._withdraw = client.register_script(_WITHDRAW)
+
+    @classmethod
+    def open(cls, url: str, key: str, rate: float) -> Self:
+        """With a connection of its own, for the event loop that first asks."""
+        return cls(connect_async(url, timeout=ANSWER_SECONDS), key, rate)
+
+    @state_change("rate.reserve")
+    async def reserve(self) -> float:
+        """Take the next slot; the seconds until then. Raises `redis.RedisError`, `OSError` (`TimeoutError`)."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            wait, newest = await self._reserve(keys=[self._key], args=[self._interval, self._saved, self._horizon])
+        self._newest = newest.decode()
+        return int(wait) / _MICROSECONDS
+
+    @state_change("rate.withdraw")
+    async def withdraw(self) -> None:
+        """Give the newest slot back, unless somebody has reserved behind it. Raises as `reserve` does."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await self._withdraw(keys=[self._key], args=[self._newest, self._interval])
+
+    async def close(self) -> None:
+        await self._client.aclose()

@@ -1,0 +1,193 @@
+"""Sees to it that the eggs on this node are those that are kept in MongoDB, whoever deployed them here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import HostileFileError, SpiderInfo, open_file
+from gateway.projects.eggs import (
+    EggCopies,
+    EggCopy,
+    EggOnNode,
+    EggStore,
+    EggTooLargeError,
+    KeptEgg,
+    Standing,
+    is_file_name,
+    standing,
+)
+
+log = structlog.get_logger()
+
+#: Seconds between two looks.
+EVERY = 2.0
+#: Seconds that a file must be old: Scrapyd tells what is in it a moment after it has put it there.
+SETTLE = 1.0
+_PIECE = 1 << 20
+
+
+class _Stamp(NamedTuple):
+    """Tells a file from the one that took its place."""
+
+    inode: int
+    size: int
+    changed_ns: int
+
+
+class EggShipper(threading.Thread):
+    """A thread of its own: tens of megabytes must not keep the heart from beating."""
+
+    def __init__(
+        self,
+        eggs: EggStore,
+        copies: EggCopies,
+        *,
+        node: str,
+        folder: Path,
+        spiders: Callable[[], list[SpiderInfo] | None],
+        is_ours: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`folder` is where Scrapyd keeps eggs, and `spiders` what it says that it can run. Nothing is told of `node`
+        unless the name `is_ours`.
+        """
+        super().__init__(name="ship eggs", daemon=True)
+        self._eggs = eggs
+        self._copies = copies
+        self._node = node
+        self._folder = folder
+        self._spiders = spiders
+        self._is_ours = is_ours
+        self._hashed: dict[Egg, tuple[_Stamp, EggOnNode]] = {}
+        #: What the catalogue named at the last look; `None` before the first.
+        self._named: set[Egg] | None = None
+        self._too_large: set[str] = set()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        is_well = True
+        while not self._stopping.wait(EVERY):
+            try:
+                if self._is_ours():
+                    self.look()
+                is_well = True
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next look may fare better
+                if is_well:
+                    log.warning("eggs_not_shipped", error=str(error), kind=type(error).__name__)
+                is_well = False
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def look(self) -> None:
+        """Ship what was deployed here, and note what is outdated. Raises PyMongo's errors and `OSError`."""
+        infos = _by_egg(self._spiders() or [])
+        here = {egg: found for egg in infos if (found := self._on_node(egg)) is not None}
+        removed = {egg for egg in (self._named or set()) - set(infos) if not self._path(egg).exists()}
+        if not infos and self._named == set():
+            return
+        copies, kept = self._copies.of_node(self._node), self._eggs.find({*here, *removed})
+        for egg in removed:
+            self._removed(egg, copies.get(egg), kept.get(egg))
+        self._named = set(infos)
+        for egg, found in here.items():
+            self._settle(egg, found, kept.get(egg), copies.get(egg), infos[egg])
+        for egg, copy in copies.items():
+            if copy.has is not None and not self._path(egg).exists():
+                self._copies.gone(self._node, egg)
+
+    def _settle(
+        self, egg: Egg, found: EggOnNode, kept: KeptEgg | None, copy: EggCopy | None, spiders: list[SpiderInfo]
+    ) -> None:
+        match standing(found, kept, copy.known if copy else ()):
+            case Standing.AGREED:
+                self._agree(egg, found, copy)
+                if kept and kept.content and not kept.described:
+                    self._eggs.describe(egg, kept.content, spiders)
+            case Standing.NEWER:
+                self._ship(egg, kept, spiders)
+            case Standing.REPLACED | Standing.DELETED:
+                if copy is None or not copy.outdated or copy.has != found.sha256:
+                    self._copies.mark_outdated(self._node, egg, found.sha256)
+
+    def _agree(self, egg: Egg, found: EggOnNode, copy: EggCopy | None) -> None:
+        settled = copy is not None and copy.has == found.sha256 and copy.known == [found.sha256] and not copy.outdated
+        if not settled or (copy and copy.sha256):
+            self._copies.agree(self._node, egg, found.sha256)
+
+    def _ship(self, egg: Egg, kept: KeptEgg | None, spiders: list[SpiderInfo]) -> None:
+        path = self._path(egg)
+        try:
+            content = self._eggs.write(path)
+        except EggTooLargeError as error:
+            if str(path) not in self._too_large:
+                self._too_large.add(str(path))
+                log.error("egg_not_kept", project=egg.project, version=egg.version, error=str(error))  # noqa: TRY400 - no traceback
+            return
+        if not self._eggs.put(egg, content, kept, spiders):
+            # another has deployed it meanwhile: the next look will tell what that means
+            self._eggs.discard(content)
+            return
+        self._copies.agree(self._node, egg, content.sha256)
+        log.info("egg_kept", project=egg.project, version=egg.version, size=content.size, sha256=content.sha256)
+        if kept and kept.content:
+            self._eggs.discard(kept.content)
+
+    def _removed(self, egg: Egg, copy: EggCopy | None, kept: KeptEgg | None) -> None:
+        """Somebody removed it here, by Scrapyd's own tools: from the last node that had it, it is gone for good."""
+        if copy is None or copy.outdated or kept is None or kept.content is None:
+            return
+        if any(other.has for node, other in self._copies.of_egg(egg).items() if node != self._node):
+            return
+        log.info("egg_deleted", project=egg.project, version=egg.version)
+        self._eggs.delete(egg)
+        self._eggs.discard(kept.content)
+
+    def _on_node(self, egg: Egg) -> EggOnNode | None:
+        """`None` also of what has just come: the catalogue may still be about what was there before."""
+        path = self._path(egg)
+        try:
+            stamp = _stamp(path)
+            known = self._hashed.get(egg)
+            if known is None or known[0] != stamp:
+                if abs(time.time() - stamp.changed_ns / 1e9) < SETTLE:
+                    return None
+                deployed_at = datetime.fromtimestamp(stamp.changed_ns / 1e9, UTC)
+                known = self._hashed[egg] = stamp, EggOnNode(_sha256(path), deployed_at)
+        except (FileNotFoundError, HostileFileError):
+            self._hashed.pop(egg, None)
+            return None
+        return known[1]
+
+    def _path(self, egg: Egg) -> Path:
+        return self._folder / egg.project / f"{egg.version}.egg"
+
+
+def _by_egg(infos: list[SpiderInfo]) -> dict[Egg, list[SpiderInfo]]:
+    found: dict[Egg, list[SpiderInfo]] = {}
+    for info in infos:
+        if info.version is not None and is_file_name(egg := Egg(info.project, info.version)):
+            found.setdefault(egg, []).append(info)
+    return found
+
+
+def _stamp(path: Path) -> _Stamp:
+    found = path.lstat()
+    return _Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with os.fdopen(open_file(path), "rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,526 @@
+"""What is shipped of an attempt: its log, its items, its exit; to MongoDB, and what is watched to Redis."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+import bson
+import redis
+import structlog
+from bson.errors import BSONError
+
+from gateway.clock import truncate
+from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
+from gateway.contract.outbox import (
+    EXIT,
+    ITEMS,
+    LOG,
+    AttemptId,
+    ExitReport,
+    HostileFileError,
+    Progress,
+    SpiderReport,
+    file_size,
+    fits_int64,
+    read_part,
+    read_record,
+)
+from gateway.errors import JobNotFoundError, UnavailableError
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.store import JobStore
+from gateway.logs.store import LogChunk, LogStore, LogStream
+from gateway.stores.mongo import is_passing
+from gateway.tailer.outbox import Attempt, LogPosition, started_at
+
+
+class LogPiece(NamedTuple):
+    """Whole entries; `data` is exactly their bytes."""
+
+    entries: list[LogEntry]
+    data: bytes
+    #: Where they begin, and where to go on.
+    start: LogPosition
+    end: LogPosition
+    #: Whether the file held more than was asked for.
+    more: bool
+
+
+def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None) -> LogPiece:
+    """The entries in about `size` bytes from `start` on, of which the last may be long. Without a `log_end` a torn
+    last line is left for later; with one it ends there, and nothing after it is read.
+    """
+    data = read_part(path, start.offset, _bounded(start, size, log_end))
+    piece = _split(data, start, size, log_end)
+    if not piece.entries and piece.more:
+        # a line that is longer than what was asked for: an entry never is longer than this
+        data = read_part(path, start.offset, _bounded(start, MAX_LINE, log_end))
+        piece = _split(data, start, MAX_LINE, log_end)
+    return piece
+
+
+def cut(piece: LogPiece, minimum: int) -> LogPiece | None:
+    """The first entries of `piece` that together have `minimum` bytes; `None` if all of them have not.
+
+    Where a piece is cut depends on the bytes alone: whoever cuts again from the same start, cuts there.
+    """
+    start = piece.start.offset
+    for index, entry in enumerate(piece.entries):
+        if entry.end - start >= minimum:
+            end = LogPosition(offset=entry.end, level=entry.level)
+            more = piece.more or index + 1 < len(piece.entries)
+            return LogPiece(piece.entries[: index + 1], piece.data[: entry.end - start], piece.start, end, more)
+    return None
+
+
+def _bounded(start: LogPosition, size: int, log_end: int | None) -> int:
+    return size if log_end is None else min(size, log_end - start.offset)
+
+
+def _split(data: bytes, start: LogPosition, size: int, log_end: int | None) -> LogPiece:
+    final = log_end is not None and start.offset + len(data) >= log_end
+    entries, level = split_entries(data, start.offset, start.level, final=final)
+    end = LogPosition(offset=entries[-1].end if entries else start.offset, level=level)
+    return LogPiece(entries, data[: end.offset - start.offset], start, end, more=len(data) == size)
+
+
+# --- logs, twice: the live end to Redis, everything to MongoDB. Neither waits for the other.
+
+#: Bytes of log in one write to Redis: some milliseconds' work, so that no log makes another one wait.
+LIVE_PIECE = 64 << 10
+#: Bytes that Redis may lag behind. What lies further back is left to MongoDB, so that "live" stays live.
+MAX_LAG = 4 << 20
+#: Bytes of a full chunk in MongoDB. A chunk that has fewer grows with every flush.
+CHUNK = 64 << 10
+#: Full chunks shipped before other attempts have their turn.
+CHUNKS_PER_TURN = 16
+
+
+class LiveLogShipper:
+    def __init__(self, stream: LogStream) -> None:
+        self._stream = stream
+
+    def ship(self, attempt: Attempt) -> bool:
+        """Ship one piece; whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
+        if LOG in attempt.checkpoint.lost:
+            return False
+        log_end = attempt.log_bound
+        start = attempt.checkpoint.log_redis
+        if attempt.log_size - start.offset > MAX_LAG:
+            # read, not jumped over: a line without a head has the level of one that may lie far back
+            piece = read_piece(attempt.log_path, start, MAX_LINE, log_end)
+        else:
+            piece = read_piece(attempt.log_path, start, LIVE_PIECE, log_end)
+            if piece.entries:
+                self._stream.append(attempt.id, piece.entries)
+        attempt.checkpoint.log_redis = piece.end
+        return piece.more
+
+
+class LogShipper:
+    """Chunks begin and end where the bytes alone decide: at the first entry that ends `CHUNK` or more bytes after
+    the chunk's start. So those of a tailer that was killed, and shipped more than it remembers, are the same.
+    """
+
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
+
+    def ship(self, attempt: Attempt) -> bool:
+        """Ship what there is; whether there may be more. Raises PyMongo's errors, having moved on as far as they let.
+
+        To be called twice a second or so: the growing chunk is written anew each time.
+        """
+        log_end = attempt.log_bound
+        for _ in range(CHUNKS_PER_TURN):
+            piece = _next_chunk(attempt, log_end)
+            if piece.end.offset > attempt.log_stored:
+                self._append(attempt, piece)
+            if len(piece.data) < CHUNK:
+                return False
+            attempt.checkpoint.log_mongo = piece.end
+        return True
+
+    def is_complete(self, attempt: Attempt) -> bool:
+        log_end = attempt.log_end
+        return LOG in attempt.checkpoint.lost or (log_end is not None and attempt.log_stored >= log_end)
+
+    def _append(self, attempt: Attempt, piece: LogPiece) -> None:
+        start, lines = piece.start, Counter(entry.level for entry in piece.entries)
+        self._store.append(LogChunk(*attempt.id, start.offset, piece.end.offset, start.level, piece.data, lines))
+        attempt.log_stored = piece.end.offset
+
+
+def _next_chunk(attempt: Attempt, log_end: int | None) -> LogPiece:
+    """The full chunk from the checkpoint on, or whatever there is of it."""
+    start = attempt.checkpoint.log_mongo
+    piece = read_piece(attempt.log_path, start, 2 * CHUNK, log_end)
+    chunk = cut(piece, CHUNK)
+    if chunk is None and piece.more:
+        piece = read_piece(attempt.log_path, start, CHUNK + MAX_LINE, log_end)
+        chunk = cut(piece, CHUNK)
+    return chunk or piece
+
+
+# --- from a line of `items.jsonl` to what MongoDB can hold. No line is ever dropped.
+
+#: Largest item, in bytes, both as JSON and as BSON; MongoDB itself takes 16 MiB.
+MAX_ITEM = 15_000_000
+#: MongoDB takes 100 levels, of which the document around the item is one.
+MAX_DEPTH = 90
+#: Bytes of an item that is too large that are kept to tell it by.
+HEAD = 1000
+
+
+def parse_item(attempt_id: AttemptId, end: int, line: bytes) -> Item:
+    """The item on `line`, which ends at byte `end`: its data, or its text where BSON cannot hold the data."""
+    if len(line) > MAX_ITEM:
+        return too_large(attempt_id, end, len(line), line)
+    data = _storable_line(line)
+    if data is not None:
+        return Item(*attempt_id, end, data)
+    text = line.decode("utf-8", "replace")
+    if len(text) * 3 > MAX_ITEM and len(text.encode()) > MAX_ITEM:
+        # each byte that is no UTF-8 has become three
+        return too_large(attempt_id, end, len(line), line)
+    return Item(*attempt_id, end, None, text)
+
+
+def as_text(item: Item) -> Item:
+    """`item` for a server that refuses what BSON itself would hold."""
+    text = json.dumps(item.data, ensure_ascii=False, separators=(",", ":"))
+    return item._replace(data=None, raw=text)
+
+
+def too_large(attempt_id: AttemptId, end: int, size: int, head: bytes) -> Item:
+    """What stands in MongoDB for an item that does not fit: how large it was, and how it began."""
+    text = head[:HEAD].decode("utf-8", "replace")
+    return Item(*attempt_id, end, {"error": "this item is too large to be stored", "bytes": size, "begin": text})
+
+
+def _storable_line(line: bytes) -> dict[str, Any] | None:
+    """The JSON object on `line`, or `None` if it is something else or cannot go into BSON unchanged."""
+    try:
+        # not orjson: it turns integers beyond 64 bits into floats
+        data = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+        if not isinstance(data, dict) or not _has_portable_keys(data, 0):
+            return None
+        return data if len(bson.encode({"data": data})) <= MAX_ITEM else None
+    except (ValueError, OverflowError, RecursionError, BSONError):
+        return None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is no double")
+    return number
+
+
+def _has_portable_keys(value: object, depth: int) -> bool:
+    """Whether every MongoDB takes these keys: dots and a leading `$` mean something else in queries."""
+    if depth > MAX_DEPTH:
+        return False
+    if isinstance(value, dict):
+        return all(
+            not key.startswith("$") and "." not in key and "\0" not in key and _has_portable_keys(inner, depth + 1)
+            for key, inner in value.items()
+        )
+    if isinstance(value, list):
+        return all(_has_portable_keys(inner, depth + 1) for inner in value)
+    return True
+
+
+# --- items from the spool into MongoDB, in batches; one that is refused is never in the way of the others
+
+log = structlog.get_logger()
+
+#: A batch: whichever is reached first. A line longer than that is a batch of its own.
+BATCH_ITEMS = 500
+BATCH_BYTES = 1 << 20
+#: Batches of a line that is too large for an item in which its end is looked for, before others have their turn; and
+#: bytes after which it is not looked for any more.
+SEARCHED_AT_ONCE = 16
+LONGEST_LINE = 1 << 30
+
+
+class ItemShipper:
+    def __init__(self, store: ItemStore) -> None:
+        self._store = store
+
+    def ship(self, attempt: Attempt, *, ended: bool) -> bool:
+        """Ship one batch; whether there may be more. Raises `OSError` and PyMongo's errors, having moved nothing."""
+        start = attempt.checkpoint.items
+        items, end, more = self._next_batch(attempt, start)
+        if items:
+            self._insert(items)
+        attempt.checkpoint.items = end
+        if ended and not more:
+            self._look_at_rest(attempt, end)
+        return more
+
+    def _next_batch(self, attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
+        data = read_part(attempt.folder / ITEMS, start, BATCH_BYTES)
+        if b"\n" not in data and len(data) == BATCH_BYTES:
+            return _long_line(attempt, start)
+        items: list[Item] = []
+        position = 0
+        while len(items) < BATCH_ITEMS and (newline := data.find(b"\n", position)) >= 0:
+            line = data[position:newline]
+            position = newline + 1
+            if line.strip():
+                items.append(parse_item(attempt.id, start + position, line))
+        return items, start + position, position > 0
+
+    def _insert(self, items: list[Item]) -> None:
+        for item in self._store.insert(items):
+            log.warning("item_kept_as_text", item=item.id)
+            if item.data is None or self._store.insert([as_text(item)]):
+                raise ValueError(f"MongoDB takes {item.id} in no form")
+
+    def _look_at_rest(self, attempt: Attempt, start: int) -> None:
+        """Raises `HostileFileError` where there is less than was read before."""
+        path = attempt.folder / ITEMS
+        if torn := read_part(path, start, BATCH_BYTES):
+            log.warning("torn_item", attempt=str(attempt.id), begin=torn[:200].decode("utf-8", "replace"))
+        elif (size := file_size(path)) < start:
+            raise HostileFileError(errno.EIO, f"{ITEMS} was cut to {size} bytes when {start} were read")
+
+
+def _long_line(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
+    """The one line at `start`, if its end is there, and whether there may be more. Beyond `MAX_ITEM` it is only
+    measured, a piece at a time. Raises `HostileFileError` for one that does not end.
+    """
+    path = attempt.folder / ITEMS
+    data = read_part(path, start, MAX_ITEM + 1)
+    if (newline := data.find(b"\n")) >= 0:
+        end = start + newline + 1
+        return [parse_item(attempt.id, end, data[:newline])], end, True
+    head, position = data[:BATCH_BYTES], max(start + len(data), attempt.items_searched)
+    for _ in range(SEARCHED_AT_ONCE):
+        data = read_part(path, position, BATCH_BYTES)
+        if (newline := data.find(b"\n")) >= 0:
+            end = position + newline + 1
+            return [too_large(attempt.id, end, end - 1 - start, head)], end, True
+        attempt.items_searched = position = position + len(data)
+        if position - start > LONGEST_LINE:
+            raise HostileFileError(errno.EFBIG, f"{ITEMS} has a line of more than {LONGEST_LINE} bytes")
+    return [], start, len(data) == BATCH_BYTES
+
+
+# --- an exit report as MongoDB can hold it: what a spider puts into its own account must not keep a job running.
+#
+# A spider may say anything in its stats, and may even write its report itself.
+
+#: What is kept of a spider's account.
+MAX_STATS = 200
+MAX_STATS_BYTES = 64 << 10
+MAX_NAME = 200
+MAX_TEXT = 2000
+MAX_ERRORS = 10
+MAX_LOG_TAIL = 8000
+#: Tells how many stats are not there.
+LEFT_OUT = "discoverybot/stats_left_out"
+
+
+def read_facts(attempt: Attempt) -> ExitReport:
+    """What `exit.json` says; where it cannot be understood, that. Raises `OSError`.
+
+    Whoever writes a report writes a whole one. So what is there instead is the spider's own doing: its node has not
+    lost it.
+    """
+    facts = read_record(attempt.folder / EXIT, ExitReport)
+    if facts is not None:
+        return _storable_facts(facts)
+    log.warning("exit_report_unreadable", attempt=str(attempt.id))
+    written = datetime.fromtimestamp((attempt.folder / EXIT).lstat().st_mtime, UTC)
+    why = f"{EXIT} is not what a node writes"
+    return ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), exit_code=1, log_tail=why)
+
+
+def _storable_facts(facts: ExitReport) -> ExitReport:
+    return facts.model_copy(
+        update={
+            "stopped_by": _cut(facts.stopped_by),
+            "refused": _cut(facts.refused),
+            "log_tail": facts.log_tail[-MAX_LOG_TAIL:] if facts.log_tail else facts.log_tail,
+            "report": _account(facts.report) if facts.report else None,
+        }
+    )
+
+
+def _account(report: SpiderReport) -> SpiderReport:
+    return report.model_copy(
+        update={
+            "finish_reason": report.finish_reason[:MAX_TEXT],
+            "errors": [
+                {name: error[name][:MAX_TEXT] for name in ("url", "reason") if name in error}
+                for error in report.errors[:MAX_ERRORS]
+            ],
+            "stats": _stats(report.stats),
+        }
+    )
+
+
+def _cut(text: str | None) -> str | None:
+    return text[:MAX_TEXT] if text else text
+
+
+def _stats(stats: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    size = 0
+    for key, value in stats.items():
+        name, plain = _name(key), _plain(value)
+        size += len(name.encode()) + len(str(plain).encode())
+        if len(kept) == MAX_STATS or size > MAX_STATS_BYTES:
+            kept[LEFT_OUT] = len(stats) - len(kept)
+            break
+        kept[name] = plain
+    return kept
+
+
+def _name(key: str) -> str:
+    name = key[:MAX_NAME].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return f"_{name}" if not name or name.startswith("$") else name
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that BSON, or JSON on the way out, cannot hold become text, and so does all that has parts."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if fits_int64(value) else str(value)[:MAX_TEXT]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return (value if isinstance(value, str) else json.dumps(value))[:MAX_TEXT]
+
+
+# --- the two ends of an attempt, told to the job: that it was started, and how it ended
+class Completion(Protocol):
+    """What the tailer needs of it. Both may be repeated; both return once MongoDB has the facts."""
+
+    def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None: ...
+
+    def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> bool: ...
+
+
+class ExitShipper:
+    def __init__(self, completion: Completion) -> None:
+        self._completion = completion
+
+    def ship_start(self, attempt: Attempt) -> None:
+        if attempt.start_reported:
+            return
+        moment = started_at(attempt.folder)
+        if moment is not None:
+            self._completion.attempt_started(attempt.id, moment)
+            attempt.start_reported = True
+
+    def ship_exit(self, attempt: Attempt) -> bool:
+        """To be called once MongoDB has what can be read of log and items. Whether the job has the attempt."""
+        lost = attempt.checkpoint.lost
+        facts = read_facts(attempt).model_copy(update={"items_lost": lost.get(ITEMS), "log_lost": lost.get(LOG)})
+        return self._completion.record_exit(attempt.id, facts, attempt.log_end or 0)
+
+
+# What goes to MongoDB: everything, and the exit only once the rest is there
+class TruthSink:
+    name = "MongoDB"
+
+    def __init__(self, *, jobs: JobStore, items: ItemStore, logs: LogStore, completion: Completion) -> None:
+        self._jobs = jobs
+        self._removals = (items.delete, logs.delete)
+        self._log = LogShipper(logs)
+        self._items = ItemShipper(items)
+        self._exit = ExitShipper(completion)
+
+    def ship(self, attempt: Attempt) -> bool:
+        """Ship some of it; whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
+        if attempt.checkpoint.acknowledged:
+            return False
+        is_told, ended = attempt.start_reported, attempt.has_ended
+        self._exit.ship_start(attempt)
+        if attempt.start_reported and not (is_told or ended):
+            # of a short crawl all comes with its end, of any other soon
+            return False
+        more = self._ship_files(attempt, ended=ended)
+        if not ended:
+            self._ship_progress(attempt)
+        elif not more and self._log.is_complete(attempt):
+            self._end(attempt)
+        return more
+
+    def _ship_files(self, attempt: Attempt, *, ended: bool) -> bool:
+        """Each for itself: the log arrives though the items cannot be read. Raises `OSError` for those."""
+        more, failed = False, None
+        ships: dict[str, Callable[[], bool]] = {
+            LOG: lambda: self._log.ship(attempt),
+            ITEMS: lambda: self._items.ship(attempt, ended=ended),
+        }
+        for name, ship in ships.items():
+            try:
+                more |= name not in attempt.checkpoint.lost and ship()
+                attempt.was_read(name)
+            except OSError as error:
+                attempt.not_read(name, error)
+                failed = error
+        if failed is not None:
+            raise failed
+        return more
+
+    def _end(self, attempt: Attempt) -> None:
+        if not self._exit.ship_exit(attempt):
+            self._remove_orphans(attempt.id.job_id)
+        attempt.checkpoint.acknowledged = True
+
+    def _remove_orphans(self, job_id: str) -> None:
+        """A job may be removed while a node is away, with an attempt that was given up for lost: nobody would ever
+        find what was shipped since.
+        """
+        try:
+            self._jobs.get(job_id)
+        except JobNotFoundError:
+            for remove in self._removals:
+                remove(job_id)
+
+    def is_away(self, error: Exception) -> bool:
+        return isinstance(error, UnavailableError) or is_passing(error)
+
+    def _ship_progress(self, attempt: Attempt) -> None:
+        watch = attempt.progress_recorded
+        if progress := watch.news():
+            self._record(attempt.id, progress)
+            watch.told()
+
+    def _record(self, attempt_id: AttemptId, progress: Progress) -> None:
+        self._jobs.record_progress(attempt_id.job_id, attempt_id.attempt, progress)
+
+
+# What goes to Redis: for those who watch, and only for them
+class LiveSink:
+    name = "Redis"
+
+    def __init__(self, stream: LogStream) -> None:
+        self._stream = stream
+        self._log = LiveLogShipper(stream)
+
+    def ship(self, attempt: Attempt) -> bool:
+        """Ship some of what is new; whether there may be more. Raises `redis.RedisError`."""
+        more = self._log.ship(attempt)
+        watch = attempt.progress_published
+        if progress := watch.news(ended=attempt.log_end is not None):
+            self._stream.publish_progress(attempt.id, progress)
+            watch.told()
+        return more
+
+    def is_away(self, error: Exception) -> bool:
+        return isinstance(error, redis.ConnectionError | redis.TimeoutError)

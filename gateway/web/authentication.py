@@ -1,0 +1,360 @@
+"""Who calls: keys, sessions of the console, and what was made from them."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, cast
+from urllib.parse import parse_qsl, urlencode
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.access.key_store import KeyStore
+from gateway.access.keys import (
+    ANYBODY,
+    ApiKey,
+    Caller,
+    ConsoleSession,
+    Seal,
+    read_session,
+    read_stream_token,
+    read_token,
+)
+from gateway.clock import Clock
+from gateway.errors import ForgedRequestError, UnauthenticatedError, UnavailableError, WrongKeyError
+from gateway.stores.mongo import truth_store_errors
+from gateway.web.database import ThreadPool
+from gateway.web.errors import RETRY_AFTER, challenge, problem
+
+#: Seconds for which an answer is good: after that a new key counts, and a revoked one does not.
+FRESH = 2.0
+#: Answers that are kept; whoever tries ids at random must not fill the memory.
+_MOST = 1000
+#: Seconds for which it holds up a request whether there are keys by now, where there were none.
+_PATIENCE = 0.5
+#: Seconds between two looks whether what opened a stream is still good.
+_LOOK = 3.0
+
+
+class _Answer(NamedTuple):
+    at: float
+    task: asyncio.Task[Any]
+
+    @property
+    def is_old(self) -> bool:
+        """One that could not be given is so at once."""
+        task = self.task
+        failed = task.done() and (task.cancelled() or task.exception() is not None)
+        return failed or self.at + FRESH < time.monotonic()
+
+
+class KeyRing:
+    """For use on one loop."""
+
+    def __init__(self, keys: KeyStore, threads: ThreadPool, clock: Clock, seal: Seal) -> None:
+        self.seal = seal
+        self._keys = keys
+        self._threads = threads
+        self._clock = clock
+        #: By the id of the key; that of `None`: whether there are any.
+        self._answers: OrderedDict[str | None, _Answer] = OrderedDict()
+        #: `None`: never been told.
+        self._in_use: bool | None = None
+
+    async def in_use(self) -> bool:
+        """Whether there are keys. Once there are it stays so. Raises `UnavailableError` if that was never known."""
+        if not self._in_use:
+            asked = self._ask(None, self._keys.any)
+            if self._in_use is False and not asked.done():
+                await asyncio.wait({asked}, timeout=_PATIENCE)
+            self._in_use = await self._told(asked)
+        return self._in_use
+
+    async def caller(self, text: str) -> Caller:
+        """Raises `WrongKeyError`, `UnavailableError`."""
+        token = read_token(text)
+        key = await self._key(token.key_id) if token else None
+        if token is None or not token.opens(key) or key is None or not key.is_valid(self._clock()):
+            raise WrongKeyError("this key is not valid; `discoverybot keys list` on the server shows those that are")
+        return Caller.with_key(key)
+
+    def remembers(self, text: str) -> bool:
+        """Whether this is a key that was right when it was last asked for; nobody is asked."""
+        token = read_token(text)
+        return token is not None and token.opens(self._remembered(token.key_id))
+
+    def remembers_stream(self, text: str, job_id: str) -> bool:
+        """The same of a stream token."""
+        token = read_stream_token(text)
+        key = self._remembered(token.key_id) if token else None
+        return token is not None and key is not None and token.opens(job_id, key, self._clock(), self.seal)
+
+    def remembers_session(self, session: ConsoleSession) -> bool:
+        """The same of a session."""
+        key = self._remembered(session.key_id)
+        return key is not None and session.opens(key, self._clock(), self.seal)
+
+    async def stream_caller(self, text: str, job_id: str) -> Caller:
+        """Raises `WrongKeyError` for a token that does not open this job's stream (any more); `UnavailableError`."""
+        token, now = read_stream_token(text), self._clock()
+        key = await self._key(token.key_id) if token else None
+        if token is None or key is None or not key.is_valid(now) or not token.opens(job_id, key, now, self.seal):
+            raise WrongKeyError(f"this token does not open this stream: POST /jobs/{job_id}/stream-token gives one")
+        return Caller.with_key(key)
+
+    async def session_caller(self, session: ConsoleSession) -> Caller:
+        """Raises `WrongKeyError` for one that has ended; `UnavailableError`."""
+        key, now = await self._key(session.key_id), self._clock()
+        if key is None or not key.is_valid(now) or not session.opens(key, now, self.seal):
+            raise WrongKeyError("this session has ended: POST /session with a key begins another")
+        return Caller.with_key(key)
+
+    async def end_session(self, session: ConsoleSession) -> None:
+        """For this process from now on, for others within seconds. Raises `UnavailableError`."""
+        ending = self._answered(self._keys.end_session, session.key_id, session.id, session.expires_at)
+        await asyncio.shield(asyncio.create_task(ending))
+        self._answers.pop(session.key_id, None)
+
+    async def until_over(self, key: ApiKey, session: ConsoleSession | None = None) -> None:
+        """Returns some seconds after the key, or the session, came to its end, at the latest. While the database is
+        away what was known last counts.
+        """
+        while key.is_valid(now := self._clock()) and (session is None or session.opens(key, now, self.seal)):
+            await asyncio.sleep(_LOOK)
+            with suppress(UnavailableError):
+                key = await self._key(key.id) or key._replace(revoked_at=now)
+
+    async def _key(self, key_id: str) -> ApiKey | None:
+        key: ApiKey | None = await asyncio.shield(self._ask(key_id, self._keys.use, key_id))
+        return key
+
+    def _remembered(self, key_id: str) -> ApiKey | None:
+        """The key, if it was good when it was last asked for, and nothing that is known speaks against it since;
+        nobody is asked.
+        """
+        answer = self._answers.get(key_id)
+        if answer is None or not answer.task.done() or answer.task.cancelled() or answer.task.exception():
+            return None
+        key: ApiKey | None = answer.task.result()
+        return key if key and key.is_valid(self._clock()) else None
+
+    async def _told(self, asked: asyncio.Task[Any]) -> bool:
+        if self._in_use is False and not asked.done():
+            return False
+        try:
+            return bool(await asyncio.shield(asked))
+        except UnavailableError:
+            if self._in_use is None:
+                self._answers.pop(None, None)
+                raise
+            return self._in_use
+
+    def _ask(self, name: str | None, question: Callable[..., Any], *arguments: Any) -> asyncio.Task[Any]:
+        """Those who ask the same at the same time share one answer."""
+        answer = self._answers.get(name)
+        if answer is None or answer.is_old:
+            task = asyncio.create_task(self._answered(question, *arguments))
+            answer = self._answers[name] = _Answer(time.monotonic(), task)
+            self._answers.move_to_end(name)
+            # whoever asked may be gone by then
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if len(self._answers) > _MOST:
+                self._answers.popitem(last=False)
+        return answer.task
+
+    async def _answered(self, question: Callable[..., Any], *arguments: Any) -> Any:
+        with truth_store_errors():
+            return await self._threads.run(question, *arguments)
+
+
+# --- the console's cookie, and whether what it is sent with comes from a page of ours.
+#
+# A browser sends a cookie whoever makes it call. `SameSite=Strict` keeps other sites out, but not the neighbours on
+# other ports of this machine. So whatever changes something also needs the session's CSRF token, in a header that
+# only a page which could read it can send, and must not come from another origin.
+
+CSRF_HEADER = "X-CSRF-Token"
+COOKIE = "discoverybot_session"
+#: Over https: then no neighbouring host can plant one (RFC 6265bis, 4.1.3.2).
+SECURE_COOKIE = f"__Host-{COOKIE}"
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+#: A form on a node's own page, which knows no token: there the browser has to name our origin.
+_NODES_FORM = re.compile(r"/nodes/[^/]+/scrapyd/cancel\.json")
+
+
+def session_of(scope: Scope) -> ConsoleSession | None:
+    """The one that the request's cookie holds, if any; whether it is good is not asked yet."""
+    cookies = HTTPConnection(scope).cookies
+    text = cookies.get(SECURE_COOKIE) or cookies.get(COOKIE)
+    return read_session(text) if text else None
+
+
+def refuse_forgery(scope: Scope, csrf_token: str) -> None:
+    """Raises `ForgedRequestError` where somebody else's page may be behind this."""
+    if scope["method"] in _READING:
+        return
+    refuse_others(scope)
+    headers = Headers(scope=scope)
+    if _NODES_FORM.fullmatch(scope["path"]) and "origin" in headers:
+        return
+    given = headers.get(CSRF_HEADER, "")
+    if not hmac.compare_digest(given.encode(), csrf_token.encode()):
+        raise ForgedRequestError(f"send {CSRF_HEADER}: GET /session tells what it is")
+
+
+def refuse_others(scope: Scope) -> None:
+    """Raises `ForgedRequestError` for what another origin's page sends, also if that may call us with a key."""
+    headers = Headers(scope=scope)
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    is_ours = origin is None or origin.lower().partition("://")[2] == headers.get("host", "").lower()
+    if not is_ours or site not in {"none", "same-origin"}:
+        raise ForgedRequestError("a page of another origin may not act for whoever is signed in here")
+
+
+def keep(response: Response, session: ConsoleSession, scope: Scope, seconds: float) -> None:
+    """Let the browser hold it for so long."""
+    secure = _is_secure(scope)
+    response.set_cookie(
+        SECURE_COOKIE if secure else COOKIE,
+        str(session),
+        max_age=int(seconds),
+        path="/",
+        secure=secure,
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def forget(response: Response) -> None:
+    for name, secure in ((COOKIE, False), (SECURE_COOKIE, True)):
+        response.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="strict")
+
+
+def _is_secure(scope: Scope) -> bool:
+    """Whether the browser speaks TLS: with us, or, as it or a proxy says, with whoever passes it on. A lie costs the
+    liar a cookie that its browser does not send.
+    """
+    headers = Headers(scope=scope)
+    said = (
+        scope.get("scheme", ""),
+        headers.get("x-forwarded-proto", ""),
+        headers.get("origin", "").partition("://")[0],
+    )
+    return "https" in {text.lower() for text in said}
+
+
+# --- who calls: nobody but the operator while there are no keys, else whoever shows a key, or what one was changed
+# for.
+#
+# `Authorization` wins over a cookie: whoever sends it means it.
+
+#: What is the same for everybody, or what balancers and browsers ask without a key.
+OPEN = frozenset({"/", "/docs", "/redoc", "/openapi.json", "/health", "/health/live"})
+_OPEN_FOLDER = "/docs/assets/"
+_LOG = re.compile(r"/jobs/([0-9a-f]{32})/logs")
+_SIGN_IN = ("POST", "/session")
+_NO_KEY = "send a key: Authorization: Bearer db_…; `discoverybot keys create` on the server makes one"
+
+
+class KeyGuard:
+    """ASGI middleware; routes find the caller in `request.state`. `required`: also while there are no keys at all."""
+
+    def __init__(self, app: ASGIApp, *, required: bool) -> None:
+        self.app = app
+        self.required = required
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        if stream := stream_token_of(scope):
+            _forget_stream_token(scope)
+        try:
+            caller = ANYBODY if is_open(scope["path"]) else await self._caller(scope, stream)
+        except ForgedRequestError as error:
+            await problem(scope, 403, error.code, error.message)(scope, receive, send)
+            return
+        except UnauthenticatedError as error:
+            headers = {"WWW-Authenticate": challenge(error)}
+            await problem(scope, 401, error.code, error.message, headers=headers)(scope, receive, send)
+            return
+        except UnavailableError as error:
+            headers = {"Retry-After": str(RETRY_AFTER)}
+            await problem(scope, 503, error.code, error.message, headers=headers)(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["caller"] = caller
+        if caller.key:
+            ring: KeyRing = scope["app"].state.parts[KeyRing]
+            state["until_over"] = partial(ring.until_over, caller.key, state.get("session"))
+            structlog.contextvars.bind_contextvars(key_id=caller.key.id)
+        await self.app(scope, receive, send)
+
+    async def _caller(self, scope: Scope, stream: StreamTokenShown | None) -> Caller:
+        """Raises `UnauthenticatedError`, `UnavailableError`."""
+        ring: KeyRing = scope["app"].state.parts[KeyRing]
+        if not self.required and not await ring.in_use():
+            return ANYBODY
+        given = Headers(scope=scope).getlist("authorization")
+        if not given:
+            return await _without_header(scope, ring, stream)
+        scheme, _, key = given[0].partition(" ")
+        if len(given) > 1 or scheme.lower() != "bearer":
+            raise WrongKeyError(_NO_KEY)
+        return await ring.caller(key.strip())
+
+
+async def _without_header(scope: Scope, ring: KeyRing, stream: StreamTokenShown | None) -> Caller:
+    """What a browser has: a stream token, a session, or a key that it is about to show."""
+    if stream:
+        return await ring.stream_caller(*stream)
+    if signs_in(scope):
+        return ANYBODY
+    if session := session_of(scope):
+        caller = await ring.session_caller(session)
+        assert caller.key  # noqa: S101 - whoever has a session has a key
+        refuse_forgery(scope, session.csrf_token(caller.key, ring.seal))
+        scope.setdefault("state", {})["session"] = session
+        return caller
+    raise UnauthenticatedError(_NO_KEY)
+
+
+def is_open(path: str) -> bool:
+    return path in OPEN or path.startswith(_OPEN_FOLDER)
+
+
+def signs_in(scope: Scope) -> bool:
+    return (scope["method"], scope["path"]) == _SIGN_IN
+
+
+class StreamTokenShown(NamedTuple):
+    token: str
+    job_id: str
+
+
+def stream_token_of(scope: Scope) -> StreamTokenShown | None:
+    """The one in the address of a log, if any; whether it is good is not asked yet."""
+    log = _LOG.fullmatch(scope["path"])
+    tokens = [value for name, value in _parameters(scope) if name == "token"] if log else ()
+    return StreamTokenShown(tokens[0], log[1]) if log and tokens else None
+
+
+def _forget_stream_token(scope: Scope) -> None:
+    """For whatever writes addresses down: the server's log is one."""
+    kept = [pair for pair in _parameters(scope) if pair[0] != "token"]
+    scope["query_string"] = urlencode(kept, encoding="latin-1").encode("latin-1")
+
+
+def _parameters(scope: Scope) -> list[tuple[str, str]]:
+    query = cast("bytes", scope.get("query_string", b""))
+    return parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1")

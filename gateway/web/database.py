@@ -1,0 +1,132 @@
+"""MongoDB from the gateway's side: threads for its calls, and nothing accepted before it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from datetime import datetime
+from typing import ParamSpec, TypeVar
+
+import structlog
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from gateway.clock import Clock, utc_now
+from gateway.errors import UnavailableError
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import LOOK_SECONDS, Document, Presence, ServerClock, within
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+Check = Callable[[], None]
+
+
+class CheckedExecutor(ThreadPoolExecutor):
+    """Calls `check` when it is given a call, and again before it makes it: that may be a while later. What `check`
+    raises is raised at once, and comes of the call.
+    """
+
+    def __init__(self, threads: int, name: str, check: Check) -> None:
+        super().__init__(threads, thread_name_prefix=name)
+        self._check = check
+
+    def submit(
+        self, function: Callable[Params, Result], /, *args: Params.args, **kwargs: Params.kwargs
+    ) -> Future[Result]:
+        self._check()
+        return super().submit(self._checked, functools.partial(function, *args, **kwargs))
+
+    def _checked(self, call: Callable[[], Result]) -> Result:
+        self._check()
+        return call()
+
+
+class ThreadPool:
+    def __init__(self, threads: int, name: str, check: Check, seconds: float | None = None) -> None:
+        """`check` raises what whoever needs the threads is to be told while they would be of no use. `seconds` is
+        what the stores have for a call in all, instead of for each operation.
+        """
+        self._seconds = seconds
+        self.executor = CheckedExecutor(threads, name, check)
+
+    async def run(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
+        """Call `function` in one of the threads, with the caller's context (the request's id, for the log)."""
+        call = functools.partial(
+            contextvars.copy_context().run, self._limited, functools.partial(function, *args, **kwargs)
+        )
+        return await asyncio.get_running_loop().run_in_executor(self.executor, call)
+
+    def _limited(self, call: Callable[[], Result]) -> Result:
+        with nullcontext() if self._seconds is None else within(self._seconds):
+            return call()
+
+    def close(self) -> None:
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
+
+# --- mongoDB from the gateway's side: it may come later than we do, and nothing is accepted before it is ready
+
+log = structlog.get_logger("gateway.web")
+
+_RETRY_SECONDS = 1.0
+
+
+class TruthStore:
+    """Without the unique indexes two identical requests could make two jobs: so they come first."""
+
+    def __init__(self, database: Database[Document], clock: ServerClock) -> None:
+        self._database = database
+        self._server_clock = clock
+        self._clock: Clock = utc_now
+        self._ready = asyncio.Event()
+        self._presence = Presence(database.client)
+
+    def clock(self) -> datetime:
+        """MongoDB's time, once it has been measured; this machine's until then."""
+        return self._clock()
+
+    def require(self) -> None:
+        """Raises `UnavailableError` until the database has been prepared."""
+        if not self._ready.is_set():
+            raise UnavailableError("the database has not been reached since the gateway was started")
+
+    def refuse_if_away(self) -> None:
+        """Raises `UnavailableError` while it is known to be away, when a call would only wait for its time-out."""
+        if self._presence.is_away:
+            raise UnavailableError("the database is away")
+
+    async def watch(self) -> None:
+        """To be run for as long as anybody asks."""
+        while True:
+            self._presence.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def prepare(self) -> None:
+        """Try until it works."""
+        is_prepared = False
+        while not is_prepared:
+            is_prepared = await self._try_to_prepare()
+        self._clock = self._server_clock
+        self._ready.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until it is ready, but not longer than `seconds`."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), seconds)
+
+    async def _try_to_prepare(self) -> bool:
+        try:
+            await asyncio.to_thread(self._prepare_once)
+        except PyMongoError as error:
+            log.warning("database_not_ready", error=type(error).__name__)
+            await asyncio.sleep(_RETRY_SECONDS)
+            return False
+        return True
+
+    def _prepare_once(self) -> None:
+        ensure_indexes(self._database)
+        self._server_clock.measure()

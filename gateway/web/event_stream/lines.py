@@ -1,0 +1,234 @@
+"""A job's log lines on their way to a client: positions, runs without a hole, the live end, the wire format."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+import orjson
+
+from gateway.contract.log_line import LEVELS
+from gateway.errors import InvalidRequestError
+
+
+class StreamLimits(NamedTuple):
+    #: The live end of each watched job's log that this process keeps: whichever is reached first.
+    ring_entries: int = 4096
+    ring_bytes: int = 4 << 20
+    #: Pages of history that this process keeps, because many clients come back at once.
+    cache_bytes: int = 32 << 20
+    #: Seconds between two chunks to the same client: what arrives meanwhile travels together.
+    tick: float = 0.02
+    #: Seconds for which a client may leave a chunk unread before it is dropped.
+    send_timeout: float = 20
+    #: Seconds between two comments that keep proxies from closing a quiet connection.
+    ping: float = 15
+    #: Seconds between two looks into the stores while live lines cannot be trusted to arrive,
+    poll: float = 1
+    #: and while they can.
+    refresh: float = 4
+    #: Seconds for which missing lines of an attempt are waited for before a `gap` is declared.
+    gap_patience: float = 3
+    #: Threads for reading logs, apart from those that take orders.
+    threads: int = 4
+    #: Seconds given to clients to be told goodbye; less than the server's own graceful shutdown.
+    farewell: float = 3
+
+
+_POSITION = re.compile(r"(\d{1,6})-(\d{1,15})", re.ASCII)
+
+
+class Position(NamedTuple):
+    """Everything before byte `offset` of attempt `attempt`'s log has been read. Positions are ordered."""
+
+    attempt: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.attempt}-{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """`None` for anything that is not the id of an event of ours."""
+        match = _POSITION.fullmatch(text)
+        return cls(int(match[1]), int(match[2])) if match else None
+
+
+#: Where whoever has read nothing stands.
+START = Position(1, 0)
+
+
+# --- the wire format: https://html.spec.whatwg.org/multipage/server-sent-events.html, encoded once for all clients.
+#
+# `data` is always JSON on one line, so it never holds a raw newline.
+
+#: Milliseconds after which a client whose connection broke comes back.
+RETRY = b"retry: 2000\n\n"
+#: Another process, or the next one, takes over: come back soon.
+FAREWELL = b"retry: 500\n: the gateway is shutting down\n\n"
+_DATA = b"\ndata: "
+
+
+def log_event(attempt: int, end: int, data: bytes) -> bytes:
+    return b"event: log\nid: %d-%d%b%b\n\n" % (attempt, end, _DATA, data)
+
+
+def event(name: str, data: Any, position: Position | None = None) -> bytes:
+    """`data` is anything that orjson takes."""
+    identity = "" if position is None else f"\nid: {position}"
+    return f"event: {name}{identity}".encode() + _DATA + orjson.dumps(data) + b"\n\n"
+
+
+def data_of(encoded: bytes) -> bytes:
+    """The JSON in an encoded event."""
+    return encoded[encoded.index(_DATA) + len(_DATA) : -2]
+
+
+# --- lines without a hole between them, ready to be sent
+
+#: Bytes sent in one piece; more than that and a single line goes alone.
+CHUNK_BYTES = 256 << 10
+#: Places for which the joined chunk is kept: most clients stand at one or two.
+_SHARED_CHUNKS = 8
+
+
+class Chunk(NamedTuple):
+    #: Encoded events.
+    data: bytes
+    #: Offset one past the last line in it.
+    end: int
+
+
+class Run:
+    """Lines of one attempt that lie side by side, each encoded once as the event it becomes."""
+
+    def __init__(self, attempt: int, start: int) -> None:
+        self.attempt = attempt
+        self.start = start
+        #: Bytes held.
+        self.size = 0
+        self._ends: list[int] = []
+        self._events: list[bytes] = []
+        self._chunks: dict[int, Chunk] = {}
+
+    @property
+    def end(self) -> int:
+        return self._ends[-1] if self._ends else self.start
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def covers(self, position: Position) -> bool:
+        """Whether the line that comes next at `position` is held."""
+        return self.attempt == position.attempt and self.start <= position.offset < self.end
+
+    def append(self, end: int, event: bytes) -> None:
+        self._ends.append(end)
+        self._events.append(event)
+        self.size += len(event)
+        self._chunks.clear()
+
+    def chunk(self, offset: int) -> Chunk:
+        """What follows `offset`, up to `CHUNK_BYTES`. Clients at the same place share one object."""
+        chunk = self._chunks.get(offset)
+        if chunk is None:
+            if len(self._chunks) >= _SHARED_CHUNKS:
+                self._chunks.clear()
+            chunk = self._chunks[offset] = self._join(bisect_right(self._ends, offset))
+        return chunk
+
+    def after(self, offset: int) -> Iterator[tuple[int, bytes]]:
+        """(end, event) of each line that follows `offset`."""
+        index = bisect_right(self._ends, offset)
+        return zip(self._ends[index:], self._events[index:], strict=True)
+
+    def _join(self, first: int) -> Chunk:
+        stop, size = first + 1, len(self._events[first])
+        while stop < len(self._events) and (size := size + len(self._events[stop])) <= CHUNK_BYTES:
+            stop += 1
+        return Chunk(b"".join(self._events[first:stop]), self._ends[stop - 1])
+
+    def _drop(self, count: int) -> None:
+        """Forget the oldest `count` lines."""
+        if count:
+            self.size -= sum(map(len, self._events[:count]))
+            self.start = self._ends[count - 1]
+            del self._ends[:count], self._events[:count]
+            self._chunks.clear()
+
+
+# The live end of a watched job's log, as it came over Redis
+class Ring(Run):
+    """A run that follows the newest lines and forgets the oldest. Whatever it has not got is read from the stores."""
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        super().__init__(attempt=0, start=0)
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+
+    def push(self, attempt: int, rows: Iterable[tuple[int, int, str]]) -> bool:
+        """Take (start, end, JSON) rows; whether lines before them are missing, so that the run begins anew.
+
+        A tailer that was killed publishes lines again: what is known, or of an earlier attempt, is dropped.
+        """
+        restarted = False
+        for start, end, data in rows:
+            if (attempt, end) <= (self.attempt, self.end):
+                continue
+            if attempt != self.attempt or start != self.end:
+                self._restart(attempt, start)
+                restarted = True
+            self.append(end, log_event(attempt, end, data.encode()))
+        self._trim()
+        return restarted
+
+    def _restart(self, attempt: int, start: int) -> None:
+        self._drop(len(self))
+        self.attempt, self.start = attempt, start
+
+    def _trim(self) -> None:
+        # a quarter more than allowed before anything goes: moving a list per line would be quadratic
+        if len(self) * 4 <= self._max_entries * 5 and self.size * 4 <= self._max_bytes * 5:
+            return
+        count = max(0, len(self) - self._max_entries)
+        excess = self.size - self._max_bytes
+        for event in self._events[:count]:
+            excess -= len(event)
+        while excess > 0:
+            excess -= len(self._events[count])
+            count += 1
+        self._drop(count)
+
+
+# --- `?level=` and `?q=`: which lines a client wants to see
+
+MAX_TEXT = 200
+
+
+class LineFilter(NamedTuple):
+    #: Lowest level number shown; a line without a level of its own has that of the line it belongs to.
+    level: int = 0
+    #: Text to be found, casefolded.
+    text: str = ""
+
+    @classmethod
+    def of(cls, level: str | None, text: str | None) -> Self:
+        """Raises `InvalidRequestError` that names `level` or `q`."""
+        if level is not None and level.upper() not in LEVELS:
+            raise InvalidRequestError("level", f"must be one of {', '.join(LEVELS)}")
+        if text is not None and len(text) > MAX_TEXT:
+            raise InvalidRequestError("q", f"must have at most {MAX_TEXT} characters")
+        return cls(LEVELS[level.upper()] if level else 0, (text or "").casefold())
+
+    @property
+    def is_active(self) -> bool:
+        return self != type(self)()
+
+    def accepts(self, data: bytes) -> bool:
+        """`data` is an entry's JSON (see `LogEntry.to_json`). The text is looked for in message and logger."""
+        entry = orjson.loads(data)
+        if LEVELS.get(entry["level"], 0) < self.level:
+            return False
+        return self.text in f"{entry.get('logger', '')} {entry['msg']}".casefold()

@@ -1,0 +1,335 @@
+"""What lies around every request: who may connect, its id and log line, its size, its headers, its audit entry."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.access.audit import AuditEntry, AuditTrail
+from gateway.access.keys import ANYBODY, Caller
+from gateway.access.keys import Scope as KeyScope
+from gateway.contract.public_address import is_loopback
+from gateway.web.authentication import signs_in
+from gateway.web.errors import BodyTooLargeError, problem
+from gateway.web.parts import GatewayParts
+
+# --- on a loopback address: this machine only. On any: no web page that its user happens to visit.
+#
+# A page cannot read our answers (no CORS, but for those that the operator lists), but it could *send* (a form, a
+# simple `fetch`), and by DNS rebinding it could call itself by our address. So: who connects must be local, the
+# `Host` must be one of our names, and what changes something must not come from an origin that is neither ours nor
+# listed.
+
+_OUR_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class LoopbackGuard:
+    """ASGI middleware. `host` is the address the gateway was told to listen at, `origins` are those of other pages
+    that may call it.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, origins: Iterable[str] = ()) -> None:
+        self.app = app
+        self.origins = frozenset(origins)
+        # elsewhere whoever calls shows a key, which a page that only rebinds a name does not have
+        self.local = is_loopback(host)
+        self.names = _OUR_NAMES | {host.lower(), f"[{host.lower()}]"}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refusal := self._refusal(scope)):
+            await problem(scope, 403, "forbidden", refusal)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        client = scope.get("client")
+        if self.local and client and not is_loopback(client[0]):
+            return "without keys the gateway serves this machine only"
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        if self.local and _name(host) not in self.names:
+            return f"this gateway is not known as {host!r}"
+        if scope["method"] in _READING:
+            return None
+        origin = headers.get("origin")
+        if origin is not None and origin not in self.origins and origin.lower().partition("://")[2] != host:
+            return f"a page of another origin ({origin}) may not change anything here"
+        return None
+
+
+def _name(host: str) -> str:
+    """`Host` without its port; an IPv6 address keeps its brackets."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() and not host.endswith("]") else host
+
+
+# --- the outermost layer: every request has an id, a line in the log, and an answer, whatever happens inside
+
+log = structlog.get_logger("gateway.web")
+
+HEADER = "X-Request-ID"
+_SANE = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_SERVER_ERROR = 500
+
+
+class RequestContext:
+    """ASGI middleware. Takes the client's `X-Request-ID` if it is sane, makes one otherwise, and echoes it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=request_id, correlation_id=request_id)
+        answer = _SentAnswer(send, request_id)
+        began = time.perf_counter()
+        try:
+            await self.app(scope, receive, answer.send)
+        except Exception:
+            log.exception("request_failed", method=scope["method"], path=scope["path"])
+            if answer.status is not None:
+                raise  # half an answer is out: the server cuts the connection, so that nobody takes it for a whole
+            message = "a fault of ours; the log has more under this request id"
+            await problem(scope, _SERVER_ERROR, "internal_error", message)(scope, receive, answer.send)
+        finally:
+            _log_request(scope, answer.status, time.perf_counter() - began)
+
+
+class _SentAnswer:
+    """Notes the status that goes out and adds the id to its headers."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(scope=message)[HEADER] = self._request_id
+        await self._send(message)
+
+
+def _request_id(scope: Scope) -> str:
+    given = Headers(scope=scope).get(HEADER)
+    return given if given and _SANE.fullmatch(given) else uuid.uuid4().hex
+
+
+def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
+    # polling and health checks would drown what happens
+    level = log.debug if scope["method"] == "GET" and status is not None and status < _SERVER_ERROR else log.info
+    level("request", method=scope["method"], path=scope["path"], status=status, ms=round(seconds * 1000, 1))
+
+
+# --- no request's body is larger than the gateway is willing to hold in memory
+
+MAX_BODY = 256 << 10
+#: An egg's; it goes to a file, not into memory.
+MAX_EGG = 64 << 20
+_EGG_PATH = re.compile(r"/projects/[^/]+/versions")
+
+
+class BodyLimit:
+    """ASGI middleware. FastAPI's own `max_body_size` does the same, but answers in a format that is not ours."""
+
+    def __init__(self, app: ASGIApp, limit: int = MAX_BODY, egg_limit: int = MAX_EGG) -> None:
+        self.app = app
+        self.limit = limit
+        self.egg_limit = egg_limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        limit = self._limit(scope)
+        declared = headers.get("content-length", "")
+        if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):  # noqa: PLR2004 - `int` of many digits is slow, and refused by Python
+            await _refuse(limit, scope, receive, send)
+            return
+        # a declared length is the server's to enforce; one that is not declared has to be counted
+        await self.app(scope, receive if "transfer-encoding" not in headers else _counting(limit, receive), send)
+
+    def _limit(self, scope: Scope) -> int:
+        return self.egg_limit if scope["method"] == "POST" and _EGG_PATH.fullmatch(scope["path"]) else self.limit
+
+
+async def _refuse(limit: int, scope: Scope, receive: Receive, send: Send) -> None:
+    error = BodyTooLargeError(limit)
+    # the body is not read: the connection cannot be used again
+    answer = problem(scope, error.status_code, "body_too_large", error.detail, headers={"Connection": "close"})
+    await answer(scope, receive, send)
+
+
+def _counting(limit: int, receive: Receive) -> Receive:
+    total = 0
+
+    async def counting() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > limit:
+            raise BodyTooLargeError(limit)
+        return message
+
+    return counting
+
+
+# --- what every answer tells a browser about itself: guess nothing, run nothing, show it in no frame, keep no copy
+
+#: Files of the API reference, the same for everybody: a browser may keep those.
+ASSETS = "/docs/assets/"
+#: Data, which is to run nothing, wherever somebody manages to show it. Pages bring a policy of their own.
+DATA_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_UNUSED = ("accelerometer", "camera", "geolocation", "gyroscope", "magnetometer", "microphone", "payment", "usb")
+_ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    # not `no-referrer`: a form's `Origin` would then be "null", and nobody could tell ours from others'
+    (b"referrer-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"permissions-policy", ", ".join(f"{name}=()" for name in _UNUSED).encode()),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+#: Where the route has not said otherwise.
+_UNLESS_SAID = (
+    (b"content-security-policy", DATA_POLICY.encode()),
+    (b"cache-control", b"no-store"),
+)
+
+
+class SecurityHeaders:
+    """ASGI middleware. It touches the beginning of an answer alone, so streams pass as they are."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        is_asset = scope["path"].startswith(ASSETS)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = [(name.lower(), value) for name, value in message.get("headers", ())]
+                said = {name for name, _ in given} | ({b"cache-control"} if is_asset else set())
+                message["headers"] = [*given, *_ALWAYS, *(pair for pair in _UNLESS_SAID if pair[0] not in said)]
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+# --- notes every call that may change something, once it is known who calls; also one that is refused
+
+#: Fields of an answer that name what was made.
+_IDS = ("job_id", "schedule_id", "task_id", "id", "name", "key_id")
+#: An answer that names what was made is shorter.
+_SHORT = 64 << 10
+_LONGEST = 200
+
+
+class Audit:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in _READING:
+            await self.app(scope, receive, send)
+            return
+        answer = _NotedAnswer(scope, send)
+        try:
+            await self.app(scope, receive, answer.send)
+        finally:
+            answer.note()
+
+
+class _NotedAnswer:
+    """Notes the call when the answer begins: it may be a stream of hours."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope = scope
+        self._send = send
+        #: Of an answer that never came.
+        self._status = 500
+        self._is_json = False
+        self._is_noted = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._is_json = Headers(raw=message["headers"]).get("content-type", "").startswith("application/json")
+            if not self._is_json:
+                self.note()
+        elif not self._is_noted:
+            self.note(message.get("body", b""))
+        await self._send(message)
+
+    def note(self, body: bytes = b"") -> None:
+        """Once; but what is at no address of ours, or is not possible there, changes nothing. Nor does a sign-in that
+        fails, which anybody may try without end: wrong keys are counted by address and hour.
+        """
+        if self._is_noted or "route" not in self._scope or self._status == HTTPStatus.METHOD_NOT_ALLOWED:
+            return
+        self._is_noted = True
+        if signs_in(self._scope) and self._status >= HTTPStatus.MULTIPLE_CHOICES:
+            return
+        parts: GatewayParts = self._scope["app"].state.parts
+        made = _made(body) if self._is_json and self._status < HTTPStatus.MULTIPLE_CHOICES else {}
+        parts[AuditTrail].note(_entry(self._scope, self._status, made, parts.clock()))
+
+
+def _made(body: bytes) -> dict[str, str]:
+    if len(body) > _SHORT:
+        return {}
+    try:
+        told = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(told, dict):
+        return {}
+    within = told.get("data")
+    fields: dict[str, Any] = {**told, **(within if isinstance(within, dict) else {})}
+    return {name: fields[name][:_LONGEST] for name in _IDS if isinstance(fields.get(name), str)}
+
+
+def _entry(scope: Scope, status: int, made: dict[str, str], at: datetime) -> AuditEntry:
+    state = scope.get("state", {})
+    caller: Caller = state.get("caller", ANYBODY)
+    key = caller.key
+    named = {name: _storable(str(value)) for name, value in scope.get("path_params", {}).items()}
+    return AuditEntry(
+        at=at,
+        user_id=key.user_id if key else None,
+        key_id=key.id if key else None,
+        scope=[one for one in KeyScope if one in caller.scopes][-1] if key else None,
+        method=scope["method"],
+        route=scope["route"].path_format,
+        resources={**made, **named},
+        status=status,
+        request_id=state.get("request_id"),
+        address=str(scope["client"][0]) if scope.get("client") else None,
+    )
+
+
+def _storable(text: str) -> str:
+    """An address may hold half a surrogate pair, which a document cannot."""
+    return text[:_LONGEST].encode("utf-8", "replace").decode()

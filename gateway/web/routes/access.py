@@ -1,0 +1,198 @@
+"""`/session` and `GET /audit`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr
+
+from gateway.access.audit import AuditEntry, AuditFilter, AuditKind, AuditStore
+from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_session, read_token
+from gateway.errors import ConflictError, UnauthenticatedError, WrongKeyError
+from gateway.web.authentication import KeyRing, forget, keep, refuse_others
+from gateway.web.dependencies import Called, Parts
+from gateway.web.errors import problems
+from gateway.web.parts import GatewayParts
+from gateway.web.request_rate import MALFORMED
+from gateway.web.schemas.types import Cursor, Name, QueryTime, Text, Timestamp, UserId
+
+_KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"
+_VIEW: dict[str, JsonValue] = {
+    "user_id": "abc123",
+    "scopes": ["read", "crawl"],
+    "key_id": "4f1d9c2b3a4e",
+    "expires_at": "2027-06-01T21:00:00.000Z",
+    "csrf_token": "0d4f5c6b7a8e4f1d" * 4,
+}
+
+
+class SignIn(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"key": _KEY}]})
+
+    key: SecretStr = Field(max_length=200, description="`db_<id>_<secret>`; not needed beside `Authorization`.")
+
+
+class SessionView(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [_VIEW]})
+
+    user_id: str | None = Field(description="On whose behalf; `null` while there are no keys.")
+    scopes: list[Scope] = Field(description="What it may: each takes in those before it.")
+    key_id: str | None
+    expires_at: Timestamp | None = Field(description="When the session, or else the key, ends.")
+    csrf_token: str | None = Field(description="For `X-CSRF-Token`; `null` where there is no session.")
+
+    @classmethod
+    def of(cls, caller: Caller, session: ConsoleSession | None, seal: Seal) -> SessionView:
+        key = caller.key
+        return cls(
+            user_id=key.user_id if key else None,
+            scopes=[scope for scope in Scope if scope in caller.scopes],
+            key_id=key.id if key else None,
+            expires_at=session.expires_at if session else key.expires_at if key else None,
+            csrf_token=session.csrf_token(key, seal) if session and key else None,
+        )
+
+
+#: Seconds before a wrong key is answered. That nobody guesses one is seen to by its 192 random bits.
+_SLOW = 0.5
+
+session_router = APIRouter(tags=["platform"])
+
+
+def _session(request: Request) -> ConsoleSession | None:
+    return cast("ConsoleSession | None", getattr(request.state, "session", None))
+
+
+Session = Annotated[ConsoleSession | None, Depends(_session)]
+
+
+@session_router.post("/session", summary="Sign a browser in", responses=problems(401, 409, 503))
+async def sign_in(
+    request: Request, response: Response, parts: Parts, caller: Called, body: SignIn | None = None
+) -> SessionView:
+    """With a key in the body, or in `Authorization`: the cookie that it is answered with stands for the key, for
+    `GATEWAY_SESSION_SECONDS` or until the key ends. 409 while there are no keys, when nobody needs one.
+    """
+    refuse_others(request.scope)
+    shown = caller if caller.key else await _shown(request, parts, body)
+    if shown.key is None:
+        raise ConflictError("there are no keys, so nobody needs a session")
+    now = parts.clock()
+    lifetime = timedelta(seconds=parts.settings.gateway_session_seconds)
+    session = open_session(shown.key, now, lifetime, parts[KeyRing].seal)
+    keep(response, session, request.scope, (session.expires_at - now).total_seconds())
+    return SessionView.of(shown, session, parts[KeyRing].seal)
+
+
+@session_router.get("/session", summary="Who is signed in", responses=problems(401, 503))
+async def show_session(parts: Parts, caller: Called, session: Session) -> SessionView:
+    """Whose key it is, what it may, and the CSRF token of the session, if it is one."""
+    return SessionView.of(caller, session, parts[KeyRing].seal)
+
+
+@session_router.delete("/session", status_code=204, summary="Sign a browser out", responses=problems(401, 503))
+async def sign_out(parts: Parts, session: Session) -> Response:
+    """The session is worthless from now on, also to whoever has a copy of it. The key stays as it is."""
+    if session:
+        await parts[KeyRing].end_session(session)
+    response = Response(status_code=204)
+    forget(response)
+    return response
+
+
+async def _shown(request: Request, parts: GatewayParts, body: SignIn | None) -> Caller:
+    """Raises `UnauthenticatedError`, `UnavailableError`."""
+    if not await parts[KeyRing].in_use():
+        raise ConflictError("there are no keys, so nobody needs a session")
+    if body is None:
+        raise UnauthenticatedError('send a key: {"key": "db_…"}')
+    key = body.key.get_secret_value().strip()
+    setattr(request.state, MALFORMED, read_token(key) is None)
+    try:
+        return await parts[KeyRing].caller(key)
+    except WrongKeyError:
+        await asyncio.sleep(_SLOW)
+        raise
+
+
+_EXAMPLE: dict[str, JsonValue] = {
+    "id": "3c1f0b7e5a6d4e2f8b9a0c1d2e3f4a5b",
+    "at": "2027-06-01T09:00:01.250Z",
+    "kind": "call",
+    "user_id": "abc123",
+    "key_id": "4f1d9c2b3a4e",
+    "scope": "crawl",
+    "method": "POST",
+    "route": "/jobs/{job_id}/cancel",
+    "resources": {"job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"},
+    "status": 200,
+    "request_id": "0b9f6f1c2f0e4c3d9a4f5e6d7c8b9a01",
+    "address": "192.0.2.7",
+    "count": None,
+    "last_at": None,
+}
+
+
+class AuditQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    user_id: UserId | None = Field(default=None, description="By this user's keys.")
+    key_id: Name | None = Field(default=None, description="By this key.")
+    route: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="As in this description: `/jobs/{job_id}/cancel`; or a command."
+    )
+    kind: AuditKind | None = None
+    since: QueryTime | None = Field(default=None, description="At or after; RFC 3339 with an offset.")
+    until: QueryTime | None = Field(default=None, description="Before.")
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Cursor | None = Field(default=None, description="`next` of the page before.")
+
+    def to_filter(self) -> AuditFilter:
+        return AuditFilter(self.user_id, self.key_id, self.route, self.kind, self.since, self.until)
+
+
+class AuditView(BaseModel):
+    """One call that may have changed something."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    id: str
+    at: Timestamp = Field(description="Of failed logins the first.")
+    kind: AuditKind = Field(description="`login_failed`: wrong keys of one address within an hour.")
+    user_id: str | None = Field(description="The key's; null while there are no keys.")
+    key_id: str | None
+    scope: Scope | None = Field(description="The highest that the key has.")
+    method: str | None
+    route: str | None = Field(description="Or the command that was given on the server.")
+    resources: dict[str, str] = Field(description="What the address names, and what was made.")
+    status: int | None = Field(description="How it was answered.")
+    request_id: str | None = Field(description="Also in the log, and the `correlation_id` of jobs that were made.")
+    address: str | None = Field(description="Of the client; of a command the user and the machine.")
+    count: int | None = Field(description="Failed logins.")
+    last_at: Timestamp | None = Field(description="The last of them.")
+
+    @classmethod
+    def of(cls, entry: AuditEntry) -> AuditView:
+        return cls(**entry.model_dump())
+
+
+class AuditPage(BaseModel):
+    entries: list[AuditView]
+    next: str | None = Field(description="`after` of the next page; null on the last.")
+
+
+# --- `GET /audit`
+
+audit_router = APIRouter(tags=["platform"])
+
+
+@audit_router.get("/audit", summary="Who did what", responses=problems(503))
+async def list_audit(query: Annotated[AuditQuery, Query()], parts: Parts) -> AuditPage:
+    """Calls that may have changed something, refused ones too, newest first; they are there within a second. Pass
+    `next` as `after` for the page that follows.
+    """
+    found, following = await parts.reads.run(parts[AuditStore].page, query.to_filter(), query.limit, query.after)
+    return AuditPage(entries=[AuditView.of(entry) for entry in found], next=following)

@@ -1,0 +1,278 @@
+"""Spiders, deployments, health."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi import Path as PathParameter
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from gateway.contract.outbox import SpiderInfo
+from gateway.dispatch.deployment import Deployment, Undeployment
+from gateway.errors import InvalidRequestError
+from gateway.projects.catalog import SpiderCatalog, project_name
+from gateway.status.health import Report, SharedHealth
+from gateway.web.dependencies import Parts, StoreRoute
+from gateway.web.errors import RETRY_AFTER, problems
+from gateway.web.schemas.types import Name
+
+_EGG_SPIDER: JsonDict = {
+    "project": "shop",
+    "version": "1.4",
+    "latest": True,
+    "name": "offers",
+    "description": "Offers of the shop.",
+    "params_schema": None,
+    "allowed_domains": ["shop.example.com"],
+    "own_start": False,
+}
+_OWN_SPIDER: JsonDict = {
+    "project": "default",
+    "version": None,
+    "latest": True,
+    "name": "seo",
+    "description": "What search engines see of each page.",
+    "params_schema": {"type": "object", "properties": {"obey_robots": {"type": "boolean", "default": True}}},
+    "allowed_domains": [],
+    "own_start": False,
+}
+
+
+_DEPLOYED: JsonDict = {
+    "project": "shop",
+    "version": "1.4",
+    "spiders": 1,
+    "nodes": [{"node": "n1", "accepted": True, "spiders": 1, "message": None}],
+}
+_DELETED: JsonDict = {
+    "project": "shop",
+    "version": "1.4",
+    "nodes": [{"node": "n1", "removed": True, "message": None}],
+}
+
+
+class SpiderView(BaseModel):
+    """One spider of one version of its project."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_OWN_SPIDER, _EGG_SPIDER]})
+
+    project: str = Field(description="`default` is our own, which `POST /crawl` takes without a project.")
+    version: str | None = Field(description="Of the project's egg; our own project has none.")
+    latest: bool = Field(description="A crawl that names no version gets this one.")
+    name: str
+    description: str
+    params_schema: dict[str, Any] | None = Field(description="JSON Schema of `params`; null: any strings.")
+    allowed_domains: list[str] = Field(
+        description="It keeps to these hosts and their subdomains: start URLs elsewhere are refused. Empty: no limit."
+    )
+    own_start: bool = Field(description="It decides by itself where it starts and may not look at the start URLs.")
+
+    @classmethod
+    def of(cls, info: SpiderInfo) -> SpiderView:
+        return cls(**info.model_dump())
+
+
+class ProjectView(BaseModel):
+    """A deployed project, or our own."""
+
+    name: str
+    latest: str | None = Field(description="What a crawl that names no version gets.")
+    versions: list[str] = Field(description="Oldest first; our own project has none.")
+
+
+class SpiderList(BaseModel):
+    spiders: list[SpiderView]
+    projects: list[ProjectView] = Field(description="Those of these spiders.")
+
+
+class SpidersQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    project: Name | None = Field(default=None, description="Only of this project.")
+    version: Name | None = Field(default=None, description="Only of this version.")
+    name: Name | None = Field(default=None, description="Only spiders of this name.")
+
+
+class NodeAnswerView(BaseModel):
+    node: str
+    accepted: bool
+    spiders: int = Field(description="In the egg.")
+    message: str | None = Field(description="Why it was not taken.")
+
+
+class NodeRemovalView(BaseModel):
+    node: str
+    removed: bool = Field(description="It is not there any more.")
+    message: str | None = Field(description="Why it still is; it is removed once the node can be asked.")
+
+
+class DeletedView(BaseModel):
+    """A version that is kept no longer."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_DELETED]})
+
+    project: str
+    version: str
+    nodes: list[NodeRemovalView] = Field(description="Those that had it.")
+
+
+class DeployedView(BaseModel):
+    """An egg that at least one node has taken, and none refused."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_DEPLOYED]})
+
+    project: str
+    version: str
+    spiders: int = Field(description="In the egg.")
+    nodes: list[NodeAnswerView]
+
+
+class DeployQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")] = Field(
+        description="The newest one is what crawls get that name none.", examples=["1.4"]
+    )
+
+
+class CheckView(BaseModel):
+    status: Literal["ok", "down", "starting"]
+    message: str
+    todo: str | None = Field(default=None, description="How to mend it.")
+
+
+class HealthView(BaseModel):
+    status: Literal["ok", "degraded", "starting", "down"] = Field(
+        description="Starting: no node has published its spiders yet. With it, and with down, nothing is accepted."
+    )
+    checks: dict[str, CheckView]
+
+
+class Liveness(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+# --- the routes: `GET /health` for people and balancers, `GET /health/live` for whoever restarts us
+
+health_router = APIRouter(prefix="/health", tags=["platform"])
+
+
+@health_router.get(
+    "",
+    summary="What works, and how to mend what does not",
+    responses={
+        503: {
+            "model": HealthView,
+            "description": "Nothing is accepted: MongoDB is away, or (`starting`) no node has published its spiders.",
+        }
+    },
+)
+@health_router.head("", include_in_schema=False)  # what some balancers ask
+async def health(response: Response, parts: Parts) -> HealthView:
+    report = await parts[SharedHealth].report()
+    if not report.accepting:
+        response.status_code = 503
+        response.headers["Retry-After"] = str(RETRY_AFTER)
+    return _view(report)
+
+
+@health_router.get("/live", summary="Whether this process answers")
+@health_router.head("/live", include_in_schema=False)
+async def live() -> Liveness:
+    return Liveness()
+
+
+def _view(report: Report) -> HealthView:
+    checks = {name: CheckView.model_validate(check._asdict()) for name, check in report.checks.items()}
+    return HealthView.model_validate({"status": report.status, "checks": checks})
+
+
+spiders_router = APIRouter(tags=["platform"], route_class=StoreRoute)
+
+
+@spiders_router.get("/spiders", summary="What can be run", responses=problems(503))
+def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts) -> SpiderList:
+    """Every spider of every version that the crawl nodes have."""
+    project = project_name(query.project) if query.project else None
+    infos = parts[SpiderCatalog].select(project=project, version=query.version, name=query.name)
+    of_these = {info.project for info in infos}
+    return SpiderList(
+        spiders=[SpiderView.of(info) for info in infos],
+        projects=[
+            ProjectView.model_validate(project._asdict())
+            for project in parts[SpiderCatalog].projects()
+            if project.name in of_these
+        ],
+    )
+
+
+projects_router = APIRouter(tags=["platform"])
+
+ProjectName = Annotated[
+    str,
+    PathParameter(
+        pattern=r"^[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?$",
+        description="Any but our own project's.",
+        examples=["shop"],
+    ),
+]
+VersionName = Annotated[
+    str,
+    PathParameter(
+        pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}$", description="As `GET /spiders` spells it.", examples=["1.4"]
+    ),
+]
+_EGG = {
+    "required": True,
+    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+}
+
+
+@projects_router.post(
+    "/projects/{project}/versions",
+    summary="Deploy an egg",
+    responses=problems(409, 413, 502, 503),
+    openapi_extra={"requestBody": _EGG},
+)
+async def add_version(
+    request: Request, project: ProjectName, query: Annotated[DeployQuery, Query()], parts: Parts
+) -> DeployedView:
+    """Puts the egg in the body, at most 64 MiB, on every living crawl node, and keeps it: a node that could not be
+    asked, or comes later, is brought it when a crawl waits for it. `discoverybot deploy` builds an egg from a Scrapy
+    project and sends it. Whoever may call this runs code on the nodes.
+
+    A version that exists is replaced, everywhere. Where a node refuses it, or none could be asked, the answer is an
+    error whose `detail.nodes` has what each of them said; doing it again is safe. The spiders are in `GET /spiders` a
+    moment later.
+    """
+    if request.headers.get("content-type", "").lower().startswith("multipart/"):
+        raise InvalidRequestError("egg", "send the egg itself as the body (curl --data-binary @shop.egg), no form")
+    with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
+        egg = Path(folder, "upload.egg")
+        with egg.open("wb") as file:  # noqa: ASYNC230 - pieces of 64 KiB, into the page cache
+            async for piece in request.stream():
+                file.write(piece)
+        answers = await parts.deploys.run(parts[Deployment].deploy, project, query.version, egg)
+    return DeployedView(
+        project=project,
+        version=query.version,
+        spiders=max(answer.spiders for answer in answers),
+        nodes=[NodeAnswerView.model_validate(answer._asdict()) for answer in answers],
+    )
+
+
+@projects_router.delete(
+    "/projects/{project}/versions/{version}", summary="Delete a deployed version", responses=problems(404, 503)
+)
+async def delete_version(project: ProjectName, version: VersionName, parts: Parts) -> DeletedView:
+    """Removes what is kept of it, and the egg from every node; a node that cannot be asked now loses it once it can.
+    Attempts that run go on. Crawls that wait for this version say so, and wait until it is deployed again, or they
+    are cancelled.
+    """
+    removals = await parts.deploys.run(parts[Undeployment].delete, project, version)
+    nodes = [NodeRemovalView.model_validate(removal._asdict()) for removal in removals]
+    return DeletedView(project=project, version=version, nodes=nodes)

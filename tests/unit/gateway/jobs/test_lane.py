@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.jobs.job import POINT, Lane, Need, rank
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+#: Also what no user, project or version of ours has: a lane is read back whatever it is of.
+texts = st.text(min_size=1, max_size=8)
+needs = st.builds(Need, texts, st.none() | texts, st.booleans())
+lanes = st.builds(Lane, needs, texts)
+priorities = st.integers(-100, 100)
+minutes = st.integers(0, 10_000)
+
+
+@given(lanes)
+def test_a_lane_is_read_back_from_its_name(lane: Lane) -> None:
+    assert Lane.parse(str(lane)) == lane
+
+
+@given(lanes, lanes)
+def test_a_step_to_the_end_of_a_need_passes_all_its_lanes_and_no_other(lane: Lane, other: Lane) -> None:
+    passes = str(lane) < str(other) < lane.need.end
+    assert str(lane) < lane.need.end
+    if other.need == lane.need:
+        assert str(other) < lane.need.end
+    else:
+        assert not passes
+
+
+@given(priorities, priorities, minutes, minutes)
+def test_a_point_is_worth_a_minute_of_waiting_and_no_job_is_overtaken_for_ever(
+    mine: int, others: int, due: int, later: int
+) -> None:
+    ours = rank(NOON + timedelta(minutes=due), mine)
+    theirs = rank(NOON + timedelta(minutes=due + later), others)
+    assert (ours < theirs) == (mine * POINT > others * POINT - timedelta(minutes=later))
+    if later > 200:
+        assert ours < theirs
+
+
+@given(st.lists(st.tuples(minutes, priorities), max_size=20), minutes)
+def test_who_is_before_whom_is_the_same_at_every_moment(jobs: list[tuple[int, int]], now: int) -> None:
+    aged = sorted(jobs, key=lambda job: -(job[1] + now - job[0]))
+    ranked = sorted(jobs, key=lambda job: rank(NOON + timedelta(minutes=job[0]), job[1]))
+    assert aged == ranked

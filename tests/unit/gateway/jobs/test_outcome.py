@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway.contract.outbox import ExitReport, Progress, SpiderReport
+from gateway.jobs.job import FINAL_STATUSES, TRANSITIONS, JobStatus
+from gateway.jobs.outcome import backoff, decide
+
+ENDED = datetime(2027, 6, 1, 9, tzinfo=UTC)
+
+
+def report(*, pages: int = 10, errors: int = 0, reason: str = "finished") -> SpiderReport:
+    first = [{"url": "http://site/x", "reason": "503 Service Unavailable"}] if errors else []
+    progress = Progress(completed_pages=pages, errors_count=errors)
+    return SpiderReport(finish_reason=reason, progress=progress, errors=first, ended_at=ENDED)
+
+
+def ended(spider: SpiderReport | None = None, **facts: object) -> ExitReport:
+    return ExitReport.model_validate({"attempt": 1, "ended_at": ENDED, "exit_code": 0, "report": spider, **facts})
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "retryable"),
+    [
+        (ended(report()), JobStatus.FINISHED, False),
+        (ended(report(pages=7, errors=3)), JobStatus.PARTIAL, False),
+        (ended(report(pages=69, errors=31)), JobStatus.ERROR, True),
+        (ended(report(pages=0, errors=1)), JobStatus.ERROR, True),
+        (ended(report(pages=0)), JobStatus.ERROR, False),
+        (ended(report(reason="closespider_pagecount", errors=4)), JobStatus.FINISHED, False),
+        (ended(report(reason="closespider_itemcount")), JobStatus.FINISHED, False),
+        (ended(report(reason="closespider_pagecount", pages=5, errors=5)), JobStatus.ERROR, True),
+        (ended(report(reason="closespider_pagecount", pages=0, errors=5)), JobStatus.ERROR, True),
+        (ended(report(reason="closespider_pagecount"), exit_code=1), JobStatus.ERROR, True),
+        (ended(report(reason="closespider_timeout")), JobStatus.PARTIAL, False),
+        (ended(None, exit_code=None, signal=9, stopped_by="timeout"), JobStatus.PARTIAL, False),
+        (ended(report(reason="shutdown")), JobStatus.ERROR, True),
+        (ended(report(reason="shutdown"), stopped_by="shutdown"), JobStatus.ERROR, True),
+        (ended(None, exit_code=None, signal=9, stopped_by="memory"), JobStatus.ERROR, False),
+        (ended(report(reason="items_not_writable", errors=1)), JobStatus.ERROR, True),
+        (ended(report(reason="shutdown"), stopped_by="stall", stall_seconds=900), JobStatus.ERROR, True),
+        (ended(None, exit_code=None, signal=9, stopped_by="stall"), JobStatus.ERROR, True),
+        (ended(None, exit_code=None, signal=11), JobStatus.ERROR, True),
+        (ended(None, exit_code=1, log_tail="Traceback…\nOSError: busy\n"), JobStatus.ERROR, True),
+        (ended(report(), exit_code=1), JobStatus.ERROR, True),
+        (ended(None, exit_code=None, lost=True), JobStatus.ERROR, True),
+        (ended(report(), exit_code=None, lost=True), JobStatus.FINISHED, False),
+        (ended(None, exit_code=None, refused="stale"), JobStatus.ERROR, True),
+        (ended(None), JobStatus.ERROR, True),
+    ],
+)
+def test_the_facts_decide_how_an_attempt_ended(facts: ExitReport, status: JobStatus, *, retryable: bool) -> None:
+    outcome = decide(facts)
+    assert (outcome.status, outcome.retryable) == (status, retryable)
+    assert outcome.message
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ModuleNotFoundError: No module named 'shop.prices'",
+        "ImportError: cannot import name 'Price' from 'shop'",
+        "SyntaxError: invalid syntax",
+        "TypeError: Offers.__init__() got an unexpected keyword argument 'colour'",
+        "TypeError: Offers.__init__() missing 1 required positional argument: 'shop'",
+        "TypeError: Offers.__init__() takes 1 positional argument but 2 were given",
+        "KeyError: 'Spider not found: offers'",
+    ],
+)
+def test_what_would_fail_again_is_not_tried_again(said: str) -> None:
+    crashed = decide(ended(None, exit_code=1, log_tail=f"Traceback (most recent call last):\n{said}\n\n"))
+    assert (crashed.status, crashed.retryable) == (JobStatus.ERROR, False)
+    assert crashed.message.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "retryable"),
+    [
+        (["NotSupported: Unsupported URL scheme 'ftp': no handler available for that scheme"], False),
+        (
+            ["in the spider: ModuleNotFoundError: No module named 'x'", "NotSupported: Unsupported URL scheme 's3'"],
+            False,
+        ),
+        (["NotSupported: Unsupported URL scheme 'ftp'", "HTTP 503 Service Unavailable"], True),
+        (["in the spider: TypeError: 'NoneType' object is not subscriptable"], True),
+    ],
+)
+@pytest.mark.parametrize("pages", [0, 1])
+def test_only_errors_that_may_pass_are_tried_again(reasons: list[str], pages: int, *, retryable: bool) -> None:
+    spider = report(pages=pages, errors=len(reasons))
+    spider.errors = [{"url": "http://site/x", "reason": reason} for reason in reasons]
+    outcome = decide(ended(spider))
+    assert (outcome.status, outcome.retryable) == (JobStatus.ERROR, retryable)
+
+
+def test_exactly_thirty_percent_of_errors_is_partial_and_more_is_an_error() -> None:
+    assert decide(ended(report(pages=70, errors=30))).status is JobStatus.PARTIAL
+    assert decide(ended(report(pages=70, errors=31))).status is JobStatus.ERROR
+
+
+def test_a_cancellation_counts_if_it_was_asked_before_the_end() -> None:
+    facts = ended(report())
+    assert decide(facts, cancel_requested_at=ENDED - timedelta(seconds=1)).status is JobStatus.CANCELLED
+    assert decide(facts, cancel_requested_at=ENDED + timedelta(seconds=1)).status is JobStatus.FINISHED
+
+
+def test_a_crawl_that_was_stopped_for_a_cancellation_is_cancelled_whatever_the_clocks_say() -> None:
+    facts = ended(None, exit_code=None, signal=9, stopped_by="cancel")
+    assert decide(facts, cancel_requested_at=ENDED + timedelta(minutes=5)).status is JobStatus.CANCELLED
+
+
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    assert decide(ended(None, exit_code=None, signal=40)).message == "the spider process was ended by signal 40"
+
+
+@pytest.mark.parametrize("odd", [{"a": "b"}, {}, {"url": "http://site/x"}, {"reason": "odd"}])
+def test_an_error_that_is_told_in_other_words_is_no_obstacle(odd: dict[str, str]) -> None:
+    spider = report(pages=1, errors=1).model_copy(update={"errors": [odd]})
+    assert decide(ended(spider)).message.startswith("1 of 2 requests failed")
+
+
+def test_counts_that_cannot_be_are_no_obstacle() -> None:
+    assert decide(ended(report(pages=-1, errors=1))).status is JobStatus.ERROR
+
+
+def test_a_start_page_that_robots_txt_forbids_is_told_with_the_way_out() -> None:
+    spider = report(pages=0).model_copy(update={"stats": {"robotstxt/forbidden": 1}})
+    outcome = decide(ended(spider))
+    told = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
+    assert outcome == (JobStatus.ERROR, told, False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (900, "for 15 minutes"),
+        (60, "for 1 minute"),
+        (90, "for 90 seconds"),
+        (1, "for 1 second"),
+        (0.5, "for 0.5 seconds"),
+        (None, "for too long"),
+    ],
+)
+def test_how_long_one_stood_still_is_told_in_words(seconds: float | None, words: str) -> None:
+    facts = ended(None, exit_code=None, signal=9, stopped_by="stall", stall_seconds=seconds)
+    assert decide(facts).message == f"no log line, request or item {words}"
+
+
+def test_one_page_is_not_many() -> None:
+    assert decide(ended(report(pages=1))).message == "1 page"
+
+
+def test_the_message_of_a_crash_ends_with_the_last_line_of_its_traceback() -> None:
+    facts = ended(None, exit_code=1, log_tail="Traceback (most recent call last):\nImportError: no module 'x'\n\n")
+    assert decide(facts).message == "the spider process ended with exit code 1: ImportError: no module 'x'"
+
+
+def test_backoff_doubles_up_to_five_minutes_and_is_spread_over_its_upper_half() -> None:
+    whole = [backoff(failures, jitter=lambda: 1.0).total_seconds() for failures in range(1, 12)]
+    assert whole == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert backoff(3, jitter=lambda: 0.0).total_seconds() == 4
+
+
+def test_nothing_follows_a_final_status() -> None:
+    assert set(TRANSITIONS) == set(JobStatus)
+    assert {status for status, following in TRANSITIONS.items() if not following} == FINAL_STATUSES
+
+
+def test_where_every_page_failed_the_message_counts_them_and_where_none_was_asked_for_it_says_so() -> None:
+    failed = report(pages=0, errors=1)
+    asked = failed.model_copy(update={"progress": Progress(requested_pages=1, errors_count=1)})
+    first = "(the first: http://site/x: 503 Service Unavailable)"
+    assert decide(ended(asked)).message == f"1 of 1 requests failed {first}"
+    assert decide(ended(failed)).message == f"nothing was fetched {first}"

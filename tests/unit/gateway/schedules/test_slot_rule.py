@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gateway.jobs.job import Slot, SlotFate
+from gateway.schedules.occurrences import Verdict, advanced, judge
+from gateway.schedules.schedule import Schedule, ScheduleState, Timing
+
+NINE = datetime(2027, 6, 1, 9, tzinfo=UTC)
+TEN = NINE + timedelta(hours=1)
+
+
+def schedule(**fields: Any) -> Schedule:
+    timing = Timing(interval="every 1h", starts_at=NINE)
+    given = {"rev": 3, "timing_rev": 2, "next_at": NINE, "next_run": NINE}
+    known = {"id": "a" * 32, "user_id": "ada", "timing": timing, "fingerprint": "f", "created_at": NINE}
+    return Schedule.model_validate({**known, "updated_at": NINE, **given, **fields})
+
+
+def slot(**fields: Any) -> Slot:
+    return Slot.model_validate(
+        {"rev": 3, "at": NINE, "due": NINE, "fired_at": NINE, "next_at": TEN, "next_due": TEN, **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("rev", "now", "verdict"),
+    [
+        (3, {}, Verdict.ADVANCE),
+        (3, {"next_at": TEN}, Verdict.READY),
+        (3, {"next_at": None, "state": ScheduleState.ENDED}, Verdict.READY),
+        (2, {}, Verdict.REFRESH),
+        (2, {"next_at": TEN}, Verdict.REFRESH),
+        (1, {}, Verdict.VOID),
+        (2, {"timing_rev": 3}, Verdict.VOID),
+        (4, {}, Verdict.VOID),
+    ],
+)
+def test_what_may_become_of_a_held_job(rev: int, now: dict[str, Any], verdict: Verdict) -> None:
+    assert judge(slot(rev=rev), schedule(**now)) is verdict
+
+
+def test_a_job_whose_schedule_is_gone_is_void() -> None:
+    assert judge(slot(), None) is Verdict.VOID
+
+
+def test_a_run_is_counted_and_named() -> None:
+    changes = advanced(schedule(runs=4), "job", slot(), SlotFate.RUN)
+    assert changes == {
+        "next_at": TEN, "next_run": TEN, "runs": 5, "last_run_at": NINE, "last_job_id": "job",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("fate", [SlotFate.SKIP, SlotFate.MISS, None])
+def test_what_does_not_run_is_not_counted(fate: SlotFate | None) -> None:
+    assert advanced(schedule(), "job", slot(), fate) == {"next_at": TEN, "next_run": TEN}
+
+
+def test_the_last_run_ends_it() -> None:
+    changes = advanced(schedule(max_runs=1), "job", slot(), SlotFate.RUN)
+    assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "it has run once")
+    assert (changes["next_at"], changes["next_run"], changes["live_key"]) == (None, None, None)
+
+
+def test_it_ends_where_no_slot_follows_also_without_a_run() -> None:
+    changes = advanced(schedule(), "job", slot(next_at=None, next_due=None), SlotFate.SKIP)
+    assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "no run is left before its end")

@@ -1,0 +1,83 @@
+"""What of all that MongoDB may answer is its own fault, and how we are connected whatever the URI says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pymongo import ReadPreference
+from pymongo.errors import (
+    AutoReconnect,
+    BulkWriteError,
+    CursorNotFound,
+    DuplicateKeyError,
+    ExecutionTimeout,
+    NetworkTimeout,
+    OperationFailure,
+    WriteConcernError,
+    WTimeoutError,
+)
+
+from gateway.errors import UnavailableError
+from gateway.stores.mongo import connect, refusals, truth_store_errors
+
+
+def bulk(*codes: int, unconfirmed: bool = False) -> BulkWriteError:
+    concerns = [{"code": 64, "errmsg": "waiting for replication timed out"}] if unconfirmed else []
+    problems: list[dict[str, Any]] = [{"index": n, "code": code, "errmsg": ""} for n, code in enumerate(codes)]
+    return BulkWriteError({"writeErrors": problems, "writeConcernErrors": concerns})
+
+
+PASSING = [
+    *(OperationFailure("", code) for code in (91, 262, 11600, 11601, 112, 189, 175, 237, 14031)),
+    OperationFailure("", 8, {"errorLabels": ["RetryableWriteError"]}),
+    CursorNotFound("", 43),
+    ExecutionTimeout("", 50),
+    AutoReconnect(""),
+    NetworkTimeout(""),
+    WriteConcernError("", 100),
+    WTimeoutError("", 64),
+    bulk(262),
+    bulk(11000, 91),
+    bulk(unconfirmed=True),
+    bulk(11000, unconfirmed=True),
+]
+LASTING = [
+    OperationFailure("", 2),
+    OperationFailure("", 13),
+    DuplicateKeyError("", 11000),
+    bulk(11000),
+    bulk(2, 11000),
+]
+
+
+@pytest.mark.parametrize("error", PASSING, ids=repr)
+def test_what_passes_is_told_as_a_database_that_is_not_available(error: Exception) -> None:
+    with pytest.raises(UnavailableError), truth_store_errors():
+        raise error
+
+
+@pytest.mark.parametrize("error", LASTING, ids=repr)
+def test_what_would_happen_again_is_no_outage(error: Exception) -> None:
+    with pytest.raises(type(error)), truth_store_errors():
+        raise error
+
+
+def test_refusals_that_are_expected_are_told_by_their_position() -> None:
+    assert refusals(bulk(11000, 11000), {11000}) == {0: 11000, 1: 11000}
+
+
+@pytest.mark.parametrize("error", [bulk(11000, 2), bulk(11000, unconfirmed=True), bulk(unconfirmed=True)], ids=repr)
+def test_refusals_for_another_reason_and_unconfirmed_writes_are_never_swallowed(error: BulkWriteError) -> None:
+    with pytest.raises(BulkWriteError):
+        refusals(error, {11000})
+
+
+def test_reads_are_the_primarys_and_writes_retried_and_confirmed_whatever_the_uri_says() -> None:
+    options = "readPreference=secondaryPreferred&readPreferenceTags=dc:east&retryWrites=false&retryReads=false&w=1"
+    database = connect(f"mongodb://127.0.0.1:1/ours?{options}&journal=false")
+    jobs, told = database["jobs"], database.client.options
+    database.client.close()
+    assert (database.name, jobs.read_preference) == ("ours", ReadPreference.PRIMARY)
+    assert jobs.write_concern.document == {"w": "majority", "j": True}
+    assert (told.retry_writes, told.retry_reads) == (True, True)
