@@ -16,13 +16,16 @@ Nothing is imported here that not every process needs: whoever asks for a class 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from inspect import Parameter, getattr_static, signature
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
+
+import attrs
 
 from gateway.contract.public_address import Network
 from gateway.settings import Settings
@@ -117,7 +120,7 @@ class Builder:
 
     def build(self, kind: type[Part], **given: Any) -> Part:
         """A new one, from what is `given` and from parts. Raises `TypeError` where something is missing."""
-        hints = get_type_hints(kind.__init__)
+        hints = _hints(kind)
         for name, parameter in signature(kind).parameters.items():
             if name not in given:
                 self._add(given, kind, parameter, hints.get(name))
@@ -144,6 +147,15 @@ class Builder:
 
     def close(self) -> None:
         self._end.close()
+
+
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """Of the constructor's parameters."""
+    if not attrs.has(kind):
+        return get_type_hints(kind.__init__)
+    # what attrs writes knows nothing of the module that it is written for
+    own = {field.alias: field.type for field in attrs.fields(kind) if field.init}
+    return get_type_hints(SimpleNamespace(__annotations__=own), vars(sys.modules[kind.__module__]))
 
 
 class Container(Builder):

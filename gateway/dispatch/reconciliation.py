@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import redis
 import structlog
+from attrs import define, field
 from pymongo.errors import PyMongoError
 from redis import RedisError
 
@@ -324,40 +325,30 @@ class Upcoming(NamedTuple):
     is_certain: bool
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Sweeper:
-    def __init__(
-        self,
-        *,
-        jobs: JobStore,
-        queue: JobQueue,
-        sweeps: JobSweeps,
-        nodes: NodeStore,
-        completion: Completion,
-        holds: HoldStore,
-        fair: FairQueue,
-        reconciliation: Reconciliation,
-        announcer: Announcer,
-        waker: Waker,
-        dead_after: timedelta,
-        clock: Clock = utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._jobs = jobs
-        self._queue = queue
-        self._sweeps = sweeps
-        self._nodes = nodes
-        self._completion = completion
-        self._holds = holds
-        self._fair = fair
-        self._reconciliation = reconciliation
-        self._announcer = announcer
-        self._waker = waker
-        self._dead_after = dead_after
-        self._watch = NodeWatch(dead_after, monotonic)
-        self._clock = clock
-        self._monotonic = monotonic
-        self._reconcile_at = self._removed_at = float("-inf")
-        self._explained = self._blocked_for = ""
+    _jobs: JobStore
+    _queue: JobQueue
+    _sweeps: JobSweeps
+    _nodes: NodeStore
+    _completion: Completion
+    _holds: HoldStore
+    _fair: FairQueue
+    _reconciliation: Reconciliation
+    _announcer: Announcer
+    _waker: Waker
+    _dead_after: timedelta
+    _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
+    _watch: NodeWatch = field(init=False)
+    _reconcile_at: float = field(init=False, default=float("-inf"))
+    _removed_at: float = field(init=False, default=float("-inf"))
+    #: Where the next look at who waits goes on.
+    _explained: str = field(init=False, default="")
+    _blocked_for: str = field(init=False, default="")
+
+    def __attrs_post_init__(self) -> None:
+        self._watch = NodeWatch(self._dead_after, self._monotonic)
 
     def sweep(self, ahead: timedelta = timedelta()) -> Upcoming:
         """One look at everything, and at what comes within the time `ahead`. Decides and settles by itself, so that
