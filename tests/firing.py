@@ -15,7 +15,7 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.job import Job, new_job_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.edits import ScheduleEdits
-from gateway.schedules.firing import Scheduling, Settling
+from gateway.schedules.firing import LEFT_OVER_SECONDS, Scheduling, Settling
 from gateway.schedules.occurrences import SlotStore
 from gateway.schedules.orders import CrawlOrders
 from gateway.schedules.recurrence import first
@@ -146,8 +146,8 @@ class Scene:
 
     def recover(self) -> None:
         """What the beats that are left do in the seconds after."""
-        for _ in range(2):
-            self.now += timedelta(seconds=2)
+        for _ in range(5):
+            self.now += timedelta(seconds=LEFT_OVER_SECONDS)
             self.other.scheduling.tick()
 
     def close(self) -> None:
