@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from contextvars import Context
-from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING, IndexModel
-from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import OperationFailure
 
-from gateway.clock import utc_now
-from gateway.contract.outbox import AttemptId
 from gateway.crash_points import state_change
-from gateway.nodes.holds import HoldStore, Wish
-from gateway.nodes.node import browser_resource, node_resource, user_resource
 from gateway.stores.mongo import Document, within
 
 _NEWEST = [("created_at", DESCENDING), ("_id", DESCENDING)]
@@ -56,7 +48,6 @@ INDEXES: dict[str, list[IndexModel]] = {
             name="waiting_reason_id",
             partialFilterExpression={"waiting_reason": {"$exists": True}},
         ),
-        IndexModel([("settled", ASCENDING), ("finished_at", ASCENDING)], name="settled_finished", sparse=True),
         IndexModel([("finished_at", ASCENDING)], name="finished", sparse=True),
         # who is on its way to a node
         IndexModel([("assignment.attempt", ASCENDING)], name="assigned", sparse=True),
@@ -78,7 +69,6 @@ INDEXES: dict[str, list[IndexModel]] = {
             name="site_finished",
             partialFilterExpression={"spec.site": {"$exists": True}},
         ),
-        IndexModel([("status", ASCENDING), ("node", ASCENDING)], name="status_node"),
         # scheduled jobs that have become due
         IndexModel([("status", ASCENDING), ("not_before", ASCENDING)], name="status_not_before"),
         # partial, not sparse: every job has the other fields, and would be in a sparse one
@@ -164,22 +154,6 @@ INDEXES: dict[str, list[IndexModel]] = {
     "items": [],
     "logs": [],
 }
-#: Made by versions before, and of no use any more.
-RETIRED: dict[str, frozenset[str]] = {
-    "jobs": frozenset(
-        {
-            "status_blocked_priority_age",
-            "status_blocked_render_priority_age",
-            "blocked_exclusive_priority_age",
-            "webhooks_due",
-            "waiting_lane_rank",
-            "status_cancel_requested",
-            "undecided",
-            "placed",
-        }
-    )
-}
-_INDEX_NOT_FOUND = 27
 
 
 #: Seconds that all indexes may take, of a collection with millions of documents too.
@@ -197,68 +171,3 @@ def _ensure(database: Database[Document]) -> None:
     for collection, models in INDEXES.items():
         if models:
             database[collection].create_indexes(models)
-    if "placed" in database["jobs"].index_information():
-        carry_over(database)
-    for collection, names in RETIRED.items():
-        for name in names & set(database[collection].index_information()):
-            _drop(database[collection], name)
-
-
-def _drop(collection: Collection[Document], name: str) -> None:
-    try:
-        collection.drop_index(name)
-    except OperationFailure as error:
-        # others start at the same time
-        if error.code != _INDEX_NOT_FOUND:
-            raise
-
-
-# --- what versions before this one have left, as long as their indexes are there
-
-
-@state_change("upgrade.carry_over")
-def carry_over(database: Database[Document]) -> None:
-    """Claims and placements become assignments, and what attempts occupy becomes holds. May be repeated."""
-    jobs, now = database["jobs"], utc_now()
-    pending: Document = {"status": "pending"}
-    for found in jobs.find({"placement.attempt": {"$gte": 1}}):
-        _assign(jobs, found, now)
-    jobs.update_many({**pending, "blocked": True}, {"$unset": {"lane": "", "claim": ""}})
-    # ranked again by the next look, and those in a back-off once it is over
-    waiting = {**pending, "blocked": None, "assignment": None, "attend_at": None}
-    unranked: tuple[Document, ...] = ({"not_before": {"$gt": now}}, {"lane": None}, {"claim": {"$exists": True}})
-    for query in unranked:
-        jobs.update_many({**waiting, **query}, {"$set": {"attend_at": now}, "$unset": {"lane": "", "claim": ""}})
-    unfinished = ({"undecided": True}, {"settled": False}, {"cancel_requested_at": {"$exists": True}, **pending})
-    for query in unfinished:
-        jobs.update_many(query, {"$set": {"attend_at": now}, "$unset": {"undecided": ""}})
-    for found in jobs.find({"status": "scheduled", "held": None, "attend_at": None}, {"not_before": 1}):
-        jobs.update_one({"_id": found["_id"], "status": "scheduled"}, {"$set": {"attend_at": found["not_before"]}})
-    holds = HoldStore(database)
-    for found in jobs.find({"$or": [{"status": "running"}, {"assignment.attempt": {"$gte": 1}}]}):
-        _occupy(holds, found)
-    database["nodes"].update_many({}, {"$unset": {"slots": "", "render_slots": ""}})
-    for name in ("leases", "user_slots"):
-        database[name].drop()
-
-
-def _assign(jobs: Collection[Document], found: Document, now: datetime) -> None:
-    placement = found["placement"]
-    assignment = {"attempt": placement["attempt"], "node": placement["node"], "until": placement["not_after"]}
-    jobs.update_one(
-        {"_id": found["_id"], "placement.attempt": placement["attempt"]},
-        {
-            "$set": {"assignment": {**assignment, "token": uuid.uuid4().hex}, "attend_at": now},
-            "$unset": {"placement": "", "claim": "", "lane": ""},
-        },
-    )
-
-
-def _occupy(holds: HoldStore, found: Document) -> None:
-    """By the fields themselves: a document that cannot be read as a job must not keep the others from theirs."""
-    node = found.get("node") or found.get("assignment", {}).get("node", "")
-    browser = [browser_resource(node)] if found.get("render") else []
-    exclusive = [found["exclusive"]] if found.get("exclusive") else []
-    resources = [node_resource(node), *browser, user_resource(found["user_id"]), *exclusive]
-    attempt = str(AttemptId(found["_id"], found["attempt"]))
-    holds.take([Wish(resource, attempt) for resource in resources], "carried over")

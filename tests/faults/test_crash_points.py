@@ -39,7 +39,6 @@ ELSEWHERE = {
     "holds.close": "one write that another follows, which is asked for again: services/test_node_draining.py",
     "holds.open": "needs a node that was drained: services/test_node_draining.py",
     "nodes.try": "needs a node that has failed: services/test_node_health.py",
-    "upgrade.carry_over": "needs a database of an earlier version: storage/test_job_queue.py",
     "jobs.block": "needs jobs that exclude each other: services/test_lease_kills.py",
     "jobs.unblock": "needs jobs that exclude each other: services/test_lease_kills.py",
     "nodes.failed": "needs a node that fails: services/test_node_health.py",

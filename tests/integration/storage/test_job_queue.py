@@ -13,12 +13,11 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec, Egg
 from gateway.dispatch.capacity import EggNeed, EggNeeds, Room
 from gateway.dispatch.fair_queue import FairQueue
-from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
+from gateway.jobs.job import Assignment, Job, WaitingReason
 from gateway.jobs.queries import JobQueries, JobSweeps
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.nodes.holds import HoldStore
-from gateway.stores.indexes import RETIRED, ensure_indexes
 
 #: mongomock does not follow the bulk writes of PyMongo.
 pytestmark = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)
@@ -252,45 +251,3 @@ def test_who_is_blocked_is_looked_at_again_once_it_is_let_go(jobs: JobStore, que
     assert (let_go.id, let_go.blocked, let_go.waiting_reason) == (first.id, None, None)
     assert [found.job_id for found in queue.best(first.in_lane, 9)] == [first.id]
     assert queue.unblock("site:b") is None
-
-
-# --- what versions before have left
-
-
-def test_what_a_version_before_has_left_is_carried_over(database: Documents, jobs: JobStore, queue: JobQueue) -> None:
-    now = utc_now()
-    placed, claimed, held_up = make_job(), make_job(), make_job()
-    running = make_job(status=JobStatus.RUNNING, attempt=1, exclusive="site:a", render=True)
-    ended, asked = make_job(status=JobStatus.FINISHED, settled=False), make_job(cancel_requested_at=now)
-    keep(database, [placed, claimed, held_up, running, ended, asked])
-    claim = {"token": "t", "until": now}
-    for job, fields in (
-        (placed, {"placement": {"attempt": 1, "node": "n1", "not_after": now}, "claim": claim, "attempt": 1}),
-        (claimed, {"claim": claim}),
-        (held_up, {"not_before": now + timedelta(hours=1)}),
-        (running, {"node": "n2", "attempts": {"1": {"attempt": 1, "node": "n2", "dispatched_at": now}}}),
-    ):
-        database["jobs"].update_one({"_id": job.id}, {"$set": fields})
-    database["nodes"].insert_one({"_id": "n1", "slots": [f"{placed.id}-1"], "render_slots": []})
-    database["leases"].insert_one({"_id": "site:a", "job_id": running.id, "token": "t"})
-    database["jobs"].create_index([("placement.attempt", 1)], name="placed", sparse=True)
-    for _ in range(2):
-        ensure_indexes(database)
-    assert "placed" not in database["jobs"].index_information()
-    assert {one.resource: {holder.attempt for holder in one.holders} for one in HoldStore(database).all()} == {
-        "node:n1": {f"{placed.id}-1"},
-        "node:n2": {f"{running.id}-1"},
-        "browser:n2": {f"{running.id}-1"},
-        "user:ada": {f"{placed.id}-1", f"{running.id}-1"},
-        "site:a": {f"{running.id}-1"},
-    }
-    assert {job.id for job in jobs.to_attend(utc_now(), 9)} >= {placed.id, ended.id, asked.id, claimed.id}
-    assert [job.id for job in queue.overdue(9).unanswered] == [placed.id]
-    assert "leases" not in database.list_collection_names()
-
-
-def test_indexes_of_before_are_dropped(database: Documents) -> None:
-    retired = min(RETIRED["jobs"])
-    database["jobs"].create_index([("priority", -1)], name=retired)
-    ensure_indexes(database)
-    assert retired not in database["jobs"].index_information()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ import bson
 import pytest
 from jobs import make_job
 from pymongo import MongoClient
+from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from embedded.mongo.index import Index, IndexSpec
@@ -18,7 +19,8 @@ from embedded.mongo.plan import Plan, choose
 from gateway.clock import utc_now
 from gateway.jobs import queries
 from gateway.jobs.job import Job, JobStatus
-from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.jobs.queries import JobFilter, JobQueries, JobSweeps
+from gateway.retention.retention import ExpiryStore
 from gateway.stores.indexes import INDEXES, ensure_indexes
 
 NOW = utc_now()
@@ -49,15 +51,20 @@ def asked() -> Asked:
 
 
 @pytest.fixture(scope="module")
-def queries(embedded_uri: str, asked: Asked) -> Iterator[JobQueries]:
+def database(embedded_uri: str, asked: Asked) -> Iterator[Database[dict[str, Any]]]:
     """Of many jobs with a tag, a spider and a user, and a few with others."""
     client = MongoClient[dict[str, Any]](embedded_uri, tz_aware=True, event_listeners=[asked])
     database = client["list_indexes"]
     ensure_indexes(database)
     database["jobs"].insert_many([one.to_document() for one in made()])
-    yield JobQueries(database)
+    yield database
     client.drop_database("list_indexes")
     client.close()
+
+
+@pytest.fixture
+def queries(database: Database[dict[str, Any]]) -> JobQueries:
+    return JobQueries(database)
 
 
 def made() -> Iterator[Job]:
@@ -108,3 +115,21 @@ def test_each_question_of_a_list_is_led_by_an_index_in_its_order(
     assert {(found.index and found.index.spec.name, found.is_sorted) for found in plans} == {(leading, True)}
     # none of them reads from the newest on for what is further down
     assert after is None or all(interval.low != b"" for found in plans for interval in found.intervals)
+
+
+@pytest.mark.parametrize(
+    ("ask", "leading"),
+    [
+        (lambda database: list(ExpiryStore(database).settled(NOW)), "finished"),
+        (lambda database: JobSweeps(database).running_on("n1"), "status_newest"),
+        (lambda database: JobSweeps(database).live_attempts(), "status_newest"),
+    ],
+    ids=["settled", "running on a node", "live"],
+)
+def test_what_is_swept_is_led_by_an_index_that_others_need_too(
+    database: Database[dict[str, Any]], asked: Asked, ask: Callable[[Database[dict[str, Any]]], Any], leading: str
+) -> None:
+    asked.finds.clear()
+    ask(database)
+    found = plan(asked.finds[0])
+    assert (found.index and found.index.spec.name, found.is_sorted) == (leading, True)
