@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import structlog
+from attrs import define
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
@@ -45,21 +46,13 @@ class NodeAnswer(NamedTuple):
         return cls(node, accepted=False, message=error.message, refused=not error.is_nodes_fault)
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Deployment:
-    def __init__(
-        self,
-        *,
-        nodes: NodeStore,
-        eggs: EggStore,
-        scrapyd: ScrapydClient,
-        dead_after: timedelta,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._nodes = nodes
-        self._eggs = eggs
-        self._scrapyd = scrapyd
-        self._dead_after = dead_after
-        self._clock = clock
+    _nodes: NodeStore
+    _eggs: EggStore
+    _scrapyd: ScrapydClient
+    _dead_after: timedelta
+    _clock: Clock = utc_now
 
     def deploy(self, project: str, version: str, egg: Path) -> list[NodeAnswer]:
         """Every living node's answer. The first that takes it makes the version count, and those that could not be
@@ -152,25 +145,15 @@ class NodeRemoval(NamedTuple):
     message: str | None = None
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Undeployment:
-    def __init__(
-        self,
-        *,
-        nodes: NodeStore,
-        eggs: EggStore,
-        needs: EggNeeds,
-        scrapyd: ScrapydClient,
-        announcer: Announcer,
-        dead_after: timedelta,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._nodes = nodes
-        self._eggs = eggs
-        self._needs = needs
-        self._scrapyd = scrapyd
-        self._announcer = announcer
-        self._dead_after = dead_after
-        self._clock = clock
+    _nodes: NodeStore
+    _eggs: EggStore
+    _needs: EggNeeds
+    _scrapyd: ScrapydClient
+    _announcer: Announcer
+    _dead_after: timedelta
+    _clock: Clock = utc_now
 
     def delete(self, project: str, version: str) -> list[NodeRemoval]:
         """What became of it on each node that had it. It is deleted first in MongoDB, so that nobody brings it back.

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 import structlog
+from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
@@ -150,47 +151,39 @@ class NodeCalls:
                 self._under_way[node_id] -= 1
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Dispatch:
-    def __init__(
-        self,
-        *,
-        jobs: JobStore,
-        queue: JobQueue,
-        holds: HoldStore,
-        nodes: NodeStore,
-        scrapyd: ScrapydClient,
-        completion: Completion,
-        fair: FairQueue,
-        announcer: Announcer,
-        probe: NodeProbe,
-        dead_after: timedelta,
-        clock: Clock = utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
-        calls: Executor | None = None,
-    ) -> None:
-        """`calls` carries out what nobody waits for. Default: threads of its own."""
-        self._jobs = jobs
-        self._queue = queue
-        self._holds = holds
-        self._nodes = nodes
-        self._health = NodeHealth(nodes, clock)
-        self._scrapyd = scrapyd
-        self._completion = completion
-        self._fair = fair
-        self._announcer = announcer
-        self._dead_after = dead_after
-        self._clock = clock
-        self._monotonic = monotonic
+    _jobs: JobStore
+    _queue: JobQueue
+    _holds: HoldStore
+    _nodes: NodeStore
+    _scrapyd: ScrapydClient
+    _completion: Completion
+    _fair: FairQueue
+    _announcer: Announcer
+    _probe: NodeProbe
+    _dead_after: timedelta
+    _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
+    #: Carries out what nobody waits for. Default: threads of its own.
+    _threads: Executor | None = field(default=None, alias="calls")
+    _health: NodeHealth = field(init=False)
+    _calls: NodeCalls = field(init=False)
+    _posting: Executor = field(init=False)
+    _looking: threading.Lock = field(init=False, factory=threading.Lock)
+    #: Nodes that are posted to right now: one that does not answer costs one wait, not one for each job.
+    _busy: set[str] = field(init=False, factory=set)
+    #: Since the last look: jobs that somebody waits for, and whether others are asked for, or overdue.
+    _named: list[str] = field(init=False, factory=list)
+    _is_asked: bool = field(init=False, default=False)
+    _is_overdue: bool = field(init=False, default=False)
+    #: Nodes, because they were busy.
+    _passed_over: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._health = NodeHealth(self._nodes, self._clock)
+        self._calls = NodeCalls(self._nodes, self._health, self._clock, self._threads)
         self._posting = ThreadPoolExecutor(POSTING, thread_name_prefix="dispatch")
-        #: Nodes that are posted to right now: one that does not answer costs one wait, not one for each job.
-        self._busy: set[str] = set()
-        self._looking = threading.Lock()
-        #: Since the last look: jobs that somebody waits for, and whether others are asked for, or overdue.
-        self._named: list[str] = []
-        self._is_asked = self._is_overdue = False
-        self._passed_over = False  # nodes, because they were busy
-        self._probe = probe
-        self._calls = NodeCalls(nodes, self._health, clock, calls)
 
     # --- the look
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import structlog
+from attrs import define, field
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import Egg
@@ -37,28 +38,18 @@ BATCH = 20
 PATIENCE = timedelta(seconds=20)
 
 
+@define(eq=False, slots=False, kw_only=True)
 class EggWatch:
-    def __init__(
-        self,
-        *,
-        eggs: EggStore,
-        copies: EggCopies,
-        needs: EggNeeds,
-        nodes: NodeStore,
-        waker: Waker,
-        dead_after: timedelta,
-        clock: Clock = utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._eggs = eggs
-        self._copies = copies
-        self._needs = needs
-        self._nodes = nodes
-        self._waker = waker
-        self._dead_after = dead_after
-        self._clock = clock
-        self._monotonic = monotonic
-        self._looked_at = self._cleaned_at = float("-inf")
+    _eggs: EggStore
+    _copies: EggCopies
+    _needs: EggNeeds
+    _nodes: NodeStore
+    _waker: Waker
+    _dead_after: timedelta
+    _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
+    _looked_at: float = field(init=False, default=float("-inf"))
+    _cleaned_at: float = field(init=False, default=float("-inf"))
 
     def look(self) -> None:
         """Every other second; what is asked for twice is done once."""
@@ -124,25 +115,15 @@ FIRST_REFUSAL, LONGEST_REFUSAL = timedelta(minutes=1), timedelta(hours=1)
 TOLD = 200
 
 
+@define(eq=False, slots=False, kw_only=True)
 class EggDelivery:
-    def __init__(
-        self,
-        *,
-        eggs: EggStore,
-        copies: EggCopies,
-        needs: EggNeeds,
-        nodes: NodeStore,
-        scrapyd: ScrapydClient,
-        announcer: Announcer,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._eggs = eggs
-        self._copies = copies
-        self._needs = needs
-        self._nodes = nodes
-        self._scrapyd = scrapyd
-        self._announcer = announcer
-        self._clock = clock
+    _eggs: EggStore
+    _copies: EggCopies
+    _needs: EggNeeds
+    _nodes: NodeStore
+    _scrapyd: ScrapydClient
+    _announcer: Announcer
+    _clock: Clock = utc_now
 
     def bring(self, node_id: str, egg: Egg) -> None:
         """Have the node run what is kept of the version. Nothing happens while another does the same, or too soon

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from itertools import chain, islice, takewhile
 
+from attrs import define, field
+
 from gateway.clock import Clock, utc_now
 from gateway.dispatch.capacity import Room
 from gateway.jobs.job import Lane, WaitingReason
@@ -29,6 +31,7 @@ READ_AHEAD = 64
 _USER = user_resource("")
 
 
+@define(eq=False, slots=False)
 class FairQueue:
     """Of one process: whose turn it was there, and what it knows of the lanes. Nothing of it need be kept: where
     several processes are fair by themselves, all of them together are.
@@ -36,23 +39,22 @@ class FairQueue:
     What it knows may be out of date by a second. That is never wrong about who gets a job: the assignment decides.
     """
 
-    def __init__(self, queue: JobQueue, holds: HoldStore, most: int = 0, clock: Clock = utc_now) -> None:
-        """`most` crawls of one user may run at once; 0 is no limit."""
-        self.most = most
-        self._queue = queue
-        self._holds = holds
-        self._clock = clock
-        #: The best of each lane that is known; none is empty.
-        self.lanes: dict[Lane, deque[Candidate]] = {}
-        #: Lanes of which nobody is left but who is known.
-        self._whole: set[Lane] = set()
-        #: There are no other lanes that fit.
-        self._is_all = False
-        self._read_at: datetime | None = None
-        # where the next read begins, if there are more lanes than are compared at once
-        self._after = ""
-        self._turn = 0
-        self._last: dict[str, int] = {}
+    _queue: JobQueue
+    _holds: HoldStore
+    #: Crawls of one user that may run at once; 0 is no limit.
+    most: int = 0
+    _clock: Clock = utc_now
+    #: The best of each lane that is known; none is empty.
+    lanes: dict[Lane, deque[Candidate]] = field(init=False, factory=dict)
+    #: Lanes of which nobody is left but who is known.
+    _whole: set[Lane] = field(init=False, factory=set)
+    #: There are no other lanes that fit.
+    _is_all: bool = field(init=False, default=False)
+    _read_at: datetime | None = field(init=False, default=None)
+    #: Where the next read begins, if there are more lanes than are compared at once.
+    _after: str = field(init=False, default="")
+    _turn: int = field(init=False, default=0)
+    _last: dict[str, int] = field(init=False, factory=dict)
 
     def look(self) -> Look:
         """For one thread at a time."""
@@ -160,15 +162,16 @@ class FairQueue:
             del self._last[next(iter(self._last))]
 
 
+@define(eq=False, slots=False)
 class Look:
     """One filling of slots: who has how many, and who was passed over."""
 
-    def __init__(self, queue: FairQueue) -> None:
-        self._queue = queue
-        self._running: Counter[str] | None = None
-        self._passed: set[Lane] = set()
-        self._on_their_way: set[str] = set()
-        self._has_read = self._has_read_all = False
+    _queue: FairQueue
+    _running: Counter[str] | None = field(init=False, default=None)
+    _passed: set[Lane] = field(init=False, factory=set)
+    _on_their_way: set[str] = field(init=False, factory=set)
+    _has_read: bool = field(init=False, default=False)
+    _has_read_all: bool = field(init=False, default=False)
 
     def next(self, room: Room) -> Candidate | None:
         """The job that goes next of those that fit into `room`; the lanes are read anew before there is none."""

@@ -71,35 +71,28 @@ class _Absence(NamedTuple):
     heartbeats: int
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Reconciliation:
     """For a beat. It asks MongoDB five times however many nodes and crawls there are, and once or twice more where
     something differs. Nodes are spoken to by workers.
     """
 
-    def __init__(
-        self,
-        *,
-        sweeps: JobSweeps,
-        queue: JobQueue,
-        holds: HoldStore,
-        nodes: NodeStore,
-        logs: LogStore,
-        completion: Completion,
-        waker: Waker,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._sweeps = sweeps
-        self._queue = queue
-        self._holds = holds
-        self._logs = logs
-        self._completion = completion
-        self._waker = waker
-        self._health = NodeHealth(nodes, clock)
-        self._clock = clock
-        self._absences: dict[AttemptId, _Absence] = {}
-        self._forgot_at = NEVER_YET
-        #: Looks in a row at which nobody held anything.
-        self._unasked = -1
+    _sweeps: JobSweeps
+    _queue: JobQueue
+    _holds: HoldStore
+    _nodes: NodeStore
+    _logs: LogStore
+    _completion: Completion
+    _waker: Waker
+    _clock: Clock = utc_now
+    _absences: dict[AttemptId, _Absence] = field(init=False, factory=dict)
+    _forgot_at: datetime = field(init=False, default=NEVER_YET)
+    #: Looks in a row at which nobody held anything.
+    _unasked: int = field(init=False, default=-1)
+    _health: NodeHealth = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._health = NodeHealth(self._nodes, self._clock)
 
     def run(self, nodes: Sequence[Node], dead: Collection[str], held: Sequence[Held]) -> None:
         """`nodes` and what is `held` as they were read just now, in any order; `dead` are those that were watched for

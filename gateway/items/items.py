@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import orjson
+from attrs import define
 from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
@@ -143,13 +144,13 @@ class JsonFormat:
         return opening + b'],"next":' + orjson.dumps(following) + b"}\n"
 
 
+@define(eq=False, slots=False)
 class JsonLinesFormat:
     media_type = "application/x-ndjson"
     extension = "jsonl"
     first_batch = 8
 
-    def __init__(self, fields: Sequence[str] = ()) -> None:
-        self._fields = fields
+    _fields: Sequence[str] = ()
 
     def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
         pass

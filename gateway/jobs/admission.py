@@ -19,6 +19,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
+from attrs import define, field
 from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
@@ -96,14 +97,17 @@ class _Kind(Enum):
     )
 
 
+@define(eq=False, slots=False)
 class Admission:
-    def __init__(self, waiting: WaitingStore, quotas: Quotas = Quotas(), clock: Clock = utc_now) -> None:  # noqa: B008 - immutable
-        self._waiting = waiting
-        self._quotas = quotas
-        self._clock = clock
-        self._queue = _Tally(waiting.count, quotas.queue) if quotas.queue else None
-        self._users: OrderedDict[tuple[_Kind, str], _Tally] = OrderedDict()
-        self._lock = threading.Lock()
+    _waiting: WaitingStore
+    _quotas: Quotas = field(factory=Quotas)
+    _clock: Clock = utc_now
+    _users: OrderedDict[tuple[_Kind, str], _Tally] = field(init=False, factory=OrderedDict)
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
+
+    def __attrs_post_init__(self) -> None:
+        most = self._quotas.queue
+        self._queue = _Tally(self._waiting.count, most) if most else None
 
     @contextmanager
     def room(self, user_id: str) -> Iterator[None]:

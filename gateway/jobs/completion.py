@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import structlog
+from attrs import define, field
 from redis import RedisError
 
 from gateway.clock import Clock, utc_now
@@ -31,27 +32,20 @@ log = structlog.get_logger()
 MAX_NEVER_STARTED = 8
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Completion:
-    def __init__(
-        self,
-        *,
-        jobs: JobStore,
-        nodes: NodeStore,
-        queue: JobQueue,
-        holds: HoldStore,
-        dedupe: DedupeRelease,
-        announcer: Announcer,
-        waker: Waker,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._jobs = jobs
-        self._health = NodeHealth(nodes, clock)
-        self._queue = queue
-        self._holds = holds
-        self._dedupe = dedupe
-        self._announcer = announcer
-        self._waker = waker
-        self._clock = clock
+    _jobs: JobStore
+    _nodes: NodeStore
+    _queue: JobQueue
+    _holds: HoldStore
+    _dedupe: DedupeRelease
+    _announcer: Announcer
+    _waker: Waker
+    _clock: Clock = utc_now
+    _health: NodeHealth = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._health = NodeHealth(self._nodes, self._clock)
 
     def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None:
         """A node saw the attempt start, which the dispatcher may not have lived to record."""
@@ -191,11 +185,11 @@ def never_started(job: Job) -> int:
 
 
 # Ends a job early: asked for on the document first, carried out by whoever has the job
+@define(eq=False, slots=False, kw_only=True)
 class Cancellation:
-    def __init__(self, *, jobs: JobStore, completion: Completion, waker: Waker) -> None:
-        self._jobs = jobs
-        self._completion = completion
-        self._waker = waker
+    _jobs: JobStore
+    _completion: Completion
+    _waker: Waker
 
     def cancel(self, job_id: str) -> Job:
         """The job as it is now: a waiting one has ended, a running one has been asked to.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import structlog
+from attrs import define
 from pymongo.database import Database
 from redis import RedisError
 
@@ -31,27 +32,16 @@ from gateway.stores.mongo import Document, truth_store_errors
 log = structlog.get_logger()
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Resubmission:
-    def __init__(
-        self,
-        *,
-        jobs: JobStore,
-        sites: SiteStore,
-        dedupe: DedupeRelease,
-        catalog: SpiderCatalog,
-        rendering: Rendering,
-        waker: Waker,
-        admission: Admission,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._jobs = jobs
-        self._sites = sites
-        self._catalog = catalog
-        self._rendering = rendering
-        self._dedupe = dedupe
-        self._waker = waker
-        self._admission = admission
-        self._clock = clock
+    _jobs: JobStore
+    _sites: SiteStore
+    _dedupe: DedupeRelease
+    _catalog: SpiderCatalog
+    _rendering: Rendering
+    _waker: Waker
+    _admission: Admission
+    _clock: Clock = utc_now
 
     def run_again(self, job_id: str, correlation_id: str | None = None) -> Job:
         """The new job: the same spider of the same version. Raises `JobNotFoundError`, and `ConflictError` while the
@@ -134,11 +124,11 @@ class DeadLetterStore:
 
 
 # What becomes of jobs that are out of retries: run again, or let go
+@define(eq=False, slots=False, kw_only=True)
 class DeadLetters:
-    def __init__(self, *, jobs: JobStore, letters: DeadLetterStore, resubmission: Resubmission) -> None:
-        self._jobs = jobs
-        self._letters = letters
-        self._resubmission = resubmission
+    _jobs: JobStore
+    _letters: DeadLetterStore
+    _resubmission: Resubmission
 
     def requeue(self, job_id: str, correlation_id: str | None = None) -> Job:
         """The new job, which names the old one; that is no dead letter any more.

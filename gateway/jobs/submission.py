@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import functools
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import redis
 import structlog
+from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, utc_now
@@ -100,34 +101,21 @@ class Receipt(NamedTuple):
     cached_at: datetime | None = None
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Submission:
     """Deduplicated submission: the Redis key answers repeats, MongoDB's unique `live_key` decides."""
 
-    def __init__(
-        self,
-        *,
-        jobs: JobStore,
-        schedules: ScheduleStore,
-        dedupe: Dedupe,
-        catalog: SpiderCatalog,
-        rendering: Rendering,
-        waker: Waker,
-        admission: Admission,
-        executor: Executor,
-        allowed_networks: Iterable[Network] = (),
-        clock: Clock = utc_now,
-    ) -> None:
-        self._jobs = jobs
-        self._schedules = schedules
-        self._dedupe = dedupe
-        self._catalog = catalog
-        self._rendering = rendering
-        self._waker = waker
-        self._admission = admission
-        self._executor = executor
-        self._allowed = tuple(allowed_networks)
-        self._clock = clock
-        self._redis_rests_until = 0.0
+    _jobs: JobStore
+    _schedules: ScheduleStore
+    _dedupe: Dedupe
+    _catalog: SpiderCatalog
+    _rendering: Rendering
+    _waker: Waker
+    _admission: Admission
+    _executor: Executor
+    _allowed: tuple[Network, ...] = field(default=(), alias="allowed_networks")
+    _clock: Clock = utc_now
+    _redis_rests_until: float = field(init=False, default=0.0)
 
     async def submit(self, order: Order) -> Receipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and

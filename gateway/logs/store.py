@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import redis
 import zstandard
+from attrs import define, field
 from pymongo import ASCENDING, DESCENDING
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
@@ -127,13 +128,13 @@ MIN_ENTRIES = 16
 _NOT_NEWER = "equal or smaller than the target stream top item"
 
 
+@define(eq=False, slots=False)
 class LogStream:
     """All methods raise `redis.RedisError`; repeating any of them changes nothing that a reader could see."""
 
-    def __init__(self, client: redis.Redis, ttl: int) -> None:
-        self._redis = client
-        #: Seconds a stream lives after its last line.
-        self._ttl = ttl
+    _redis: redis.Redis = field(alias="client")
+    #: Seconds a stream lives after its last line.
+    _ttl: int
 
     @state_change("log_stream.append")
     def append(self, attempt_id: AttemptId, entries: Sequence[LogEntry]) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import structlog
+from attrs import define, field
 from pymongo import ASCENDING
 from pymongo.database import Database
 
@@ -114,12 +115,12 @@ FORGET_AFTER = timedelta(minutes=10)
 ALONE_AFTER = timedelta(seconds=30)
 
 
+@define(eq=False, slots=False)
 class NodeHealth:
     """Nothing here is needed for the truth of a job: what is lost with a process was a hint."""
 
-    def __init__(self, nodes: NodeStore, clock: Clock = utc_now) -> None:
-        self._nodes = nodes
-        self._clock = clock
+    _nodes: NodeStore
+    _clock: Clock = utc_now
 
     def failed(self, node_id: str, why: str, began_at: datetime, job_id: str | None = None) -> None:
         """What was begun there at `began_at` failed for a reason of the node's. Of all that failed together one
@@ -148,14 +149,17 @@ class NodeHealth:
             self.succeeded(attempt.node, attempt.dispatched_at)
 
 
+@define(eq=False, slots=False)
 class NodeProbe:
     """Asks a node that has rested whether it is well."""
 
-    def __init__(self, nodes: NodeStore, scrapyd: ScrapydClient, clock: Clock = utc_now) -> None:
-        self._nodes = nodes
-        self._scrapyd = scrapyd
-        self._health = NodeHealth(nodes, clock)
-        self._clock = clock
+    _nodes: NodeStore
+    _scrapyd: ScrapydClient
+    _clock: Clock = utc_now
+    _health: NodeHealth = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._health = NodeHealth(self._nodes, self._clock)
 
     def may_be_asked(self, node: Node) -> bool:
         """Whether the node can be expected to answer: it does not rest, or has just answered."""

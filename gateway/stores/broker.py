@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import structlog
+from attrs import define, field
 from celery import Celery
 from kombu import Connection, Exchange, Queue
 from kombu.exceptions import KombuError
@@ -126,16 +127,16 @@ log = structlog.get_logger()
 _NO_ROUTE = 312
 
 
+@define(eq=False, slots=False)
 class BrokerLine:
     """Sends a task and knows that the broker has it. After any failure the connection is given up: a confirmation
     that comes late would be taken for that of the next message.
     """
 
-    def __init__(self, app: Celery, declaring: threading.Lock) -> None:
-        """`declaring` is common to all lines of a process: RabbitMQ loses messages of those who declare at once."""
-        self._app = app
-        self._declaring = declaring
-        self._connection: Connection | None = None
+    _app: Celery
+    #: Common to all lines of a process: RabbitMQ loses messages of those who declare at once.
+    _declaring: threading.Lock
+    _connection: Connection | None = field(init=False, default=None)
 
     def send(self, task: str, args: tuple[Any, ...], fields: dict[str, Any]) -> None:
         """Raises one of `errors` when the broker does not take it."""

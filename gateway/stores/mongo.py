@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pymongo
+from attrs import define, field
 from pymongo import MongoClient, ReadPreference
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError, WriteConcernError
@@ -231,13 +232,13 @@ LOOK_SECONDS = 0.25
 GRACE_SECONDS = 1.0
 
 
+@define(eq=False, slots=False)
 class Presence:
     """To be told to `look` every `LOOK_SECONDS`, by one task; any thread may ask whether it `is_away`."""
 
-    def __init__(self, client: MongoClient[Any], monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._client = client
-        self._monotonic = monotonic
-        self._gone_since: float | None = None
+    _client: MongoClient[Any]
+    _monotonic: Callable[[], float] = time.monotonic
+    _gone_since: float | None = field(init=False, default=None)
 
     def look(self) -> None:
         if not is_gone(self._client.topology_description):
