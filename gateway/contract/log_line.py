@@ -47,10 +47,6 @@ class LogEntry(NamedTuple):
             data = {"level": self.level, "msg": self.msg, "cont": True}
         return orjson.dumps(data)
 
-    def to_text(self) -> str:
-        """The line as our format writes it, without its newline."""
-        return self.msg if self.cont else f"{self.ts} [{self.logger}] {self.level}: {self.msg}"
-
 
 def _parse_line(raw: bytes, start: int, end: int, head_level: str) -> LogEntry:
     text = raw.decode("utf-8", "replace").rstrip("\r\n")

@@ -325,17 +325,12 @@ def read_file(path: Path, limit: int | None = None) -> bytes:
     Raises what `open_file` does; a file that is too large is a hostile one.
     """
     limit = LIMITS.get(path.name, MAX_RECORD) if limit is None else limit
-    pieces, size, fd = [], 0, open_file(path)
-    try:
+    with os.fdopen(open_file(path), "rb") as file:
         # one byte more: what grows while it is read has no other end
-        while size <= limit and (piece := os.read(fd, limit + 1 - size)):
-            pieces.append(piece)
-            size += len(piece)
-    finally:
-        os.close(fd)
-    if size > limit:
+        data = file.read(limit + 1)
+    if len(data) > limit:
         raise HostileFileError(errno.EFBIG, f"{path.name} is larger than {limit} bytes")
-    return b"".join(pieces)
+    return data
 
 
 def read_part(path: Path, offset: int, size: int) -> bytes:

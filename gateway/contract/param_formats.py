@@ -30,19 +30,9 @@ MAX_PATTERN_BYTES = 1 << 20
 #: XPath 1.0, and what parsel adds. EXSLT's `re:` is not here: behind it is Python's `re`, which can take for ever.
 _XPATH_FUNCTIONS = frozenset(
     {
-        *(
-            "last",
-            "position",
-            "count",
-            "id",
-            "local-name",
-            "namespace-uri",
-            "name",
-            "string",
-            "concat",
-            "starts-with",
-        ),
-        *("contains", "substring-before", "substring-after", "substring", "string-length", "normalize-space"),
+        *("last", "position", "count", "id", "local-name", "namespace-uri", "name", "string", "concat"),
+        *("starts-with", "contains", "substring-before", "substring-after", "substring"),
+        *("string-length", "normalize-space"),
         *("translate", "boolean", "not", "true", "false", "lang", "number", "sum", "floor", "ceiling", "round"),
         "has-class",
     }

@@ -35,24 +35,11 @@ from gateway.stores.mongo import within
 
 
 def node_spec(job: Job, assignment: Assignment) -> NodeSpec:
-    spec = job.spec
     return NodeSpec(
+        **dict(job.spec),
         job_id=job.id,
         attempt=assignment.attempt,
-        project=spec.project,
-        spider=spec.spider,
-        version=spec.version,
-        start_urls=list(spec.start_urls),
-        depth=spec.depth,
-        params=spec.params,
-        max_pages=spec.max_pages,
-        max_items=spec.max_items,
-        timeout=spec.timeout,
-        ignore_cache=spec.ignore_cache,
         not_after=assignment.until,
-        fetch=spec.fetch,
-        site=spec.site,
-        site_rate_limit=spec.site_rate_limit,
         user_id=job.user_id,
         correlation_id=correlation_of(job),
         instance=assignment.instance,
@@ -418,7 +405,7 @@ class Dispatch:
 
     def _overdue(self) -> list[tuple[Job, str]]:
         """Jobs whose nodes have not answered, and are asked again now."""
-        found = self._queue.overdue(OVERDUE).unanswered
+        found = self._queue.overdue(OVERDUE)
         overdue = [(job, job.assignment.node) for job in found if job.assignment]
         return [(job, node) for job, node in overdue if node not in self._busy]
 

@@ -147,14 +147,6 @@ FINAL_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERR
 GOOD_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL})
 LIVE_STATUSES = frozenset(JobStatus) - FINAL_STATUSES
 
-TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
-    JobStatus.SCHEDULED: frozenset({JobStatus.PENDING, JobStatus.CANCELLED}),
-    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELLED, JobStatus.ERROR}),
-    # back to pending: a failed attempt is followed by a new attempt of the same job
-    JobStatus.RUNNING: frozenset({JobStatus.PENDING}) | FINAL_STATUSES,
-    **{status: frozenset[JobStatus]() for status in FINAL_STATUSES},
-}
-
 
 class WaitingReason(StrEnum):
     """Why a pending job has no slot."""

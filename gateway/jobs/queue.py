@@ -85,15 +85,6 @@ class Heads(NamedTuple):
     is_all: bool
 
 
-class Overdue(NamedTuple):
-    """Jobs that somebody must look at by now."""
-
-    #: Those that were assigned to a node whose answer is missing.
-    unanswered: list[Job]
-    #: How many wait for a slot again, whose back-off is over.
-    requeued: int
-
-
 class Waiting(NamedTuple):
     """A job that waits in its lane, and why as far as it has been told."""
 
@@ -261,24 +252,25 @@ class JobQueue:
 
     # --- waiting
 
-    def overdue(self, limit: int) -> Overdue:
-        """See who must be looked at. Jobs whose back-off is over, or that were made before there were lanes, are
-        ranked again.
+    def overdue(self, limit: int) -> list[Job]:
+        """See who must be looked at: jobs that were assigned to a node whose answer is missing. Those whose back-off
+        is over are ranked again.
         """
         now = self._clock()
         due: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING}
         jobs = self._documents.many(self._jobs.find(due, limit=limit))
-        unanswered = [job for job in jobs if job.assignment]
         waiting = [job for job in jobs if not (job.assignment or job.blocked or job.cancel_requested_at)]
         still = due | dict.fromkeys(("assignment", "blocked", "lane"))
-        return Overdue(unanswered, self._requeue(waiting, still, now))
+        self._requeue(waiting, still, now)
+        return [job for job in jobs if job.assignment]
 
     @state_change("jobs.requeue")
-    def _requeue(self, jobs: Sequence[Job], due: Document, now: datetime) -> int:
+    def _requeue(self, jobs: Sequence[Job], due: Document, now: datetime) -> None:
         operations = [
             UpdateOne({"_id": job.id, **due}, change(now, job.queue_place(), unset=("attend_at",))) for job in jobs
         ]
-        return self._jobs.bulk_write(operations, ordered=False).matched_count if operations else 0
+        if operations:
+            self._jobs.bulk_write(operations, ordered=False)
 
     @state_change("jobs.block")
     def block(self, job_id: str, reason: WaitingReason) -> Job | None:

@@ -19,9 +19,8 @@ from pymongo.errors import BulkWriteError
 
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals
 
-_DUPLICATE_KEY = 11000
 #: Follows the colon, so that all names of a kind, `node:…`, come before `node;`.
 _END = ";"
 
@@ -90,7 +89,7 @@ class HoldStore:
             if tried:
                 self._holds.bulk_write([_taking(group, holder) for group in tried], ordered=False)
         except BulkWriteError as error:
-            failed = _duplicates(error)
+            failed = refusals(error, {DUPLICATE_KEY})
             short += [group for index, group in enumerate(tried) if index in failed]
             tried = [group for index, group in enumerate(tried) if index not in failed]
         return tried, short
@@ -180,11 +179,3 @@ def _taking(group: Sequence[Wish], holder: Document) -> UpdateOne:
 
 def _removing(attempt: str) -> Document:
     return {"$unset": {f"holders.{attempt}": ""}, "$inc": {"used": -1}}
-
-
-def _duplicates(error: BulkWriteError) -> set[int]:
-    """Which operations met a document of the same name. Any other error is raised again."""
-    failures = error.details["writeErrors"]
-    if any(one["code"] != _DUPLICATE_KEY for one in failures) or error.details.get("writeConcernErrors"):
-        raise error
-    return {one["index"] for one in failures}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import Context
 
 from pymongo import ASCENDING, DESCENDING, IndexModel
@@ -10,119 +11,89 @@ from pymongo.database import Database
 from gateway.crash_points import state_change
 from gateway.stores.mongo import Document, within
 
-_NEWEST = [("created_at", DESCENDING), ("_id", DESCENDING)]
-_AUDITED = [("at", DESCENDING), ("_id", DESCENDING)]
+_NEWEST = {"created_at": DESCENDING, "_id": DESCENDING}
+_AUDITED = {"at": DESCENDING, "_id": DESCENDING}
+_PENDING = {"status": "pending"}
+
+
+def _index(
+    name: str, *ascending: str, then: Mapping[str, int] | None = None, where: Document | None = None, **options: bool
+) -> IndexModel:
+    """By the `ascending` fields, and `then` by others; of those documents alone that are as `where` says."""
+    partial = {"partialFilterExpression": where} if where else {}
+    return IndexModel({**dict.fromkeys(ascending, ASCENDING), **(then or {})}, name=name, **options, **partial)
+
+
+def _there(field: str) -> Document:
+    """Rather than `sparse` where an index has other fields, too: every job has those, and would be in it."""
+    return {field: {"$exists": True}}
+
 
 INDEXES: dict[str, list[IndexModel]] = {
     "jobs": [
-        IndexModel([("live_key", ASCENDING)], name="live_key", unique=True, sparse=True),
-        IndexModel([("idempotency_key", ASCENDING)], name="idempotency_key", unique=True, sparse=True),
+        _index("live_key", "live_key", unique=True, sparse=True),
+        _index("idempotency_key", "idempotency_key", unique=True, sparse=True),
         # the best job of a lane, and which lanes there are; only jobs that could be started now have one
-        IndexModel(
-            [("status", ASCENDING), ("lane", ASCENDING), ("rank", ASCENDING)],
-            name="queue_lane_rank",
-            partialFilterExpression={"status": "pending"},
-        ),
+        _index("queue_lane_rank", "status", "lane", "rank", where=_PENDING),
         # whom somebody must look at; few of many
-        IndexModel([("attend_at", ASCENDING)], name="attend_at", sparse=True),
+        _index("attend_at", "attend_at", sparse=True),
         # how many of a user's jobs are before another
-        IndexModel(
-            [("status", ASCENDING), ("blocked", ASCENDING), ("user_id", ASCENDING), ("rank", ASCENDING)],
-            name="waiting_user_rank",
-            partialFilterExpression={"status": "pending"},
-        ),
+        _index("waiting_user_rank", "status", "blocked", "user_id", "rank", where=_PENDING),
         # how many of one user wait
-        IndexModel(
-            [("status", ASCENDING), ("user_id", ASCENDING)],
-            name="waiting_user",
-            partialFilterExpression={"status": "pending"},
-        ),
+        _index("waiting_user", "status", "user_id", where=_PENDING),
         # and how many wait for their time
-        IndexModel(
-            [("status", ASCENDING), ("user_id", ASCENDING)],
-            name="scheduled_user",
-            partialFilterExpression={"status": "scheduled"},
-        ),
-        IndexModel(
-            [("waiting_reason", ASCENDING), ("_id", ASCENDING)],
-            name="waiting_reason_id",
-            partialFilterExpression={"waiting_reason": {"$exists": True}},
-        ),
-        IndexModel([("finished_at", ASCENDING)], name="finished", sparse=True),
+        _index("scheduled_user", "status", "user_id", where={"status": "scheduled"}),
+        _index("waiting_reason_id", "waiting_reason", "_id", where=_there("waiting_reason")),
+        _index("finished", "finished_at", sparse=True),
         # who is on its way to a node
-        IndexModel([("assignment.attempt", ASCENDING)], name="assigned", sparse=True),
+        _index("assigned", "assignment.attempt", sparse=True),
         # the users whose webhooks are to be called, and the first of each
-        IndexModel(
-            [("user_id", ASCENDING), ("webhooks_due", ASCENDING)],
-            name="user_webhooks_due",
-            partialFilterExpression={"webhooks_due": {"$exists": True}},
-        ),
-        IndexModel(_NEWEST, name="newest"),
-        IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
-        IndexModel([("tags", ASCENDING), *_NEWEST], name="tag_newest"),
-        IndexModel([("spec.spider", ASCENDING), *_NEWEST], name="spider_newest"),
-        IndexModel([("status", ASCENDING), *_NEWEST], name="status_newest"),
-        IndexModel([("dead", ASCENDING), *_NEWEST], name="dead_newest", partialFilterExpression={"dead": True}),
+        _index("user_webhooks_due", "user_id", "webhooks_due", where=_there("webhooks_due")),
+        _index("newest", then=_NEWEST),
+        _index("user_newest", "user_id", then=_NEWEST),
+        _index("tag_newest", "tags", then=_NEWEST),
+        _index("spider_newest", "spec.spider", then=_NEWEST),
+        _index("status_newest", "status", then=_NEWEST),
+        _index("dead_newest", "dead", then=_NEWEST, where={"dead": True}),
         # runs of sites, by their end
-        IndexModel(
-            [("finished_at", DESCENDING)],
-            name="site_finished",
-            partialFilterExpression={"spec.site": {"$exists": True}},
-        ),
+        _index("site_finished", then={"finished_at": DESCENDING}, where=_there("spec.site")),
         # scheduled jobs that have become due
-        IndexModel([("status", ASCENDING), ("not_before", ASCENDING)], name="status_not_before"),
-        # partial, not sparse: every job has the other fields, and would be in a sparse one
-        IndexModel(
-            [("schedule_id", ASCENDING), *_NEWEST],
-            name="schedule_newest",
-            partialFilterExpression={"schedule_id": {"$exists": True}},
-        ),
+        _index("status_not_before", "status", "not_before"),
+        _index("schedule_newest", "schedule_id", then=_NEWEST, where=_there("schedule_id")),
         # the runs of many schedules that are not over
-        IndexModel(
-            [("status", ASCENDING), ("schedule_id", ASCENDING)],
-            name="status_schedule",
-            partialFilterExpression={"schedule_id": {"$exists": True}},
-        ),
-        IndexModel([("held", ASCENDING)], name="held", sparse=True),
-        IndexModel([("noted", ASCENDING)], name="noted", sparse=True),
-        IndexModel(
-            [("spec.site", ASCENDING), *_NEWEST],
-            name="site_newest",
-            partialFilterExpression={"spec.site": {"$exists": True}},
-        ),
+        _index("status_schedule", "status", "schedule_id", where=_there("schedule_id")),
+        _index("held", "held", sparse=True),
+        _index("noted", "noted", sparse=True),
+        _index("site_newest", "spec.site", then=_NEWEST, where=_there("spec.site")),
         # who waits for the same hold
-        IndexModel(
-            [("exclusive", ASCENDING), ("rank", ASCENDING)],
-            name="blocked_exclusive_rank",
-            partialFilterExpression={"blocked": True},
-        ),
+        _index("blocked_exclusive_rank", "exclusive", "rank", where={"blocked": True}),
     ],
     "schedules": [
         # those that are due: only active ones have a next run
-        IndexModel([("next_run", ASCENDING)], name="next_run", sparse=True),
-        IndexModel([("live_key", ASCENDING)], name="live_key", unique=True, sparse=True),
-        IndexModel([("idempotency_key", ASCENDING)], name="idempotency_key", unique=True, sparse=True),
-        IndexModel(_NEWEST, name="newest"),
-        IndexModel([("user_id", ASCENDING), *_NEWEST], name="user_newest"),
-        IndexModel([("state", ASCENDING), *_NEWEST], name="state_newest"),
+        _index("next_run", "next_run", sparse=True),
+        _index("live_key", "live_key", unique=True, sparse=True),
+        _index("idempotency_key", "idempotency_key", unique=True, sparse=True),
+        _index("newest", then=_NEWEST),
+        _index("user_newest", "user_id", then=_NEWEST),
+        _index("state_newest", "state", then=_NEWEST),
         # how many a user has
-        IndexModel([("user_id", ASCENDING), ("state", ASCENDING)], name="user_state"),
-        IndexModel([("site", ASCENDING)], name="site", sparse=True),
-        IndexModel([("target", ASCENDING)], name="target", sparse=True),
+        _index("user_state", "user_id", "state"),
+        _index("site", "site", sparse=True),
+        _index("target", "target", sparse=True),
     ],
     "schedule_ledger": [
-        IndexModel([("schedule_id", ASCENDING), ("due", DESCENDING), ("_id", DESCENDING)], name="schedule_due"),
-        IndexModel([("recorded_at", DESCENDING)], name="recorded"),
+        _index("schedule_due", "schedule_id", then={"due": DESCENDING, "_id": DESCENDING}),
+        _index("recorded", then={"recorded_at": DESCENDING}),
     ],
     "sites": [],
     "targets": [
-        IndexModel([("site", ASCENDING), ("number", ASCENDING)], name="site_number"),
-        IndexModel([("number", ASCENDING)], name="number", unique=True),
+        _index("site_number", "site", "number"),
+        _index("number", "number", unique=True),
     ],
     # one document an entry of Celery's beat_schedule
     "static_entries": [],
     # one document a user and key of the last day
-    "idempotency_keys": [IndexModel([("claimed_at", ASCENDING)], name="claimed")],
+    "idempotency_keys": [_index("claimed", "claimed_at")],
     # one document a kind of running number
     "counters": [],
     # `_id` is a resource, `holders` the attempts that occupy it
@@ -130,21 +101,18 @@ INDEXES: dict[str, list[IndexModel]] = {
     "nodes": [],
     "keys": [],
     "audit": [
-        IndexModel(_AUDITED, name="newest"),
-        *(
-            IndexModel([(name, ASCENDING), *_AUDITED], name=f"{name}_newest")
-            for name in ("user_id", "key_id", "route")
-        ),
+        _index("newest", then=_AUDITED),
+        *(_index(f"{name}_newest", name, then=_AUDITED) for name in ("user_id", "key_id", "route")),
     ],
-    "spiders": [IndexModel([("node", ASCENDING)], name="node")],
+    "spiders": [_index("node", "node")],
     # one document a version
     "eggs": [],
     # keyed by prefixes of `_id`
-    "egg_chunks": [IndexModel([("written_at", ASCENDING)], name="written")],
+    "egg_chunks": [_index("written", "written_at")],
     "egg_copies": [
-        IndexModel([("node", ASCENDING)], name="node"),
-        IndexModel([("project", ASCENDING), ("version", ASCENDING)], name="project_version"),
-        IndexModel([("outdated", ASCENDING)], name="outdated", sparse=True),
+        _index("node", "node"),
+        _index("project_version", "project", "version"),
+        _index("outdated", "outdated", sparse=True),
     ],
     # one document a kind
     "retention": [],

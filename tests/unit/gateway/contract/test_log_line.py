@@ -4,7 +4,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contract.log_line import MAX_LINE, split_entries
+from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
 
 HEAD = b"2027-06-01T09:00:01.250Z [scrapy.core.engine] INFO: Spider opened\n"
 
@@ -55,4 +55,8 @@ def test_reading_on_from_any_entry_gives_what_reading_at_once_gives(lines: list[
     position = first[-1].end if first else 0
     rest, _ = split_entries(log[position:], position, level)
     assert first + rest == whole
-    assert "".join(entry.to_text() + "\n" for entry in whole).encode() == log.decode("utf-8", "replace").encode()
+    assert "".join(as_written(entry) + "\n" for entry in whole).encode() == log.decode("utf-8", "replace").encode()
+
+
+def as_written(entry: LogEntry) -> str:
+    return entry.msg if entry.cont else f"{entry.ts} [{entry.logger}] {entry.level}: {entry.msg}"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gateway.contract.outbox import ExitReport, Progress, SpiderReport
-from gateway.jobs.job import FINAL_STATUSES, TRANSITIONS, JobStatus
+from gateway.jobs.job import JobStatus
 from gateway.jobs.outcome import backoff, decide
 
 ENDED = datetime(2027, 6, 1, 9, tzinfo=UTC)
@@ -161,11 +161,6 @@ def test_backoff_doubles_up_to_five_minutes_and_is_spread_over_its_upper_half() 
     whole = [backoff(failures, jitter=lambda: 1.0).total_seconds() for failures in range(1, 12)]
     assert whole == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     assert backoff(3, jitter=lambda: 0.0).total_seconds() == 4
-
-
-def test_nothing_follows_a_final_status() -> None:
-    assert set(TRANSITIONS) == set(JobStatus)
-    assert {status for status, following in TRANSITIONS.items() if not following} == FINAL_STATUSES
 
 
 def test_where_every_page_failed_the_message_counts_them_and_where_none_was_asked_for_it_says_so() -> None:
