@@ -96,58 +96,55 @@ class NotFoundError(DiscoveryBotError):
     code = "not_found"
 
 
-class JobNotFoundError(NotFoundError):
+class NoSuchError(NotFoundError):
+    """Nothing goes by this id or name."""
+
+    what: str
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no {self.what} {name!r}")
+
+
+class JobNotFoundError(NoSuchError):
     """No job has this id."""
 
     code = "job_not_found"
-
-    def __init__(self, job_id: str) -> None:
-        super().__init__(f"there is no job {job_id!r}")
+    what = "job"
 
 
-class RunNotFoundError(NotFoundError):
+class RunNotFoundError(NoSuchError):
     """No run of a site has this id."""
 
     code = "run_not_found"
-
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"there is no run {run_id!r}")
+    what = "run"
 
 
-class DeadLetterNotFoundError(NotFoundError):
+class DeadLetterNotFoundError(NoSuchError):
     """No job with this id is a dead letter (any more)."""
 
     code = "dead_letter_not_found"
-
-    def __init__(self, job_id: str) -> None:
-        super().__init__(f"there is no dead letter {job_id!r}")
+    what = "dead letter"
 
 
-class NodeNotFoundError(NotFoundError):
+class NodeNotFoundError(NoSuchError):
     """No crawl node has registered itself by this name."""
 
     code = "node_not_found"
-
-    def __init__(self, node: str) -> None:
-        super().__init__(f"there is no node {node!r}")
+    what = "node"
 
 
-class SiteNotFoundError(NotFoundError):
+class SiteNotFoundError(NoSuchError):
     """No site has this name."""
 
     code = "site_not_found"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is no site {name!r}")
+    what = "site"
 
 
-class TargetNotFoundError(NotFoundError):
+class TargetNotFoundError(NoSuchError):
     """No target has this id or number."""
 
     code = "target_not_found"
-
-    def __init__(self, target: str) -> None:
-        super().__init__(f"there is no target {target!r}")
+    what = "target"
 
 
 class VersionNotFoundError(NotFoundError):
@@ -159,13 +156,11 @@ class VersionNotFoundError(NotFoundError):
         super().__init__(f"there is no version {version!r} of project {project!r}")
 
 
-class ScheduleNotFoundError(NotFoundError):
+class ScheduleNotFoundError(NoSuchError):
     """No schedule has this id."""
 
     code = "schedule_not_found"
-
-    def __init__(self, schedule_id: str) -> None:
-        super().__init__(f"there is no schedule {schedule_id!r}")
+    what = "schedule"
 
 
 class ConflictError(DiscoveryBotError):

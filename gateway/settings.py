@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self, cast
 from urllib.parse import quote
 
-from pydantic import Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway.clock import VERDICT_SECONDS
@@ -66,6 +66,14 @@ _UIDS = re.compile(r"\d{1,10}-\d{1,10}")
 _MOST_UIDS = 2**32 - 1
 LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+#: What commas separate in an environment variable.
+Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 #: URLs, and the settings that hold the password of the user they name.
 _PASSWORDS = {
     "mongo_uri": "mongo_password",
@@ -204,7 +212,7 @@ class NodeSettings(_Base):
     #: Where crawls of one site keep their common rate limit. Default: `HTTP_CACHE_REDIS_URL`.
     rate_limit_redis_url: str | None = None
     #: Networks (CIDR, comma-separated) that crawls may reach though they are not public.
-    crawl_allow_networks: Annotated[tuple[str, ...], NoDecode] = ()
+    crawl_allow_networks: Listed = ()
     #: Seconds between the polite request to stop and SIGKILL.
     crawl_stop_grace: float = Field(default=10, ge=0)
     #: Bytes of memory, a browser's included, at which a spider is stopped; 0 is no limit.
@@ -218,13 +226,11 @@ class NodeSettings(_Base):
     #: Seconds without a log line, a request or an item after which a spider is stopped; 0 is no limit.
     crawl_stall_seconds: float = Field(default=900, ge=0)
 
-    @field_validator("crawl_allow_networks", mode="before")
+    @field_validator("crawl_allow_networks")
     @classmethod
-    def _split_networks(cls, value: object) -> object:
-        texts = tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-        if isinstance(texts, tuple):
-            parse_networks(texts)
-        return texts
+    def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_networks(value)
+        return value
 
     @field_validator("node_uids")
     @classmethod
@@ -288,9 +294,9 @@ class Settings(DoorSettings):
     gateway_port: Port = 8001
     gateway_workers: int = Field(default=1, ge=1, le=64)
     #: Origins (comma-separated) whose pages may call the gateway from a browser.
-    gateway_cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    gateway_cors_origins: Listed = ()
     #: Proxies before the gateway (addresses or CIDR, comma-separated): of their `X-Forwarded-For` it takes who calls.
-    forwarded_allow_ips: Annotated[tuple[str, ...], NoDecode] = ()
+    forwarded_allow_ips: Listed = ()
     #: Seconds for which a browser that has shown a key stays signed in.
     gateway_session_seconds: int = Field(default=12 * 3600, ge=60, le=30 * 24 * 3600)
     #: What signs sessions and stream tokens, the same for all gateways. Default: made, and kept in DISCOVERYBOT_HOME.
@@ -325,35 +331,26 @@ class Settings(DoorSettings):
     #: Seconds between two looks at what nobody looked at.
     tick_seconds: float = Field(default=1.0, gt=0, le=60)
     #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
-    scrapyd_url: Annotated[tuple[str, ...], NoDecode] = ()
+    scrapyd_url: Listed = ()
     #: Seconds without a sign of life after which a node counts as dead.
     node_dead_after: float = Field(default=30, ge=4 * VERDICT_SECONDS)
     #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
 
-    @field_validator("gateway_cors_origins", "scrapyd_url", mode="before")
+    @field_validator("forwarded_allow_ips")
     @classmethod
-    def _split_urls(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        return tuple(part.strip().rstrip("/") for part in value.split(",") if part.strip())
-
-    @field_validator("forwarded_allow_ips", mode="before")
-    @classmethod
-    def _read_proxies(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        return tuple(str(ip_network(part.strip())) for part in value.split(",") if part.strip())
+    def _read_proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(ip_network(one)) for one in value)
 
     @field_validator("gateway_cors_origins")
     @classmethod
     def _read_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(read_origin, value))
+        return tuple(read_origin(one.rstrip("/")) for one in value)
 
     @field_validator("scrapyd_url")
     @classmethod
     def _read_nodes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(read_node_url, value))
+        return tuple(read_node_url(one.rstrip("/")) for one in value)
 
     @field_validator("gateway_rate_limit")
     @classmethod

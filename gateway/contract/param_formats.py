@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gateway.contract.public_address import check_url
@@ -97,9 +98,8 @@ def compile_pattern(pattern: str) -> Any:
 def _check_http_url(url: str) -> None:
     """Only its form: where it leads is the egress rule's question."""
     try:
-        check_url("url", url)
-    except ForbiddenAddressError:
-        pass
+        with suppress(ForbiddenAddressError):
+            check_url("url", url)
     except InvalidRequestError as error:
         raise ValueError(error.message.removeprefix("url: ")) from error
 

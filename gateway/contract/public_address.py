@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import SplitResult, urlsplit
@@ -82,14 +83,11 @@ def is_allowed(address: Address | str, allowed: Iterable[Network] = ()) -> bool:
 def literal_address(host: str) -> Address | None:
     """The address that `host` spells, in any spelling a resolver would take (`2130706433`, `0x7f.1`, `[::1]`)."""
     text = host.strip("[]").rstrip(".")
-    try:
+    with suppress(ValueError):
         return ip_address(text.partition("%")[0])
-    except ValueError:
-        pass
-    try:
+    with suppress(OSError, UnicodeError):
         return IPv4Address(socket.inet_aton(text))
-    except (OSError, UnicodeError):
-        return None
+    return None
 
 
 @lru_cache(maxsize=1024)  # a crawl asks for each of its pages, of few hosts
@@ -133,16 +131,15 @@ def _host(field: str, url: str) -> str:
     if not _has_usable_port(parts):
         raise InvalidRequestError(field, "is not a URL: its port is not a number from 1 to 65535")
     host = ascii_host(host)
-    if not (_is_ipv6(host) if "[" in parts.netloc else _HOST.fullmatch(host)):
+    if not (isinstance(literal_address(host), IPv6Address) if "[" in parts.netloc else _HOST.fullmatch(host)):
         raise InvalidRequestError(field, "is not a URL: its host is neither a name nor an address")
     return host
 
 
 def _has_usable_port(parts: SplitResult) -> bool:
-    try:
+    with suppress(ValueError):
         return parts.port != 0
-    except ValueError:
-        return False
+    return False
 
 
 def ascii_host(host: str) -> str:
@@ -154,10 +151,6 @@ def ascii_host(host: str) -> str:
         return host.encode("idna").decode()
     except UnicodeError:
         return host
-
-
-def _is_ipv6(host: str) -> bool:
-    return isinstance(literal_address(host), IPv6Address)
 
 
 def _is_below(host: str, names: Iterable[str]) -> bool:
@@ -172,9 +165,6 @@ def is_nearby(host: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether `host`, a name or an address, can only be this machine."""
-    if host == "localhost":
-        return True
-    try:
+    with suppress(ValueError):
         return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost"

@@ -186,13 +186,11 @@ class Undeployment:
         # what was deployed a moment ago it has not told yet
         told = egg in node.eggs
         if not node.is_alive(now, self._dead_after):
-            return (
-                NodeRemoval(node.id, removed=False, message="it is dead; removed once it is back") if told else None
-            )
+            left = NodeRemoval(node.id, removed=False, message="it is dead; removed once it is back")
+            return left if told else None
         try:
             self._scrapyd.delete_version(node.url, egg.project, egg.version)
         except NodeError as error:
-            if not error.is_nodes_fault:
-                return NodeRemoval(node.id, removed=True) if told else None
-            return NodeRemoval(node.id, removed=False, message=error.message) if told else None
+            why = error.message if error.is_nodes_fault else None
+            return NodeRemoval(node.id, removed=why is None, message=why) if told else None
         return NodeRemoval(node.id, removed=True)

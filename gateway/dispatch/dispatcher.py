@@ -100,19 +100,19 @@ class _Planned(NamedTuple):
         return wishes
 
 
+@define(eq=False, slots=False)
 class NodeCalls:
     """Calls to nodes that nobody waits for: whoever asked for one asks again if nothing comes of it. A node that does
     not answer keeps few threads from the others.
     """
 
-    def __init__(self, nodes: NodeStore, health: NodeHealth, clock: Clock, threads: Executor | None = None) -> None:
-        self._nodes = nodes
-        self._health = health
-        self._clock = clock
-        self._threads = threads or ThreadPoolExecutor(POSTING, thread_name_prefix="node-calls")
-        #: How many calls to each node are under way.
-        self._under_way: Counter[str] = Counter()
-        self._counting = threading.Lock()
+    _nodes: NodeStore
+    _health: NodeHealth
+    _clock: Clock
+    _threads: Executor
+    #: How many calls to each node are under way.
+    _under_way: Counter[str] = field(init=False, factory=Counter)
+    _counting: threading.Lock = field(init=False, factory=threading.Lock)
 
     def make(self, node_id: str, step: Callable[[Node], object]) -> None:
         """Carry out the step soon, unless `CALLS` to the node are under way."""
@@ -169,7 +169,8 @@ class Dispatch:
 
     def __attrs_post_init__(self) -> None:
         self._health = NodeHealth(self._nodes, self._clock)
-        self._calls = NodeCalls(self._nodes, self._health, self._clock, self._threads)
+        threads = self._threads or ThreadPoolExecutor(POSTING, thread_name_prefix="node-calls")
+        self._calls = NodeCalls(self._nodes, self._health, self._clock, threads)
         self._posting = ThreadPoolExecutor(POSTING, thread_name_prefix="dispatch")
 
     # --- the look
@@ -335,16 +336,13 @@ class Dispatch:
                     is_well, accepted = self._post(job, node, is_first=True)
                 started += accepted
                 if not is_well:
-                    self._take_back([job for job, _ in group[number + 1 :]])
+                    # those that were assigned to it and not posted yet others may have at once
+                    for left, _ in group[number + 1 :]:
+                        self._release(left)
                     break
         finally:
             self._busy.discard(node.id)
         return started
-
-    def _take_back(self, jobs: Sequence[Job]) -> None:
-        """They were assigned to a node that has failed before they were posted: others may have them at once."""
-        for job in jobs:
-            self._release(job)
 
     def _post(self, job: Job, node: Node, *, is_first: bool) -> tuple[bool, bool]:
         """Whether the node is well, and whether it has accepted."""

@@ -89,14 +89,8 @@ class EggWatch:
         if any(now - at < PATIENCE for at in begun):
             return None
         fitting = [node for node in able if node.free_render_slots or not need.render]
-        return next(
-            (
-                node
-                for node in fitting
-                if node.id not in copies or not copies[node.id].waits(now, kept.content.sha256)
-            ),
-            None,
-        )
+        waiting = {node for node, copy in copies.items() if copy.waits(now, kept.content.sha256)}
+        return next((node for node in fitting if node.id not in waiting), None)
 
     def _clean(self) -> None:
         self._copies.forget(self._nodes.names())

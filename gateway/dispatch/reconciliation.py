@@ -399,10 +399,6 @@ class Sweeper:
         # else its time has come, and the tick sees to it
         return False
 
-    def _could_start(self, nodes: list[Node]) -> bool:
-        room = NodeChoice(nodes, self._clock(), self._dead_after).room()
-        return room is not None and self._fair.candidate(room) is not None
-
     def _reconcile(self) -> None:
         held = self._holds.all()
         nodes = self._nodes.all(held=held)
@@ -421,8 +417,9 @@ class Sweeper:
     def _see_to_waiting(self, nodes: list[Node]) -> None:
         self._admit_blocked()
         if not self._queue.is_empty():
-            self._explain_hindered(NodeChoice(nodes, self._clock(), self._dead_after))
-            if self._could_start(nodes):
+            choice = NodeChoice(nodes, self._clock(), self._dead_after)
+            self._explain_hindered(choice)
+            if (room := choice.room()) is not None and self._fair.candidate(room) is not None:
                 self._waker.wake(ENQUEUE_CRAWL)
 
     def _admit_blocked(self) -> None:

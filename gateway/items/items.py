@@ -58,19 +58,17 @@ class ItemStore:
 
     def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
         """Items in the order they were scraped, after the item whose id is `after`; of every attempt for `None`."""
-        first, past = _range(job_id, attempt)
-        query = {"_id": {"$gt": max(after or first, first), "$lt": past}}
+        ids = _range(job_id, attempt)
+        query = {"_id": {**ids, "$gt": max(after or "", ids["$gt"])}}
         return self._documents.find(query, limit, [("_id", ASCENDING)])
 
     def count(self, job_id: str, attempt: int | None = None) -> int:
-        first, past = _range(job_id, attempt)
-        return self._items.count_documents({"_id": {"$gt": first, "$lt": past}})
+        return self._items.count_documents({"_id": _range(job_id, attempt)})
 
     @state_change("items.delete")
     def delete(self, job_id: str) -> None:
         """In batches: other writes must not wait for a million items to go."""
-        first, past = _range(job_id, None)
-        query = {"_id": {"$gt": first, "$lt": past}}
+        query = {"_id": _range(job_id, None)}
         while ids := [found["_id"] for found in self._items.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
             self._items.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
 
@@ -79,10 +77,10 @@ def _prefix(job_id: str, attempt: int) -> str:
     return f"{job_id}:{attempt:04d}:"
 
 
-def _range(job_id: str, attempt: int | None) -> tuple[str, str]:
+def _range(job_id: str, attempt: int | None) -> dict[str, str]:
     """Open interval of ids; `;` is the character after `:`."""
     prefix = f"{job_id}:" if attempt is None else _prefix(job_id, attempt)
-    return prefix, prefix[:-1] + ";"
+    return {"$gt": prefix, "$lt": prefix[:-1] + ";"}
 
 
 def _document(item: Item) -> Document:

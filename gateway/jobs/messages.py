@@ -77,10 +77,6 @@ def status_data(job: Job) -> dict[str, Any]:
     return data
 
 
-def status_event(job: Job) -> bytes:
-    return orjson.dumps({"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)})
-
-
 def decode(message: bytes) -> dict[str, Any]:
     decoded: dict[str, Any] = orjson.loads(message)
     return decoded
@@ -98,7 +94,8 @@ class Announcer:
     @state_change("announcer.status")
     def status(self, job: Job) -> None:
         """Publish where the job stands now."""
-        event = status_event(job)
+        told = {"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)}
+        event = orjson.dumps(told)
         try:
             with self._redis.pipeline(transaction=False) as pipeline:
                 pipeline.publish(redis_keys.job_channel(job.id), event)

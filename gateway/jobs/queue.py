@@ -59,6 +59,7 @@ def change(now: datetime, changes: Document, *, unset: Sequence[str] = (), incre
 ATTEND_SECONDS = 15
 #: Nodes that a job remembers to avoid.
 _AVOIDED = 5
+_IN_A_LANE: Document = {"status": JobStatus.PENDING, "lane": {"$gt": ""}}
 _BEST_FIRST = [("rank", ASCENDING)]
 _BY_LANE = [("lane", ASCENDING), ("rank", ASCENDING)]
 #: Jobs that one step of a skip scan reads: where few wait it is the only one.
@@ -140,7 +141,7 @@ class JobQueue:
 
     def lane_of(self, job_id: str) -> Lane | None:
         """In which the job waits; `None` if it does not."""
-        found = self._jobs.find_one({"_id": job_id, "status": JobStatus.PENDING, "lane": {"$gt": ""}}, {"lane": 1})
+        found = self._jobs.find_one({"_id": job_id, **_IN_A_LANE}, {"lane": 1})
         return None if found is None else Lane.parse(found["lane"])
 
     def needs(self) -> Iterator[Need]:
@@ -180,7 +181,8 @@ class JobQueue:
             won = self._jobs.find({"_id": {"$in": list(decided)}}, {"assignment.token": 1})
             tokens = {one["_id"]: one.get("assignment", {}).get("token") for one in won}
             found = [job for job in found if tokens.get(job.id) == decided[job.id][1].token]
-        return [_on_its_way(job, decided[job.id][1]) for job in found]
+        given = ((job, decided[job.id][1]) for job in found)
+        return [job.model_copy(update={"assignment": one, "attempt": one.attempt}) for job, one in given]
 
     def without(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> set[str]:
         """Jobs of which it is certain that the attempt does not live: they have not come to it, or are past it. Any
@@ -275,8 +277,9 @@ class JobQueue:
     @state_change("jobs.block")
     def block(self, job_id: str, reason: WaitingReason) -> Job | None:
         """Another crawl holds what the job needs for itself: it is not looked at before that is free."""
-        query = {"_id": job_id, "status": JobStatus.PENDING, "lane": {"$gt": ""}}
-        return self._change(query, {"blocked": True, "waiting_reason": reason}, unset=("lane",))
+        return self._change(
+            {"_id": job_id, **_IN_A_LANE}, {"blocked": True, "waiting_reason": reason}, unset=("lane",)
+        )
 
     @state_change("jobs.unblock")
     def unblock(self, exclusive: str) -> Job | None:
@@ -290,18 +293,14 @@ class JobQueue:
 
     def in_lanes(self, job_ids: Sequence[str]) -> list[Job]:
         """Those of them that wait for a slot."""
-        query = {"_id": {"$in": list(job_ids)}, "status": JobStatus.PENDING, "lane": {"$gt": ""}}
-        return self._documents.many(self._jobs.find(query))
+        return self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_LANE}))
 
     @state_change("jobs.note_waiting")
     def note_waiting(self, reasons: Mapping[str, WaitingReason]) -> list[Job]:
         """Say why jobs have no slot yet; those of them that waited for something else before, or had not said why."""
         changed = [job for job in self.in_lanes(list(reasons)) if job.waiting_reason is not reasons[job.id]]
         operations = [
-            UpdateOne(
-                {"_id": job.id, "status": JobStatus.PENDING, "lane": {"$gt": ""}},
-                change(self._clock(), {"waiting_reason": reasons[job.id]}),
-            )
+            UpdateOne({"_id": job.id, **_IN_A_LANE}, change(self._clock(), {"waiting_reason": reasons[job.id]}))
             for job in changed
         ]
         if operations:
@@ -336,10 +335,6 @@ def _candidate(document: Document) -> Candidate:
 def _may_live(document: Document, attempt: int) -> bool:
     record = document.get("attempts", {}).get(str(attempt), {})
     return document.get("attempt") == attempt and "exit" not in record and document["status"] not in FINAL_STATUSES
-
-
-def _on_its_way(job: Job, assignment: Assignment) -> Job:
-    return job.model_copy(update={"assignment": assignment, "attempt": assignment.attempt})
 
 
 def _by(assignment: Assignment) -> Document:

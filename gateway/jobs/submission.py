@@ -122,7 +122,7 @@ class Submission:
         `TooManyError`, but never where there is a job that answers.
         """
         compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else asyncio.to_thread
-        await compute(self._check_addresses, order)
+        await compute(check_addresses, order.spec, order.webhooks, self._allowed)
         order = await self._pin(order)
         identity = await compute(fingerprint, order.user_id, order.spec)
         key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
@@ -135,7 +135,7 @@ class Submission:
         if present is not None and present.confirmed:
             if order.webhook_url:
                 await self._run(self._jobs.add_webhook, present.job_id, order.webhook_url)
-            return _cached(present)
+            return Receipt(present.job_id, cached=True, cached_at=_moment(present))
         if present is None and (known := await self._of_before(order, identity)):
             # under this key nobody would release it if it fails
             await self._try_redis(lambda: self._dedupe.withdraw(key, mine))
@@ -164,9 +164,6 @@ class Submission:
         with truth_store_errors(), suppress(JobNotFoundError):
             return self._jobs.find_live(former) or (self._jobs.get(job_id) if job_id else None)
         return None
-
-    def _check_addresses(self, order: Order) -> None:
-        check_addresses(order.spec, order.webhooks, self._allowed)
 
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
@@ -308,7 +305,3 @@ def _was_asked_by(job: Job, order: Order) -> bool:
 
 def _moment(entry: Entry) -> datetime:
     return datetime.fromtimestamp(entry.at_ms / 1000, UTC)
-
-
-def _cached(entry: Entry) -> Receipt:
-    return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))

@@ -30,9 +30,7 @@ _AT_ONCE = httpx.Limits(max_connections=16, max_keepalive_connections=4, keepali
 #: Home, jobs, logs and items; Scrapyd's JSON services are not for browsers.
 _PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
 _PASSED_TO_NODE = ("accept", "range", "if-range", "if-modified-since", "if-none-match")
-_PASSED_BACK = (
-    *("content-type", "content-length", "content-range", "accept-ranges", "last-modified", "etag"),
-)  # fmt: skip
+_PASSED_BACK = ("content-type", "content-length", "content-range", "accept-ranges", "last-modified", "etag")
 #: Of Scrapyd's answers, those that mean something to a browser.
 _MEANT = frozenset({200, 206, 304, 416})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

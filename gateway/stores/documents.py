@@ -118,15 +118,12 @@ class Documents(Generic[Model]):
 @state_change("unreadable.note")
 def note(database: Database[Document], found: Unreadable) -> None:
     name = f"{found.collection}/{found.id}"
+    noted = {"collection": found.collection, "document": found.id, "problem": found.problem}
     try:
-        database[UNREADABLE].update_one({"_id": name}, {"$set": _noted(found)}, upsert=True)
+        database[UNREADABLE].update_one({"_id": name}, {"$set": noted}, upsert=True)
     except DuplicateKeyError:
         # somebody else was quicker to say the same
         return
-
-
-def _noted(found: Unreadable) -> Document:
-    return {"collection": found.collection, "document": found.id, "problem": found.problem}
 
 
 # --- pages of a list that grows at its front: the cursor names the last one seen, so that none comes twice

@@ -17,38 +17,31 @@ _TIMEOUT = 2.0
 _MAX_CONNECTIONS = 64
 
 
+def _limits(timeout: float) -> dict[str, Any]:
+    limits = dict.fromkeys(("timeout", "socket_timeout", "socket_connect_timeout"), timeout)
+    return {**limits, "max_connections": _MAX_CONNECTIONS}
+
+
 class _Retry(Retry):
     """Once, because the connection may have been forgotten by whatever is on the way; not after the deadline."""
 
-    def call_with_retry(
-        self,
-        do: Any,
-        fail: Any,
-        is_retryable: Any = None,
-        with_failure_count: bool = False,  # noqa: FBT001, FBT002 - redis-py's
-    ) -> Any:
+    def call_with_retry(self, do: Any, fail: Any, is_retryable: Any = None, *rest: Any, **options: Any) -> Any:
         def may_retry(error: Exception) -> bool:
             note_unanswered("Redis")
             return is_retryable(error) if is_retryable else remaining(1) > 0
 
-        return super().call_with_retry(do, fail, may_retry, with_failure_count)
+        return super().call_with_retry(do, fail, may_retry, *rest, **options)
 
 
 class _AsyncRetry(redis.asyncio.retry.Retry):
     """Notes what got no answer, and does not ask again."""
 
-    async def call_with_retry(
-        self,
-        do: Any,
-        fail: Any,
-        is_retryable: Any = None,
-        with_failure_count: bool = False,  # noqa: FBT001, FBT002 - redis-py's
-    ) -> Any:
+    async def call_with_retry(self, do: Any, fail: Any, is_retryable: Any = None, *rest: Any, **options: Any) -> Any:
         def may_retry(error: Exception) -> bool:
             note_unanswered("Redis")
             return not is_retryable or is_retryable(error)
 
-        return await super().call_with_retry(do, fail, may_retry, with_failure_count)
+        return await super().call_with_retry(do, fail, may_retry, *rest, **options)
 
 
 class _Pool(redis.BlockingConnectionPool):
@@ -69,26 +62,13 @@ def connect(url: str, *, timeout: float = _TIMEOUT) -> redis.Redis:
     """A synchronous client; a call waits at most `timeout` seconds for a connection and again for the answer, and for
     nothing once the block it is in (`within`) is out of time.
     """
-    pool = _Pool.from_url(
-        url,
-        max_connections=_MAX_CONNECTIONS,
-        timeout=timeout,
-        socket_timeout=timeout,
-        socket_connect_timeout=timeout,
-        health_check_interval=30,
-        retry=_Retry(NoBackoff(), 1),
-    )
+    pool = _Pool.from_url(url, health_check_interval=30, retry=_Retry(NoBackoff(), 1), **_limits(timeout))
     return redis.Redis.from_pool(pool)
 
 
 def connect_async(url: str, *, timeout: float = _TIMEOUT) -> redis.asyncio.Redis:
     """The same for the event loop. Plain pools of redis-py raise at their limit; this one waits."""
     pool: redis.asyncio.BlockingConnectionPool = redis.asyncio.BlockingConnectionPool.from_url(
-        url,
-        max_connections=_MAX_CONNECTIONS,
-        timeout=timeout,
-        socket_timeout=timeout,
-        socket_connect_timeout=timeout,
-        retry=_AsyncRetry(NoBackoff(), 0),
+        url, retry=_AsyncRetry(NoBackoff(), 0), **_limits(timeout)
     )
     return redis.asyncio.Redis.from_pool(pool)
