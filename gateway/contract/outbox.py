@@ -335,26 +335,16 @@ def read_file(path: Path, limit: int | None = None) -> bytes:
 
 def read_part(path: Path, offset: int, size: int) -> bytes:
     """Up to `size` bytes from `offset` on; none where there is no file yet. Raises what `open_file` does."""
-    try:
-        fd = open_file(path)
-    except FileNotFoundError:
-        return b""
-    try:
-        return os.pread(fd, size, offset) if size > 0 else b""
-    finally:
-        os.close(fd)
+    with suppress(FileNotFoundError), os.fdopen(open_file(path), "rb", buffering=0) as file:
+        return os.pread(file.fileno(), size, offset) if size > 0 else b""
+    return b""
 
 
 def file_size(path: Path) -> int:
     """0 where there is no file yet. Raises what `open_file` does."""
-    try:
-        fd = open_file(path)
-    except FileNotFoundError:
-        return 0
-    try:
-        return os.fstat(fd).st_size
-    finally:
-        os.close(fd)
+    with suppress(FileNotFoundError), os.fdopen(open_file(path), "rb", buffering=0) as file:
+        return os.fstat(file.fileno()).st_size
+    return 0
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:

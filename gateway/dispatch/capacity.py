@@ -29,11 +29,11 @@ class Room(NamedTuple):
 
     def fits(self, need: Need) -> bool:
         eggs = self.render_eggs if need.render else self.eggs
-        if eggs is None:
-            return False
-        if need.version is not None:
-            return need.project == DEFAULT_PROJECT or Egg(need.project, need.version) in eggs
-        return need.project == DEFAULT_PROJECT or any(egg.project == need.project for egg in eggs)
+        if eggs is None or need.project == DEFAULT_PROJECT:
+            return eggs is not None
+        if need.version is None:
+            return any(egg.project == need.project for egg in eggs)
+        return Egg(need.project, need.version) in eggs
 
 
 # --- what waiting jobs need: the eggs that no node with room has

@@ -231,14 +231,9 @@ class JobSweeps:
         """All that should be on a node."""
         running = self._jobs.find({"status": JobStatus.RUNNING}, {"attempt": 1, "node": 1})
         assigned = self._jobs.find({"assignment.attempt": {"$gte": 1}}, {"assignment": 1})
-        found = [
-            LiveAttempt(AttemptId(one["_id"], one["attempt"]), one.get("node", ""), is_running=True)
-            for one in running
-        ]
-        for one in assigned:
-            attempt = AttemptId(one["_id"], one["assignment"]["attempt"])
-            found.append(LiveAttempt(attempt, one["assignment"]["node"], is_running=False))
-        return found
+        found = [(one["_id"], one["attempt"], one.get("node", ""), True) for one in running]
+        found += [(one["_id"], one["assignment"]["attempt"], one["assignment"]["node"], False) for one in assigned]
+        return [LiveAttempt(AttemptId(job, attempt), node, is_running) for job, attempt, node, is_running in found]
 
     def jobs(self, job_ids: Iterable[str]) -> dict[str, Job]:
         """Those of them that there are and that can be read."""
