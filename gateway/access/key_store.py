@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from attrs import define
 from pydantic import TypeAdapter
 from pymongo import ASCENDING
 from pymongo.database import Database
@@ -118,10 +119,10 @@ class Issued(NamedTuple):
     token: Token
 
 
+@define(eq=False, slots=False)
 class KeyIssue:
-    def __init__(self, keys: KeyStore, clock: Clock = utc_now) -> None:
-        self._keys = keys
-        self._clock = clock
+    _keys: KeyStore
+    _clock: Clock = utc_now
 
     def issue(
         self, user_id: str, scopes: Iterable[Scope], *, expires_at: datetime | None = None, note: str | None = None

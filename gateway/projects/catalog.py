@@ -7,12 +7,13 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
+from attrs import define, field
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from packaging.version import InvalidVersion, Version
@@ -193,20 +194,19 @@ class Project(NamedTuple):
     versions: tuple[str, ...]
 
 
+@define(eq=False, slots=False)
 class SpiderCatalog:
-    def __init__(
-        self,
-        store: SpiderStore,
-        allowed_networks: Iterable[Network] = (),
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._parameters = ParameterCheck(allowed_networks)
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._read_at = float("-inf")
-        self._infos: list[SpiderInfo] = []
-        self._failed_at = float("-inf")
+    _store: SpiderStore
+    _allowed_networks: Sequence[Network] = ()
+    _monotonic: Callable[[], float] = time.monotonic
+    _parameters: ParameterCheck = field(init=False)
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
+    _read_at: float = field(init=False, default=float("-inf"))
+    _infos: list[SpiderInfo] = field(init=False, factory=list)
+    _failed_at: float = field(init=False, default=float("-inf"))
+
+    def __attrs_post_init__(self) -> None:
+        self._parameters = ParameterCheck(self._allowed_networks)
 
     def all(self, *, max_age: float = _REFRESH_SECONDS) -> list[SpiderInfo]:
         """Every known spider of every version, as of at most `max_age` seconds ago; one version is each project's
@@ -432,11 +432,11 @@ def renders(spec: CrawlSpec) -> bool | None:
     return True if spec.params.get(_PARAMETER) is True else None
 
 
+@define(eq=False, slots=False)
 class Rendering:
-    def __init__(self, nodes: NodeStore, dead_after: timedelta, clock: Clock = utc_now) -> None:
-        self._nodes = nodes
-        self._dead_after = dead_after
-        self._clock = clock
+    _nodes: NodeStore
+    _dead_after: timedelta
+    _clock: Clock = utc_now
 
     def check(self, spec: CrawlSpec) -> None:
         """Raises `InvalidRequestError` for a crawl that needs a browser while no living node has one."""
@@ -451,7 +451,7 @@ class Rendering:
 
 
 # Whether a crawl may go where it was asked to
-def check_addresses(spec: CrawlSpec, webhooks: Iterable[str], allowed: tuple[Network, ...]) -> None:
+def check_addresses(spec: CrawlSpec, webhooks: Iterable[str], allowed: Sequence[Network]) -> None:
     """Raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
     for index, url in enumerate(spec.start_urls):
         check_url(f"start_urls.{index}", url, allowed)
@@ -461,18 +461,16 @@ def check_addresses(spec: CrawlSpec, webhooks: Iterable[str], allowed: tuple[Net
 
 
 # --- whether a crawl that will be run later could be run, and may be
+@define(eq=False, slots=False)
 class WorkCheck:
     """Each raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
 
-    def __init__(
-        self, catalog: SpiderCatalog, rendering: Rendering, allowed_networks: Iterable[Network] = ()
-    ) -> None:
-        self._catalog = catalog
-        self._rendering = rendering
-        self._allowed = tuple(allowed_networks)
+    _catalog: SpiderCatalog
+    _rendering: Rendering
+    _allowed_networks: Sequence[Network] = ()
 
     def addresses(self, spec: CrawlSpec, webhooks: Iterable[str]) -> None:
-        check_addresses(spec, webhooks, self._allowed)
+        check_addresses(spec, webhooks, self._allowed_networks)
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
         """As it would be run now."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import redis
 import structlog
+from attrs import define, field
 from pymongo import ASCENDING
 from pymongo.database import Database
 from redis import RedisError
@@ -142,12 +143,12 @@ class UnreadableStore:
 
 
 # Removes an ended job with all it has left behind; the document goes last, so that a half-done deletion shows
+@define(eq=False, slots=False, kw_only=True)
 class Deletion:
-    def __init__(self, *, jobs: JobStore, items: ItemStore, logs: LogStore, dedupe: DedupeRelease) -> None:
-        self._jobs = jobs
-        self._items = items
-        self._logs = logs
-        self._dedupe = dedupe
+    _jobs: JobStore
+    _items: ItemStore
+    _logs: LogStore
+    _dedupe: DedupeRelease
 
     def delete(self, job_id: str) -> None:
         """Raises `JobNotFoundError`, and `ConflictError` for a job that has not ended."""
@@ -193,45 +194,26 @@ class Keep(NamedTuple):
     audit: timedelta = timedelta()
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Retention:
-    def __init__(
-        self,
-        *,
-        keep: Keep,
-        expiry: ExpiryStore,
-        deletion: Deletion,
-        dedupe: DedupeRelease,
-        items: ItemStore,
-        logs: LogStore,
-        nodes: NodeStore,
-        spiders: SpiderStore,
-        sweeps: JobSweeps,
-        unreadable: UnreadableStore,
-        keys: IdempotencyKeys,
-        heartbeats: HeartbeatStore,
-        ledger: LedgerStore,
-        audit: AuditStore,
-        clock: Clock = utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._keep = keep
-        self._expiry = expiry
-        self._deletion = deletion
-        self._dedupe = dedupe
-        self._items = items
-        self._logs = logs
-        self._nodes = nodes
-        self._spiders = spiders
-        self._sweeps = sweeps
-        self._heartbeats = heartbeats
-        self._ledger = ledger
-        self._audit = audit
-        self._clock = clock
-        self._monotonic = monotonic
-        self._running = threading.Lock()
-        self._unreadable = unreadable
-        self._keys = keys
-        self._passed_over: set[str] = set()
+    _keep: Keep
+    _expiry: ExpiryStore
+    _deletion: Deletion
+    _dedupe: DedupeRelease
+    _items: ItemStore
+    _logs: LogStore
+    _nodes: NodeStore
+    _spiders: SpiderStore
+    _sweeps: JobSweeps
+    _unreadable: UnreadableStore
+    _keys: IdempotencyKeys
+    _heartbeats: HeartbeatStore
+    _ledger: LedgerStore
+    _audit: AuditStore
+    _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
+    _running: threading.Lock = field(init=False, factory=threading.Lock)
+    _passed_over: set[str] = field(init=False, factory=set)
 
     def run(self) -> None:
         """One round of at most about `RUN_SECONDS`. Nothing happens while another runs in this process."""

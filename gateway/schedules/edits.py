@@ -7,6 +7,7 @@ from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from attrs import define
 from pydantic import BaseModel
 
 from gateway.clock import Clock, to_iso, utc_now
@@ -38,29 +39,18 @@ _NO_SLOT: Document = {"next_at": None, "next_run": None}
 _EDITABLE = frozenset({"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key"})
 
 
+@define(eq=False, slots=False, kw_only=True)
 class ScheduleEdits:
     """Each raises `ScheduleNotFoundError`."""
 
-    def __init__(
-        self,
-        *,
-        schedules: ScheduleStore,
-        slots: SlotStore,
-        ledger: LedgerStore,
-        jobs: JobStore,
-        settling: Settling,
-        orders: SlotOrders,
-        admission: Admission | None = None,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._schedules = schedules
-        self._slots = slots
-        self._ledger = ledger
-        self._jobs = jobs
-        self._settling = settling
-        self._orders = orders
-        self._admission = admission
-        self._clock = clock
+    _schedules: ScheduleStore
+    _slots: SlotStore
+    _ledger: LedgerStore
+    _jobs: JobStore
+    _settling: Settling
+    _orders: SlotOrders
+    _admission: Admission | None = None
+    _clock: Clock = utc_now
 
     def edit(self, schedule_id: str, changes: dict[str, Any], *, rev: int | None = None) -> Schedule:
         """`changes` by field names of `Schedule`: `name`, `crawl`, `timing`, `overlap`, `catch_up`, `max_runs`,
@@ -216,18 +206,16 @@ class Change(NamedTuple):
     rev: int | None = None
 
 
+@define(eq=False, slots=False, kw_only=True)
 class ScheduleChanges:
     """Each raises `ScheduleNotFoundError`, `UnavailableError`; and `ConflictError` for the schedule of a site, which
     the site keeps.
     """
 
-    def __init__(
-        self, *, schedules: ScheduleStore, edits: ScheduleEdits, check: WorkCheck, clock: Clock = utc_now
-    ) -> None:
-        self._schedules = schedules
-        self._edits = edits
-        self._check = check
-        self._clock = clock
+    _schedules: ScheduleStore
+    _edits: ScheduleEdits
+    _check: WorkCheck
+    _clock: Clock = utc_now
 
     def apply(self, schedule_id: str, change: Change) -> Schedule:
         """The schedule as it is from now on. Raises `InvalidRequestError`, `ForbiddenAddressError`, `LiveTwinError`,

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 import structlog
+from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, utc_now
@@ -65,25 +66,15 @@ class Settled(NamedTuple):
     left: list[str]
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Settling:
-    def __init__(
-        self,
-        *,
-        schedules: ScheduleStore,
-        slots: SlotStore,
-        ledger: LedgerStore,
-        orders: SlotOrders,
-        waker: Waker,
-        targets: TargetMarks | None = None,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._schedules = schedules
-        self._slots = slots
-        self._ledger = ledger
-        self._orders = orders
-        self._waker = waker
-        self._targets = targets
-        self._clock = clock
+    _schedules: ScheduleStore
+    _slots: SlotStore
+    _ledger: LedgerStore
+    _orders: SlotOrders
+    _waker: Waker
+    _targets: TargetMarks | None = None
+    _clock: Clock = utc_now
 
     def settle(self, jobs: Iterable[Job], known: Mapping[str, Schedule] | None = None) -> Settled:
         """`known` are the schedules as they were read before the jobs were inserted: good for no more than a
@@ -266,29 +257,19 @@ class TickReport(NamedTuple):
     next_due: datetime | None
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Scheduling:
-    def __init__(
-        self,
-        *,
-        schedules: ScheduleStore,
-        slots: SlotStore,
-        settling: Settling,
-        orders: SlotOrders,
-        waker: Waker,
-        admission: Admission | None = None,
-        clock: Clock = utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._schedules = schedules
-        self._slots = slots
-        self._settling = settling
-        self._orders = orders
-        self._waker = waker
-        self._admission = admission
-        self._clock = clock
-        self._monotonic = monotonic
-        self._looked_at = self._noted_at = float("-inf")
-        self._told_of: set[str] = set()
+    _schedules: ScheduleStore
+    _slots: SlotStore
+    _settling: Settling
+    _orders: SlotOrders
+    _waker: Waker
+    _admission: Admission | None = None
+    _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
+    _looked_at: float = field(init=False, default=float("-inf"))
+    _noted_at: float = field(init=False, default=float("-inf"))
+    _told_of: set[str] = field(init=False, factory=set)
 
     def tick(self, upcoming: Upcoming | None = None) -> TickReport:
         """Everything that is due now. Raises what a store raises that is away; whatever was begun is gone on with.

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 import structlog
+from attrs import define
 from pymongo.errors import PyMongoError
 
 from gateway.contract.crawl import CrawlSpec
@@ -50,12 +51,12 @@ class CrawlOrders:
         return {schedule.id: _order(schedule) for schedule in schedules if schedule.crawl}
 
 
+@define(eq=False, slots=False)
 class AllOrders:
     """Of schedules of every kind: those of sites and targets are `sites`' to know."""
 
-    def __init__(self, crawls: SlotOrders, sites: SlotOrders) -> None:
-        self._crawls = crawls
-        self._sites = sites
+    _crawls: SlotOrders
+    _sites: SlotOrders
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
         of_sites = [schedule for schedule in schedules if schedule.site]
@@ -101,12 +102,12 @@ def _order(schedule: Schedule) -> SlotOrder:
 
 
 # Each run of a deployed project takes the latest version of its time, where its schedule names none
+@define(eq=False, slots=False)
 class LatestVersions:
     """A job names its version: all its attempts run the same one, whatever is deployed meanwhile."""
 
-    def __init__(self, orders: SlotOrders, catalog: SpiderCatalog) -> None:
-        self._orders = orders
-        self._catalog = catalog
+    _orders: SlotOrders
+    _catalog: SpiderCatalog
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
         return {name: self._pinned(order) for name, order in self._orders.orders(schedules).items()}

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from attrs import define
 from cronsim import CronSim, CronSimError
 
 from gateway.clock import to_iso, truncate
@@ -247,14 +248,14 @@ class Moment(NamedTuple):
     due: datetime
 
 
+@define(eq=False, slots=False)
 class Every:
     """Slots at equal distances, in absolute time, from `start`."""
 
     #: Slots may come before their nominal time.
     default_jitter = INTERVAL_JITTER
 
-    def __init__(self, gap: timedelta) -> None:
-        self.gap = gap
+    gap: timedelta
 
     def walk(self, moment: datetime, start: datetime) -> Iterator[datetime]:
         """Nominal times later than `moment`, without end."""
@@ -281,13 +282,13 @@ class Every:
         return timedelta() if at == start else _MILLISECOND * int(jitter * milliseconds * (2 * chance - 1))
 
 
+@define(eq=False, slots=False)
 class Calendar:
     """Slots at the times of a cron expression."""
 
     default_jitter = 0.0
 
-    def __init__(self, cron: Cron) -> None:
-        self._cron = cron
+    _cron: Cron
 
     def walk(self, moment: datetime, start: datetime) -> Iterator[datetime]:
         return self._cron.walk(max(moment, start - _MILLISECOND))

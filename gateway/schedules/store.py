@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from attrs import define
 from pymongo import ASCENDING, DESCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
@@ -305,11 +306,11 @@ class RunOf(NamedTuple):
     job: Job | None
 
 
+@define(eq=False, slots=False)
 class JobOrSchedule:
-    def __init__(self, jobs: JobStore, schedules: ScheduleStore, queries: JobQueries) -> None:
-        self._jobs = jobs
-        self._schedules = schedules
-        self._queries = queries
+    _jobs: JobStore
+    _schedules: ScheduleStore
+    _queries: JobQueries
 
     def find(self, identity: str, run: str | None = None) -> Job | RunOf:
         """Of a schedule's runs that one, if it is one of its own, else the latest.

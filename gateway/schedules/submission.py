@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import NamedTuple
 
+from attrs import define
+
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.errors import (
@@ -82,23 +84,14 @@ class Identity(NamedTuple):
     former: str
 
 
+@define(eq=False, slots=False, kw_only=True)
 class ScheduleSubmission:
-    def __init__(
-        self,
-        *,
-        jobs: JobStore,
-        schedules: ScheduleStore,
-        changes: ScheduleChanges,
-        check: WorkCheck,
-        admission: Admission,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._jobs = jobs
-        self._schedules = schedules
-        self._changes = changes
-        self._check = check
-        self._admission = admission
-        self._clock = clock
+    _jobs: JobStore
+    _schedules: ScheduleStore
+    _changes: ScheduleChanges
+    _check: WorkCheck
+    _admission: Admission
+    _clock: Clock = utc_now
 
     def submit(self, order: Order, when: When) -> ScheduleReceipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import httpcore
 import httpx
+from attrs import define, field
 
 from gateway.contract.public_address import Network, is_allowed
 
@@ -32,13 +33,13 @@ LOOKUPS = 4
 _HEADERS = [("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot")]
 
 
+@define(eq=False, slots=False)
 class _Resolver:
     """Asks the system's resolver, which cannot be interrupted, from threads that nobody waits for."""
 
-    def __init__(self, ask: Callable[..., Any]) -> None:
-        self._ask = ask
-        #: A look-up whose call was given up still counts until it has ended.
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+    _ask: Callable[..., Any]
+    #: A look-up whose call was given up still counts until it has ended.
+    _turns: WeakValueDictionary[str, asyncio.Semaphore] = field(init=False, factory=WeakValueDictionary)
 
     async def addresses(self, user_id: str, host: str, port: int) -> list[str]:
         """Each once. Raises `httpcore.ConnectError`."""

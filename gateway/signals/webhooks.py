@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import orjson
 import structlog
+from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, to_iso, utc_now
@@ -63,16 +64,16 @@ class Caller(Protocol):
         """`None` for success, else the reason of the failure."""
 
 
+@define(eq=False, slots=False)
 class Shares:
     """Who may have one more round under way: whoever has fewer than are still free. So there is always one left for a
     user who has none, however many others fill up theirs; and the same among the users of one host. Such a threshold
     needs no list of who waits (Choudhury and Hahne, *Dynamic queue length thresholds*, 1998).
     """
 
-    def __init__(self) -> None:
-        self._users: Counter[str] = Counter()
-        self._hosts: Counter[str] = Counter()
-        self._pairs: Counter[tuple[str, str]] = Counter()
+    _users: Counter[str] = field(init=False, factory=Counter)
+    _hosts: Counter[str] = field(init=False, factory=Counter)
+    _pairs: Counter[tuple[str, str]] = field(init=False, factory=Counter)
 
     @property
     def free(self) -> int:
@@ -96,26 +97,28 @@ class Shares:
         self._users, self._hosts, self._pairs = +self._users, +self._hosts, +self._pairs
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Webhooks:
-    def __init__(self, *, jobs: JobStore, caller: Caller, clock: Clock = utc_now) -> None:
-        self._jobs = jobs
-        self._caller = caller
-        self._clock = clock
-        self._shares = Shares()
-        self._rounds: set[asyncio.Task[None]] = set()
-        #: Whether something was left behind, for which there may be room when a round ends.
-        self._left = False
-        #: The user up to whom it has looked. The others have their turn before those up to here have another one.
-        self._seen = ""
-        self._hint = asyncio.Event()
-        #: Whether somebody has asked since it began with the first user.
-        self._asked = False
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        # the stores block
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="webhook-store")
+    _jobs: JobStore
+    _caller: Caller
+    _clock: Clock = utc_now
+    _shares: Shares = field(init=False, factory=Shares)
+    _rounds: set[asyncio.Task[None]] = field(init=False, factory=set)
+    #: Whether something was left behind, for which there may be room when a round ends.
+    _left: bool = field(init=False, default=False)
+    #: The user up to whom it has looked. The others have their turn before those up to here have another one.
+    _seen: str = field(init=False, default="")
+    _hint: asyncio.Event = field(init=False, factory=asyncio.Event)
+    #: Whether somebody has asked since it began with the first user.
+    _asked: bool = field(init=False, default=False)
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
+    _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
+    _thread: threading.Thread | None = field(init=False, default=None)
+    _closed: bool = field(init=False, default=False)
+    #: The stores block.
+    _threads: ThreadPoolExecutor = field(
+        init=False, factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="webhook-store")
+    )
 
     def look(self) -> None:
         """Ask for a look at what is due. Returns at once."""

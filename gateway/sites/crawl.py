@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn
+
+from attrs import define
 
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions, PaginationType
 from gateway.contract.param_formats import compile_css
@@ -120,10 +122,10 @@ _FIELDS = {"params.search_url": FIELD, "start_urls": FIELD, "params.render": "re
 _FIELDS |= {"params.pagination_type": "pagination_type", "params.selectors": "selectors", "params": "payload"}
 
 
+@define(eq=False, slots=False)
 class SiteCheck:
-    def __init__(self, catalog: SpiderCatalog, allowed_networks: Iterable[Network] = ()) -> None:
-        self._catalog = catalog
-        self._allowed = tuple(allowed_networks)
+    _catalog: SpiderCatalog
+    _allowed_networks: Sequence[Network] = ()
 
     def check(self, site: Site) -> None:
         """Raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
@@ -136,8 +138,8 @@ class SiteCheck:
         _check_selectors(site)
         _check_fetch(site.fetch)
         sample = site_crawl(site, _sample(site, search_url), timeout=1)
-        check_fetch(sample.fetch, self._allowed, renders=bool(renders(sample)))
-        check_url(FIELD, sample.start_urls[0], self._allowed)
+        check_fetch(sample.fetch, self._allowed_networks, renders=bool(renders(sample)))
+        check_url(FIELD, sample.start_urls[0], self._allowed_networks)
         self._check_spider(sample)
 
     def check_target(self, site: Site, target: Target, now: datetime) -> None:
@@ -239,13 +241,13 @@ def _blame(field: str, error: InvalidRequestError) -> NoReturn:
 _MANUAL_NAMES = {KEYWORDS: "search_term"}
 
 
+@define(eq=False, slots=False, kw_only=True)
 class SiteOrders:
-    def __init__(self, *, sites: SiteStore, targets: TargetStore, catalog: SpiderCatalog, job_timeout: int) -> None:
-        """`job_timeout`: seconds that one attempt may take."""
-        self._sites = sites
-        self._targets = targets
-        self._catalog = catalog
-        self._job_timeout = job_timeout
+    _sites: SiteStore
+    _targets: TargetStore
+    _catalog: SpiderCatalog
+    #: Seconds that one attempt may take.
+    _job_timeout: int
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
         """By the schedules' ids, from two reads; those whose site or target is gone are left out."""

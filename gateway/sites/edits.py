@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import structlog
+from attrs import define, field
 
 from gateway.clock import Clock, utc_now
 from gateway.errors import (
@@ -88,18 +89,12 @@ class Wanted(NamedTuple):
         )
 
 
+@define(eq=False, slots=False)
 class SiteSchedules:
-    def __init__(
-        self,
-        schedules: ScheduleStore,
-        edits: ScheduleEdits,
-        clock: Clock = utc_now,
-        admission: Admission | None = None,
-    ) -> None:
-        self._schedules = schedules
-        self._edits = edits
-        self._admission = admission
-        self._clock = clock
+    _schedules: ScheduleStore
+    _edits: ScheduleEdits
+    _clock: Clock = utc_now
+    _admission: Admission | None = None
 
     def room(self) -> AbstractContextManager[None]:
         """For the record of which one schedule more comes. Raises `UserQuotaError`."""
@@ -169,23 +164,14 @@ class ScheduledSite(NamedTuple):
     schedule: Schedule | None
 
 
+@define(eq=False, slots=False, kw_only=True)
 class SiteService:
-    def __init__(
-        self,
-        *,
-        sites: SiteStore,
-        targets: TargetStore,
-        counters: CounterStore,
-        schedules: SiteSchedules,
-        check: SiteCheck,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._sites = sites
-        self._targets = targets
-        self._counters = counters
-        self._schedules = schedules
-        self._check = check
-        self._clock = clock
+    _sites: SiteStore
+    _targets: TargetStore
+    _counters: CounterStore
+    _schedules: SiteSchedules
+    _check: SiteCheck
+    _clock: Clock = utc_now
 
     def get(self, name: str) -> ScheduledSite:
         """Raises `SiteNotFoundError`."""
@@ -298,23 +284,14 @@ class ScheduledTarget(NamedTuple):
     schedule: Schedule | None
 
 
+@define(eq=False, slots=False, kw_only=True)
 class TargetService:
-    def __init__(
-        self,
-        *,
-        sites: SiteStore,
-        targets: TargetStore,
-        counters: CounterStore,
-        schedules: SiteSchedules,
-        check: SiteCheck,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._sites = sites
-        self._targets = targets
-        self._counters = counters
-        self._schedules = schedules
-        self._check = check
-        self._clock = clock
+    _sites: SiteStore
+    _targets: TargetStore
+    _counters: CounterStore
+    _schedules: SiteSchedules
+    _check: SiteCheck
+    _clock: Clock = utc_now
 
     def get(self, target: str) -> ScheduledTarget:
         """By its id, or by its number as text. Raises `TargetNotFoundError`."""
@@ -416,23 +393,16 @@ PACE = 10.0
 YOUNG = timedelta(seconds=5)
 
 
+@define(eq=False, slots=False, kw_only=True)
 class SiteUpkeep:
-    def __init__(
-        self,
-        *,
-        sites: SiteService,
-        targets: TargetService,
-        clock: Clock = utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._sites = sites
-        self._targets = targets
-        self._clock = clock
-        self._monotonic = monotonic
-        self._looked_at = float("-inf")
-        # how far the goes have come
-        self._site: str | None = None
-        self._target: int | None = None
+    _sites: SiteService
+    _targets: TargetService
+    _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
+    _looked_at: float = field(init=False, default=float("-inf"))
+    # how far the goes have come
+    _site: str | None = field(init=False, default=None)
+    _target: int | None = field(init=False, default=None)
 
     def look(self) -> None:
         """One go, if the last one was long enough ago."""

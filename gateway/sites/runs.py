@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import structlog
+from attrs import define
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.public_address import Network, check_url
@@ -41,10 +42,10 @@ class Run(NamedTuple):
     site_number: int | None
 
 
+@define(eq=False, slots=False)
 class RunRecords:
-    def __init__(self, jobs: JobStore, sites: SiteStore) -> None:
-        self._jobs = jobs
-        self._sites = sites
+    _jobs: JobStore
+    _sites: SiteStore
 
     def find(self, run_id: str) -> Run:
         """Raises `RunNotFoundError`, also for a job that was not asked for as the prefix says; `UnavailableError`."""
@@ -90,30 +91,17 @@ class RunOrder(NamedTuple):
     correlation_id: str | None = None
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Scraping:
-    def __init__(
-        self,
-        *,
-        sites: SiteStore,
-        orders: SiteOrders,
-        jobs: JobStore,
-        catalog: SpiderCatalog,
-        rendering: Rendering,
-        waker: Waker,
-        admission: Admission,
-        allowed_networks: Iterable[Network] = (),
-        clock: Clock = utc_now,
-    ) -> None:
-        self._sites = sites
-        self._orders = orders
-        self._jobs = jobs
-        self._catalog = catalog
-        self._rendering = rendering
-        self._check = SiteCheck(catalog, allowed_networks)
-        self._allowed = tuple(allowed_networks)
-        self._waker = waker
-        self._admission = admission
-        self._clock = clock
+    _sites: SiteStore
+    _orders: SiteOrders
+    _jobs: JobStore
+    _catalog: SpiderCatalog
+    _rendering: Rendering
+    _waker: Waker
+    _admission: Admission
+    _allowed_networks: Sequence[Network] = ()
+    _clock: Clock = utc_now
 
     def start(self, order: RunOrder) -> Job:
         """The new run's job; with an idempotency key the one that it named before.
@@ -145,7 +133,7 @@ class Scraping:
             raise
         if order.payload:
             site = site.model_copy(update={"payload": {**site.payload, **order.payload}})
-            self._check.check(site)
+            SiteCheck(self._catalog, self._allowed_networks).check(site)
         return site
 
     def _job(self, order: RunOrder, site: Site) -> Job:
@@ -181,7 +169,7 @@ class Scraping:
                 results_wanted=order.results_wanted,
                 is_remote=order.is_remote,
             )
-            check_url("site_name", made.spec.start_urls[0], self._allowed)
+            check_url("site_name", made.spec.start_urls[0], self._allowed_networks)
             self._catalog.check(made.spec)
             self._rendering.check(made.spec)
         except InvalidRequestError as error:

@@ -19,6 +19,7 @@ from typing import IO
 
 import redis
 import structlog
+from attrs import define, field
 
 from gateway.clock import time_of_node, utc_now
 from gateway.container import Container, part, value
@@ -74,17 +75,15 @@ class _Tailer:
             self.process.wait()
 
 
+@define(eq=False, slots=False)
 class Places:
     """Processes, not threads: what one node's tailer is busy with keeps no other waiting."""
 
-    def __init__(
-        self, folder: Path, command: Sequence[str] = TAILER, environ: Mapping[str, str] = os.environ
-    ) -> None:
-        self._folder = folder
-        self._command = command
-        self._environ = environ
-        self._tailers: dict[Path, _Tailer] = {}
-        self._stopping = threading.Event()
+    _folder: Path
+    _command: Sequence[str] = TAILER
+    _environ: Mapping[str, str] = os.environ
+    _tailers: dict[Path, _Tailer] = field(init=False, factory=dict)
+    _stopping: threading.Event = field(init=False, factory=threading.Event)
 
     def run(self) -> None:
         """Until `stop` is called; every tailer has ended then."""

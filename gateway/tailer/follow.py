@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 import structlog
+from attrs import define, field
 
 from gateway.clock import Clock, truncate
 from gateway.contract.outbox import (
@@ -182,9 +183,9 @@ SPEC_AFTER = timedelta(hours=1)
 TAIL = 2000
 
 
+@define(eq=False, slots=False)
 class Endings:
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    _clock: Clock
 
     def look(self, attempt: Attempt) -> None:
         """Write the exit report of an attempt that nobody else will write one for. Raises `OSError`."""
@@ -268,41 +269,30 @@ class _Kept(NamedTuple):
     relaunchable_until: float
 
 
+@define(eq=False, slots=False)
 class Follower:
     """Finished attempts cost nothing but their names in memory until the day of their removal."""
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        live: SinkThread,
-        truth: SinkThread,
-        *,
-        keep: timedelta,
-        disk: Disk,
-        plain_logs: PlainLogs,
-        clock: Clock,
-        longest_log: int = 0,
-    ) -> None:
-        self._outbox = outbox
-        self._longest_log = longest_log
-        self._live = live
-        self._truth = truth
-        self._keep = keep
-        self._disk = disk
-        self._plain_logs = plain_logs
-        self._clock = clock
-        self._endings = Endings(clock)
-        self._open: dict[AttemptId, Attempt] = {}
-        #: Acknowledged ones.
-        self._kept: dict[AttemptId, _Kept] = {}
-        #: Attempts that something has happened to which cannot wait for the sweep.
-        self._hints: set[AttemptId] = set()
-        #: Attempts that have met a fault of ours; each is told once.
-        self._puzzling: set[AttemptId] = set()
-        #: Too little disk is free; whoever still wants the live log of what is acknowledged reads MongoDB.
-        self._needs_room = False
-        self._stopping = False
-        self._wake = threading.Event()
+    _outbox: Outbox
+    _live: SinkThread
+    _truth: SinkThread
+    _keep: timedelta = field(kw_only=True)
+    _disk: Disk = field(kw_only=True)
+    _plain_logs: PlainLogs = field(kw_only=True)
+    _clock: Clock = field(kw_only=True)
+    #: Bytes; 0 is no limit.
+    _longest_log: int = field(default=0, kw_only=True)
+    _open: dict[AttemptId, Attempt] = field(init=False, factory=dict)
+    #: Acknowledged ones.
+    _kept: dict[AttemptId, _Kept] = field(init=False, factory=dict)
+    #: Attempts that something has happened to which cannot wait for the sweep.
+    _hints: set[AttemptId] = field(init=False, factory=set)
+    #: Attempts that have met a fault of ours; each is told once.
+    _puzzling: set[AttemptId] = field(init=False, factory=set)
+    #: Too little disk is free; whoever still wants the live log of what is acknowledged reads MongoDB.
+    _needs_room: bool = field(init=False, default=False)
+    _stopping: bool = field(init=False, default=False)
+    _wake: threading.Event = field(init=False, factory=threading.Event)
 
     @property
     def present(self) -> list[AttemptId]:
@@ -416,7 +406,7 @@ class Follower:
 
     def _look_for_end(self, attempt: Attempt) -> None:
         try:
-            self._endings.look(attempt)
+            Endings(self._clock).look(attempt)
         except OSError as error:
             # a full disk, perhaps: what is there can be shipped all the same
             log.warning("exit_not_written", attempt=str(attempt.id), error=str(error))

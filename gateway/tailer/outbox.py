@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 import structlog
+from attrs import define
 from pydantic import BaseModel, ConfigDict, Field
 from watchdog.events import FileModifiedEvent, FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
@@ -48,10 +49,10 @@ from gateway.crash_points import state_change
 from gateway.jobs.messages import about_message
 
 
+@define(eq=False, slots=False)
 class Disk:
-    def __init__(self, path: Path, min_free_bytes: int) -> None:
-        self._path = path
-        self._min_free_bytes = min_free_bytes
+    _path: Path
+    _min_free_bytes: int
 
     @property
     def free_bytes(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import bson
 import redis
 import structlog
+from attrs import define
 from bson.errors import BSONError
 
 from gateway.clock import truncate
@@ -102,9 +103,9 @@ CHUNK = 64 << 10
 CHUNKS_PER_TURN = 16
 
 
+@define(eq=False, slots=False)
 class LiveLogShipper:
-    def __init__(self, stream: LogStream) -> None:
-        self._stream = stream
+    _stream: LogStream
 
     def ship(self, attempt: Attempt) -> bool:
         """Ship one piece; whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
@@ -123,13 +124,13 @@ class LiveLogShipper:
         return piece.more
 
 
+@define(eq=False, slots=False)
 class LogShipper:
     """Chunks begin and end where the bytes alone decide: at the first entry that ends `CHUNK` or more bytes after
     the chunk's start. So those of a tailer that was killed, and shipped more than it remembers, are the same.
     """
 
-    def __init__(self, store: LogStore) -> None:
-        self._store = store
+    _store: LogStore
 
     def ship(self, attempt: Attempt) -> bool:
         """Ship what there is; whether there may be more. Raises PyMongo's errors, having moved on as far as they let.
@@ -253,9 +254,9 @@ SEARCHED_AT_ONCE = 16
 LONGEST_LINE = 1 << 30
 
 
+@define(eq=False, slots=False)
 class ItemShipper:
-    def __init__(self, store: ItemStore) -> None:
-        self._store = store
+    _store: ItemStore
 
     def ship(self, attempt: Attempt, *, ended: bool) -> bool:
         """Ship one batch; whether there may be more. Raises `OSError` and PyMongo's errors, having moved nothing."""
@@ -413,9 +414,9 @@ class Completion(Protocol):
     def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> bool: ...
 
 
+@define(eq=False, slots=False)
 class ExitShipper:
-    def __init__(self, completion: Completion) -> None:
-        self._completion = completion
+    _completion: Completion
 
     def ship_start(self, attempt: Attempt) -> None:
         if attempt.start_reported:

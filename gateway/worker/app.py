@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import structlog
+from attrs import define
 from celery import Celery, Task, bootsteps
 from celery.signals import setup_logging
 from pymongo.database import Database
@@ -197,11 +198,11 @@ def create_celery(settings: Settings) -> Celery:
     return app
 
 
+@define(eq=False, slots=False)
 class _Logging:
     """Keeps Celery from putting its own handlers in the place of ours."""
 
-    def __init__(self, level: str) -> None:
-        self._level = level
+    _level: str
 
     def __call__(self, **_: Any) -> None:
         logging.configure(self._level)
