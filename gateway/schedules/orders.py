@@ -15,7 +15,7 @@ from gateway.errors import InvalidRequestError
 from gateway.jobs.dedupe import fingerprint
 from gateway.jobs.job import Job, JobStatus, Slot, SlotFate, TargetRun, Trigger, new_job_id, slot_id
 from gateway.projects.catalog import SpiderCatalog, renders
-from gateway.schedules.schedule import Overlap, Schedule
+from gateway.schedules.schedule import CrawlOrder, Overlap, Schedule
 from gateway.stores.broker import current_correlation
 
 log = structlog.get_logger()
@@ -48,7 +48,7 @@ class CrawlOrders:
     """Of schedules that say themselves what they run."""
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
-        return {schedule.id: _order(schedule) for schedule in schedules if schedule.crawl}
+        return {one.id: _order(one, one.crawl) for one in schedules if one.crawl}
 
 
 @define(eq=False, slots=False)
@@ -87,18 +87,9 @@ def _order_of(orders: SlotOrders, schedule: Schedule) -> SlotOrder | None:
         return NOTHING._replace(skip=f"what it runs could not be found out ({type(error).__name__})")
 
 
-def _order(schedule: Schedule) -> SlotOrder:
-    crawl = schedule.crawl
-    if crawl is None:
-        raise ValueError("this schedule is a site's")
-    return SlotOrder(
-        crawl.spec,
-        crawl.priority,
-        crawl.tags,
-        crawl.webhooks,
-        crawl.max_retries,
-        exclusive=f"schedule:{schedule.id}" if schedule.overlap is Overlap.QUEUE else None,
-    )
+def _order(schedule: Schedule, crawl: CrawlOrder) -> SlotOrder:
+    exclusive = f"schedule:{schedule.id}" if schedule.overlap is Overlap.QUEUE else None
+    return SlotOrder(**dict(crawl), exclusive=exclusive)
 
 
 # Each run of a deployed project takes the latest version of its time, where its schedule names none
@@ -134,7 +125,7 @@ def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: Slot
         noted=False,
         slot=slot,
         correlation_id=slot_id(schedule.id, slot.at),
-        **content(schedule, order or NOTHING),
+        **content(schedule.user_id, order or NOTHING),
         **_new(schedule, now),
     )
 
@@ -152,7 +143,7 @@ def job_by_hand(schedule: Schedule, order: SlotOrder, now: datetime) -> Job:
         slot=Slot(rev=schedule.rev, at=at, due=at, fired_at=now),
         correlation_id=current_correlation(),
         live_key=f"run:{schedule.id}" if schedule.overlap is Overlap.SKIP else None,
-        **{**content(schedule, order), "trigger": order.trigger and Trigger.MANUAL},
+        **{**content(schedule.user_id, order), "trigger": order.trigger and Trigger.MANUAL},
         **_new(schedule, now),
     )
 
@@ -161,20 +152,12 @@ def is_by_hand(job: Job) -> bool:
     return job.noted is None
 
 
-def content(schedule: Schedule, order: SlotOrder) -> dict[str, Any]:
-    """Of a slot's job, what its schedule makes it and not the slot."""
-    return {
-        "spec": order.spec,
-        "fingerprint": fingerprint(schedule.user_id, order.spec),
-        "render": renders(order.spec),
-        "trigger": order.trigger,
-        "target": order.target,
-        "exclusive": order.exclusive,
-        "priority": order.priority,
-        "tags": list(order.tags),
-        "webhooks": list(order.webhooks),
-        "max_retries": order.max_retries,
-    }
+def content(user_id: str, order: SlotOrder) -> dict[str, Any]:
+    """Of a job, what its order makes it: of a slot's, not the slot."""
+    asked = order._asdict()
+    del asked["skip"]
+    made = {"fingerprint": fingerprint(user_id, order.spec), "render": renders(order.spec)}
+    return {**asked, **made, "tags": list(order.tags), "webhooks": list(order.webhooks)}
 
 
 def refreshed(job: Job, slot: Slot, schedule: Schedule, order: SlotOrder | None) -> Job:
@@ -184,7 +167,7 @@ def refreshed(job: Job, slot: Slot, schedule: Schedule, order: SlotOrder | None)
     if skip and job.held is SlotFate.RUN:
         new = new.model_copy(update={"reason": skip})
         return job.model_copy(update={"slot": new, "held": SlotFate.SKIP})
-    fresh = content(schedule, order) if order else {}
+    fresh = content(schedule.user_id, order) if order else {}
     return job.model_copy(update={"slot": new, **fresh, "trigger": job.trigger})
 
 

@@ -1,4 +1,4 @@
-"""Runs of a site that somebody asks for: the same path as a scheduled one's, with other words."""
+"""Runs of a site: those that somebody asks for take the same path as scheduled ones, with other words."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from gateway.errors import (
     TooManyError,
 )
 from gateway.jobs.admission import Admission
-from gateway.jobs.dedupe import fingerprint
 from gateway.jobs.job import Job, job_id_of, new_job_id, run_id_of
 from gateway.jobs.messages import Waker
 from gateway.jobs.store import JobStore
-from gateway.projects.catalog import Rendering, SpiderCatalog, renders
-from gateway.schedules.orders import SlotOrder
+from gateway.projects.catalog import Rendering, SpiderCatalog
+from gateway.schedules.orders import SlotOrder, content
 from gateway.sites.crawl import SiteCheck, SiteOrders
 from gateway.sites.site import OPERATOR, Site
 from gateway.sites.store import SiteStore
@@ -66,8 +65,6 @@ class RunRecords:
         except SiteNotFoundError:
             return None
 
-
-# --- runs that somebody asks for: the same path as a scheduled one's, with other words
 
 log = structlog.get_logger()
 
@@ -142,21 +139,13 @@ class Scraping:
         return Job(
             id=new_job_id(),
             user_id=order.user_id,
-            spec=made.spec,
             # no live key: two runs that look for the same are two runs, one after the other
-            fingerprint=fingerprint(order.user_id, made.spec),
             idempotency_key=f"{order.user_id}:{order.idempotency_key}" if order.idempotency_key else None,
-            trigger=made.trigger,
-            exclusive=made.exclusive,
-            priority=made.priority,
-            tags=list(made.tags),
-            webhooks=list(made.webhooks),
-            max_retries=made.max_retries,
             created_at=now,
             updated_at=now,
             not_before=now,
             correlation_id=order.correlation_id,
-            render=renders(made.spec),
+            **content(order.user_id, made),
         )
 
     def _made(self, order: RunOrder, site: Site) -> SlotOrder:

@@ -25,7 +25,6 @@ from gateway.clock import time_of_node, utc_now
 from gateway.container import Container, part, value
 from gateway.contract.node_list import PLACE, NodePlace, is_taken, read_place
 from gateway.contract.outbox import BROWSER, instance_of
-from gateway.jobs.completion import Completion
 from gateway.logging import configure
 from gateway.logs.store import LogStream
 from gateway.process import hide_process
@@ -150,7 +149,7 @@ class TailerParts(Container):
 
     @value
     def truth(self) -> SinkThread:
-        return SinkThread(self.build(TruthSink, completion=self[Completion]))
+        return SinkThread(self[TruthSink])
 
     @part
     def outbox(self) -> Outbox:

@@ -33,7 +33,6 @@ log = structlog.get_logger()
 EVERY = 2.0
 #: Seconds that a file must be old: Scrapyd tells what is in it a moment after it has put it there.
 SETTLE = 1.0
-_PIECE = 1 << 20
 
 
 class _Stamp(NamedTuple):
@@ -186,8 +185,5 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with os.fdopen(open_file(path), "rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

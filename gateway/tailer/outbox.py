@@ -318,6 +318,12 @@ class Attempt:
         end = self.log_end
         return end is not None and (LOG in self.checkpoint.lost or self.checkpoint.log_redis.offset >= end)
 
+    @property
+    def is_log_stored(self) -> bool:
+        """All that there is of the log is in MongoDB."""
+        end = self.log_end
+        return LOG in self.checkpoint.lost or (end is not None and self.log_stored >= end)
+
     def was_read(self, name: str) -> None:
         self._failures.pop(name, None)
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 import bson
 import redis
@@ -26,7 +26,6 @@ from gateway.contract.outbox import (
     AttemptId,
     ExitReport,
     HostileFileError,
-    Progress,
     SpiderReport,
     file_size,
     fits_int64,
@@ -35,6 +34,7 @@ from gateway.contract.outbox import (
 )
 from gateway.errors import JobNotFoundError, UnavailableError
 from gateway.items.items import Item, ItemStore
+from gateway.jobs.completion import Completion
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore, LogStream
 from gateway.stores.mongo import is_passing
@@ -103,58 +103,42 @@ CHUNK = 64 << 10
 CHUNKS_PER_TURN = 16
 
 
-@define(eq=False, slots=False)
-class LiveLogShipper:
-    _stream: LogStream
-
-    def ship(self, attempt: Attempt) -> bool:
-        """Ship one piece; whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
-        if LOG in attempt.checkpoint.lost:
-            return False
-        log_end = attempt.log_bound
-        start = attempt.checkpoint.log_redis
-        if attempt.log_size - start.offset > MAX_LAG:
-            # read, not jumped over: a line without a head has the level of one that may lie far back
-            piece = read_piece(attempt.log_path, start, MAX_LINE, log_end)
-        else:
-            piece = read_piece(attempt.log_path, start, LIVE_PIECE, log_end)
-            if piece.entries:
-                self._stream.append(attempt.id, piece.entries)
-        attempt.checkpoint.log_redis = piece.end
-        return piece.more
+def ship_live_log(stream: LogStream, attempt: Attempt) -> bool:
+    """Ship one piece; whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
+    if LOG in attempt.checkpoint.lost:
+        return False
+    log_end = attempt.log_bound
+    start = attempt.checkpoint.log_redis
+    if attempt.log_size - start.offset > MAX_LAG:
+        # read, not jumped over: a line without a head has the level of one that may lie far back
+        piece = read_piece(attempt.log_path, start, MAX_LINE, log_end)
+    else:
+        piece = read_piece(attempt.log_path, start, LIVE_PIECE, log_end)
+        if piece.entries:
+            stream.append(attempt.id, piece.entries)
+    attempt.checkpoint.log_redis = piece.end
+    return piece.more
 
 
-@define(eq=False, slots=False)
-class LogShipper:
-    """Chunks begin and end where the bytes alone decide: at the first entry that ends `CHUNK` or more bytes after
-    the chunk's start. So those of a tailer that was killed, and shipped more than it remembers, are the same.
+def ship_log(store: LogStore, attempt: Attempt) -> bool:
+    """Ship what there is; whether there may be more. Raises PyMongo's errors, having moved on as far as they let.
+
+    Chunks begin and end where the bytes alone decide: at the first entry that ends `CHUNK` or more bytes after the
+    chunk's start. So those of a tailer that was killed, and shipped more than it remembers, are the same. To be
+    called twice a second or so: the growing chunk is written anew each time.
     """
-
-    _store: LogStore
-
-    def ship(self, attempt: Attempt) -> bool:
-        """Ship what there is; whether there may be more. Raises PyMongo's errors, having moved on as far as they let.
-
-        To be called twice a second or so: the growing chunk is written anew each time.
-        """
-        log_end = attempt.log_bound
-        for _ in range(CHUNKS_PER_TURN):
-            piece = _next_chunk(attempt, log_end)
-            if piece.end.offset > attempt.log_stored:
-                self._append(attempt, piece)
-            if len(piece.data) < CHUNK:
-                return False
-            attempt.checkpoint.log_mongo = piece.end
-        return True
-
-    def is_complete(self, attempt: Attempt) -> bool:
-        log_end = attempt.log_end
-        return LOG in attempt.checkpoint.lost or (log_end is not None and attempt.log_stored >= log_end)
-
-    def _append(self, attempt: Attempt, piece: LogPiece) -> None:
-        start, lines = piece.start, Counter(entry.level for entry in piece.entries)
-        self._store.append(LogChunk(*attempt.id, start.offset, piece.end.offset, start.level, piece.data, lines))
-        attempt.log_stored = piece.end.offset
+    log_end = attempt.log_bound
+    for _ in range(CHUNKS_PER_TURN):
+        piece = _next_chunk(attempt, log_end)
+        start, end = piece.start, piece.end.offset
+        if end > attempt.log_stored:
+            lines = Counter(entry.level for entry in piece.entries)
+            store.append(LogChunk(*attempt.id, start.offset, end, start.level, piece.data, lines))
+            attempt.log_stored = end
+        if len(piece.data) < CHUNK:
+            return False
+        attempt.checkpoint.log_mongo = piece.end
+    return True
 
 
 def _next_chunk(attempt: Attempt, log_end: int | None) -> LogPiece:
@@ -254,47 +238,40 @@ SEARCHED_AT_ONCE = 16
 LONGEST_LINE = 1 << 30
 
 
-@define(eq=False, slots=False)
-class ItemShipper:
-    _store: ItemStore
+def ship_items(store: ItemStore, attempt: Attempt, *, ended: bool) -> bool:
+    """Ship one batch; whether there may be more. Raises `OSError` and PyMongo's errors, having moved nothing."""
+    items, end, more = _next_batch(attempt, attempt.checkpoint.items)
+    for refused in store.insert(items) if items else ():
+        log.warning("item_kept_as_text", item=refused.id)
+        if refused.data is None or store.insert([as_text(refused)]):
+            raise ValueError(f"MongoDB takes {refused.id} in no form")
+    attempt.checkpoint.items = end
+    if ended and not more:
+        _look_at_rest(attempt, end)
+    return more
 
-    def ship(self, attempt: Attempt, *, ended: bool) -> bool:
-        """Ship one batch; whether there may be more. Raises `OSError` and PyMongo's errors, having moved nothing."""
-        start = attempt.checkpoint.items
-        items, end, more = self._next_batch(attempt, start)
-        if items:
-            self._insert(items)
-        attempt.checkpoint.items = end
-        if ended and not more:
-            self._look_at_rest(attempt, end)
-        return more
 
-    def _next_batch(self, attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
-        data = read_part(attempt.folder / ITEMS, start, BATCH_BYTES)
-        if b"\n" not in data and len(data) == BATCH_BYTES:
-            return _long_line(attempt, start)
-        items: list[Item] = []
-        position = 0
-        while len(items) < BATCH_ITEMS and (newline := data.find(b"\n", position)) >= 0:
-            line = data[position:newline]
-            position = newline + 1
-            if line.strip():
-                items.append(parse_item(attempt.id, start + position, line))
-        return items, start + position, position > 0
+def _next_batch(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
+    data = read_part(attempt.folder / ITEMS, start, BATCH_BYTES)
+    if b"\n" not in data and len(data) == BATCH_BYTES:
+        return _long_line(attempt, start)
+    items: list[Item] = []
+    position = 0
+    while len(items) < BATCH_ITEMS and (newline := data.find(b"\n", position)) >= 0:
+        line = data[position:newline]
+        position = newline + 1
+        if line.strip():
+            items.append(parse_item(attempt.id, start + position, line))
+    return items, start + position, position > 0
 
-    def _insert(self, items: list[Item]) -> None:
-        for item in self._store.insert(items):
-            log.warning("item_kept_as_text", item=item.id)
-            if item.data is None or self._store.insert([as_text(item)]):
-                raise ValueError(f"MongoDB takes {item.id} in no form")
 
-    def _look_at_rest(self, attempt: Attempt, start: int) -> None:
-        """Raises `HostileFileError` where there is less than was read before."""
-        path = attempt.folder / ITEMS
-        if torn := read_part(path, start, BATCH_BYTES):
-            log.warning("torn_item", attempt=str(attempt.id), begin=torn[:200].decode("utf-8", "replace"))
-        elif (size := file_size(path)) < start:
-            raise HostileFileError(errno.EIO, f"{ITEMS} was cut to {size} bytes when {start} were read")
+def _look_at_rest(attempt: Attempt, start: int) -> None:
+    """Raises `HostileFileError` where there is less than was read before."""
+    path = attempt.folder / ITEMS
+    if torn := read_part(path, start, BATCH_BYTES):
+        log.warning("torn_item", attempt=str(attempt.id), begin=torn[:200].decode("utf-8", "replace"))
+    elif (size := file_size(path)) < start:
+        raise HostileFileError(errno.EIO, f"{ITEMS} was cut to {size} bytes when {start} were read")
 
 
 def _long_line(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
@@ -405,67 +382,43 @@ def _plain(value: Any) -> Any:
     return (value if isinstance(value, str) else json.dumps(value))[:MAX_TEXT]
 
 
-# --- the two ends of an attempt, told to the job: that it was started, and how it ended
-class Completion(Protocol):
-    """What the tailer needs of it. Both may be repeated; both return once MongoDB has the facts."""
-
-    def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None: ...
-
-    def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> bool: ...
-
-
-@define(eq=False, slots=False)
-class ExitShipper:
-    _completion: Completion
-
-    def ship_start(self, attempt: Attempt) -> None:
-        if attempt.start_reported:
-            return
-        moment = started_at(attempt.folder)
-        if moment is not None:
-            self._completion.attempt_started(attempt.id, moment)
-            attempt.start_reported = True
-
-    def ship_exit(self, attempt: Attempt) -> bool:
-        """To be called once MongoDB has what can be read of log and items. Whether the job has the attempt."""
-        lost = attempt.checkpoint.lost
-        facts = read_facts(attempt).model_copy(update={"items_lost": lost.get(ITEMS), "log_lost": lost.get(LOG)})
-        return self._completion.record_exit(attempt.id, facts, attempt.log_end or 0)
-
-
-# What goes to MongoDB: everything, and the exit only once the rest is there
+@define(eq=False, slots=False, kw_only=True)
 class TruthSink:
-    name = "MongoDB"
+    """Everything goes to MongoDB; first that the attempt was started, and last how it ended."""
 
-    def __init__(self, *, jobs: JobStore, items: ItemStore, logs: LogStore, completion: Completion) -> None:
-        self._jobs = jobs
-        self._removals = (items.delete, logs.delete)
-        self._log = LogShipper(logs)
-        self._items = ItemShipper(items)
-        self._exit = ExitShipper(completion)
+    name = "MongoDB"
+    _jobs: JobStore
+    _items: ItemStore
+    _logs: LogStore
+    _completion: Completion
 
     def ship(self, attempt: Attempt) -> bool:
         """Ship some of it; whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
         if attempt.checkpoint.acknowledged:
             return False
         is_told, ended = attempt.start_reported, attempt.has_ended
-        self._exit.ship_start(attempt)
+        self._ship_start(attempt)
         if attempt.start_reported and not (is_told or ended):
             # of a short crawl all comes with its end, of any other soon
             return False
         more = self._ship_files(attempt, ended=ended)
         if not ended:
             self._ship_progress(attempt)
-        elif not more and self._log.is_complete(attempt):
+        elif not more and attempt.is_log_stored:
             self._end(attempt)
         return more
+
+    def _ship_start(self, attempt: Attempt) -> None:
+        if not attempt.start_reported and (moment := started_at(attempt.folder)):
+            self._completion.attempt_started(attempt.id, moment)
+            attempt.start_reported = True
 
     def _ship_files(self, attempt: Attempt, *, ended: bool) -> bool:
         """Each for itself: the log arrives though the items cannot be read. Raises `OSError` for those."""
         more, failed = False, None
         ships: dict[str, Callable[[], bool]] = {
-            LOG: lambda: self._log.ship(attempt),
-            ITEMS: lambda: self._items.ship(attempt, ended=ended),
+            LOG: lambda: ship_log(self._logs, attempt),
+            ITEMS: lambda: ship_items(self._items, attempt, ended=ended),
         }
         for name, ship in ships.items():
             try:
@@ -479,7 +432,9 @@ class TruthSink:
         return more
 
     def _end(self, attempt: Attempt) -> None:
-        if not self._exit.ship_exit(attempt):
+        lost = attempt.checkpoint.lost
+        facts = read_facts(attempt).model_copy(update={"items_lost": lost.get(ITEMS), "log_lost": lost.get(LOG)})
+        if not self._completion.record_exit(attempt.id, facts, attempt.log_end or 0):
             self._remove_orphans(attempt.id.job_id)
         attempt.checkpoint.acknowledged = True
 
@@ -490,8 +445,8 @@ class TruthSink:
         try:
             self._jobs.get(job_id)
         except JobNotFoundError:
-            for remove in self._removals:
-                remove(job_id)
+            self._items.delete(job_id)
+            self._logs.delete(job_id)
 
     def is_away(self, error: Exception) -> bool:
         return isinstance(error, UnavailableError) or is_passing(error)
@@ -499,24 +454,20 @@ class TruthSink:
     def _ship_progress(self, attempt: Attempt) -> None:
         watch = attempt.progress_recorded
         if progress := watch.news():
-            self._record(attempt.id, progress)
+            self._jobs.record_progress(attempt.id.job_id, attempt.id.attempt, progress)
             watch.told()
 
-    def _record(self, attempt_id: AttemptId, progress: Progress) -> None:
-        self._jobs.record_progress(attempt_id.job_id, attempt_id.attempt, progress)
 
-
-# What goes to Redis: for those who watch, and only for them
+@define(eq=False, slots=False)
 class LiveSink:
-    name = "Redis"
+    """To Redis goes what is for those who watch, and only for them."""
 
-    def __init__(self, stream: LogStream) -> None:
-        self._stream = stream
-        self._log = LiveLogShipper(stream)
+    name = "Redis"
+    _stream: LogStream
 
     def ship(self, attempt: Attempt) -> bool:
         """Ship some of what is new; whether there may be more. Raises `redis.RedisError`."""
-        more = self._log.ship(attempt)
+        more = ship_live_log(self._stream, attempt)
         watch = attempt.progress_published
         if progress := watch.news(ended=attempt.log_end is not None):
             self._stream.publish_progress(attempt.id, progress)
