@@ -86,8 +86,9 @@ class AuditStore:
     @state_change("audit.insert")
     def insert(self, entries: Sequence[AuditEntry]) -> None:
         """Those that are there already, because an answer was lost, stay."""
+        documents = [entry.model_dump(by_alias=True, exclude_none=True) for entry in entries]
         try:
-            self._audit.insert_many([_document(entry) for entry in entries], ordered=False)
+            self._audit.insert_many(documents, ordered=False)
         except BulkWriteError as error:
             refusals(error, {DUPLICATE_KEY})
 
@@ -113,10 +114,7 @@ class AuditStore:
         )
 
     def page(self, wanted: AuditFilter, limit: int, after: str | None = None) -> tuple[list[AuditEntry], str | None]:
-        """Newest first; and the cursor of the page that follows, `None` after the last.
-
-        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
-        """
+        """As `documents.page` has it."""
         return page(self._documents, _conditions(wanted), limit, after, field="at")
 
     @state_change("audit.forget")
@@ -124,10 +122,6 @@ class AuditStore:
         """Up to `limit` of what was before then; how many went."""
         old = [document["_id"] for document in self._audit.find({"at": {"$lt": before}}, {"_id": 1}, limit=limit)]
         return self._audit.delete_many({"_id": {"$in": old}}).deleted_count if old else 0
-
-
-def _document(entry: AuditEntry) -> Document:
-    return entry.model_dump(by_alias=True, exclude_none=True)
 
 
 def _conditions(wanted: AuditFilter) -> list[Document]:
@@ -204,9 +198,8 @@ class AuditTrail:
 
     def _write(self) -> None:
         try:
-            with truth_store_errors():
-                self._write_entries()
-                self._write_failures()
+            self._write_entries()
+            self._write_failures()
         except UnavailableError as error:
             log.warning("audit_waits", reason=error.message, waiting=len(self._waiting))
         except PyMongoError:

@@ -43,8 +43,8 @@ class ParameterCheck:
     def __init__(self, allowed_networks: Iterable[Network] = ()) -> None:
         self._allowed = tuple(allowed_networks)
         self._formats = FormatChecker(formats=())
-        for name, check in FORMATS.items():
-            on_text = functools.partial(_check_text, self._reachable(check) if name == _URL else check)
+        for name in FORMATS:
+            on_text = functools.partial(self._check_text, name)
             self._formats.checks(name, raises=(ValueError, InvalidRequestError))(on_text)
         self._validator = functools.lru_cache(_KEPT_VALIDATORS)(self._build)
 
@@ -63,28 +63,19 @@ class ParameterCheck:
     def _build(self, schema: bytes) -> Draft202012Validator:
         loaded = orjson.loads(schema)
         Draft202012Validator.check_schema(loaded)
-        if any(reference not in _anchors(loaded) for reference in _references(loaded)):
+        anchors = {f"#/$defs/{name}" for name in loaded.get("$defs", {})}
+        if not anchors.issuperset(_references(loaded)):
             # jsonschema would fetch a remote one
             raise SchemaError("it refers to what is not in it")
         return Draft202012Validator(loaded, format_checker=self._formats)
 
-    def _reachable(self, check: Callable[[str], object]) -> Callable[[str], object]:
-        def check_reachable(url: str) -> None:
-            check(url)
-            check_url("", url, self._allowed)
-
-        return check_reachable
-
-
-def _check_text(check: Callable[[str], object], value: object) -> bool:
-    # what else it may be is said by `type`
-    if isinstance(value, str):
-        check(value)
-    return True
-
-
-def _anchors(schema: dict[str, Any]) -> set[str]:
-    return {f"#/$defs/{name}" for name in schema.get("$defs", {})}
+    def _check_text(self, name: str, value: object) -> bool:
+        # what else it may be is said by `type`
+        if isinstance(value, str):
+            FORMATS[name](value)
+            if name == _URL:
+                check_url("", value, self._allowed)
+        return True
 
 
 def _references(schema: Any) -> Iterator[Any]:
@@ -239,7 +230,7 @@ class SpiderCatalog:
             info
             for info in self.all()
             if (project is None or info.project.lower() == project.lower())
-            and (version is None or _is_version(info, version))
+            and (version is None or _match(version, (info.version or "",)))
             and (name is None or info.name == name)
         ]
 
@@ -355,10 +346,6 @@ def _match(version: str, versions: Iterable[str]) -> str | None:
     """A node keeps what no file should be called as `_`."""
     spellings = (version, re.sub(r"[^A-Za-z0-9_.+-]", "_", version))
     return next((one for one in spellings if one in versions), None)
-
-
-def _is_version(info: SpiderInfo, version: str) -> bool:
-    return _match(version, (info.version or "",)) is not None
 
 
 def _find(spec: CrawlSpec, infos: list[SpiderInfo]) -> SpiderInfo | None:

@@ -241,16 +241,14 @@ def read_egg(document: Document) -> KeptEgg:
 
 
 def read_described(document: Document) -> DescribedEgg:
-    return DescribedEgg(_egg(document), document["content"] is None, _loaded(document.get("spiders")))
+    spiders: str | None = document.get("spiders")
+    infos = _INFOS.validate_json(spiders, extra="ignore") if spiders else []
+    return DescribedEgg(_egg(document), document["content"] is None, infos)
 
 
 def _dumped(spiders: Sequence[SpiderInfo]) -> str | None:
     # as text: the keys of JSON Schemas may not be stored everywhere
     return _INFOS.dump_json(list(spiders)).decode() if spiders else None
-
-
-def _loaded(spiders: str | None) -> list[SpiderInfo]:
-    return _INFOS.validate_json(spiders, extra="ignore") if spiders else []
 
 
 # --- which egg each node has of which version, and how bringing one there has gone

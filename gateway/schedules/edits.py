@@ -26,7 +26,7 @@ from gateway.jobs.outcome import CANCELLED
 from gateway.jobs.store import MAX_WEBHOOKS, JobStore
 from gateway.projects.catalog import WorkCheck, unpinned
 from gateway.schedules.firing import Settling
-from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.occurrences import SlotStore, ending
 from gateway.schedules.orders import NOTHING_TO_RUN, SlotOrder, SlotOrders, job_by_hand
 from gateway.schedules.recurrence import LAST_YEAR, check_timing, first
 from gateway.schedules.schedule import CrawlOrder, Overlap, Schedule, ScheduleState, Timing
@@ -35,7 +35,6 @@ from gateway.stores.mongo import Document, truth_store_errors
 
 #: Edits and beats can only overtake each other so often before something else is wrong.
 _MAX_ROUNDS = 20
-_NO_SLOT: Document = {"next_at": None, "next_run": None}
 _EDITABLE = frozenset({"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key"})
 
 
@@ -77,7 +76,7 @@ class ScheduleEdits:
         def paused(schedule: Schedule) -> Document | None:
             if schedule.state is ScheduleState.PAUSED:
                 return None
-            return {"state": ScheduleState.PAUSED, **_NO_SLOT, **_other_slots(schedule)}
+            return {"state": ScheduleState.PAUSED, "next_at": None, "next_run": None, **_other_slots(schedule)}
 
         return self._change(schedule_id, paused)
 
@@ -94,10 +93,9 @@ class ScheduleEdits:
 
     def end(self, schedule_id: str, message: str) -> Schedule:
         """One that has ended already stays as it is."""
-        ended = {"state": ScheduleState.ENDED, "message": message, "live_key": None, **_NO_SLOT}
 
         def change(schedule: Schedule) -> Document | None:
-            return None if schedule.state is ScheduleState.ENDED else {**ended, **_other_slots(schedule)}
+            return None if schedule.state is ScheduleState.ENDED else {**ending(message), **_other_slots(schedule)}
 
         return self._change(schedule_id, change, also_ended=True)
 
@@ -266,7 +264,8 @@ class ScheduleChanges:
         with truth_store_errors():
             for _ in range(_MAX_ROUNDS):
                 schedule = self._schedules.get(schedule_id)
-                _require(schedule, rev)
+                if rev is not None and schedule.rev != rev:
+                    raise ScheduleChangedError(f"rev: the schedule is in revision {schedule.rev} by now")
                 changes = changes_of(schedule)
                 if not changes:
                     return schedule
@@ -281,7 +280,10 @@ class ScheduleChanges:
         timing = schedule.timing.model_copy(update=_timing(schedule, change))
         crawl = old_crawl.model_copy(update={**change.order, "spec": self._spec(old_crawl.spec, change.spec)})
         if timing != schedule.timing:
-            self._check_timing(timing, schedule, given=change.timing.get("starts_at") is not None)
+            now = self._clock()
+            if change.timing.get("starts_at") is not None and timing.starts_at != schedule.timing.starts_at:
+                check_ahead(timing.starts_at, now)
+            check_timing(timing, now)
         if crawl != old_crawl:
             crawl = self._checked(crawl)
         if (most := change.schedule.get("max_runs")) is not None and most <= schedule.runs:
@@ -305,12 +307,6 @@ class ScheduleChanges:
         pinned = self._check.pin(crawl.spec)
         self._check.means(pinned)
         return crawl.model_copy(update={"spec": unpinned(crawl.spec, pinned)})
-
-    def _check_timing(self, timing: Timing, schedule: Schedule, *, given: bool) -> None:
-        now = self._clock()
-        if given and timing.starts_at != schedule.timing.starts_at:
-            check_ahead(timing.starts_at, now)
-        check_timing(timing, now)
 
 
 def _timing(schedule: Schedule, change: Change) -> dict[str, Any]:
@@ -345,11 +341,6 @@ def identity_of(schedule: Schedule, timing: Timing, spec: CrawlSpec) -> str:
     # one that was asked for without `schedule_at` starts when it was made
     schedule_at = None if timing.starts_at == schedule.created_at else timing.starts_at
     return fingerprint(schedule.user_id, spec, when=when_identity(timing, schedule_at))
-
-
-def _require(schedule: Schedule, rev: int | None) -> None:
-    if rev is not None and schedule.rev != rev:
-        raise ScheduleChangedError(f"rev: the schedule is in revision {schedule.rev} by now")
 
 
 def _with_webhook(schedule: Schedule, url: str) -> dict[str, Any]:

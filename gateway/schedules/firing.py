@@ -126,9 +126,11 @@ class Settling:
         coming: list[HeldJob] = []
         others: list[HeldJob] = []
         for one in held:
-            is_coming = _verdict(one, schedules) is Verdict.ADVANCE
-            (coming if is_coming else others).append(one)
-        advances = [_advance(one, schedules[one.schedule_id]) for one in coming]
+            (coming if _verdict(one, schedules) is Verdict.ADVANCE else others).append(one)
+        advances = []
+        for one in coming:
+            schedule = schedules[one.schedule_id]
+            advances.append(Advance(schedule, advanced(schedule, one.job.id, one.slot, one.fate)))
         if not coming or self._schedules.advance(advances):
             return coming, others
         return [], [*coming, *others]
@@ -221,10 +223,6 @@ class Settling:
 
 def _verdict(one: HeldJob, schedules: Mapping[str, Schedule]) -> Verdict:
     return Verdict.VOID if one.fate is SlotFate.VOID else judge(one.slot, schedules.get(one.schedule_id))
-
-
-def _advance(one: HeldJob, schedule: Schedule) -> Advance:
-    return Advance(schedule, advanced(schedule, one.job.id, one.slot, one.fate))
 
 
 # --- the tick

@@ -53,14 +53,13 @@ def advanced(schedule: Schedule, job_id: str, slot: Slot, fate: SlotFate | None)
     if fate is SlotFate.RUN:
         changes |= {"runs": runs, "last_run_at": slot.fired_at, "last_job_id": job_id}
     if message := _end(schedule, slot, runs):
-        changes |= {
-            "next_at": None,
-            "next_run": None,
-            "state": ScheduleState.ENDED,
-            "message": message,
-            "live_key": None,
-        }
+        changes |= ending(message)
     return changes
+
+
+def ending(message: str) -> dict[str, Any]:
+    """What changes in a schedule that ends; `None`: the field goes."""
+    return {"next_at": None, "next_run": None, "state": ScheduleState.ENDED, "message": message, "live_key": None}
 
 
 def _end(schedule: Schedule, slot: Slot, runs: int) -> str | None:

@@ -303,12 +303,8 @@ class Calendar:
 
     def move(self, at: datetime, start: datetime, jitter: float, chance: float) -> timedelta:
         """Later only, by up to `jitter` of the time to the next slot."""
-        following = next(self.walk(at, start), None) if jitter else None
-        return (
-            timedelta()
-            if following is None
-            else _MILLISECOND * int(jitter * chance * ((following - at) // _MILLISECOND))
-        )
+        following = next(self.walk(at, start), at) if jitter else at
+        return _MILLISECOND * int(jitter * chance * ((following - at) // _MILLISECOND))
 
 
 Recurrence = Every | Calendar

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -137,10 +138,7 @@ class ScheduleStore:
     # --- lists
 
     def page(self, wanted: ScheduleFilter, limit: int, after: str | None = None) -> tuple[list[Schedule], str | None]:
-        """Newest first; and the cursor of the page that follows, `None` after the last.
-
-        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
-        """
+        """As `documents.page` has it."""
         return page(self._documents, [_query(wanted)], limit, after)
 
     def read(self, schedule_ids: Iterable[str]) -> Found:
@@ -179,8 +177,11 @@ class ScheduleStore:
         """
         now = self._clock()
         operations = [
-            UpdateOne(_unchanged(advance.schedule), _update({**advance.changes, "updated_at": now}))
-            for advance in advances
+            UpdateOne(
+                {"_id": schedule.id, "rev": schedule.rev, "next_at": schedule.next_at},
+                _update({**changes, "updated_at": now}),
+            )
+            for schedule, changes in advances
         ]
         return self._schedules.bulk_write(operations, ordered=False).matched_count == len(advances)
 
@@ -206,10 +207,6 @@ def _query(wanted: ScheduleFilter) -> Document:
         text = {"$regex": re.escape(wanted.q), "$options": "i"}
         query["$or"] = [{path: text} for path in _SEARCHED]
     return query
-
-
-def _unchanged(schedule: Schedule) -> Document:
-    return {"_id": schedule.id, "rev": schedule.rev, "next_at": schedule.next_at}
 
 
 def _update(changes: Document) -> Document:
@@ -240,10 +237,7 @@ class LedgerStore:
         return {document["_id"]: document["rev"] for document in found}
 
     def page(self, schedule_id: str, limit: int, after: str | None = None) -> tuple[list[LedgerEntry], str | None]:
-        """The newest slot first; and the cursor of the page that follows, `None` after the last.
-
-        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
-        """
+        """As `documents.page` has it."""
         return page(self._documents, [{"schedule_id": schedule_id}], limit, after, field="due", identity="job_id")
 
     def latest(self, count: int) -> list[LedgerEntry]:
@@ -318,11 +312,9 @@ class JobOrSchedule:
         Raises `JobNotFoundError`, `UnavailableError`.
         """
         with truth_store_errors():
-            try:
+            with suppress(JobNotFoundError):
                 return self._jobs.get(identity)
-            except JobNotFoundError:
-                schedule = self._schedule(identity)
-            if schedule is None:
+            if (schedule := self._schedule(identity)) is None:
                 raise JobNotFoundError(identity)
             asked = self._run(identity, run) if run else None
             return RunOf(schedule, asked or self._queries.latest_run(identity))
@@ -336,10 +328,9 @@ class JobOrSchedule:
             return self._queries.latest_run(schedule_id)
 
     def _schedule(self, identity: str) -> Schedule | None:
-        try:
+        with suppress(ScheduleNotFoundError):
             return self._schedules.get(identity)
-        except ScheduleNotFoundError:
-            return None
+        return None
 
     def _run(self, schedule_id: str, run: str) -> Job | None:
         try:

@@ -72,7 +72,9 @@ def site_crawl(site: Site, search: Search, timeout: int) -> CrawlSpec:
         timeout=timeout,
         # it is asked again to learn what is new: pages of an hour ago would be last time's results
         ignore_cache=True,
-        fetch=_fetch(site),
+        fetch=site.fetch.model_copy(
+            update={"min_pause_seconds": site.min_pause_seconds, "max_pause_seconds": site.max_pause_seconds}
+        ),
         site=site.name,
         site_rate_limit=site.rate_limit,
     )
@@ -104,11 +106,6 @@ def _other_params(site: Site, search: Search) -> dict[str, Any]:
     return given | {KEYWORDS: search.keywords, LOCATION: search.location, "search_url": search_url}
 
 
-def _fetch(site: Site) -> FetchOptions:
-    pauses = {"min_pause_seconds": site.min_pause_seconds, "max_pause_seconds": site.max_pause_seconds}
-    return site.fetch.model_copy(update=pauses)
-
-
 # --- whether a site can be crawled as its record says, and a target searched for on it
 
 #: Set by the site's own fields, or by what is searched for.
@@ -116,7 +113,6 @@ _NOT_IN_PAYLOAD = frozenset({"search_url", "pagination_type", "selectors", "extr
 #: Of `fetch`, what the site has fields of its own for.
 _NOT_IN_FETCH = ("min_pause_seconds", "max_pause_seconds", "rate_limit")
 _MOST_WORDS = 500
-_SAMPLE = "sample"
 #: Where a fault of the crawl comes from in the site's record.
 _FIELDS = {"params.search_url": FIELD, "start_urls": FIELD, "params.render": "requires_playwright"}
 _FIELDS |= {"params.pagination_type": "pagination_type", "params.selectors": "selectors", "params": "payload"}
@@ -137,7 +133,8 @@ class SiteCheck:
         _check_payload(site)
         _check_selectors(site)
         _check_fetch(site.fetch)
-        sample = site_crawl(site, _sample(site, search_url), timeout=1)
+        words = site.words or dict.fromkeys(search_url.placeholders - {PAGE}, "sample")
+        sample = site_crawl(site, Search.of_words(words), timeout=1)
         check_fetch(sample.fetch, self._allowed_networks, renders=bool(renders(sample)))
         check_url(FIELD, sample.start_urls[0], self._allowed_networks)
         self._check_spider(sample)
@@ -213,11 +210,6 @@ def _check_selectors(site: Site) -> None:
             compile_css(selector)
         except ValueError as error:
             raise InvalidRequestError(field, str(error)) from error
-
-
-def _sample(site: Site, search_url: SearchUrl) -> Search:
-    words = site.words or dict.fromkeys(search_url.placeholders - {PAGE}, _SAMPLE)
-    return Search.of_words(words)
 
 
 def _field_of_site(field: str) -> str:

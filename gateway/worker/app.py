@@ -8,7 +8,6 @@ import threading
 from typing import Any
 
 import structlog
-from attrs import define
 from celery import Celery, Task, bootsteps
 from celery.signals import setup_logging
 from pymongo.database import Database
@@ -90,15 +89,10 @@ class TracedTask(Task):
     abstract = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        job_id = _job_id(args, kwargs) if self.name in _ABOUT_A_JOB else None
+        job_id = kwargs.get("job_id", args[0] if args else None) if self.name in _ABOUT_A_JOB else None
         with about_message(job_id, self.request.get(HEADER)):
             log.debug("task_began", task=self.name)
             return super().__call__(*args, **kwargs)
-
-
-def _job_id(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    job_id: str | None = kwargs.get("job_id", args[0] if args else None)
-    return job_id
 
 
 # --- the tasks. Each says which service looks at what; whatever a task may do, the sweeper may do too.
@@ -194,15 +188,6 @@ def create_celery(settings: Settings) -> Celery:
     app.parts = parts
     register_tasks(app, parts)
     app.steps["worker"].add(SignOfLife)
-    setup_logging.connect(_Logging(settings.log_level), weak=False)
+    # keeps Celery from putting its own handlers in the place of ours
+    setup_logging.connect(lambda **_: logging.configure(settings.log_level), weak=False)
     return app
-
-
-@define(eq=False, slots=False)
-class _Logging:
-    """Keeps Celery from putting its own handlers in the place of ours."""
-
-    _level: str
-
-    def __call__(self, **_: Any) -> None:
-        logging.configure(self._level)
