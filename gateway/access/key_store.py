@@ -107,8 +107,6 @@ class OwnerStore:
         return owners
 
 
-# --- makes keys
-
 #: Its id is the same whoever makes it: of several gateways that start at once, one does.
 FIRST = "first"
 

@@ -228,8 +228,9 @@ class Retention:
             self._remove_part("logs", now, self._keep.logs, deadline)
             self._remove_part("items", now, self._keep.items, deadline)
             self._remove_jobs(now, deadline)
-            self._forget_slots(now, deadline)
-            self._forget_audit(now, deadline)
+            # what became of slots is kept for as long as their jobs
+            self._forget(self._ledger.forget, now, self._keep.jobs, deadline)
+            self._forget(self._audit.forget, now, self._keep.audit, deadline)
         finally:
             self._running.release()
 
@@ -279,26 +280,19 @@ class Retention:
         except JobNotFoundError:
             return True
         except UnreadableError as error:
-            self._pass_over(job_id, error)
+            # it stays for somebody to look at, and does not keep the others
+            if job_id not in self._passed_over:
+                self._passed_over.add(job_id)
+                log.error("job_unreadable", job_id=job_id, reason=error.message)  # noqa: TRY400 - no traceback
         except ConflictError as error:
             log.warning("retention_stopped", job_id=job_id, reason=error.message)
             return False
         return True
 
-    def _pass_over(self, job_id: str, error: UnreadableError) -> None:
-        """What cannot be read stays for somebody to look at, and does not keep the others."""
-        if job_id not in self._passed_over:
-            self._passed_over.add(job_id)
-            log.error("job_unreadable", job_id=job_id, reason=error.message)
-
-    def _forget_slots(self, now: datetime, deadline: float) -> None:
-        """What became of slots, for as long as their jobs are kept."""
-        while self._keep.jobs and self._ledger.forget(now - self._keep.jobs, LEDGER_BATCH) == LEDGER_BATCH:
-            if self._monotonic() > deadline:
-                return
-
-    def _forget_audit(self, now: datetime, deadline: float) -> None:
-        while self._keep.audit and self._audit.forget(now - self._keep.audit, LEDGER_BATCH) == LEDGER_BATCH:
+    def _forget(
+        self, forget: Callable[[datetime, int], int], now: datetime, keep: timedelta, deadline: float
+    ) -> None:
+        while keep and forget(now - keep, LEDGER_BATCH) == LEDGER_BATCH:
             if self._monotonic() > deadline:
                 return
 

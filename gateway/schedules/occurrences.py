@@ -15,6 +15,7 @@ from gateway.clock import Clock, to_iso, utc_now
 from gateway.crash_points import state_change
 from gateway.jobs.job import LIVE_STATUSES, Job, JobStatus, Slot, SlotFate
 from gateway.jobs.queue import JobDocuments, change
+from gateway.schedules.orders import NOTHING, content
 from gateway.schedules.recurrence import Moment, count_due, following, newest_due
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, ScheduleState
 from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals
@@ -267,20 +268,7 @@ class SlotStore:
 
 
 #: All in which two revisions of a slot's job can differ.
-_CONTENT = {
-    "slot",
-    "held",
-    "spec",
-    "fingerprint",
-    "render",
-    "trigger",
-    "target",
-    "exclusive",
-    "priority",
-    "tags",
-    "webhooks",
-    "max_retries",
-}
+_CONTENT = {"slot", "held", *content("", NOTHING)}
 
 
 def _same(job: Job) -> Document:

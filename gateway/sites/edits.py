@@ -152,8 +152,6 @@ class SiteSchedules:
             self._edits.pause(schedule.id)
 
 
-# --- sites
-
 #: Edits of one record can only overtake each other so often before something else is wrong.
 _MAX_ROUNDS = 20
 _SITE_BUSY = "the site is being changed over and over; ask again"
@@ -165,7 +163,7 @@ class ScheduledSite(NamedTuple):
 
 
 @define(eq=False, slots=False, kw_only=True)
-class SiteService:
+class _Service:
     _sites: SiteStore
     _targets: TargetStore
     _counters: CounterStore
@@ -173,6 +171,8 @@ class SiteService:
     _check: SiteCheck
     _clock: Clock = utc_now
 
+
+class SiteService(_Service):
     def get(self, name: str) -> ScheduledSite:
         """Raises `SiteNotFoundError`."""
         return self._scheduled([self._sites.get(name)])[0]
@@ -195,9 +195,7 @@ class SiteService:
         `UserQuotaError`.
         """
         now = self._clock()
-        site = Site.model_validate(
-            {**fields, "number": 0, "schedule_id": new_job_id(), "created_at": now, "updated_at": now}
-        )
+        site = Site.model_validate({**fields, **_new(now)})
         self._check.check(site)
         with self._schedules.room():
             site.number = self._counters.next("sites")
@@ -274,8 +272,6 @@ class SiteService:
         return [ScheduledSite(site, schedules.get(site.schedule_id)) for site in known]
 
 
-# --- targets
-
 _TARGET_BUSY = "the target is being changed over and over; ask again"
 
 
@@ -284,15 +280,7 @@ class ScheduledTarget(NamedTuple):
     schedule: Schedule | None
 
 
-@define(eq=False, slots=False, kw_only=True)
-class TargetService:
-    _sites: SiteStore
-    _targets: TargetStore
-    _counters: CounterStore
-    _schedules: SiteSchedules
-    _check: SiteCheck
-    _clock: Clock = utc_now
-
+class TargetService(_Service):
     def get(self, target: str) -> ScheduledTarget:
         """By its id, or by its number as text. Raises `TargetNotFoundError`."""
         return self._scheduled([self._targets.get(target)])[0]
@@ -307,16 +295,7 @@ class TargetService:
     def create(self, fields: dict[str, Any]) -> ScheduledTarget:
         """Raises `InvalidRequestError` that names the field, `UserQuotaError`."""
         now = self._clock()
-        target = Target.model_validate(
-            {
-                **fields,
-                "id": new_job_id(),
-                "number": 0,
-                "schedule_id": new_job_id(),
-                "created_at": now,
-                "updated_at": now,
-            }
-        )
+        target = Target.model_validate({**fields, **_new(now), "id": new_job_id()})
         self._check.check_target(self._site_of(target), target, now)
         with self._schedules.room():
             target.number = self._counters.next("targets")
@@ -374,6 +353,11 @@ class TargetService:
         known = list(targets)
         schedules = self._schedules.read(target.schedule_id for target in known)
         return [ScheduledTarget(target, schedules.get(target.schedule_id)) for target in known]
+
+
+def _new(now: datetime) -> dict[str, Any]:
+    """What a record has of its own before it has its number."""
+    return {"number": 0, "schedule_id": new_job_id(), "created_at": now, "updated_at": now}
 
 
 def _no_site(name: str) -> InvalidRequestError:

@@ -58,8 +58,6 @@ class SearchUrl:
         return None
 
 
-# --- sites and targets
-
 #: The spider that knows job boards; only it is given the site's selectors and pagination.
 JOBS_SPIDER = "jobs"
 #: Names of the selectors that it takes.

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
@@ -24,7 +23,6 @@ from attrs import define, field
 from gateway.clock import time_of_node, utc_now
 from gateway.container import Container, part, value
 from gateway.contract.node_list import PLACE, NodePlace, is_taken, read_place
-from gateway.contract.outbox import BROWSER, instance_of
 from gateway.logging import configure
 from gateway.logs.store import LogStream
 from gateway.process import hide_process
@@ -32,7 +30,7 @@ from gateway.settings import Settings, SettingsError
 from gateway.stores.redis import connect as connect_redis
 from gateway.tailer.eggs import EggShipper
 from gateway.tailer.follow import Follower, SinkThread
-from gateway.tailer.heartbeat import Catalog, CatalogPublisher, Heartbeat, NodeFacts
+from gateway.tailer.heartbeat import Catalog, CatalogPublisher, Heartbeat
 from gateway.tailer.outbox import Disk, Outbox, PlainLogs
 from gateway.tailer.shipping import LiveSink, TruthSink
 
@@ -177,22 +175,14 @@ class TailerParts(Container):
     @part
     def heartbeat(self) -> Heartbeat:
         settings = self.settings
-        facts = NodeFacts(
-            name=settings.node_name,
-            url=settings.node_base_url,
-            slots=settings.node_slots,
-            version=version("discoverybot"),
-            outbox=settings.outbox,
-            browser_file=settings.node_dir / BROWSER,
-            render_slots=settings.node_render_slots,
-            instance=instance_of(settings.node_dir),
-            dead_after=settings.node_dead_after,
-        )
         catalog = self.build(CatalogPublisher, node=settings.node_name, node_dir=settings.node_dir)
         return self.build(
-            Heartbeat, catalog=catalog, facts=facts, present=lambda: self.follower.present,
+            Heartbeat,
+            catalog=catalog,
+            settings=settings,
+            present=lambda: self.follower.present,
             troubles=lambda: self.truth.troubles,
-        )  # fmt: skip
+        )
 
     @part
     def eggs(self) -> EggShipper:

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 from pydantic import TypeAdapter
@@ -16,12 +16,14 @@ from pydantic import TypeAdapter
 from gateway.clock import VERDICT_SECONDS, steady_seconds, to_iso
 from gateway.contract.crawl import Egg
 from gateway.contract.outbox import (
+    BROWSER,
     CATALOG,
     CLOCK,
     AttemptId,
     HostileFileError,
     SpiderInfo,
     attempt_dir,
+    instance_of,
     is_locked,
     read_file,
     write_atomically,
@@ -30,6 +32,7 @@ from gateway.crash_points import state_change
 from gateway.errors import NameTakenError
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
+from gateway.settings import Settings
 from gateway.stores.mongo import ServerClock, within
 from gateway.stores.unanswered import lately_unanswered
 from gateway.tailer.outbox import Disk
@@ -98,22 +101,6 @@ MOST_TROUBLES = 10
 AGAIN = 0.5
 
 
-class NodeFacts(NamedTuple):
-    """What stays the same from beat to beat."""
-
-    name: str
-    url: str
-    slots: int
-    version: str
-    outbox: Path
-    browser_file: Path
-    #: With a browser.
-    render_slots: int
-    instance: str
-    #: Seconds.
-    dead_after: float
-
-
 class Heartbeat(threading.Thread):
     """`present` names the attempts on this node whose end MongoDB has not yet acknowledged, `troubles` those with
     files that cannot be read, and why.
@@ -123,7 +110,7 @@ class Heartbeat(threading.Thread):
         self,
         nodes: NodeStore,
         catalog: CatalogPublisher,
-        facts: NodeFacts,
+        settings: Settings,
         disk: Disk,
         *,
         clock: ServerClock,
@@ -133,7 +120,9 @@ class Heartbeat(threading.Thread):
         super().__init__(name="heartbeat", daemon=True)
         self._nodes = nodes
         self._catalog = catalog
-        self._facts = facts
+        self._settings = settings
+        self._version = version("discoverybot")
+        self._instance = instance_of(settings.node_dir)
         self._disk = disk
         self._clock = clock
         self._began = steady_seconds()
@@ -175,29 +164,28 @@ class Heartbeat(threading.Thread):
 
     def beat(self) -> None:
         """Raises PyMongo's errors, `OSError`, and `NameTakenError`."""
-        facts = self._facts
-        moment = self._clock()
+        settings, moment = self._settings, self._clock()
         with suppress(OSError):  # a full disk, which takes no new work
-            _tell_time(facts.outbox.parent, moment)
+            _tell_time(settings.node_dir, moment)
         present = self._present()
-        alive = [attempt_id for attempt_id in present if is_locked(attempt_dir(facts.outbox, attempt_id))]
+        alive = [attempt_id for attempt_id in present if is_locked(attempt_dir(settings.outbox, attempt_id))]
         is_new = self._nodes.heartbeat(
-            facts.name,
-            url=facts.url,
-            max_slots=facts.slots,
-            max_render_slots=facts.render_slots if has_browser(facts.browser_file) else 0,
+            settings.node_name,
+            url=settings.node_base_url,
+            max_slots=settings.node_slots,
+            max_render_slots=settings.node_render_slots if has_browser(settings.node_dir / BROWSER) else 0,
             alive=[str(attempt_id) for attempt_id in alive],
             present=[str(attempt_id) for attempt_id in present],
             beating_since=moment - timedelta(seconds=steady_seconds() - self._began),
-            version=facts.version,
+            version=self._version,
             free_bytes=self._disk.free_bytes,
             disk_full=self._disk.is_full(),
             eggs=self._catalog.eggs(),
             troubles=self._troubles()[:MOST_TROUBLES],
             unanswered=lately_unanswered(),
-            instance=facts.instance,
+            instance=self._instance,
             # counted, not timed: while this process is stopped it sees nothing
-            succeeds=self._other if self._found * AGAIN >= facts.dead_after else None,
+            succeeds=self._other if self._found * AGAIN >= settings.node_dead_after else None,
         )
         self.is_accepted = True
         if is_new:
