@@ -87,10 +87,7 @@ class Caller(NamedTuple):
         return user_id
 
     def only(self, user_id: str | None) -> str | None:
-        """Whose things a list holds where this filter is asked for; `None` for those of all.
-
-        Raises `NotYourUserError`.
-        """
+        """Whose things a list with this filter holds; `None` for those of all. Raises `NotYourUserError`."""
         return self.user_id if user_id is None else self.acting_for(user_id)
 
 
@@ -99,9 +96,7 @@ ANYBODY = Caller(None, frozenset(Scope))
 
 
 class Seal:
-    """What the gateways sign sessions and stream tokens with. It stands in no database: what one learns there of keys
-    opens nothing.
-    """
+    """Signs sessions and stream tokens. It stands in no database: what one reads there opens nothing."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
@@ -111,16 +106,19 @@ class Seal:
         return hmac.new(self._secret, repr((key.id, key.sha256, *parts)).encode(), hashlib.sha256).hexdigest()
 
 
+def _parts(text: str, prefix: str, count: int) -> list[str] | None:
+    """What follows the prefix; `None` for what is none of ours by its very shape."""
+    first, *parts = text.split("_")
+    return parts if first == prefix and len(parts) == count and text.isascii() else None
+
+
 def new_token(key_id: str | None = None) -> Token:
     return Token(key_id or secrets.token_hex(_ID_BYTES), secrets.token_hex(_SECRET_BYTES))
 
 
 def read_token(text: str) -> Token | None:
-    """`None` for what is no key of ours by its very shape."""
-    parts = text.split("_")
-    if len(parts) != 3 or parts[0] != _KEY_PREFIX or not text.isascii():  # noqa: PLR2004 - prefix, id, secret
-        return None
-    return Token(parts[1], parts[2])
+    parts = _parts(text, _KEY_PREFIX, 2)
+    return Token(*parts) if parts else None
 
 
 def digest(secret: str) -> str:
@@ -171,12 +169,11 @@ def open_session(key: ApiKey, now: datetime, lifetime: timedelta, seal: Seal) ->
 
 
 def read_session(text: str) -> ConsoleSession | None:
-    """`None` for what is none of ours by its very shape."""
-    parts = text.split("_")
-    if len(parts) != 5 or parts[0] != _SESSION_PREFIX or not text.isascii() or not parts[3].isdigit():  # noqa: PLR2004 - as above
+    parts = _parts(text, _SESSION_PREFIX, 4)
+    if parts is None or not parts[2].isdigit():
         return None
     # of as many digits as a time has: Python would take long over a million of them
-    return ConsoleSession(parts[1], parts[2], int(parts[3][:15]), parts[4])
+    return ConsoleSession(parts[0], parts[1], int(parts[2][:15]), parts[3])
 
 
 # --- stream tokens: for a browser's `EventSource`, which sends no headers. One opens the log of one job, for a
@@ -215,10 +212,8 @@ def sign(key: ApiKey, job_id: str, now: datetime, seal: Seal) -> StreamToken:
 
 
 def read_stream_token(text: str) -> StreamToken | None:
-    """`None` for what is none of ours by its very shape."""
-    prefix, _, rest = text.partition("_")
-    parts = rest.split("_")
-    if prefix != _STREAM_PREFIX or len(parts) != 3 or not text.isascii() or not parts[1].isdigit():  # noqa: PLR2004 - as above
+    parts = _parts(text, _STREAM_PREFIX, 3)
+    if parts is None or not parts[1].isdigit():
         return None
-    # of as many digits as a time has: Python would take long over a million of them
+    # as above
     return StreamToken(parts[0], int(parts[1][:15]), parts[2])

@@ -159,8 +159,6 @@ def _shown(value: Any) -> str:
 
 # --- projects, their versions and their spiders
 
-#: Our own project's name to the world; Scrapyd and scrapy.cfg call it `default`.
-PROJECT_ALIASES = {"discoverybot": DEFAULT_PROJECT, DEFAULT_PROJECT: DEFAULT_PROJECT}
 _REFRESH_SECONDS = 2.0
 #: Ours change with a release of the platform alone.
 _OURS_SECONDS = 30.0
@@ -171,9 +169,8 @@ _MOST_NAMES = 50
 
 
 def project_name(name: str | None) -> str:
-    if not name:
-        return DEFAULT_PROJECT
-    return PROJECT_ALIASES.get(name.lower(), name)
+    """Our own project's is `discoverybot` to the world; Scrapyd and scrapy.cfg call it `default`."""
+    return DEFAULT_PROJECT if not name or name.lower() in {"discoverybot", DEFAULT_PROJECT} else name
 
 
 class Project(NamedTuple):
@@ -356,9 +353,8 @@ def _find(spec: CrawlSpec, infos: list[SpiderInfo]) -> SpiderInfo | None:
 def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> InvalidRequestError:
     names = sorted(known)[:_MOST_NAMES]
     hint = f"there is {', '.join(names)}" if names else "there is none"
-    return InvalidRequestError(
-        field, f"unknown {field} {name!r}{where}; {hint}", detail={"field": field, "known": names}
-    )
+    message = f"unknown {field} {name!r}{where}; {hint}"
+    return InvalidRequestError(field, message, detail={"field": field, "known": names})
 
 
 def _check_domains(urls: Iterable[str], info: SpiderInfo) -> None:
@@ -411,12 +407,10 @@ def check_fetch(options: FetchOptions | None, allowed: Iterable[Network] = (), *
 
 # --- crawls that drive a browser, which not every node has
 
-_PARAMETER = "render"
-
 
 def renders(spec: CrawlSpec) -> bool | None:
     """True or absent: as the job's document has it."""
-    return True if spec.params.get(_PARAMETER) is True else None
+    return True if spec.params.get("render") is True else None
 
 
 @define(eq=False, slots=False)
@@ -432,8 +426,7 @@ class Rendering:
         now = self._clock()
         if not any(node.max_render_slots and node.is_alive(now, self._dead_after) for node in self._nodes.all()):
             raise InvalidRequestError(
-                f"params.{_PARAMETER}",
-                "no crawl node has a Chromium: install one or set CHROMIUM_PATH on a node",
+                "params.render", "no crawl node has a Chromium: install one or set CHROMIUM_PATH on a node"
             )
 
 

@@ -208,9 +208,7 @@ class EggStore:
 
     @state_change("eggs.sweep")
     def sweep(self, before: datetime) -> int:
-        """Remove chunks that were written `before` then and are nobody's; how many. None while a version cannot
-        be read: they may be its own.
-        """
+        """Remove older chunks that are nobody's; how many. None while a version is unreadable: they may be its."""
         kept = [kept for _, kept in self._kept.each(self._eggs.find({"content": {"$ne": None}}))]
         if None in kept:
             return 0

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-import redis
 import structlog
 from attrs import define, field
 from pymongo import ASCENDING
@@ -159,7 +158,7 @@ class Deletion:
             key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
             try:
                 self._dedupe.release(key, job.id)
-            except redis.RedisError as error:
+            except RedisError as error:
                 # the key would answer repeated requests with a job that is gone
                 raise ConflictError("the job cannot be deleted while Redis is away; ask again") from error
             self._items.delete(job_id)
@@ -249,19 +248,15 @@ class Retention:
 
     def _remove(self, part: Part, ended: Ended, now: datetime) -> bool:
         """Whether that part is gone."""
-        if part == "logs":
-            self._expiry.mark_removed(ended.job_id, part, now)
-            self._logs.delete(ended.job_id)
-            return True
         try:
-            if ended.dedupe_key:
+            if part == "items" and ended.dedupe_key:
                 self._dedupe.release(ended.dedupe_key, ended.job_id)
         except RedisError as error:
             # the key would answer repeated requests with a job that has no items any more
             log.warning("retention_stopped", job_id=ended.job_id, reason=str(error))
             return False
         self._expiry.mark_removed(ended.job_id, part, now)
-        self._items.delete(ended.job_id)
+        (self._items if part == "items" else self._logs).delete(ended.job_id)
         return True
 
     def _remove_jobs(self, now: datetime, deadline: float) -> None:

@@ -134,8 +134,7 @@ class ScheduleEdits:
 
     def touch(self, *, site: str | None = None, target: str | None = None) -> None:
         """What these schedules run has changed: no slot runs as it was before."""
-        touched = self._schedules.touch(site=site, target=target)
-        if touched:
+        if touched := self._schedules.touch(site=site, target=target):
             self._settle(touched)
 
     def _edited(self, schedule: Schedule, changes: dict[str, Any]) -> Document:
@@ -143,7 +142,10 @@ class ScheduleEdits:
         if most is not None and most <= schedule.runs:
             raise InvalidRequestError("max_runs", f"it has run {schedule.runs} times already")
         timing: Timing = changes.get("timing", schedule.timing)
-        stored = {name: _stored(value) for name, value in changes.items()}
+        stored = {
+            name: value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
+            for name, value in changes.items()
+        }
         if timing == schedule.timing:
             return stored
         check_timing(timing, self._clock())
@@ -184,10 +186,6 @@ def _other_slots(schedule: Schedule) -> Document:
 
 def _ended(schedule: Schedule) -> str:
     return "the schedule has ended" + (f": {schedule.message}" if schedule.message else "")
-
-
-def _stored(value: object) -> object:
-    return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
 
 
 # --- changes of a schedule as people ask for them: checked as a whole, then made in one step

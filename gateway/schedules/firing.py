@@ -1,6 +1,4 @@
-"""Fires what is due, and brings what was fired to its end. Any number of beats may tick at once, and die between any
-two steps.
-"""
+"""Fires what is due, and brings that to its end. Any number of beats may tick at once, and die at any step."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ class Settling:
     _clock: Clock = utc_now
 
     def settle(self, jobs: Iterable[Job], known: Mapping[str, Schedule] | None = None) -> Settled:
-        """`known` are the schedules as they were read before the jobs were inserted: good for no more than a
-        compare-and-set.
-        """
+        """`known`: the schedules as read before the jobs were inserted, good for no more than a compare-and-set."""
         settled = Settled([], [], [], [])
         held = [one for job in jobs if (one := HeldJob.of(job))]
         if known and held:
@@ -168,20 +164,17 @@ class Settling:
     def _finish(self, held: Sequence[HeldJob], settled: Settled) -> None:
         """What was decided happens, now that the schedules have these slots behind them."""
         alike: defaultdict[tuple[int, bool, bool], list[HeldJob]] = defaultdict(list)
-        for one in self._not_ended(held):
-            alike[one.slot.rev, one.fate is SlotFate.RUN, is_by_hand(one.job)].append(one)
+        for one in held:
+            if one.job.is_final:
+                # it was cancelled while it was held
+                self._slots.release(one.job)
+            else:
+                alike[one.slot.rev, one.fate is SlotFate.RUN, is_by_hand(one.job)].append(one)
         for (rev, runs, by_hand), group in alike.items():
             if not runs:
                 self._let_pass(rev, group, settled)
             elif self._run(rev, group, settled, by_hand=by_hand):
                 self.note([one.job for one in group])
-
-    def _not_ended(self, held: Sequence[HeldJob]) -> list[HeldJob]:
-        """Without those that were cancelled while they were held."""
-        for one in held:
-            if one.job.is_final:
-                self._slots.release(one.job)
-        return [one for one in held if not one.job.is_final]
 
     def _run(self, rev: int, held: Sequence[HeldJob], settled: Settled, *, by_hand: bool) -> bool:
         """Whether any of them runs by this call."""
@@ -211,13 +204,9 @@ class Settling:
             job_id=job_id,
             schedule_id=schedule_id or "",
             kind=_KINDS[fate],
-            at=slot.at,
-            due=slot.due,
             recorded_at=self._clock(),
             late_by_seconds=max(0.0, (slot.fired_at - slot.due).total_seconds()),
-            missed=slot.missed,
-            reason=slot.reason,
-            rev=slot.rev,
+            **slot.model_dump(include={"at", "due", "missed", "reason", "rev"}),
         )
 
 

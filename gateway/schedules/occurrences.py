@@ -192,9 +192,8 @@ class SlotStore:
             for found in self._jobs.find(query, {"schedule_id": 1, "held": 1, "slot.rev": 1}):
                 held = found.get("held")
                 if held in (None, SlotFate.RUN):
-                    runs.append(
-                        Run(found["_id"], found["schedule_id"], status, found["slot"]["rev"] if held else None)
-                    )
+                    rev = found["slot"]["rev"] if held else None
+                    runs.append(Run(found["_id"], found["schedule_id"], status, rev))
         return runs
 
     @state_change("schedules.promote")

@@ -142,9 +142,8 @@ class _Walk(CronSim):
         if self._is_plain or self.dt.minute in self.minutes:
             return super().advance_minute()
         quarter = self._next_quarter()
-        self._to_minute(
-            min((minute for minute in self.minutes if self.dt.minute < minute < quarter), default=quarter)
-        )
+        ahead = (minute for minute in self.minutes if self.dt.minute < minute < quarter)
+        self._to_minute(min(ahead, default=quarter))
         return True
 
     def advance_day(self) -> bool:
@@ -220,9 +219,8 @@ def _wrong_number(text: str, count: int) -> str:
 
 
 def _never(text: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        "interval", f"{text.strip()!r} never comes to pass: no year of the next 50 has such a day"
-    )
+    message = f"{text.strip()!r} never comes to pass: no year of the next 50 has such a day"
+    return InvalidRequestError("interval", message)
 
 
 # --- a schedule's slots: the same, whoever asks, and whenever

@@ -119,15 +119,12 @@ class ScheduleStore:
 
     @state_change("schedules.touch")
     def touch(self, *, site: str | None = None, target: str | None = None) -> list[str]:
-        """What they run has changed beside them: one revision further, all schedules of the site or target; their
-        ids.
-        """
+        """What all schedules of the site or target run has changed: they go one revision further; their ids."""
         query: Document = {"site": site} if target is None else {"target": target}
         ids = [document["_id"] for document in self._schedules.find(query, {"_id": 1})]
         if ids:
-            self._schedules.update_many(
-                {"_id": {"$in": ids}}, {"$inc": {"rev": 1}, "$set": {"updated_at": self._clock()}}
-            )
+            further = {"$inc": {"rev": 1}, "$set": {"updated_at": self._clock()}}
+            self._schedules.update_many({"_id": {"$in": ids}}, further)
         return ids
 
     @state_change("schedules.delete")
@@ -172,9 +169,7 @@ class ScheduleStore:
 
     @state_change("schedules.advance")
     def advance(self, advances: Sequence[Advance]) -> bool:
-        """Put the coming slot of each behind it, unless somebody has done that or the schedule was changed; whether
-        each of them was as it had been read.
-        """
+        """Put the coming slot of each behind it, if it is as it was read still; whether each of them was."""
         now = self._clock()
         operations = [
             UpdateOne(
@@ -276,9 +271,7 @@ class StaticEntryStore:
 
     @state_change("static_entries.claim")
     def claim(self, name: str, last_sent: datetime | None, now: datetime) -> bool:
-        """Whether it is the caller who sends the entry: nobody has since `last_sent`. Said before it is sent, so that
-        none goes twice.
-        """
+        """Whether the caller sends it: nobody has since `last_sent`. Said before, so that none goes twice."""
         if last_sent is None:
             try:
                 self._entries.insert_one({"_id": name, "sent_at": now})
@@ -333,8 +326,7 @@ class JobOrSchedule:
         return None
 
     def _run(self, schedule_id: str, run: str) -> Job | None:
-        try:
+        with suppress(JobNotFoundError):
             job = self._jobs.get(run)
-        except JobNotFoundError:
-            return None
-        return job if job.schedule_id == schedule_id else None
+            return job if job.schedule_id == schedule_id else None
+        return None

@@ -276,18 +276,15 @@ def message(job: Job) -> bytes:
     """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`; of a schedule's run also
     `schedule_id`, which may be all that whoever is called has ever heard of.
     """
-    counts = (
-        job.progress.model_dump(include={"completed_pages", "items_count", "errors_count"}) if job.progress else {}
-    )
-    finished_at = to_iso(job.finished_at) if job.finished_at else None
+    counts = {"completed_pages", "items_count", "errors_count"}
     return orjson.dumps(
         {
             "event": "job.ended",
             "job_id": job.id,
             "status": job.status.value,
             "message": job.message,
-            "finished_at": finished_at,
-            **counts,
+            "finished_at": to_iso(job.finished_at) if job.finished_at else None,
+            **(job.progress.model_dump(include=counts) if job.progress else {}),
             **({"schedule_id": job.schedule_id} if job.schedule_id else {}),
         }
     )

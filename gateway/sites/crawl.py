@@ -159,10 +159,7 @@ class SiteCheck:
 
 
 def refuse_words(site: Site, words: dict[str, str], names: dict[str, str] | None = None) -> None:
-    """Raises `InvalidRequestError` where the site's template and the words do not suit each other.
-
-    `names`: what the request calls them.
-    """
+    """Raises `InvalidRequestError` where template and words do not suit each other; `names` are the request's."""
     refusal = SearchUrl(site.search_url).refusal(words)
     if refusal:
         name, why = refusal
@@ -202,10 +199,8 @@ def _check_selectors(site: Site) -> None:
     for name, selector in site.selectors.items():
         field = f"selectors.{name}"
         if name not in SELECTORS:
-            detail = {"field": field, "known": sorted(SELECTORS)}
-            raise InvalidRequestError(
-                field, f"there is no such selector; there is {', '.join(SELECTORS)}", detail=detail
-            )
+            message = f"there is no such selector; there is {', '.join(SELECTORS)}"
+            raise InvalidRequestError(field, message, detail={"field": field, "known": sorted(SELECTORS)})
         try:
             compile_css(selector)
         except ValueError as error:
@@ -228,9 +223,6 @@ def _blame(field: str, error: InvalidRequestError) -> NoReturn:
 
 
 # --- what a run of a site or a target is, made from their records at the moment it is fired or asked for
-
-#: What `POST /jobs/scrape` calls them.
-_MANUAL_NAMES = {KEYWORDS: "search_term"}
 
 
 @define(eq=False, slots=False, kw_only=True)
@@ -268,7 +260,8 @@ class SiteOrders:
         """
         given = {KEYWORDS: keywords, LOCATION: location}
         words = {name: site.payload.get(name, "") if word is None else word for name, word in given.items()}
-        _refuse_run(site, words, _MANUAL_NAMES)
+        # as `POST /jobs/scrape` calls them
+        _refuse_run(site, words, {KEYWORDS: "search_term"})
         search = Search(words[KEYWORDS], words[LOCATION], results_wanted, is_remote)
         return self._order(site, search, Trigger.MANUAL)
 

@@ -105,9 +105,7 @@ class SiteSchedules:
         return {schedule.id: schedule for schedule in self._schedules.read(schedule_ids).schedules}
 
     def align_site(self, site: str, wanted: Sequence[Wanted]) -> None:
-        """Make the schedules of the site and its targets what is wanted of them. No run of what the site was before
-        is begun after this.
-        """
+        """Make its and its targets' schedules what is wanted. No run of what it was before begins after this."""
         present = self.read(one.schedule_id for one in wanted)
         for one in wanted:
             self._align(present.get(one.schedule_id), one)
@@ -237,10 +235,7 @@ class SiteService(_Service):
         self._delete_targets(name)
 
     def align(self, name: str) -> None:
-        """Bring its schedules, and its targets', in line with the site as it is now, whoever edits it meanwhile.
-
-        Raises `SiteNotFoundError`.
-        """
+        """Bring its and its targets' schedules in line with it, whoever edits it. Raises `SiteNotFoundError`."""
         for _ in range(_MAX_ROUNDS):
             site = self._sites.get(name)
             targets = self._targets.of_site(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import structlog
@@ -60,10 +61,9 @@ class RunRecords:
     def _site_number(self, job: Job) -> int | None:
         if job.target is not None:
             return job.target.website_id
-        try:
+        with suppress(SiteNotFoundError):
             return self._sites.get(job.spec.site or "").number
-        except SiteNotFoundError:
-            return None
+        return None
 
 
 log = structlog.get_logger()

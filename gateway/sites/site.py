@@ -26,9 +26,8 @@ class SearchUrl:
         names = _PLACEHOLDER.findall(template)
         unknown = next((name for name in names if name not in PLACEHOLDERS), None)
         if unknown is not None:
-            raise InvalidRequestError(
-                FIELD, f"has {{{unknown}}}; there is {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}"
-            )
+            known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+            raise InvalidRequestError(FIELD, f"has {{{unknown}}}; there is {known}")
         if set(_PLACEHOLDER.sub("", template)) & set("{}"):
             raise InvalidRequestError(FIELD, "has a brace without its other; one that is meant is %7B or %7D")
         origin = _ORIGIN.match(template)

@@ -110,13 +110,8 @@ class TargetStore:
         self, limit: int, after: int | None = None, *, site: str | None = None, enabled: bool | None = None
     ) -> list[Target]:
         """By number, from the first one after `after`."""
-        query: Document = {}
-        if site is not None:
-            query["site"] = site
-        if enabled is not None:
-            query["enabled"] = enabled
-        if after is not None:
-            query["number"] = {"$gt": after}
+        wanted = {"site": site, "enabled": enabled, "number": None if after is None else {"$gt": after}}
+        query = {name: value for name, value in wanted.items() if value is not None}
         return self._documents.find(query, limit, [("number", ASCENDING)])
 
     def of_site(self, site: str) -> list[Target]:

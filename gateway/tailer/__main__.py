@@ -61,9 +61,6 @@ class _Tailer:
         inherited = {name: value for name, value in environ.items() if name != "NODES_DIR"}
         self.process = subprocess.Popen(command, env={**inherited, **own})  # noqa: S603 - the command is ours
 
-    def stop(self) -> None:
-        self.process.terminate()
-
     def wait(self, seconds: float) -> None:
         try:
             self.process.wait(max(0.0, seconds))
@@ -89,7 +86,7 @@ class Places:
             self._look()
         deadline = time.monotonic() + GRACE
         for tailer in self._tailers.values():
-            tailer.stop()
+            tailer.process.terminate()
         for tailer in self._tailers.values():
             tailer.wait(deadline - time.monotonic())
 
@@ -97,18 +94,16 @@ class Places:
         self._stopping.set()
 
     def _look(self) -> None:
+        homes = {path.parent for path in self._folder.glob(f"*/{PLACE}")}
         # one that was taken away has nothing left to ship
-        for home in {*self._homes(), *self._tailers}:
+        for home in homes | self._tailers.keys():
             place = read_place(home)
             tailer = self._tailers.get(home)
             if tailer is not None and tailer.process.poll() is None:
                 if place != tailer.place or not _has_work(home):
-                    tailer.stop()
+                    tailer.process.terminate()
             elif place is not None and _has_work(home):
                 self._start(home, place, tailer)
-
-    def _homes(self) -> list[Path]:
-        return sorted(path.parent for path in self._folder.glob(f"*/{PLACE}"))
 
     def _start(self, home: Path, place: NodePlace, before: _Tailer | None) -> None:
         if before is not None:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
@@ -35,14 +34,6 @@ EVERY = 2.0
 SETTLE = 1.0
 
 
-class _Stamp(NamedTuple):
-    """Tells a file from the one that took its place."""
-
-    inode: int
-    size: int
-    changed_ns: int
-
-
 class EggShipper(threading.Thread):
     """A thread of its own: tens of megabytes must not keep the heart from beating."""
 
@@ -66,7 +57,7 @@ class EggShipper(threading.Thread):
         self._folder = folder
         self._spiders = spiders
         self._is_ours = is_ours
-        self._hashed: dict[Egg, tuple[_Stamp, EggOnNode]] = {}
+        self._hashed: dict[Egg, tuple[tuple[int, ...], EggOnNode]] = {}
         #: What the catalogue named at the last look; `None` before the first.
         self._named: set[Egg] | None = None
         self._too_large: set[str] = set()
@@ -155,12 +146,14 @@ class EggShipper(threading.Thread):
         """`None` also of what has just come: the catalogue may still be about what was there before."""
         path = self._path(egg)
         try:
-            stamp = _stamp(path)
+            found = path.lstat()
+            # tells the file from the one that took its place
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
             known = self._hashed.get(egg)
             if known is None or known[0] != stamp:
-                if abs(time.time() - stamp.changed_ns / 1e9) < SETTLE:
+                if abs(time.time() - found.st_mtime) < SETTLE:
                     return None
-                deployed_at = datetime.fromtimestamp(stamp.changed_ns / 1e9, UTC)
+                deployed_at = datetime.fromtimestamp(found.st_mtime, UTC)
                 known = self._hashed[egg] = stamp, EggOnNode(_sha256(path), deployed_at)
         except (FileNotFoundError, HostileFileError):
             self._hashed.pop(egg, None)
@@ -177,11 +170,6 @@ def _by_egg(infos: list[SpiderInfo]) -> dict[Egg, list[SpiderInfo]]:
         if info.version is not None and is_file_name(egg := Egg(info.project, info.version)):
             found.setdefault(egg, []).append(info)
     return found
-
-
-def _stamp(path: Path) -> _Stamp:
-    found = path.lstat()
-    return _Stamp(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _sha256(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
@@ -108,7 +109,7 @@ class SinkThread(threading.Thread):
     def run(self) -> None:
         away = 0
         while (attempt := self._next()) is not None:
-            if self._is_troubled(attempt):
+            if (trouble := self._troubled.get(attempt.id)) and time.monotonic() < trouble.until:
                 continue
             with attempt.in_log():
                 away = self._ship(attempt, away)
@@ -120,7 +121,10 @@ class SinkThread(threading.Thread):
                 self.look_at(attempt)
         except Exception as error:  # noqa: BLE001 - nothing that one attempt or one call does may end shipping
             return self._failed(attempt, error, away)
-        return self._succeeded(attempt, away)
+        self._troubled.pop(attempt.id, None)
+        if away:
+            log.info("store_back", store=self._sink.name)
+        return 0
 
     def _next(self) -> Attempt | None:
         """The attempt that has waited longest; `None` when it is time to go."""
@@ -141,10 +145,6 @@ class SinkThread(threading.Thread):
         self._stopping.wait(max(0.0, early))
         self._next_round = time.monotonic() + self._pace
 
-    def _is_troubled(self, attempt: Attempt) -> bool:
-        trouble = self._troubled.get(attempt.id)
-        return trouble is not None and time.monotonic() < trouble.until
-
     def _failed(self, attempt: Attempt, error: Exception, away: int) -> int:
         if self._sink.is_away(error):
             if away == 0:
@@ -159,12 +159,6 @@ class SinkThread(threading.Thread):
         now, since = time.monotonic(), trouble.since if trouble else time.monotonic()
         self._troubled[attempt.id] = _Trouble(failures + 1, now + _pause(failures), since, error)
         return away
-
-    def _succeeded(self, attempt: Attempt, away: int) -> int:
-        self._troubled.pop(attempt.id, None)
-        if away:
-            log.info("store_back", store=self._sink.name)
-        return 0
 
 
 def _pause(failures: int) -> float:
@@ -332,7 +326,9 @@ class Follower:
 
     def sweep(self) -> None:
         """Look at everything once."""
-        self._needs_room = self._is_disk_full()
+        self._needs_room = False
+        with suppress(OSError):
+            self._needs_room = self._disk.is_full()
         found = self._outbox.scan()
         for attempt_id in (*self._open.keys() - set(found), *self._kept.keys() - set(found)):
             self._forget(attempt_id)
@@ -356,12 +352,6 @@ class Follower:
                         break
         except OSError as error:
             log.warning("no_room_made", error=str(error))
-
-    def _is_disk_full(self) -> bool:
-        try:
-            return self._disk.is_full()
-        except OSError:
-            return False
 
     def _follow_hints(self) -> None:
         hints, self._hints = self._hints, set()
@@ -412,16 +402,14 @@ class Follower:
             log.warning("exit_not_written", attempt=str(attempt.id), error=str(error))
 
     def _set_aside(self, attempt: Attempt) -> None:
-        self._kept[attempt.id] = self._times(attempt)
-        self._open.pop(attempt.id, None)
-        self._forget_sinks(attempt.id)
-
-    def _times(self, attempt: Attempt) -> _Kept:
         """Not to be removed while the same attempt might be launched again for want of its mark."""
         ended = (attempt.folder / EXIT).lstat().st_mtime
         spec = read_record(attempt.folder / SPEC, NodeSpec)
         relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
-        return _Kept(max(ended + self._keep.total_seconds(), relaunchable), relaunchable)
+        until = max(ended + self._keep.total_seconds(), relaunchable)
+        self._kept[attempt.id] = _Kept(until, relaunchable)
+        self._open.pop(attempt.id, None)
+        self._forget_sinks(attempt.id)
 
     def _remove(self, attempt_id: AttemptId) -> None:
         self._outbox.remove(attempt_id)

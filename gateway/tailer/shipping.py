@@ -57,12 +57,10 @@ def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None) -
     """The entries in about `size` bytes from `start` on, of which the last may be long. Without a `log_end` a torn
     last line is left for later; with one it ends there, and nothing after it is read.
     """
-    data = read_part(path, start.offset, _bounded(start, size, log_end))
-    piece = _split(data, start, size, log_end)
+    piece = _read(path, start, size, log_end)
     if not piece.entries and piece.more:
         # a line that is longer than what was asked for: an entry never is longer than this
-        data = read_part(path, start.offset, _bounded(start, MAX_LINE, log_end))
-        piece = _split(data, start, MAX_LINE, log_end)
+        piece = _read(path, start, MAX_LINE, log_end)
     return piece
 
 
@@ -80,11 +78,8 @@ def cut(piece: LogPiece, minimum: int) -> LogPiece | None:
     return None
 
 
-def _bounded(start: LogPosition, size: int, log_end: int | None) -> int:
-    return size if log_end is None else min(size, log_end - start.offset)
-
-
-def _split(data: bytes, start: LogPosition, size: int, log_end: int | None) -> LogPiece:
+def _read(path: Path, start: LogPosition, size: int, log_end: int | None) -> LogPiece:
+    data = read_part(path, start.offset, size if log_end is None else min(size, log_end - start.offset))
     final = log_end is not None and start.offset + len(data) >= log_end
     entries, level = split_entries(data, start.offset, start.level, final=final)
     end = LogPosition(offset=entries[-1].end if entries else start.offset, level=level)
@@ -439,9 +434,7 @@ class TruthSink:
         attempt.checkpoint.acknowledged = True
 
     def _remove_orphans(self, job_id: str) -> None:
-        """A job may be removed while a node is away, with an attempt that was given up for lost: nobody would ever
-        find what was shipped since.
-        """
+        """Nobody would ever find what was shipped of a job that was removed while the node was away."""
         try:
             self._jobs.get(job_id)
         except JobNotFoundError:
