@@ -99,29 +99,18 @@ def gateway_url(given: str | None = None) -> str:
 
 At = Annotated[
     str | None,
-    typer.Option(
-        "--at",
-        metavar="TIME",
-        help="Run it then: 2027-06-01T09:00; local time, or with an offset.",
-        show_default=False,
-    ),
+    typer.Option("--at", metavar="TIME", help="Run it then: 2027-06-01T09:00; local time, or with an offset."),
 ]
-Every = Annotated[
-    str | None,
-    typer.Option("--every", metavar="15m", help="Run it again and again: s, m, h, d or w.", show_default=False),
-]
+Every = Annotated[str | None, typer.Option("--every", metavar="15m", help="Run it again and again: s, m, h, d or w.")]
 Cron = Annotated[
-    str | None,
-    typer.Option("--cron", metavar="'0 9 * * *'", help="The same by five-field cron, or @daily.", show_default=False),
+    str | None, typer.Option("--cron", metavar="'0 9 * * *'", help="The same by five-field cron, or @daily.")
 ]
-Timezone = Annotated[str | None, typer.Option(help="That cron is read in. Default: UTC.", show_default=False)]
-Jitter = Annotated[float | None, typer.Option(help="Part of the gap by which runs are moved.", show_default=False)]
-Overlap = Annotated[
-    str | None, typer.Option(help="While the run before goes on: skip, queue or allow.", show_default=False)
-]
-CatchUp = Annotated[str | None, typer.Option(help="For runs that were missed: one, none or all.", show_default=False)]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="No run after that.", show_default=False)]
-MaxRuns = Annotated[int | None, typer.Option(help="End after so many runs.", show_default=False)]
+Timezone = Annotated[str | None, typer.Option(help="That cron is read in. Default: UTC.")]
+Jitter = Annotated[float | None, typer.Option(help="Part of the gap by which runs are moved.")]
+Overlap = Annotated[str | None, typer.Option(help="While the run before goes on: skip, queue or allow.")]
+CatchUp = Annotated[str | None, typer.Option(help="For runs that were missed: one, none or all.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="No run after that.")]
+MaxRuns = Annotated[int | None, typer.Option(help="End after so many runs.")]
 
 
 def timing(
@@ -184,10 +173,7 @@ def tell_scheduled(receipt: dict[str, Any]) -> None:
 # --- options that several commands share
 
 Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url", help="The gateway. Default: DISCOVERYBOT_URL, else the stack that runs here.", show_default=False
-    ),
+    str | None, typer.Option("--url", help="The gateway. Default: DISCOVERYBOT_URL, else the stack that runs here.")
 ]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
 
@@ -205,6 +191,5 @@ Level = Annotated[
         metavar="LEVEL",
         help="Only lines of at least this level (DEBUG … CRITICAL).",
         callback=_known_level,
-        show_default=False,
     ),
 ]

@@ -110,10 +110,7 @@ STDOUT = "-"
 FORMATS = ("jsonl", "json", "csv")
 
 
-Format = Annotated[
-    str | None,
-    typer.Option("--format", help="jsonl, json or csv. Default: by the file's name.", show_default=False),
-]
+Format = Annotated[str | None, typer.Option("--format", help="jsonl, json or csv. Default: by the file's name.")]
 EscapeFormulas = Annotated[
     bool, typer.Option("--escape-formulas", help="In a CSV, text that a spreadsheet would run gets a ' before it.")
 ]
@@ -190,35 +187,27 @@ def _writing(output: str) -> Iterator[BinaryIO]:
 
 # --- `discoverybot crawl`: ask for a crawl, watch it, fetch what it found
 
-Urls = Annotated[list[str], typer.Argument(metavar="URL…", help="Where to start.", show_default=False)]
+Urls = Annotated[list[str], typer.Argument(metavar="URL…", help="Where to start.")]
 Spider = Annotated[str, typer.Option("--spider", "-s", help="Which spider; `discoverybot spiders` lists them.")]
-Depth = Annotated[int | None, typer.Option(help="Links to follow from a URL; 0: none.", show_default=False)]
-MaxPages = Annotated[int | None, typer.Option(help="Stop after so many pages.", show_default=False)]
-MaxItems = Annotated[int | None, typer.Option(help="Stop after so many items.", show_default=False)]
-Project = Annotated[str | None, typer.Option(help="The spider's project. Default: our own.", show_default=False)]
-Version = Annotated[str | None, typer.Option(help="Of the project. Default: the latest.", show_default=False)]
+Depth = Annotated[int | None, typer.Option(help="Links to follow from a URL; 0: none.")]
+MaxPages = Annotated[int | None, typer.Option(help="Stop after so many pages.")]
+MaxItems = Annotated[int | None, typer.Option(help="Stop after so many items.")]
+Project = Annotated[str | None, typer.Option(help="The spider's project. Default: our own.")]
+Version = Annotated[str | None, typer.Option(help="Of the project. Default: the latest.")]
 Render = Annotated[bool, typer.Option("--render", help="In a browser, for pages that need JavaScript.")]
 Params = Annotated[
-    str | None,
-    typer.Option("--params", metavar="JSON|@FILE", help="The spider's parameters, all at once.", show_default=False),
+    str | None, typer.Option("--params", metavar="JSON|@FILE", help="The spider's parameters, all at once.")
 ]
 Param = Annotated[
-    list[str] | None,
-    typer.Option("--param", "-p", metavar="K=V", help="A parameter of the spider; repeatable.", show_default=False),
+    list[str] | None, typer.Option("--param", "-p", metavar="K=V", help="A parameter of the spider; repeatable.")
 ]
-User = Annotated[str | None, typer.Option(help="Who asks. Default: your login name.", show_default=False)]
+User = Annotated[str | None, typer.Option(help="Who asks. Default: your login name.")]
 IgnoreCache = Annotated[bool, typer.Option("--ignore-cache", help="Crawl again, past both caches.")]
 Follow = Annotated[
-    bool | None,
-    typer.Option(
-        "--follow/--no-follow", help="Watch it to its end. Default: unless it is for later.", show_default=False
-    ),
+    bool | None, typer.Option("--follow/--no-follow", help="Watch it to its end. Default: unless it is for later.")
 ]
 CrawlOutput = Annotated[
-    str | None,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Its items: .jsonl, .json, .csv; `-`: stdout.", show_default=False
-    ),
+    str | None, typer.Option("--output", "-o", metavar="FILE", help="Its items: .jsonl, .json, .csv; `-`: stdout.")
 ]
 
 

@@ -20,18 +20,17 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 def jobs(
     *,
-    status: Annotated[str | None, typer.Option(help="Only those in this status.", show_default=False)] = None,
-    spider: Annotated[str | None, typer.Option(help="Only those of this spider.", show_default=False)] = None,
-    user: Annotated[str | None, typer.Option(help="Only those of this user.", show_default=False)] = None,
-    schedule: Annotated[str | None, typer.Option(help="Only runs of this schedule.", show_default=False)] = None,
-    site: Annotated[str | None, typer.Option(help="Only runs of this site.", show_default=False)] = None,
-    tag: Annotated[str | None, typer.Option(help="Only those with this tag.", show_default=False)] = None,
+    status: Annotated[str | None, typer.Option(help="Only those in this status.")] = None,
+    spider: Annotated[str | None, typer.Option(help="Only those of this spider.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Only runs of this schedule.")] = None,
+    site: Annotated[str | None, typer.Option(help="Only runs of this site.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
     search: Annotated[
-        str | None,
-        typer.Option(help="Only with this text in id, spider, tags, URLs or message.", show_default=False),
+        str | None, typer.Option(help="Only with this text in id, spider, tags, URLs or message.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
-    after: Annotated[str | None, typer.Option(help="Go on where another list ended.", show_default=False)] = None,
+    after: Annotated[str | None, typer.Option(help="Go on where another list ended.")] = None,
     url: Url = None,
 ) -> None:
     """The latest crawls, newest first."""
@@ -100,8 +99,8 @@ def logs(
 # --- `discoverybot dead` and `discoverybot requeue`: crawls that are out of retries
 def dead(
     *,
-    user: Annotated[str | None, typer.Option(help="Only those of this user.", show_default=False)] = None,
-    spider: Annotated[str | None, typer.Option(help="Only those of this spider.", show_default=False)] = None,
+    user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
+    spider: Annotated[str | None, typer.Option(help="Only those of this spider.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     url: Url = None,
 ) -> None:

@@ -28,13 +28,11 @@ from gateway.sites.site import OPERATOR
 
 def audit(
     *,
-    user: Annotated[str | None, typer.Option(help="Only by this user's keys.", show_default=False)] = None,
-    key: Annotated[str | None, typer.Option(help="Only by this key (its id).", show_default=False)] = None,
-    route: Annotated[
-        str | None, typer.Option(metavar="'/jobs/{job_id}/cancel'", help="Only this.", show_default=False)
-    ] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="At or after.", show_default=False)] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before.", show_default=False)] = None,
+    user: Annotated[str | None, typer.Option(help="Only by this user's keys.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only by this key (its id).")] = None,
+    route: Annotated[str | None, typer.Option(metavar="'/jobs/{job_id}/cancel'", help="Only this.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="At or after.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     url: Url = None,
 ) -> None:
@@ -88,10 +86,8 @@ def create_key(
     scope: Annotated[
         list[Scope], typer.Option(help="read: look at its user's crawls; crawl: make them too; admin: all, for all.")
     ],
-    expires: Annotated[
-        str | None, typer.Option(metavar="90d|TIME", help="Until when, or for how long.", show_default=False)
-    ] = None,
-    note: Annotated[str | None, typer.Option(help="What it is for.", show_default=False)] = None,
+    expires: Annotated[str | None, typer.Option(metavar="90d|TIME", help="Until when, or for how long.")] = None,
+    note: Annotated[str | None, typer.Option(help="What it is for.")] = None,
 ) -> None:
     """Make a key, and print it: it cannot be shown again. From the first one on the gateway serves nobody without."""
     user, expires_at = _user(user), _expiry(expires)
@@ -106,9 +102,7 @@ def create_key(
 
 
 @app.command("list")
-def list_keys(
-    *, user: Annotated[str | None, typer.Option(help="Only this user's.", show_default=False)] = None
-) -> None:
+def list_keys(*, user: Annotated[str | None, typer.Option(help="Only this user's.")] = None) -> None:
     """All keys, the oldest first; what they are cannot be shown."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("KEY", "USER", "SCOPES", "STATE"):

@@ -27,12 +27,11 @@ _ANY_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 
 def spiders(
     *,
-    project: Annotated[str | None, typer.Option(help="Only of this project.", show_default=False)] = None,
-    version: Annotated[str | None, typer.Option(help="Only of this version.", show_default=False)] = None,
+    project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
+    version: Annotated[str | None, typer.Option(help="Only of this version.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Earlier versions, too.")] = False,
     schema: Annotated[
-        str | None,
-        typer.Option(metavar="SPIDER", help="Print the JSON Schema of its parameters.", show_default=False),
+        str | None, typer.Option(metavar="SPIDER", help="Print the JSON Schema of its parameters.")
     ] = None,
     url: Url = None,
 ) -> None:
@@ -170,11 +169,8 @@ _TIMEOUT = httpx.Timeout(180, connect=5)
 Source = Annotated[
     Path, typer.Argument(metavar="FOLDER|EGG", help="A Scrapy project (the folder of its scrapy.cfg), or an egg.")
 ]
-Project = Annotated[
-    str | None,
-    typer.Option(help="Its name. Default: as scrapy.cfg deploys it, else its package.", show_default=False),
-]
-Version = Annotated[str | None, typer.Option(help="Default: the time, in seconds since 1970.", show_default=False)]
+Project = Annotated[str | None, typer.Option(help="Its name. Default: as scrapy.cfg deploys it, else its package.")]
+Version = Annotated[str | None, typer.Option(help="Default: the time, in seconds since 1970.")]
 
 
 def deploy(source: Source = Path(), *, project: Project = None, version: Version = None, url: Url = None) -> None:
@@ -220,10 +216,8 @@ def _tell(answers: Any) -> None:
         (out if answer["accepted"] else err).print(Text.assemble(mark, answer["node"], ": ", word), soft_wrap=True)
 
 
-DeployedProject = Annotated[
-    str, typer.Argument(help="As `discoverybot spiders --all` spells it.", show_default=False)
-]
-DeployedVersion = Annotated[str, typer.Argument(show_default=False)]
+DeployedProject = Annotated[str, typer.Argument(help="As `discoverybot spiders --all` spells it.")]
+DeployedVersion = Annotated[str, typer.Argument()]
 
 
 def undeploy(project: DeployedProject, version: DeployedVersion, *, url: Url = None) -> None:

@@ -52,9 +52,9 @@ def schedules(context: typer.Context) -> None:
 @app.command("list")
 def list_schedules(
     *,
-    user: Annotated[str | None, typer.Option(help="Only those of this user.", show_default=False)] = None,
-    state: Annotated[str | None, typer.Option(help="active, paused or ended.", show_default=False)] = None,
-    site: Annotated[str | None, typer.Option(help="Only those of this site.", show_default=False)] = None,
+    user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
+    state: Annotated[str | None, typer.Option(help="active, paused or ended.")] = None,
+    site: Annotated[str | None, typer.Option(help="Only those of this site.")] = None,
     limit: Limit = 20,
     url: Url = None,
 ) -> None:
@@ -90,7 +90,7 @@ def edit(
     catch_up: CatchUp = None,
     until: Until = None,
     max_runs: MaxRuns = None,
-    name: Annotated[str | None, typer.Option(help="What it is called.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option(help="What it is called.")] = None,
     url: Url = None,
 ) -> None:
     """Change when it runs; `PATCH /schedules/{id}` changes the rest."""

@@ -21,33 +21,22 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The site's name.")]
-File = Annotated[
-    Path | None,
-    typer.Option("--file", "-f", help="A JSON file with the record; options go over it.", show_default=False),
-]
-SearchUrl = Annotated[
-    str | None,
-    typer.Option(help="Where a search begins, with {keywords}, {location}, {page}.", show_default=False),
-]
-Spider = Annotated[str | None, typer.Option(help="Which spider. Default: jobs.", show_default=False)]
-Project = Annotated[str | None, typer.Option(help="The spider's project. Default: our own.", show_default=False)]
-Pagination = Annotated[
-    str | None, typer.Option(help="next_link, page_param, infinite_scroll or none.", show_default=False)
-]
+File = Annotated[Path | None, typer.Option("--file", "-f", help="A JSON file with the record; options go over it.")]
+SearchUrl = Annotated[str | None, typer.Option(help="Where a search begins, with {keywords}, {location}, {page}.")]
+Spider = Annotated[str | None, typer.Option(help="Which spider. Default: jobs.")]
+Project = Annotated[str | None, typer.Option(help="The spider's project. Default: our own.")]
+Pagination = Annotated[str | None, typer.Option(help="next_link, page_param, infinite_scroll or none.")]
 Selector = Annotated[
-    list[str] | None,
-    typer.Option("--selector", "-s", metavar="K=CSS", help="A selector of `jobs`; repeatable.", show_default=False),
+    list[str] | None, typer.Option("--selector", "-s", metavar="K=CSS", help="A selector of `jobs`; repeatable.")
 ]
-Every = Annotated[int | None, typer.Option(metavar="MINUTES", help="How often it is run.", show_default=False)]
-MinPause = Annotated[float | None, typer.Option(help="Shortest pause, in seconds.", show_default=False)]
-MaxPause = Annotated[float | None, typer.Option(help="Longest pause, in seconds.", show_default=False)]
-Rate = Annotated[str | None, typer.Option(help="Requests of all its runs: 30/m.", show_default=False)]
-Retries = Annotated[int | None, typer.Option(help="Of a run that failed.", show_default=False)]
-Browser = Annotated[bool | None, typer.Option("--browser/--no-browser", help="Render pages.", show_default=False)]
-Overlap = Annotated[bool | None, typer.Option("--overlap/--no-overlap", help="Let runs overlap.", show_default=False)]
-Payload = Annotated[
-    str | None, typer.Option(metavar="JSON", help="Further parameters for the spider.", show_default=False)
-]
+Every = Annotated[int | None, typer.Option(metavar="MINUTES", help="How often it is run.")]
+MinPause = Annotated[float | None, typer.Option(help="Shortest pause, in seconds.")]
+MaxPause = Annotated[float | None, typer.Option(help="Longest pause, in seconds.")]
+Rate = Annotated[str | None, typer.Option(help="Requests of all its runs: 30/m.")]
+Retries = Annotated[int | None, typer.Option(help="Of a run that failed.")]
+Browser = Annotated[bool | None, typer.Option("--browser/--no-browser", help="Render pages.")]
+Overlap = Annotated[bool | None, typer.Option("--overlap/--no-overlap", help="Let runs overlap.")]
+Payload = Annotated[str | None, typer.Option(metavar="JSON", help="Further parameters for the spider.")]
 
 
 def address(name: str) -> str:
@@ -223,16 +212,15 @@ targets_app = typer.Typer(
 
 TargetId = Annotated[str, typer.Argument(metavar="ID", help="Its number, or its id.")]
 Site = Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]
-Keywords = Annotated[str | None, typer.Option("--keywords", "-k", help="What to search for.", show_default=False)]
-Location = Annotated[str | None, typer.Option("--location", "-l", help="Where.", show_default=False)]
+Keywords = Annotated[str | None, typer.Option("--keywords", "-k", help="What to search for.")]
+Location = Annotated[str | None, typer.Option("--location", "-l", help="Where.")]
 Frequency = Annotated[
-    str | None,
-    typer.Option(metavar="CRON|MINUTES", help="How often. Default: as often as the site.", show_default=False),
+    str | None, typer.Option(metavar="CRON|MINUTES", help="How often. Default: as often as the site.")
 ]
-Timezone = Annotated[str | None, typer.Option(help="In which cron is read. Default: UTC.", show_default=False)]
-Results = Annotated[int | None, typer.Option("--results", help="End with so many.", show_default=False)]
-Remote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.", show_default=False)]
-Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Run it by itself.", show_default=False)]
+Timezone = Annotated[str | None, typer.Option(help="In which cron is read. Default: UTC.")]
+Results = Annotated[int | None, typer.Option("--results", help="End with so many.")]
+Remote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.")]
+Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Run it by itself.")]
 
 
 @targets_app.callback(invoke_without_command=True)
@@ -245,7 +233,7 @@ def targets(context: typer.Context) -> None:
 @targets_app.command("list")
 def list_targets(
     *,
-    site: Annotated[str | None, typer.Option(help="Only of this site.", show_default=False)] = None,
+    site: Annotated[str | None, typer.Option(help="Only of this site.")] = None,
     url: Url = None,
 ) -> None:
     """All targets, by number."""
@@ -349,14 +337,14 @@ def _target_cells(target: dict[str, Any]) -> list[Any]:
 # --- `discoverybot scrape`: run a site now, see what it found
 
 SiteName = Annotated[str, typer.Argument(metavar="SITE", help="Its name; `discoverybot sites` lists them.")]
-Term = Annotated[str | None, typer.Argument(metavar="TERM", help="What to search for.", show_default=False)]
-ScrapedLocation = Annotated[str | None, typer.Option(help="Where.", show_default=False)]
-ScrapedResults = Annotated[int | None, typer.Option("--results", min=1, help="End with so many.", show_default=False)]
-ScrapedRemote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.", show_default=False)]
+Term = Annotated[str | None, typer.Argument(metavar="TERM", help="What to search for.")]
+ScrapedLocation = Annotated[str | None, typer.Option(help="Where.")]
+ScrapedResults = Annotated[int | None, typer.Option("--results", min=1, help="End with so many.")]
+ScrapedRemote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.")]
 Sync = Annotated[bool, typer.Option("--sync", help="In one request: up to 25 results, and no log.")]
 AsJson = Annotated[bool, typer.Option("--json", help="All results as JSON lines, to stdout.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="All results as CSV, to stdout.")]
-User = Annotated[str | None, typer.Option(help="Who asks. Default: operator.", show_default=False)]
+User = Annotated[str | None, typer.Option(help="Who asks. Default: operator.")]
 Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Watch it to its end.")]
 
 #: Longest that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and a little more.

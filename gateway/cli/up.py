@@ -27,7 +27,7 @@ def up(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only our own lines, not the processes'.")] = False,
     free_ports: Annotated[bool, typer.Option("--free-ports", help="Let the system choose every port.")] = False,
     ready_file: Annotated[
-        Path | None, typer.Option(help="When healthy, say there, as JSON, where all is.", show_default=False)
+        Path | None, typer.Option(help="When healthy, say there, as JSON, where all is.")
     ] = None,
 ) -> None:  # fmt: skip
     """Run the whole platform here, on loopback, until Ctrl-C. Exit code: 1 it never got ready, 2 refused."""
