@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gateway.cli.console import program
+from gateway.cli.console import given, program
 
 
 class ExitCode(IntEnum):
@@ -78,7 +78,16 @@ class Api:
             raise ApiError(f"url: {url!r} is not the address of a gateway: {error}") from None
 
     def get(self, path: str, **query: Any) -> Any:
-        return self._call("GET", path, params=_given(query))
+        return self._call("GET", path, params=given(**query))
+
+    def all(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """What a list has, page after page."""
+        name, after = path.removeprefix("/"), None
+        while True:
+            page = self.get(path, **query, limit=200, after=after)
+            yield from page[name]
+            if (after := page["next"]) is None:
+                return
 
     def post(self, path: str, **options: Any) -> Any:
         return self._call("POST", path, **options)
@@ -89,7 +98,7 @@ class Api:
     def delete(self, path: str, **query: Any) -> Any:
         """The answer, if there is one."""
         try:
-            answer = self._checked(self.client.delete(path, params=_given(query)))
+            answer = self._checked(self.client.delete(path, params=given(**query)))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
         return answer.json() if answer.content else None
@@ -111,7 +120,7 @@ class Api:
     def _post_once_started(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
         """A platform that is about to start is waited for."""
         end = time.monotonic() + _START_SECONDS
-        while _code(answer := self.client.post("/crawl", json=body, headers=headers)) == "starting":
+        while _part(answer := self.client.post("/crawl", json=body, headers=headers), "code") == "starting":
             if time.monotonic() > end:
                 break
             time.sleep(float(answer.headers.get("Retry-After", 1)))
@@ -121,7 +130,7 @@ class Api:
     def download(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:
         """The body of `GET path`, piece by piece, however long it is."""
         try:
-            with self.client.stream("GET", path, params=_given(query)) as answer:
+            with self.client.stream("GET", path, params=given(**query)) as answer:
                 if answer.is_error:
                     answer.read()
                 self._checked(answer)
@@ -141,7 +150,7 @@ class Api:
         if answer.is_success:
             return answer
         code = ExitCode.ERROR if answer.is_server_error else ExitCode.REFUSED
-        raise ApiError(refusal(answer), code, detail=_detail(answer))
+        raise ApiError(refusal(answer), code, detail=_part(answer, "detail"))
 
     def _unreachable(self, error: httpx.HTTPError) -> ApiError:
         reason = str(error) or type(error).__name__
@@ -160,20 +169,8 @@ def refusal(answer: httpx.Response) -> str:
         return f"{answer.request.url} answers {answer.status_code} {answer.reason_phrase}"
 
 
-def _detail(answer: httpx.Response) -> Any:
-    return _part(answer, "detail")
-
-
-def _code(answer: httpx.Response) -> Any:
-    return _part(answer, "code")
-
-
 def _part(answer: httpx.Response, name: str) -> Any:
     try:
         return answer.json()["error"][name]
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _given(query: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in query.items() if value is not None}

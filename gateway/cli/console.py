@@ -6,15 +6,16 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from embedded.stack.state import StackState
@@ -60,6 +61,22 @@ _PIPED = 200
 
 out = _console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED)
 err = _console(stderr=True)
+
+
+def new_table(*columns: str, folded: Collection[str] = (), right: Collection[str] = ()) -> Table:
+    """Each row is a line, but for the columns that are `folded`: they give way where the terminal is narrow."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        justify: JustifyMethod = "right" if name in right else "left"
+        table.add_column(name, justify=justify, **({"overflow": "fold"} if name in folded else {"no_wrap": True}))
+    return table
+
+
+def print_page(table: Table, page: dict[str, Any]) -> None:
+    """Rows of a list, and whether there are more."""
+    out.print(table)
+    if page.get("next"):
+        out.print("more: --limit", style="dim")
 
 
 def program() -> str:
@@ -130,6 +147,11 @@ def timing(
         "ends_at": read_time(until, "--until"),
         **others,
     }
+    return given(**fields)
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Those that somebody has named."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -154,11 +176,20 @@ def shown(moment: str | None) -> str:
 
 def until_then(moment: str, now: datetime | None = None) -> str:
     """`in 42s`, `in 5m`, `in 3h`, `in 2d`."""
-    seconds = int((datetime.fromisoformat(moment) - (now or datetime.now(UTC))).total_seconds())
+    return f"in {_span(datetime.fromisoformat(moment) - (now or datetime.now(UTC)))}"
+
+
+def age(moment: str, now: datetime | None = None) -> str:
+    """`42s`, `5m`, `3h`, `2d` since an ISO time."""
+    return _span((now or datetime.now(UTC)) - datetime.fromisoformat(moment))
+
+
+def _span(time: timedelta) -> str:
+    seconds = int(time.total_seconds())
     for unit, letter in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= unit:
-            return f"in {seconds // unit}{letter}"
-    return f"in {max(seconds, 0)}s"
+            return f"{seconds // unit}{letter}"
+    return f"{max(seconds, 0)}s"
 
 
 def tell_scheduled(receipt: dict[str, Any]) -> None:
@@ -168,6 +199,19 @@ def tell_scheduled(receipt: dict[str, Any]) -> None:
     if next_run := receipt.get("next_run"):
         out.print(f"next run: {shown(next_run)} ({until_then(next_run)})")
     out.print(f"to watch it: {program()} logs -f {job_id}", style="dim", soft_wrap=True)
+
+
+def command_group(about: str) -> typer.Typer:
+    """Commands about one thing, among them `list`, which is what is meant without any."""
+    app = typer.Typer(help=f"{about} Without a command: list them.", add_completion=False)
+
+    @app.callback(invoke_without_command=True)
+    def list_unless_asked(context: typer.Context) -> None:
+        callbacks = {command.name: command.callback for command in app.registered_commands}
+        if context.invoked_subcommand is None and (list_all := callbacks["list"]):
+            list_all()
+
+    return app
 
 
 # --- options that several commands share

@@ -35,6 +35,7 @@ from gateway.cli.console import (
     counted,
     err,
     gateway_url,
+    given,
     out,
     program,
     tell_scheduled,
@@ -233,7 +234,7 @@ def crawl(
     spider_named = {"project": project, "version": version, "name": spider}
     params_given = gather_params(api, spider_named, params, param or [], render=render)
     receipt = api.submit(
-        _given(
+        given(
             user_id=user or login_name(), project=project, version=version, spider=spider, start_urls=urls,
             depth=depth, max_pages=max_pages, max_items=max_items, params=params_given or None,
             ignore_cache=ignore_cache or None, **when,
@@ -253,10 +254,6 @@ def _item_format(output: str | None, *, following: bool) -> str:
         raise typer.BadParameter("needs --follow: there are no items before the end", param_hint="--output")
     check_writable(output or STDOUT)
     return format_of(output) if output else ""
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _followed(api: Api, receipt: dict[str, Any], item_format: str, output: str | None, level: str | None) -> ExitCode:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple
 
 import httpx
 import typer
+from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 from rich.text import Text
 
@@ -29,6 +30,7 @@ from gateway.contract.node_list import is_taken, read_place
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.nodes.store import NodeStore
 from gateway.settings import Settings, SettingsError
+from gateway.stores.mongo import connect
 
 _PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo", "redis")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -173,9 +175,8 @@ def stores(patient: Patient) -> Iterator[Finding]:
         yield _mongo(running.mongo_uri if running else patient.settings.mongo_uri)
 
 
-# The drivers are imported where they are used: no other command needs the half second that they take.
 def _redis(url: str) -> Finding:
-    import redis  # noqa: PLC0415 - see above
+    import redis  # noqa: PLC0415 - no other command needs the time that it takes
 
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=_TIMEOUT, socket_timeout=_TIMEOUT) as client:
@@ -187,9 +188,6 @@ def _redis(url: str) -> Finding:
 
 
 def _mongo(uri: str) -> Finding:
-    from pymongo import MongoClient  # noqa: PLC0415 - see above
-    from pymongo.errors import PyMongoError  # noqa: PLC0415
-
     try:
         with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=_TIMEOUT * 1000) as client:
             return Finding(Mark.OK, "mongo", f"{redacted(uri)} answers, version {client.server_info()['version']}")
@@ -203,10 +201,7 @@ def documents(patient: Patient) -> Iterator[Finding]:
     uri = patient.stack.mongo_uri if patient.stack and patient.supervised else patient.settings.mongo_uri
     if not patient.supervised and "mongo_uri" not in patient.settings.model_fields_set:
         return
-    from pymongo.errors import PyMongoError  # noqa: PLC0415 - see above
-
-    from gateway.retention.retention import UnreadableStore  # noqa: PLC0415
-    from gateway.stores.mongo import connect  # noqa: PLC0415
+    from gateway.retention.retention import UnreadableStore  # noqa: PLC0415 - as with redis
 
     database = connect(uri, timeout=_TIMEOUT)
     try:

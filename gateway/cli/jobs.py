@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import Api
-from gateway.cli.console import JobId, Level, Url, gateway_url, out, visible
+from gateway.cli.console import JobId, Level, Url, age, gateway_url, new_table, out, print_page, visible
 from gateway.cli.crawl import watch
 from gateway.cli.watching import log_line, status_text
-
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def jobs(
@@ -38,12 +34,8 @@ def jobs(
         "/jobs", status=status, spider=spider, user_id=user, schedule_id=schedule, site=site, tag=tag, q=search,
         limit=limit, after=after,
     )  # fmt: skip
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("JOB", "STATUS", "SPIDER"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("START", overflow="fold")  # the one that gives way where the terminal is narrow
-    for name in ("PAGES", "ITEMS", "ERRORS", "AGE"):
-        table.add_column(name, no_wrap=True, justify="right")
+    numbers = ("PAGES", "ITEMS", "ERRORS", "AGE")
+    table = new_table("JOB", "STATUS", "SPIDER", "START", *numbers, folded=("START",), right=numbers)
     for job in page["jobs"]:
         table.add_row(*_cells(job))
     out.print(table)
@@ -64,15 +56,6 @@ def _cells(job: dict[str, Any]) -> list[Any]:
     start = job["start_urls"][0] + (f" +{more}" if more else "")
     counts = (str(job[name]) for name in ("completed_pages", "items_count", "errors_count"))
     return [job["job_id"], status_text(job["status"]), job["spider"], start, *counts, age(job["created_at"])]
-
-
-def age(moment: str, now: datetime | None = None) -> str:
-    """`42s`, `5m`, `3h`, `2d` since an ISO time."""
-    seconds = int(((now or datetime.now(UTC)) - datetime.fromisoformat(moment)).total_seconds())
-    for unit, letter in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
-        if seconds >= unit:
-            return f"{seconds // unit}{letter}"
-    return f"{max(seconds, 0)}s"
 
 
 def logs(
@@ -106,17 +89,11 @@ def dead(
 ) -> None:
     """Crawls that failed for good and wait for somebody to see to them, newest first."""
     page = Api(gateway_url(url)).get("/dead-letters", user_id=user, spider=spider, limit=limit)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("JOB", "SPIDER", "SITE"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("WHY", overflow="fold")
-    table.add_column("AGE", no_wrap=True, justify="right")
+    table = new_table("JOB", "SPIDER", "SITE", "WHY", "AGE", folded=("WHY",), right=("AGE",))
     for letter in page["dead_letters"]:
         why = Text(visible(letter["message"] or ""))
         table.add_row(letter["id"], letter["spider"], letter["site"] or "", why, age(letter["created_at"]))
-    out.print(table)
-    if page.get("next"):
-        out.print("more: --limit", style="dim")
+    print_page(table, page)
 
 
 def requeue(job_id: JobId, *, url: Url = None) -> None:

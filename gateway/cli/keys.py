@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 from pymongo.errors import PyMongoError
-from rich.table import Table
 from rich.text import Text
 
 from embedded.stack.state import StackState
@@ -21,7 +20,7 @@ from gateway.access.audit import AuditEntry, AuditKind, AuditStore
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.cli.api import Api, ApiError, ExitCode
-from gateway.cli.console import Url, err, gateway_url, home, out, program, read_time, shown
+from gateway.cli.console import Url, err, gateway_url, home, new_table, out, print_page, program, read_time, shown
 from gateway.container import Container
 from gateway.sites.site import OPERATOR
 
@@ -39,16 +38,11 @@ def audit(
     """Who did what: calls that may have changed something, newest first. Takes an admin's key."""
     times = {"since": read_time(since, "--since"), "until": read_time(until, "--until")}
     page = Api(gateway_url(url)).get("/audit", user_id=user, key_id=key, route=route, limit=limit, **times)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("AT", "STATUS", "USER", "KEY"):
-        table.add_column(name, no_wrap=True)
-    for name in ("WHAT", "ON", "FROM"):
-        table.add_column(name, overflow="fold")
+    texts = ("WHAT", "ON", "FROM")
+    table = new_table("AT", "STATUS", "USER", "KEY", *texts, folded=texts)
     for entry in page["entries"]:
         table.add_row(*map(Text, _audit_cells(entry)))
-    out.print(table)
-    if page.get("next"):
-        out.print("more: --limit", style="dim")
+    print_page(table, page)
 
 
 def note_command(parts: Container, command: str, **resources: str) -> None:
@@ -104,9 +98,7 @@ def create_key(
 @app.command("list")
 def list_keys(*, user: Annotated[str | None, typer.Option(help="Only this user's.")] = None) -> None:
     """All keys, the oldest first; what they are cannot be shown."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("KEY", "USER", "SCOPES", "STATE"):
-        table.add_column(name, no_wrap=True)
+    table = new_table("KEY", "USER", "SCOPES", "STATE")
     # what a narrow terminal breaks into lines, so that it need not cut the others
     for name in ("CREATED", "EXPIRES", "LAST USED", "NOTE"):
         table.add_column(name)

@@ -6,37 +6,23 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import Api
-from gateway.cli.console import Url, err, gateway_url, out
-from gateway.cli.jobs import age
+from gateway.cli.console import Url, age, command_group, err, gateway_url, new_table, out
 
-app = typer.Typer(help="Crawl nodes. Without a command: list them.", add_completion=False)
+app = command_group("Crawl nodes.")
 
 Name = Annotated[str, typer.Argument(metavar="NODE", help="As `nodes` shows it.")]
 _STYLES = {"up": "green", "resting": "yellow", "draining": "yellow"}
-
-
-@app.callback(invoke_without_command=True)
-def nodes(context: typer.Context) -> None:
-    """Crawl nodes. Without a command: list them."""
-    if context.invoked_subcommand is None:
-        list_nodes()
 
 
 @app.command("list")
 def list_nodes(*, url: Url = None) -> None:
     """All nodes: which get work, which do not, and why."""
     found = Api(gateway_url(url)).get("/nodes")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("NODE", "STATE"):
-        table.add_column(name, no_wrap=True)
-    for name in ("SLOTS", "FAILURES", "SEEN"):
-        table.add_column(name, no_wrap=True, justify="right")
-    for name in ("URL", "WHY"):
-        table.add_column(name, overflow="fold")
+    numbers, texts = ("SLOTS", "FAILURES", "SEEN"), ("URL", "WHY")
+    table = new_table("NODE", "STATE", *numbers, *texts, folded=texts, right=numbers)
     for node in found["nodes"]:
         table.add_row(*_cells(node))
     out.print(table)

@@ -14,11 +14,10 @@ from urllib.parse import quote
 
 import httpx
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import Url, counted, err, gateway_url, out
+from gateway.cli.console import Url, counted, err, gateway_url, new_table, out
 from gateway.contract.crawl import DEFAULT_PROJECT
 
 #: What a spider without a schema takes.
@@ -42,10 +41,7 @@ def spiders(
     if schema:
         out.print_json(data=_schema(schema, wanted))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("PROJECT", "VERSION", "SPIDER"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("DOES", overflow="fold")
+    table = new_table("PROJECT", "VERSION", "SPIDER", "DOES", folded=("DOES",))
     for one in wanted:
         table.add_row(one["project"], one["version"] or "", one["name"], _does(one))
     out.print(table)

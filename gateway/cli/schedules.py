@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import Api
@@ -21,14 +20,17 @@ from gateway.cli.console import (
     Timezone,
     Until,
     Url,
+    command_group,
     gateway_url,
+    new_table,
     out,
+    print_page,
     shown,
     timing,
 )
 from gateway.cli.crawl import watch
 
-app = typer.Typer(help="Schedules: what is run again and again. Without a command: list them.", add_completion=False)
+app = command_group("Schedules: what is run again and again.")
 
 ScheduleId = Annotated[str, typer.Argument(metavar="ID", help="A schedule's id.")]
 Limit = Annotated[int, typer.Option(min=1, max=200)]
@@ -42,13 +44,6 @@ _STYLES = {
 }
 
 
-@app.callback(invoke_without_command=True)
-def schedules(context: typer.Context) -> None:
-    """What is run again and again, and when. Without a command: list them."""
-    if context.invoked_subcommand is None:
-        list_schedules()
-
-
 @app.command("list")
 def list_schedules(
     *,
@@ -60,15 +55,12 @@ def list_schedules(
 ) -> None:
     """The latest schedules, newest first."""
     page = Api(gateway_url(url)).get("/schedules", user_id=user, state=state, site=site, limit=limit)
-    table = _table("SCHEDULE", "STATE", "INTERVAL", "NEXT RUN", "RUNS")
-    table.add_column("WHAT", overflow="fold")
+    table = new_table("SCHEDULE", "STATE", "INTERVAL", "NEXT RUN", "RUNS", "WHAT", folded=("WHAT",))
     for schedule in page["schedules"]:
         interval = f"{schedule['interval']} {_zone(schedule)}".strip()
         cells = (_styled(schedule["state"]), interval, shown(schedule["next_run"]), str(schedule["runs"]))
         table.add_row(schedule["schedule_id"], *cells, _what(schedule))
-    out.print(table)
-    if page.get("next"):
-        out.print("more: --limit", style="dim")
+    print_page(table, page)
 
 
 @app.command("show")
@@ -140,7 +132,7 @@ def preview(
 ) -> None:
     """The coming runs, in its time zone and in UTC."""
     told = _call(url, schedule_id, "/next", count=count)
-    table = _table(told["timezone"], "UTC")
+    table = new_table(told["timezone"], "UTC")
     for coming in told["runs"]:
         table.add_row(coming["local"].replace("T", " "), coming["due"])
     out.print(table)
@@ -150,16 +142,13 @@ def preview(
 def history(schedule_id: ScheduleId, *, limit: Limit = 20, url: Url = None) -> None:
     """What became of its runs, the latest first."""
     page = _call(url, schedule_id, "/history", limit=limit)
-    table = _table("DUE", "WHAT", "LATE", "JOB")
-    table.add_column("WHY", overflow="fold")
+    table = new_table("DUE", "WHAT", "LATE", "JOB", "WHY", folded=("WHY",))
     for entry in page["entries"]:
         late = f"{entry['late_by_seconds']:.1f}s"
         missed = f"for {entry['missed']} more that were missed" if entry["missed"] else ""
         why = "; ".join(text for text in (entry["reason"], missed) if text)
         table.add_row(shown(entry["due"]), _styled(entry["kind"]), late, entry["job_id"] or "-", why)
-    out.print(table)
-    if page.get("next"):
-        out.print("more: --limit", style="dim")
+    print_page(table, page)
 
 
 @app.command("end")
@@ -182,13 +171,6 @@ def _call(url: str | None, schedule_id: str, rest: str = "", **query: Any) -> An
 
 def _tell(schedule: dict[str, Any]) -> None:
     out.print(f"{schedule['schedule_id']}: {schedule['state']}, next run: {shown(schedule['next_run'])}")
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, no_wrap=True)
-    return table
 
 
 def _styled(word: str) -> Text:

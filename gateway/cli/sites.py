@@ -9,16 +9,26 @@ from urllib.parse import quote
 
 import httpx
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode, of_status
-from gateway.cli.console import Level, Url, counted, err, gateway_url, out, program, shown, visible
+from gateway.cli.console import (
+    Level,
+    Url,
+    command_group,
+    counted,
+    err,
+    gateway_url,
+    given,
+    new_table,
+    out,
+    program,
+    shown,
+    visible,
+)
 from gateway.cli.crawl import STDOUT, save_items, watch
 
-app = typer.Typer(
-    help="Sites: where to search, how politely, how often. Without a command: list them.", add_completion=False
-)
+app = command_group("Sites: where to search, how politely, how often.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The site's name.")]
 File = Annotated[Path | None, typer.Option("--file", "-f", help="A JSON file with the record; options go over it.")]
@@ -44,29 +54,13 @@ def address(name: str) -> str:
     return f"/sites/{quote(name, safe='')}"
 
 
-@app.callback(invoke_without_command=True)
-def sites(context: typer.Context) -> None:
-    """Where to search, how politely, how often. Without a command: list them."""
-    if context.invoked_subcommand is None:
-        list_sites()
-
-
 @app.command("list")
 def list_sites(*, url: Url = None) -> None:
     """All sites, by name."""
-    api = Api(gateway_url(url))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("SITE", "ENABLED", "SPIDER", "EVERY", "LAST RUN", "NEXT RUN"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("SEARCH", overflow="fold")
-    after = None
-    while True:
-        page = api.get("/sites", limit=200, after=after)
-        for site in page["sites"]:
-            table.add_row(*_site_cells(site))
-        after = page["next"]
-        if after is None:
-            break
+    columns = ("SITE", "ENABLED", "SPIDER", "EVERY", "LAST RUN", "NEXT RUN", "SEARCH")
+    table = new_table(*columns, folded=("SEARCH",))
+    for site in Api(gateway_url(url)).all("/sites"):
+        table.add_row(*_site_cells(site))
     out.print(table)
 
 
@@ -183,7 +177,7 @@ def _record(file: Path | None, selectors: list[str] | None, payload: str | None,
             record["payload"] = json.loads(payload)
         except ValueError as error:
             raise ApiError(f"payload: is not JSON: {error}") from None
-    return record | {name: value for name, value in fields.items() if value is not None}
+    return record | given(**fields)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -206,9 +200,7 @@ def _site_cells(site: dict[str, Any]) -> list[Any]:
 
 # --- targets
 
-targets_app = typer.Typer(
-    help="Targets: what is searched for on a site, and how often. Without a command: list them.", add_completion=False
-)
+targets_app = command_group("Targets: what is searched for on a site, and how often.")
 
 TargetId = Annotated[str, typer.Argument(metavar="ID", help="Its number, or its id.")]
 Site = Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]
@@ -223,13 +215,6 @@ Remote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only su
 Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="Run it by itself.")]
 
 
-@targets_app.callback(invoke_without_command=True)
-def targets(context: typer.Context) -> None:
-    """What is searched for on a site, and how often. Without a command: list them."""
-    if context.invoked_subcommand is None:
-        list_targets()
-
-
 @targets_app.command("list")
 def list_targets(
     *,
@@ -237,18 +222,11 @@ def list_targets(
     url: Url = None,
 ) -> None:
     """All targets, by number."""
-    api = Api(gateway_url(url))
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = new_table()
     for name in ("TARGET", "SITE", "KEYWORDS", "LOCATION", "EVERY", "ENABLED", "LAST SCHEDULED", "NEXT RUN"):
         table.add_column(name, overflow="fold" if name in {"KEYWORDS", "LOCATION"} else "ellipsis")
-    after = None
-    while True:
-        page = api.get("/targets", site=site, limit=200, after=after)
-        for target in page["targets"]:
-            table.add_row(*_target_cells(target))
-        after = page["next"]
-        if after is None:
-            break
+    for target in Api(gateway_url(url)).all("/targets", site=site):
+        table.add_row(*_target_cells(target))
     out.print(table)
 
 
@@ -272,7 +250,7 @@ def add_target(
     url: Url = None,
 ) -> None:
     """Search a site for something, again and again."""
-    wanted = _fields(
+    wanted = given(
         keywords=keywords, location=location, frequency=_frequency(frequency), timezone=timezone,
         results_wanted=results, is_remote=remote, enabled=enabled,
     )  # fmt: skip
@@ -293,7 +271,7 @@ def edit_target(
     url: Url = None,
 ) -> None:
     """Change what is named."""
-    changes = _fields(
+    changes = given(
         keywords=keywords, location=location, frequency=_frequency(frequency), timezone=timezone,
         results_wanted=results, is_remote=remote, enabled=enabled,
     )  # fmt: skip
@@ -311,10 +289,6 @@ def delete_target(target: TargetId, *, url: Url = None) -> None:
 
 def _address(target: str) -> str:
     return f"/targets/{quote(target, safe='')}"
-
-
-def _fields(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _frequency(text: str | None) -> int | str | None:
@@ -383,11 +357,9 @@ def scrape(
     if sync and not follow_log:
         raise typer.BadParameter("a run that is not waited for is not --sync", param_hint="--no-follow")
     api = Api(gateway_url(url))
-    wanted = {
-        "site_name": site, "search_term": term, "location": location,
-        "results_wanted": results, "is_remote": remote, "user_id": user,
-    }  # fmt: skip
-    body = {name: value for name, value in wanted.items() if value is not None}
+    body = given(
+        site_name=site, search_term=term, location=location, results_wanted=results, is_remote=remote, user_id=user
+    )
     item_format = "jsonl" if as_json else "csv" if as_csv else ""
     if sync:
         raise typer.Exit(_waited_for(api, body, item_format))
@@ -445,9 +417,7 @@ def _show(run: dict[str, Any]) -> None:
     if not columns:
         out.print(f"{counted(len(results), 'result')}: {program()} items {run['task_id']}", soft_wrap=True)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in columns:
-        table.add_column(head, overflow="fold")
+    table = new_table(*columns, folded=columns)
     for result in results:
         table.add_row(*(Text(visible(_cell(result.get(field)))) for field in columns.values()))
     out.print(table)
