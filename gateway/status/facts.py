@@ -5,17 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from statistics import mean, median
 from typing import NamedTuple
 
 import structlog
-from pymongo.database import Database
+from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, utc_now
-from gateway.contract.node_list import EVERY_NODE, NodeList
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.jobs.queries import CallsToCome, DueJobs, EndedJob, EndedJobs, EndedRun, JobQueries, RunStatistics
 from gateway.jobs.rerun import DeadLetterStore
@@ -24,7 +23,7 @@ from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.schedules.schedule import LedgerEntry, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
-from gateway.stores.mongo import Document, truth_store_errors, within
+from gateway.stores.mongo import truth_store_errors, within
 
 WINDOW = timedelta(hours=1)
 #: Ends that are kept, the latest.
@@ -33,13 +32,13 @@ MAX_ENDS = 20_000
 LATENESS = timedelta(seconds=15)
 
 
+@define(eq=False, slots=False)
 class RecentEnds:
     """Not to be used by two threads at once."""
 
-    def __init__(self, ended: EndedJobs) -> None:
-        self._ended = ended
-        self._known: dict[str, EndedJob] = {}
-        self._looked_at: datetime | None = None
+    _ended: EndedJobs
+    _known: dict[str, EndedJob] = field(init=False, factory=dict)
+    _looked_at: datetime | None = field(init=False, default=None)
 
     def look(self, now: datetime) -> Collection[EndedJob]:
         """Raises what PyMongo raises; nothing is lost by that, the next look reads what this one would have."""
@@ -88,39 +87,30 @@ class PlatformFacts(NamedTuple):
     ends: Collection[EndedJob]
 
 
+@define(eq=False, slots=False, kw_only=True)
 class FactReader:
     """Several threads may ask; one of them reads for all."""
 
-    def __init__(
-        self,
-        database: Database[Document],
-        *,
-        node_dead_after: timedelta,
-        node_list: NodeList = EVERY_NODE,
-        clock: Clock = utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._queries = JobQueries(database)
-        self._statistics = RunStatistics(database)
-        self._due = DueJobs(database)
-        self._letters = DeadLetterStore(database, clock)
-        self._schedules = ScheduleStore(database, clock)
-        self._heartbeats = HeartbeatStore(database, clock)
-        self._nodes = NodeStore(database, clock, node_list)
-        self._recent = RecentEnds(EndedJobs(database))
-        self._node_dead_after = node_dead_after
-        self._clock = clock
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._read_at = float("-inf")
-        self._facts: PlatformFacts | None = None
+    _queries: JobQueries
+    _statistics: RunStatistics
+    _due: DueJobs
+    _letters: DeadLetterStore
+    _schedules: ScheduleStore
+    _heartbeats: HeartbeatStore
+    _nodes: NodeStore
+    _recent: RecentEnds
+    _node_dead_after: timedelta
+    _clock: Clock = utc_now
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
+    _read_at: float = field(init=False, default=float("-inf"))
+    _facts: PlatformFacts | None = field(init=False, default=None)
 
     def facts(self) -> PlatformFacts | None:
         """At most `KEPT` seconds old; `None` while MongoDB cannot be asked."""
         with self._lock:
-            if self._monotonic() - self._read_at >= KEPT:
+            if time.monotonic() - self._read_at >= KEPT:
                 self._facts = self._try_to_read()
-                self._read_at = self._monotonic()
+                self._read_at = time.monotonic()
             return self._facts
 
     def _try_to_read(self) -> PlatformFacts | None:
@@ -180,21 +170,13 @@ class SchedulerReport(NamedTuple):
     latest: list[LedgerEntry]
 
 
+@define(eq=False, slots=False, kw_only=True)
 class SchedulerStatus:
-    def __init__(
-        self,
-        *,
-        schedules: ScheduleStore,
-        ledger: LedgerStore,
-        statistics: RunStatistics,
-        heartbeats: HeartbeatStore,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._schedules = schedules
-        self._ledger = ledger
-        self._statistics = statistics
-        self._heartbeats = heartbeats
-        self._clock = clock
+    _schedules: ScheduleStore
+    _ledger: LedgerStore
+    _statistics: RunStatistics
+    _heartbeats: HeartbeatStore
+    _clock: Clock = utc_now
 
     def report(self, latest: int) -> SchedulerReport:
         """Raises `UnavailableError`."""
@@ -252,21 +234,13 @@ class QueueReport(NamedTuple):
     complete: bool
 
 
+@define(eq=False, slots=False, kw_only=True)
 class QueueStatus:
-    def __init__(
-        self,
-        *,
-        queries: JobQueries,
-        statistics: RunStatistics,
-        letters: DeadLetterStore,
-        heartbeats: HeartbeatStore,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._queries = queries
-        self._statistics = statistics
-        self._letters = letters
-        self._heartbeats = heartbeats
-        self._clock = clock
+    _queries: JobQueries
+    _statistics: RunStatistics
+    _letters: DeadLetterStore
+    _heartbeats: HeartbeatStore
+    _clock: Clock = utc_now
 
     def report(self, window: timedelta) -> QueueReport:
         """Raises `UnavailableError`."""

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import redis
+from attrs import define, field
 from kombu.connection import Connection
 from kombu.exceptions import KombuError
 from pymongo.database import Database
@@ -72,15 +74,13 @@ _OTHERS = tuple(state for state in NodeState if state not in {NodeState.UP, Node
 _WHY = "GET /nodes says of each why, and what to do"
 
 
+@define(eq=False, slots=False)
 class NodeChecks:
-    def __init__(
-        self, nodes: NodeStore, spiders: SpiderStore, node_list: NodeList, dead_after: timedelta, clock: Clock
-    ) -> None:
-        self._nodes = nodes
-        self._spiders = spiders
-        self._list = node_list
-        self._dead_after = dead_after
-        self._clock = clock
+    _nodes: NodeStore
+    _spiders: SpiderStore
+    _node_list: NodeList
+    _dead_after: timedelta
+    _clock: Clock
 
     def alive(self) -> Check:
         todo = "start Scrapyd and its tailer (`python -m gateway.tailer`); jobs wait for a node"
@@ -134,11 +134,11 @@ class NodeChecks:
 
     def listed(self) -> Check:
         """What `SCRAPYD_URL` names against who has registered."""
-        if not self._list.urls:
+        if not self._node_list.urls:
             return Check("ok", "every node that registers itself gets work")
         told = self._told()
-        if missing := self._list.missing(node.url for node, _ in told):
-            message = f"of the {len(self._list.urls)} that SCRAPYD_URL names, {len(missing)} never registered"
+        if missing := self._node_list.missing(node.url for node, _ in told):
+            message = f"of the {len(self._node_list.urls)} that SCRAPYD_URL names, {len(missing)} never registered"
             return Check("down", message, f"{MISSING_TODO}; GET /nodes names them")
         if others := [node.id for node, report in told if report.state is NodeState.NOT_LISTED]:
             message = f"not named by SCRAPYD_URL, so without work: {', '.join(others)}"
@@ -177,27 +177,19 @@ class _Look(NamedTuple):
     started: int
 
 
+@define(eq=False, slots=False, kw_only=True)
 class IdleSlots:
     """One look proves nothing: where many wait, a slot that has just become free is seen now and then. So it
     remembers what it saw, and complains when the same jobs wait and nothing was started in between.
     """
 
-    def __init__(
-        self,
-        *,
-        nodes: NodeStore,
-        jobs: DueJobs,
-        dead_after: timedelta,
-        clock: Clock,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._nodes = nodes
-        self._jobs = jobs
-        self._dead_after = dead_after
-        self._clock = clock
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._first: _Look | None = None
+    _nodes: NodeStore
+    _jobs: DueJobs
+    _dead_after: timedelta
+    _clock: Clock
+    _monotonic: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
+    _first: _Look | None = field(init=False, default=None)
 
     def check(self) -> Check:
         """Raises PyMongo's errors."""
@@ -229,6 +221,10 @@ _BROKER_TIMEOUT = 2
 #: Seconds for all checks together.
 _PATIENCE = 5.0
 _SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it, or the way to it, hangs")
+_NO_MONGO = "start MongoDB, or set MONGO_URI; nothing is accepted until it answers"
+_NO_REDIS = "start Redis, or set REDIS_URL; crawls are accepted, live logs come late"
+_NO_WORKER = "start `celery -A celery_app worker`; without one jobs wait, and none is handed to a node"
+_NO_BEAT = "start `celery -A celery_app beat`; without it no schedule is fired, and nothing lost is made up for"
 #: A slot that is due for longer is late: a few ticks, and what a busy machine takes for them.
 LATE_AFTER = timedelta(seconds=5)
 #: Calls that are made again, and fail for so many seconds, up to so many seconds ago, are no accident.
@@ -254,42 +250,34 @@ class Report(NamedTuple):
         return "ok" if all(check.ok for check in self.checks.values()) else "degraded"
 
 
+@define(eq=False, slots=False, kw_only=True)
 class Health:
     """`database` should be one whose time-outs are short: whoever asks is waiting."""
 
-    def __init__(
-        self,
-        *,
-        database: Database[Document],
-        client: redis.Redis,
-        broker_url: str,
-        dead_after: timedelta,
-        node_list: NodeList = EVERY_NODE,
-        late_after: timedelta = LATE_AFTER,
-        clock: Clock = utc_now,
-    ) -> None:
-        self._database = database
-        self._redis = client
-        self._broker_url = broker_url
-        self._nodes = NodeChecks(
-            NodeStore(database, clock, node_list), SpiderStore(database), node_list, dead_after, clock
-        )
+    _database: Database[Document]
+    _redis: redis.Redis
+    _broker_url: str = field(repr=False)
+    _dead_after: timedelta
+    _node_list: NodeList = EVERY_NODE
+    _late_after: timedelta = LATE_AFTER
+    _clock: Clock = utc_now
+
+    def __attrs_post_init__(self) -> None:
+        database, clock = self._database, self._clock
+        nodes = NodeStore(database, clock, self._node_list)
+        self._nodes = NodeChecks(nodes, SpiderStore(database), self._node_list, self._dead_after, clock)
         self._due = DueJobs(database)
-        self._idle = IdleSlots(
-            nodes=NodeStore(database, clock, node_list), jobs=self._due, dead_after=dead_after, clock=clock
-        )
+        self._idle = IdleSlots(nodes=nodes, jobs=self._due, dead_after=self._dead_after, clock=clock)
         self._schedules, self._ledger = ScheduleStore(database, clock), LedgerStore(database)
         self._unreadable = UnreadableStore(database)
         self._heartbeats = HeartbeatStore(database, clock)
-        self._late_after = late_after
-        self._clock = clock
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="health")
 
     def report(self) -> Report:
         """All checks, at the same time."""
         checks: dict[str, Callable[[], Check]] = {
-            "mongo": self._check_mongo,
-            "redis": self._check_redis,
+            "mongo": partial(_check_store, lambda: self._database.command("ping"), _NO_MONGO),
+            "redis": partial(_check_store, self._redis.ping, _NO_REDIS),
             "broker": self._check_broker,
             "nodes": self._nodes.alive,
             "node_list": self._nodes.listed,
@@ -299,8 +287,8 @@ class Health:
             "waiting": self._idle.check,
             "documents": self._check_documents,
             "schedules": self._check_schedules,
-            "workers": self._check_workers,
-            "beat": self._check_beat,
+            "workers": partial(self._check_processes, WORKER, _NO_WORKER),
+            "beat": partial(self._check_processes, BEAT, _NO_BEAT),
             "webhooks": self._check_webhooks,
             "connections": self._check_connections,
             "clocks": self._check_clocks,
@@ -311,22 +299,6 @@ class Health:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _check_mongo(self) -> Check:
-        try:
-            self._database.command("ping")
-        except PyMongoError as error:
-            todo = "start MongoDB, or set MONGO_URI; nothing is accepted until it answers"
-            return Check("down", f"no answer ({type(error).__name__})", todo)
-        return Check("ok", "answers")
-
-    def _check_redis(self) -> Check:
-        try:
-            self._redis.ping()
-        except redis.RedisError as error:
-            todo = "start Redis, or set REDIS_URL; crawls are accepted, live logs come late"
-            return Check("down", f"no answer ({type(error).__name__})", todo)
-        return Check("ok", "answers")
 
     def _check_broker(self) -> Check:
         todo = "start the broker, or set BROKER_URL; until then jobs are found by the beat's sweeps, a little later"
@@ -375,14 +347,6 @@ class Health:
         todo = "see `workers`; with one alive receivers are slow: its log names their hosts with `webhook_failed`"
         return Check("down", "; ".join(filter(None, (late, failed))), todo)
 
-    def _check_workers(self) -> Check:
-        todo = "start `celery -A celery_app worker`; without one jobs wait, and none is handed to a node"
-        return self._check_processes(WORKER, todo)
-
-    def _check_beat(self) -> Check:
-        todo = "start `celery -A celery_app beat`; without it no schedule is fired, and nothing lost is made up for"
-        return self._check_processes(BEAT, todo)
-
     def _check_processes(self, kind: str, todo: str) -> Check:
         """Whether one at least gave a sign of life lately."""
         now, seen = self._clock(), [heartbeat.at for heartbeat in self._heartbeats.all(kind)]
@@ -427,6 +391,14 @@ class Health:
         yield Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
 
 
+def _check_store(ping: Callable[[], object], todo: str) -> Check:
+    try:
+        ping()
+    except (PyMongoError, redis.RedisError) as error:
+        return Check("down", f"no answer ({type(error).__name__})", todo)
+    return Check("ok", "answers")
+
+
 def _known(check: Callable[[], Check]) -> Check:
     try:
         return check()
@@ -442,12 +414,12 @@ def _broker_options(url: str) -> dict[str, Any]:
 
 
 # What `GET /health` is answered with. Anybody may ask, without a key, and as often as he likes.
+@define(eq=False, slots=False)
 class SharedHealth:
     """For use on one loop. There is one look at a time: whoever asks meanwhile is told what it finds."""
 
-    def __init__(self, look: Callable[[], Report]) -> None:
-        self._look = look
-        self._under_way: asyncio.Task[Report] | None = None
+    _look: Callable[[], Report]
+    _under_way: asyncio.Task[Report] | None = field(init=False, default=None)
 
     async def report(self) -> Report:
         if self._under_way is None or self._under_way.done():
