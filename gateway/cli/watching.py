@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import orjson
+from attrs import define, field
 from httpx_sse import EventSource, ServerSentEvent, SSEError
 from rich.console import Console
 from rich.live import Live
@@ -136,14 +137,14 @@ def progress_line(status: str, progress: dict[str, Any]) -> Text:
     )
 
 
+@define(eq=False, slots=False)
 class LogView:
     """Shows events on `console`; the progress line only where it is a terminal."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status = "pending"
-        self._progress: dict[str, Any] = {}
-        self._dropped = False
+    _console: Console
+    _status: str = field(init=False, default="pending")
+    _progress: dict[str, Any] = field(init=False, factory=dict)
+    _dropped: bool = field(init=False, default=False)
 
     def show(self, events: Iterable[Event]) -> dict[str, Any] | None:
         """Until the end of `events`. Answers the data of the `end` event."""

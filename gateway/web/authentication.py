@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import parse_qsl, urlencode
 
 import structlog
+from attrs import define, field
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -34,7 +35,7 @@ from gateway.clock import Clock
 from gateway.errors import ForgedRequestError, UnauthenticatedError, UnavailableError, WrongKeyError
 from gateway.stores.mongo import truth_store_errors
 from gateway.web.database import ThreadPool
-from gateway.web.errors import RETRY_AFTER, challenge, problem
+from gateway.web.errors import answer_to
 
 #: Seconds for which an answer is good: after that a new key counts, and a revoked one does not.
 FRESH = 2.0
@@ -58,18 +59,18 @@ class _Answer(NamedTuple):
         return failed or self.at + FRESH < time.monotonic()
 
 
+@define(eq=False, slots=False)
 class KeyRing:
     """For use on one loop."""
 
-    def __init__(self, keys: KeyStore, threads: ThreadPool, clock: Clock, seal: Seal) -> None:
-        self.seal = seal
-        self._keys = keys
-        self._threads = threads
-        self._clock = clock
-        #: By the id of the key; that of `None`: whether there are any.
-        self._answers: OrderedDict[str | None, _Answer] = OrderedDict()
-        #: `None`: never been told.
-        self._in_use: bool | None = None
+    _keys: KeyStore
+    _threads: ThreadPool
+    _clock: Clock
+    seal: Seal = field(repr=False)
+    #: By the id of the key; that of `None`: whether there are any.
+    _answers: OrderedDict[str | None, _Answer] = field(init=False, factory=OrderedDict)
+    #: `None`: never been told.
+    _in_use: bool | None = field(init=False, default=None)
 
     async def in_use(self) -> bool:
         """Whether there are keys. Once there are it stays so. Raises `UnavailableError` if that was never known."""
@@ -266,12 +267,13 @@ _SIGN_IN = ("POST", "/session")
 _NO_KEY = "send a key: Authorization: Bearer db_…; `discoverybot keys create` on the server makes one"
 
 
+@define(eq=False, slots=False)
 class KeyGuard:
-    """ASGI middleware; routes find the caller in `request.state`. `required`: also while there are no keys at all."""
+    """ASGI middleware; routes find the caller in `request.state`."""
 
-    def __init__(self, app: ASGIApp, *, required: bool) -> None:
-        self.app = app
-        self.required = required
+    app: ASGIApp
+    #: Also while there are no keys at all.
+    required: bool = field(kw_only=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -281,16 +283,8 @@ class KeyGuard:
             _forget_stream_token(scope)
         try:
             caller = ANYBODY if is_open(scope["path"]) else await self._caller(scope, stream)
-        except ForgedRequestError as error:
-            await problem(scope, 403, error.code, error.message)(scope, receive, send)
-            return
-        except UnauthenticatedError as error:
-            headers = {"WWW-Authenticate": challenge(error)}
-            await problem(scope, 401, error.code, error.message, headers=headers)(scope, receive, send)
-            return
-        except UnavailableError as error:
-            headers = {"Retry-After": str(RETRY_AFTER)}
-            await problem(scope, 503, error.code, error.message, headers=headers)(scope, receive, send)
+        except (ForgedRequestError, UnauthenticatedError, UnavailableError) as error:
+            await answer_to(error, scope)(scope, receive, send)
             return
         state = scope.setdefault("state", {})
         state["caller"] = caller

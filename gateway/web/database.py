@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import ParamSpec, TypeVar
 
 import structlog
+from attrs import define, field
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
@@ -75,15 +76,17 @@ log = structlog.get_logger("gateway.web")
 _RETRY_SECONDS = 1.0
 
 
+@define(eq=False, slots=False)
 class TruthStore:
     """Without the unique indexes two identical requests could make two jobs: so they come first."""
 
-    def __init__(self, database: Database[Document], clock: ServerClock) -> None:
-        self._database = database
-        self._server_clock = clock
-        self._clock: Clock = utc_now
-        self._ready = asyncio.Event()
-        self._presence = Presence(database.client)
+    _database: Database[Document]
+    _server_clock: ServerClock
+    _clock: Clock = field(init=False, default=utc_now)
+    _ready: asyncio.Event = field(init=False, factory=asyncio.Event)
+
+    def __attrs_post_init__(self) -> None:
+        self._presence = Presence(self._database.client)
 
     def clock(self) -> datetime:
         """MongoDB's time, once it has been measured; this machine's until then."""

@@ -146,22 +146,21 @@ def install(app: FastAPI) -> None:
 
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, DiscoveryBotError)  # noqa: S101 - registered for nothing else
+    return answer_to(error, request.scope)
+
+
+def answer_to(error: DiscoveryBotError, scope: Scope) -> Response:
     status = next(_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
-    return problem(request.scope, status, error.code, error.message, detail=error.detail, headers=_headers(error))
+    return problem(scope, status, error.code, error.message, detail=error.detail, headers=_headers(error))
 
 
 def _headers(error: DiscoveryBotError) -> dict[str, str] | None:
     if isinstance(error, UnauthenticatedError):
-        return {"WWW-Authenticate": challenge(error)}
+        told = ', error="invalid_token"' if isinstance(error, WrongKeyError) else ""
+        return {"WWW-Authenticate": f'Bearer realm="discoverybot"{told}'}
     if isinstance(error, TooManyError):
         return {"Retry-After": str(error.retry_after)}
     return {"Retry-After": str(RETRY_AFTER)} if isinstance(error, UnavailableError) else None
-
-
-def challenge(error: UnauthenticatedError) -> str:
-    """What an answer with 401 asks for."""
-    told = ', error="invalid_token"' if isinstance(error, WrongKeyError) else ""
-    return f'Bearer realm="discoverybot"{told}'
 
 
 async def _database(request: Request, error: Exception) -> Response:

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import structlog
+from attrs import define, field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -83,11 +84,11 @@ _SANE = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _SERVER_ERROR = 500
 
 
+@define(eq=False, slots=False)
 class RequestContext:
     """ASGI middleware. Takes the client's `X-Request-ID` if it is sane, makes one otherwise, and echoes it."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -111,13 +112,13 @@ class RequestContext:
             _log_request(scope, answer.status, time.perf_counter() - began)
 
 
+@define(eq=False, slots=False)
 class _SentAnswer:
     """Notes the status that goes out and adds the id to its headers."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send = send
-        self._request_id = request_id
-        self.status: int | None = None
+    _send: Send
+    _request_id: str
+    status: int | None = field(init=False, default=None)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -145,13 +146,13 @@ MAX_EGG = 64 << 20
 _EGG_PATH = re.compile(r"/projects/[^/]+/versions")
 
 
+@define(eq=False, slots=False)
 class BodyLimit:
     """ASGI middleware. FastAPI's own `max_body_size` does the same, but answers in a format that is not ours."""
 
-    def __init__(self, app: ASGIApp, limit: int = MAX_BODY, egg_limit: int = MAX_EGG) -> None:
-        self.app = app
-        self.limit = limit
-        self.egg_limit = egg_limit
+    app: ASGIApp
+    limit: int = MAX_BODY
+    egg_limit: int = MAX_EGG
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -214,11 +215,11 @@ _UNLESS_SAID = (
 )
 
 
+@define(eq=False, slots=False)
 class SecurityHeaders:
     """ASGI middleware. It touches the beginning of an answer alone, so streams pass as they are."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -245,11 +246,11 @@ _SHORT = 64 << 10
 _LONGEST = 200
 
 
+@define(eq=False, slots=False)
 class Audit:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in _READING:
@@ -262,16 +263,16 @@ class Audit:
             answer.note()
 
 
+@define(eq=False, slots=False)
 class _NotedAnswer:
     """Notes the call when the answer begins: it may be a stream of hours."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._scope = scope
-        self._send = send
-        #: Of an answer that never came.
-        self._status = 500
-        self._is_json = False
-        self._is_noted = False
+    _scope: Scope
+    _send: Send
+    #: Of an answer that never came.
+    _status: int = field(init=False, default=500)
+    _is_json: bool = field(init=False, default=False)
+    _is_noted: bool = field(init=False, default=False)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -8,10 +8,11 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 import structlog
+from attrs import define, field
 from limits import RateLimitItem, RateLimitItemPerMinute
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -140,13 +141,13 @@ MALFORMED = "malformed_key"
 _MESSAGE = "too many wrong keys came from this address: ask again in {} seconds"
 
 
+@define(eq=False, slots=False)
 class FailedLogins:
     """ASGI middleware, around the one that asks who calls."""
 
-    def __init__(self, app: ASGIApp, origins: Iterable[str] = ()) -> None:
-        self.app = app
-        self._origins = frozenset(origins)
-        self._ignored: OrderedDict[str, float] = OrderedDict()
+    app: ASGIApp
+    _origins: Collection[str] = ()
+    _ignored: OrderedDict[str, float] = field(init=False, factory=OrderedDict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -184,7 +185,8 @@ class FailedLogins:
         left = until - time.monotonic()
         if left <= 0:
             del self._ignored[name]
-        return max(0, int(left) + 1) if left > 0 else 0
+            return 0
+        return int(left) + 1
 
     async def _count(self, rates: RequestRates, name: str | None) -> None:
         verdict = await rates.take(f"wrong-keys:{name}", (_ALLOWED,)) if name else None
@@ -197,12 +199,12 @@ class FailedLogins:
             self._ignored.popitem(last=False)
 
 
+@define(eq=False, slots=False)
 class _Watch:
     """Whether what was shown is good for nothing; not, whether nothing was."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.failed = False
+    _send: Send
+    failed: bool = field(init=False, default=False)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start" and message["status"] == _UNAUTHENTICATED:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import redis
 import redis.asyncio
 import structlog
+from attrs import define, field
 from starlette.responses import Response, StreamingResponse
 
 from gateway.contract import redis_keys
@@ -34,20 +35,13 @@ Result = TypeVar("Result")
 log = structlog.get_logger()
 
 
+@define(eq=False, slots=False)
 class History:
-    def __init__(
-        self,
-        client: redis.asyncio.Redis,
-        jobs: JobStore,
-        logs: LogStore,
-        executor: Executor,
-        cache_bytes: int,
-    ) -> None:
-        self._redis = client
-        self._jobs = jobs
-        self._logs = logs
-        self._executor = executor
-        self._cache = _RunCache(cache_bytes)
+    _redis: redis.asyncio.Redis
+    _jobs: JobStore
+    _logs: LogStore
+    _executor: Executor
+    _cache: RunCache
 
     async def ask(self, call: Callable[..., Result], *arguments: Any) -> Result:
         """Run a store's method in a thread of ours. Raises what it raises; `UnavailableError` if MongoDB is away."""
@@ -123,13 +117,13 @@ class History:
         return run
 
 
-class _RunCache:
+@define(eq=False, slots=False)
+class RunCache:
     """The runs used last, up to a number of bytes. A line never changes, so neither does a run."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._size = 0
-        self._runs: OrderedDict[tuple[str, int, int], Run] = OrderedDict()
+    _max_bytes: int
+    _size: int = field(init=False, default=0)
+    _runs: OrderedDict[tuple[str, int, int], Run] = field(init=False, factory=OrderedDict)
 
     def find(self, job_id: str, position: Position) -> Run | None:
         for key, run in self._runs.items():
@@ -154,9 +148,9 @@ TEXT = "text/plain"
 NDJSON = "application/x-ndjson"
 
 
+@define(eq=False, slots=False)
 class LogDownload:
-    def __init__(self, history: History) -> None:
-        self._history = history
+    _history: History
 
     def response(self, job: Job, media_type: str, wanted: LineFilter, attempt: int | None) -> Response:
         """One attempt, or all of them in order. Raises `InvalidRequestError` where there is no such attempt."""

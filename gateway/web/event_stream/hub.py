@@ -10,6 +10,7 @@ from typing import Any
 import redis
 import redis.asyncio
 import structlog
+from attrs import define, field
 from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -26,32 +27,34 @@ from gateway.web.event_stream.lines import Position, Ring, Run, StreamLimits
 log = structlog.get_logger()
 
 
+@define(eq=False, slots=False)
 class Feed:
     """One job's document, live lines and latest progress, and whom to tell when any of them changes."""
 
-    def __init__(self, job: Job, history: History, limits: StreamLimits) -> None:
-        self.job = job
-        self.ring = Ring(limits.ring_entries, limits.ring_bytes)
-        self.progress: dict[str, Any] | None = _progress(job)
-        #: Counts what was said of the job; a reader that has seen another number has something to tell.
-        self.status_version = 0
-        self.progress_version = 0
-        #: Counts the reasons to look into the stores again. Nobody asks them the same question twice.
-        self.look = 0
-        #: The job's document is gone.
-        self.gone = False
-        #: Live lines arrive over Redis.
-        self.live = False
-        #: A reader misses lines that should be there: look more often.
-        self.wanting = False
-        self._history = history
-        self._limits = limits
-        self._watchers: set[asyncio.Event] = set()
-        self._reading = asyncio.Lock()
-        self._nothing: tuple[Position, int] | None = None
-        self._stale = asyncio.Event()
-        self._next_wake = 0.0
-        self._wake_handle: asyncio.TimerHandle | None = None
+    job: Job
+    _history: History
+    _limits: StreamLimits
+    #: Counts what was said of the job; a reader that has seen another number has something to tell.
+    status_version: int = field(init=False, default=0)
+    progress_version: int = field(init=False, default=0)
+    #: Counts the reasons to look into the stores again. Nobody asks them the same question twice.
+    look: int = field(init=False, default=0)
+    #: The job's document is gone.
+    gone: bool = field(init=False, default=False)
+    #: Live lines arrive over Redis.
+    live: bool = field(init=False, default=False)
+    #: A reader misses lines that should be there: look more often.
+    wanting: bool = field(init=False, default=False)
+    _watchers: set[asyncio.Event] = field(init=False, factory=set)
+    _reading: asyncio.Lock = field(init=False, factory=asyncio.Lock)
+    _nothing: tuple[Position, int] | None = field(init=False, default=None)
+    _stale: asyncio.Event = field(init=False, factory=asyncio.Event)
+    _next_wake: float = field(init=False, default=0.0)
+    _wake_handle: asyncio.TimerHandle | None = field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        self.ring = Ring(self._limits.ring_entries, self._limits.ring_bytes)
+        self.progress = _progress(self.job)
 
     @contextmanager
     def watched_by(self, changed: asyncio.Event) -> Iterator[None]:

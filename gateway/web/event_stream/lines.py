@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
 import orjson
+from attrs import define, field
 
 from gateway.contract.log_line import LEVELS
 from gateway.errors import InvalidRequestError
@@ -101,17 +102,17 @@ class Chunk(NamedTuple):
     end: int
 
 
+@define(eq=False, slots=False)
 class Run:
     """Lines of one attempt that lie side by side, each encoded once as the event it becomes."""
 
-    def __init__(self, attempt: int, start: int) -> None:
-        self.attempt = attempt
-        self.start = start
-        #: Bytes held.
-        self.size = 0
-        self._ends: list[int] = []
-        self._events: list[bytes] = []
-        self._chunks: dict[int, Chunk] = {}
+    attempt: int
+    start: int
+    #: Bytes held.
+    size: int = field(init=False, default=0)
+    _ends: list[int] = field(init=False, factory=list)
+    _events: list[bytes] = field(init=False, factory=list)
+    _chunks: dict[int, Chunk] = field(init=False, factory=dict)
 
     @property
     def end(self) -> int:
@@ -160,13 +161,14 @@ class Run:
 
 
 # The live end of a watched job's log, as it came over Redis
+@define(eq=False, slots=False)
 class Ring(Run):
     """A run that follows the newest lines and forgets the oldest. Whatever it has not got is read from the stores."""
 
-    def __init__(self, max_entries: int, max_bytes: int) -> None:
-        super().__init__(attempt=0, start=0)
-        self._max_entries = max_entries
-        self._max_bytes = max_bytes
+    attempt: int = field(init=False, default=0)
+    start: int = field(init=False, default=0)
+    _max_entries: int
+    _max_bytes: int
 
     def push(self, attempt: int, rows: Iterable[tuple[int, int, str]]) -> bool:
         """Take (start, end, JSON) rows; whether lines before them are missing, so that the run begins anew.

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
+from attrs import define, field
+
 from gateway.contract.outbox import Progress
 from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
 from gateway.jobs.job import LIVE_STATUSES, Attempt, Job
@@ -17,6 +19,7 @@ from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.web.event_stream.history import History
 from gateway.web.event_stream.hub import Feed, Hub
 from gateway.web.event_stream.lines import FAREWELL, RETRY, LineFilter, Position, Run, StreamLimits, data_of, event
+from gateway.web.schemas.job import JobStatusView
 
 
 def attempt_at(job: Job, position: Position) -> Attempt | None:
@@ -49,39 +52,35 @@ _PROGRESS_INTERVAL = 0.9
 #: Lines that a filter looks at before others get their turn.
 _FILTER_BATCH = 2000
 
-#: The body of `end`: the same as that of `GET /jobs/{id}/status`.
-Describe = Callable[[Job], dict[str, Any]]
+
+def describe(job: Job) -> dict[str, Any]:
+    """The body of `end`: the same as that of `GET /jobs/{id}/status`."""
+    return JobStatusView.of(job).model_dump(mode="json")
 
 
+@define(eq=False, slots=False)
 class Reader:
     """Stands at a position, takes what follows it from the ring or the stores, and knows when there is no more."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        position: Position,
-        wanted: LineFilter,
-        limits: StreamLimits,
-        describe: Describe,
-    ) -> None:
-        self._feed = feed
-        self._position = position
-        self._wanted = wanted
-        self._limits = limits
-        self._describe = describe
+    _feed: Feed
+    _position: Position
+    _wanted: LineFilter
+    _limits: StreamLimits
+    #: The question that the stores have answered with "nothing": a position (`None` at the ring's end), a look.
+    _asked: tuple[Position | None, int] | None = field(init=False, default=None)
+    #: Where lines begin again after a hole.
+    _resumes_at: int | None = field(init=False, default=None)
+    _missing_since: float | None = field(init=False, default=None)
+    #: The stores could not be asked.
+    _unanswered: bool = field(init=False, default=False)
+    _done: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        #: The question that the stores have answered with "nothing": a position (`None` at the ring's end), a look.
-        self._asked: tuple[Position | None, int] | None = None
-        #: Where lines begin again after a hole.
-        self._resumes_at: int | None = None
-        self._missing_since: float | None = None
-        #: The stores could not be asked.
-        self._unanswered = False
-        self._done = False
-        self._status_seen = feed.status_version
-        self._progress_seen = feed.progress_version
+        self._status_seen = self._feed.status_version
+        self._progress_seen = self._feed.progress_version
         self._progress_at = self._loop.time()
-        self._progress_position = position
+        self._progress_position = self._position
 
     async def events(
         self, changed: asyncio.Event, closing: Callable[[], bool], opening: bytes
@@ -197,7 +196,7 @@ class Reader:
             return None
         self._done = True
         self._position = Position(self._position.attempt, self._position.offset + 1)
-        return self._event("end", self._describe(job))
+        return self._event("end", describe(job))
 
     def _has_what_is_left(self, job: Job) -> bool:
         """Nobody saw the attempt end, so its log ends where the stores' knowledge of it does."""
@@ -237,12 +236,11 @@ MAX_JOBS = 100
 _PACE = 0.25
 
 
+@define(eq=False, slots=False)
 class Overview:
-    def __init__(self, hub: Hub, history: History, queries: JobQueries, describe: Describe) -> None:
-        self._hub = hub
-        self._history = history
-        self._queries = queries
-        self._describe = describe
+    _hub: Hub
+    _history: History
+    _queries: JobQueries
 
     async def jobs(self, job_ids: Sequence[str], user_id: str | None) -> list[Job]:
         """Those named, else the newest that are not final. Raises `JobNotFoundError`, `InvalidRequestError`."""
@@ -258,7 +256,7 @@ class Overview:
         self, jobs: list[Job], user_id: str | None, *, named: bool, closing: Callable[[], bool]
     ) -> AsyncGenerator[bytes]:
         """A `snapshot`, then `status` and `progress` as they come, for as long as anybody listens."""
-        yield RETRY + event("snapshot", {"jobs": [self._describe(job) for job in jobs]})
+        yield RETRY + event("snapshot", {"jobs": [describe(job) for job in jobs]})
         newcomers: deque[dict[str, Any]] = deque(maxlen=MAX_JOBS * 10)
         with ExitStack() as stack:
             followed = _Followed(self._hub)
@@ -292,14 +290,14 @@ class Overview:
             return []
 
 
+@define(eq=False, slots=False)
 class _Followed:
     """The feeds of one stream's jobs, and what has been told of each."""
 
-    def __init__(self, hub: Hub) -> None:
-        self.feeds: dict[str, Feed] = {}
-        self._hub = hub
-        self._leave: dict[str, ExitStack] = {}
-        self._seen: dict[str, tuple[int, int]] = {}
+    _hub: Hub
+    feeds: dict[str, Feed] = field(init=False, factory=dict)
+    _leave: dict[str, ExitStack] = field(init=False, factory=dict)
+    _seen: dict[str, tuple[int, int]] = field(init=False, factory=dict)
 
     def add(self, jobs: list[Job]) -> None:
         for job in jobs:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import structlog
+from attrs import define, field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.requests import Request
@@ -26,11 +27,10 @@ from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
 from gateway.stores.redis import connect_async
 from gateway.web.database import Check, CheckedExecutor
-from gateway.web.event_stream.history import History, LogDownload
+from gateway.web.event_stream.history import History, LogDownload, RunCache
 from gateway.web.event_stream.hub import Hub, wait_for_end
 from gateway.web.event_stream.lines import FAREWELL, RETRY, START, LineFilter, Position, StreamLimits, event
-from gateway.web.event_stream.reader import Describe, Overview, Reader
-from gateway.web.schemas.job import JobStatusView
+from gateway.web.event_stream.reader import Overview, Reader
 from gateway.web.schemas.schedule import ScheduleStatusView
 
 log = structlog.get_logger()
@@ -73,13 +73,13 @@ class StreamResponse(EventSourceResponse):
                 _abort(receive)
 
 
+@define(eq=False, slots=False)
 class Admission:
     """`receive` of a stream that only some may follow: told to go, they have gone, as far as the stream can see."""
 
-    def __init__(self, receive: Receive, until_over: UntilOver | None) -> None:
-        self._receive = receive
-        self._until_over = until_over
-        self.is_over = False
+    _receive: Receive
+    _until_over: UntilOver | None
+    is_over: bool = field(init=False, default=False)
 
     async def receive(self) -> Message:
         assert self._until_over  # noqa: S101 - not called otherwise
@@ -123,17 +123,15 @@ async def of_run(chunks: AsyncGenerator[bytes], run: str) -> AsyncIterator[bytes
             yield chunk.replace(_ID, with_run)
 
 
+@define(eq=False, slots=False)
 class Waiting:
     """The stream of a schedule that has not run yet."""
 
-    def __init__(
-        self, history: History, named: JobOrSchedule, limits: StreamLimits, clock: Clock, shutdown: anyio.Event
-    ) -> None:
-        self._history = history
-        self._named = named
-        self._limits = limits
-        self._clock = clock
-        self._shutdown = shutdown
+    _history: History
+    _named: JobOrSchedule
+    _limits: StreamLimits
+    _clock: Clock
+    _shutdown: anyio.Event
 
     async def events(
         self, schedule: Schedule, opening: bytes, follow: Callable[[Job], AsyncIterator[bytes]]
@@ -195,53 +193,38 @@ FirstEvent = tuple[str, dict[str, Any]]
 _NO_CONTENT = 204
 
 
-def describe(job: Job) -> dict[str, Any]:
-    """The body of `GET /jobs/{id}/status`."""
-    return JobStatusView.of(job).model_dump(mode="json")
-
-
 def _unchecked() -> None:
     """Whether the stores are there shows when they are called."""
 
 
+@define(eq=False, slots=False)
 class EventStreams:
     """Create it anywhere, `start()` it on the loop that serves, `stop()` it when the last response is done.
 
     Store errors surface as `JobNotFoundError` and `UnavailableError`.
     """
 
-    def __init__(
-        self,
-        redis_url: str,
-        jobs: JobStore,
-        logs: LogStore,
-        queries: JobQueries,
-        schedules: ScheduleStore,
-        *,
-        limits: StreamLimits | None = None,
-        describe: Describe = describe,
-        clock: Clock = utc_now,
-        check: Check = _unchecked,
-    ) -> None:
-        """`check` is asked before each call of the stores, and raises what is to be told instead."""
-        self._limits = limits or StreamLimits()
-        self._check = check
-        self._describe = describe
-        self._redis_url = redis_url
-        self._clock = clock
-        self._stores = jobs, logs, queries
-        self._named = JobOrSchedule(jobs, schedules, queries)
+    _redis_url: str = field(repr=False)
+    _jobs: JobStore
+    _logs: LogStore
+    _queries: JobQueries
+    _schedules: ScheduleStore
+    _limits: StreamLimits = field(kw_only=True, default=StreamLimits())
+    _clock: Clock = field(kw_only=True, default=utc_now)
+    #: Asked before each call of the stores; raises what is to be told instead.
+    _check: Check = field(kw_only=True, default=_unchecked)
 
     async def start(self) -> None:
         """Does not wait for Redis, which may be away."""
-        jobs, logs, queries = self._stores
+        self._named = JobOrSchedule(self._jobs, self._schedules, self._queries)
         self._shutdown = anyio.Event()
         self._executor = CheckedExecutor(self._limits.threads, "log-reads", self._check)
         self._redis = connect_async(self._redis_url)
-        self._history = History(self._redis, jobs, logs, self._executor, self._limits.cache_bytes)
+        runs = RunCache(self._limits.cache_bytes)
+        self._history = History(self._redis, self._jobs, self._logs, self._executor, runs)
         self._hub = Hub(self._redis_url, self._history, self._limits)
         self._downloads = LogDownload(self._history)
-        self._overview = Overview(self._hub, self._history, queries, self._describe)
+        self._overview = Overview(self._hub, self._history, self._queries)
         self._waiting = Waiting(self._history, self._named, self._limits, self._clock, self._shutdown)
         self._hub.start()
         self._farewell = asyncio.create_task(self._say_goodbye(), name="event-stream-farewell")
@@ -328,7 +311,7 @@ class EventStreams:
         opening = event(*first_event, position) if first_event else b""
         changed = asyncio.Event()
         with self._hub.watch(job, changed) as feed:
-            reader = Reader(feed, position, wanted, self._limits, self._describe)
+            reader = Reader(feed, position, wanted, self._limits)
             async with aclosing(reader.events(changed, self._shutdown.is_set, opening)) as events:
                 async for chunk in events:
                     yield chunk

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated
 
+from attrs import define, field
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
@@ -27,29 +28,23 @@ _MAX_BATCH = 500
 _PAGE_BYTES = 8 << 20
 
 
+@define(eq=False, slots=False)
 class ItemExport:
-    """`attempt` is `None` for all of them; `after` is a cursor: `<attempt>-<offset>` of an item. Those given out have
-    the `prefix`.
-    """
+    _store: ItemStore
+    _job_id: str
+    #: `None` for all of them.
+    _attempt: int | None
+    #: A cursor: `<attempt>-<offset>` of an item.
+    _after: str | None
+    _encoder: ItemFormat
+    #: Of cursors that are given out.
+    _prefix: str = ""
+    _is_begun: bool = field(init=False, default=False)
+    count: int = field(init=False, default=0)
 
-    def __init__(  # noqa: PLR0917 - what, from where, and how
-        self,
-        store: ItemStore,
-        job_id: str,
-        attempt: int | None,
-        after: str | None,
-        encoder: ItemFormat,
-        prefix: str = "",
-    ) -> None:
-        self._store = store
-        self._job_id = job_id
-        self._attempt = attempt
-        self._prefix = prefix
-        self._last = None if after is None else _item_at(job_id, after)
-        self._encoder = encoder
-        self._batch = encoder.first_batch
-        self._is_begun = False
-        self.count = 0
+    def __attrs_post_init__(self) -> None:
+        self._last = None if self._after is None else _item_at(self._job_id, self._after)
+        self._batch = self._encoder.first_batch
 
     def next_batch(self, most: int | None = None) -> bytes:
         """The next items, encoded, `most` at most; empty at the end."""

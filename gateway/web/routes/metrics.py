@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from typing import Any, TypeVar
 
+from attrs import define, field
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, PlatformCollector
 from prometheus_client.core import GaugeMetricFamily
@@ -214,12 +215,12 @@ class ProcessMetrics:
         )
 
 
+@define(eq=False, slots=False)
 class RequestMeter:
     """ASGI middleware, the outermost: it sees what is answered, also for what nobody foresaw."""
 
-    def __init__(self, app: ASGIApp, metrics: ProcessMetrics) -> None:
-        self.app = app
-        self.metrics = metrics
+    app: ASGIApp
+    metrics: ProcessMetrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -232,14 +233,14 @@ class RequestMeter:
             request.ended()
 
 
+@define(eq=False, slots=False)
 class _Request:
-    def __init__(self, metrics: ProcessMetrics, scope: Scope, send: Send) -> None:
-        self._metrics = metrics
-        self._scope = scope
-        self._send = send
-        self._began = time.perf_counter()
-        self._is_answered = False
-        self._streams = False
+    _metrics: ProcessMetrics
+    _scope: Scope
+    _send: Send
+    _began: float = field(init=False, factory=time.perf_counter)
+    _is_answered: bool = field(init=False, default=False)
+    _streams: bool = field(init=False, default=False)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
