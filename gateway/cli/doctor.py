@@ -66,9 +66,9 @@ class Patient(NamedTuple):
     named: bool
 
     @property
-    def supervised(self) -> bool:
-        """A stack of this data folder runs."""
-        return self.stack is not None and bool(self.stack.leftovers())
+    def running(self) -> StackState | None:
+        """The stack of this data folder, if it runs."""
+        return self.stack if self.stack and self.stack.leftovers() else None
 
 
 def health(url: str) -> dict[str, Any] | str:
@@ -125,14 +125,14 @@ def binaries(_: Patient) -> Iterator[Finding]:
 
 
 def stack(patient: Patient) -> Iterator[Finding]:
-    if not patient.supervised or patient.stack is None:
+    if (running := patient.running) is None:
         yield Finding(Mark.INFO, "stack", f"none runs with {patient.home}", f"start it: {program()} up")
         yield from _ports(patient)
         return
-    alive = {process.pid for process in patient.stack.leftovers()}
-    gone = [name for name, pid in patient.stack.pids.items() if pid not in alive]
+    alive = {process.pid for process in running.leftovers()}
+    gone = [name for name, pid in running.pids.items() if pid not in alive]
     if not gone:
-        yield Finding(Mark.OK, "stack", f"runs: {', '.join(patient.stack.pids)}")
+        yield Finding(Mark.OK, "stack", f"runs: {', '.join(running.pids)}")
     remedy = f"its supervisor starts it again; the log of `{program()} up` says why it ended"
     yield from (Finding(Mark.BROKEN, name, "is gone", remedy) for name in gone)
 
@@ -154,7 +154,7 @@ def _ports(patient: Patient) -> Iterator[Finding]:
 
 def gateway(patient: Patient) -> Iterator[Finding]:
     if isinstance(patient.health, str):
-        if patient.named or patient.supervised:  # else nothing is expected there, and its port has been looked at
+        if patient.named or patient.running:  # else nothing is expected there, and its port has been looked at
             yield Finding(Mark.BROKEN, "gateway", patient.health, f"start it: {program()} up")
         return
     yield Finding(Mark.OK, "gateway", patient.gateway_url)
@@ -167,8 +167,7 @@ def stores(patient: Patient) -> Iterator[Finding]:
     """Those that no gateway vouches for."""
     if not isinstance(patient.health, str):
         return
-    known = patient.settings.model_fields_set
-    running = patient.stack if patient.supervised else None
+    known, running = patient.settings.model_fields_set, patient.running
     if running or known & {"redis_url", "redis_host", "redis_port"}:
         yield _redis(running.redis_url if running else patient.settings.redis_location)
     if running or "mongo_uri" in known:
@@ -198,9 +197,10 @@ def _mongo(uri: str) -> Finding:
 
 def documents(patient: Patient) -> Iterator[Finding]:
     """Those that cannot be read, where it is known which database holds them."""
-    uri = patient.stack.mongo_uri if patient.stack and patient.supervised else patient.settings.mongo_uri
-    if not patient.supervised and "mongo_uri" not in patient.settings.model_fields_set:
+    running = patient.running
+    if not running and "mongo_uri" not in patient.settings.model_fields_set:
         return
+    uri = running.mongo_uri if running else patient.settings.mongo_uri
     from gateway.retention.retention import UnreadableStore  # noqa: PLC0415 - as with redis
 
     database = connect(uri, timeout=_TIMEOUT)
@@ -216,9 +216,8 @@ def documents(patient: Patient) -> Iterator[Finding]:
 
 def scrapyd(patient: Patient) -> Iterator[Finding]:
     """Its console must answer, and only to those who know the password."""
-    if not patient.supervised or patient.stack is None:
+    if (state := patient.running) is None:
         return
-    state = patient.stack
     address = f"{state.scrapyd_url}/daemonstatus.json"
     try:
         stranger = httpx.get(address, timeout=_TIMEOUT, trust_env=False)

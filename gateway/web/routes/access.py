@@ -9,7 +9,7 @@ from typing import Annotated, cast
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr
 
-from gateway.access.audit import AuditEntry, AuditFilter, AuditKind, AuditStore
+from gateway.access.audit import AuditFilter, AuditKind, AuditStore
 from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_session, read_token
 from gateway.errors import ConflictError, UnauthenticatedError, WrongKeyError
 from gateway.web.authentication import KeyRing, forget, keep, refuse_others
@@ -17,7 +17,7 @@ from gateway.web.dependencies import Called, Parts
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.request_rate import MALFORMED
-from gateway.web.schemas.types import Cursor, Name, QueryTime, Text, Timestamp, UserId
+from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
 
 _KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"
 _VIEW: dict[str, JsonValue] = {
@@ -136,12 +136,10 @@ _EXAMPLE: dict[str, JsonValue] = {
 }
 
 
-class AuditQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class AuditQuery(QueryModel):
     user_id: UserId | None = Field(default=None, description="By this user's keys.")
     key_id: Name | None = Field(default=None, description="By this key.")
-    route: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
+    route: SearchText | None = Field(
         default=None, description="As in this description: `/jobs/{job_id}/cancel`; or a command."
     )
     kind: AuditKind | None = None
@@ -151,7 +149,7 @@ class AuditQuery(BaseModel):
     after: Cursor | None = Field(default=None, description="`next` of the page before.")
 
     def to_filter(self) -> AuditFilter:
-        return AuditFilter(self.user_id, self.key_id, self.route, self.kind, self.since, self.until)
+        return AuditFilter(**self.model_dump(exclude={"limit", "after"}))
 
 
 class AuditView(BaseModel):
@@ -174,17 +172,11 @@ class AuditView(BaseModel):
     count: int | None = Field(description="Failed logins.")
     last_at: Timestamp | None = Field(description="The last of them.")
 
-    @classmethod
-    def of(cls, entry: AuditEntry) -> AuditView:
-        return cls(**entry.model_dump())
-
 
 class AuditPage(BaseModel):
     entries: list[AuditView]
     next: str | None = Field(description="`after` of the next page; null on the last.")
 
-
-# --- `GET /audit`
 
 audit_router = APIRouter(tags=["platform"])
 
@@ -195,4 +187,4 @@ async def list_audit(query: Annotated[AuditQuery, Query()], parts: Parts) -> Aud
     `next` as `after` for the page that follows.
     """
     found, following = await parts.reads.run(parts[AuditStore].page, query.to_filter(), query.limit, query.after)
-    return AuditPage(entries=[AuditView.of(entry) for entry in found], next=following)
+    return AuditPage(entries=[AuditView(**entry.model_dump()) for entry in found], next=following)

@@ -29,7 +29,7 @@ _SPEC = {
 }
 
 
-def order_of(body: CrawlRequest, settings: Settings, *, ignore_cache: bool) -> Order:
+def order_of(body: CrawlRequest, query: CrawlQuery, settings: Settings) -> Order:
     spec = CrawlSpec(
         project=project_name(body.project),
         version=body.version,
@@ -40,7 +40,7 @@ def order_of(body: CrawlRequest, settings: Settings, *, ignore_cache: bool) -> O
         max_pages=body.max_pages,
         max_items=body.max_items,
         timeout=settings.job_timeout if body.timeout is None else body.timeout,
-        ignore_cache=ignore_cache,
+        ignore_cache=body.ignore_cache or query.ignore_cache,
         fetch=_wishes(body.fetch),
     )
     return Order(
@@ -53,21 +53,11 @@ def order_of(body: CrawlRequest, settings: Settings, *, ignore_cache: bool) -> O
     )
 
 
-def when_of(body: CrawlRequest, name: str | None = None) -> When | None:
+def when_of(body: CrawlRequest) -> When | None:
     """`None` for a crawl that is run now."""
     if body.interval is None and body.schedule_at is None:
         return None
-    return When(
-        schedule_at=body.schedule_at,
-        interval=body.interval,
-        timezone=body.timezone or "UTC",
-        jitter=body.jitter,
-        overlap=body.overlap or Overlap.SKIP,
-        catch_up=body.catch_up or CatchUp.ONE,
-        ends_at=body.ends_at,
-        max_runs=body.max_runs,
-        name=name,
-    )
+    return When(**body.model_dump(include=set(When._fields), exclude_none=True))
 
 
 def change_of(body: ScheduleChange, settings: Settings) -> Change:
@@ -161,7 +151,7 @@ async def crawl(
     """
     caller.acting_for(body.user_id)
     parts.truth.require()
-    order = order_of(body, parts.settings, ignore_cache=body.ignore_cache or query.ignore_cache)
+    order = order_of(body, query, parts.settings)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
     when = when_of(body)
     answer = await (_now(parts, order) if when is None else _later(parts, order, when))

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from gateway.errors import ConflictError
@@ -27,7 +27,7 @@ from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.job import JobDetail, JobPage, JobsHealth, JobStatusView, JobSummary
 from gateway.web.schemas.schedule import ScheduleJobView, ScheduleStatusView
-from gateway.web.schemas.types import Cursor, JobsQuery, Name, Text, Timestamp, UserId
+from gateway.web.schemas.types import Cursor, JobsQuery, Name, QueryModel, SearchText, Timestamp, UserId
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=StoreRoute)
 
@@ -107,7 +107,6 @@ def cancel_job(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusVie
 @router.post(
     "/{job_id}/retry",
     summary="Run an ended job again",
-    response_model=CrawlReceipt,
     response_model_exclude_none=True,
     responses=problems(404, 409, 429, 503),
 )
@@ -129,12 +128,7 @@ def delete_job(job_id: JobId, parts: Parts) -> None:
         parts[Deletion].delete(job_id)
 
 
-_CANCELLED = JobStatus.CANCELLED
-
-
-class QueueQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class QueueQuery(QueryModel):
     hours: int = Field(default=24, ge=1, le=720, description="The window that `sites` looks at.")
 
 
@@ -161,14 +155,15 @@ class SiteRunsView(BaseModel):
 
     @classmethod
     def of(cls, site: SitePerformance) -> SiteRunsView:
-        counted = {RUN_STATUSES[status]: count for status, count in site.counts.items() if status is not _CANCELLED}
+        ended = {status: count for status, count in site.counts.items() if status is not JobStatus.CANCELLED}
+        counted = {RUN_STATUSES[status]: count for status, count in ended.items()}
         return cls(
             site_name=site.site,
             runs=sum(site.counts.values()),
             succeeded=counted.get(RunStatus.SUCCEEDED, 0),
             partial=counted.get(RunStatus.PARTIAL, 0),
             failed=counted.get(RunStatus.FAILED, 0),
-            cancelled=site.counts.get(_CANCELLED, 0),
+            cancelled=site.counts.get(JobStatus.CANCELLED, 0),
             success_rate=site.success_rate,
             duration_seconds=DurationView(**site.durations._asdict()) if site.durations else None,
             last_finished_at=site.last_ended_at,
@@ -225,8 +220,6 @@ class QueueStatusView(BaseModel):
         )
 
 
-# --- `GET /jobs/queue/status`
-
 queue_router = APIRouter(tags=["platform"])
 
 
@@ -239,14 +232,10 @@ async def queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) -> Q
     return QueueStatusView.of(await parts.reads.run(parts[QueueStatus].report, window))
 
 
-class DeadLettersQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class DeadLettersQuery(QueryModel):
     user_id: UserId | None = Field(default=None, description="Whose.")
     spider: Name | None = None
-    q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
-        default=None, description="Text in the id, spider, tags, start URLs or message."
-    )
+    q: SearchText | None = Field(default=None, description="Text in the id, spider, tags, start URLs or message.")
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="`next` of the page before.")
 
@@ -275,18 +264,11 @@ class DeadLetter(BaseModel):
     @classmethod
     def of(cls, job: Job) -> DeadLetter:
         return cls(
-            id=job.id,
+            **job.model_dump(include={"id", "user_id", "message", "created_at", "finished_at", "retry_of"}),
+            **job.spec.model_dump(include={"project", "spider", "site"}),
             run_id=run_id_of(job),
-            user_id=job.user_id,
-            project=job.spec.project,
-            spider=job.spec.spider,
-            site=job.spec.site,
             start_urls=list(job.spec.start_urls[:10]),
-            message=job.message,
             attempts=len(job.attempts),
-            created_at=job.created_at,
-            finished_at=job.finished_at,
-            retry_of=job.retry_of,
             job_url=f"/jobs/{job.id}",
             logs_url=f"/jobs/{job.id}/logs",
         )
@@ -323,7 +305,6 @@ async def list_dead_letters(
 @dead_letters_router.post(
     "/{letter_id}/requeue",
     summary="Run a dead letter again",
-    response_model=CrawlReceipt,
     response_model_exclude_none=True,
     responses=problems(404, 409, 429, 503),
 )

@@ -226,10 +226,7 @@ async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts) -> R
 async def _node(parts: GatewayParts, name: str) -> Node:
     """Raises `NodeNotFoundError`, `UnavailableError`."""
     with truth_store_errors():
-        found = await parts.reads.run(parts[NodeStore].get, name)
-    if found is None:
-        raise NodeNotFoundError(name)
-    return found
+        return _known(await parts.reads.run(parts[NodeStore].get, name), name)
 
 
 async def _is_cancelled(parts: GatewayParts, attempt: AttemptId) -> bool:

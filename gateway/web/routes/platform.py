@@ -11,14 +11,13 @@ from fastapi import Path as PathParameter
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from gateway.contract.outbox import SpiderInfo
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.errors import InvalidRequestError
 from gateway.projects.catalog import SpiderCatalog, project_name
 from gateway.status.health import Report, SharedHealth
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import RETRY_AFTER, problems
-from gateway.web.schemas.types import Name
+from gateway.web.schemas.types import Name, QueryModel
 
 _EGG_SPIDER: JsonDict = {
     "project": "shop",
@@ -71,10 +70,6 @@ class SpiderView(BaseModel):
     )
     own_start: bool = Field(description="It decides by itself where it starts and may not look at the start URLs.")
 
-    @classmethod
-    def of(cls, info: SpiderInfo) -> SpiderView:
-        return cls(**info.model_dump())
-
 
 class ProjectView(BaseModel):
     """A deployed project, or our own."""
@@ -89,9 +84,7 @@ class SpiderList(BaseModel):
     projects: list[ProjectView] = Field(description="Those of these spiders.")
 
 
-class SpidersQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class SpidersQuery(QueryModel):
     project: Name | None = Field(default=None, description="Only of this project.")
     version: Name | None = Field(default=None, description="Only of this version.")
     name: Name | None = Field(default=None, description="Only spiders of this name.")
@@ -131,9 +124,7 @@ class DeployedView(BaseModel):
     nodes: list[NodeAnswerView]
 
 
-class DeployQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class DeployQuery(QueryModel):
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")] = Field(
         description="The newest one is what crawls get that name none.", examples=["1.4"]
     )
@@ -201,12 +192,8 @@ def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts) -> Spide
     infos = parts[SpiderCatalog].select(project=project, version=query.version, name=query.name)
     of_these = {info.project for info in infos}
     return SpiderList(
-        spiders=[SpiderView.of(info) for info in infos],
-        projects=[
-            ProjectView.model_validate(project._asdict())
-            for project in parts[SpiderCatalog].projects()
-            if project.name in of_these
-        ],
+        spiders=[SpiderView(**info.model_dump()) for info in infos],
+        projects=[ProjectView(**one._asdict()) for one in parts[SpiderCatalog].projects() if one.name in of_these],
     )
 
 
@@ -261,7 +248,7 @@ async def add_version(
         project=project,
         version=query.version,
         spiders=max(answer.spiders for answer in answers),
-        nodes=[NodeAnswerView.model_validate(answer._asdict()) for answer in answers],
+        nodes=[NodeAnswerView(**answer._asdict()) for answer in answers],
     )
 
 
@@ -274,5 +261,5 @@ async def delete_version(project: ProjectName, version: VersionName, parts: Part
     are cancelled.
     """
     removals = await parts.deploys.run(parts[Undeployment].delete, project, version)
-    nodes = [NodeRemovalView.model_validate(removal._asdict()) for removal in removals]
+    nodes = [NodeRemovalView(**removal._asdict()) for removal in removals]
     return DeletedView(project=project, version=version, nodes=nodes)

@@ -7,10 +7,10 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gateway.schedules.edits import ScheduleChanges
-from gateway.schedules.firing import Scheduling, TickReport
+from gateway.schedules.firing import Scheduling
 from gateway.schedules.recurrence import preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
@@ -34,7 +34,7 @@ from gateway.web.schemas.schedule import (
     ScheduleSummary,
     ScheduleView,
 )
-from gateway.web.schemas.types import Timestamp
+from gateway.web.schemas.types import QueryModel, Timestamp
 
 router = APIRouter(prefix="/schedules", tags=["schedules"], route_class=StoreRoute)
 
@@ -72,9 +72,9 @@ async def create_schedule(
     """As `POST /crawl` with an `interval`, but answered with the schedule."""
     caller.acting_for(body.user_id)
     parts.truth.require()
-    order = order_of(body, parts.settings, ignore_cache=body.ignore_cache or query.ignore_cache)
+    order = order_of(body, query, parts.settings)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
-    when = when_of(body, body.name) or When()
+    when = when_of(body) or When()
     found, cached = await parts.submits.run(parts[ScheduleSubmission].submit, order, when)
     if cached:
         response.status_code = HTTPStatus.OK.value
@@ -158,14 +158,8 @@ class TickView(BaseModel):
     due_left: int = Field(description="Schedules that are due still.")
     next_due: Timestamp | None = Field(description="When there will be something to do, as far as is known.")
 
-    @classmethod
-    def of(cls, report: TickReport) -> TickView:
-        return cls(**report._asdict())
 
-
-class SchedulerQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class SchedulerQuery(QueryModel):
     last: int = Field(default=20, ge=0, le=200, description="How many entries of the ledger are shown.")
 
 
@@ -232,7 +226,7 @@ def run_scheduler(parts: Parts) -> TickView:
     """One tick, as a beat does it twice a second: beside beats it finds nothing left, without one it stands in."""
     parts.truth.require()
     with truth_store_errors():
-        return TickView.of(parts[Scheduling].tick())
+        return TickView(**parts[Scheduling].tick()._asdict())
 
 
 @scheduler_router.get("/status", summary="Who fires the schedules, and how late", responses=problems(503))

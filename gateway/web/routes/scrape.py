@@ -20,7 +20,7 @@ from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.routes.crawl import IdempotencyKey
 from gateway.web.routes.items import ItemExport
-from gateway.web.schemas.types import Name, Params, Text, Timestamp, UserId
+from gateway.web.schemas.types import Name, Params, QueryModel, Text, Timestamp, UserId
 
 #: Results that somebody who waits for them may want.
 MAX_SYNC_RESULTS = 25
@@ -73,17 +73,13 @@ class ScrapeRequest(BaseModel):
         return RunOrder(site=self.site_name, **self.model_dump(exclude={"site_name"}), **more)
 
 
-class ScrapeQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class ScrapeQuery(QueryModel):
     mode: Literal["async", "sync"] = Field(
         default="async", description="`sync` waits for the end, `SCRAPE_SYNC_TIMEOUT` seconds at most."
     )
 
 
-class RunQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class RunQuery(QueryModel):
     limit: int = Field(default=100, ge=0, le=1000, description="Results in the answer; 0: the record alone.")
     after: Annotated[str, Field(pattern="^[0-9]{1,6}-[0-9]{1,15}$")] | None = Field(
         default=None, description="`next` of the page before."

@@ -16,7 +16,7 @@ from gateway.sites.edits import SiteService, TargetService
 from gateway.sites.site import JOBS_SPIDER, KEYWORDS, LOCATION, SearchUrl, Site, Target
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import problems
-from gateway.web.schemas.types import Name, Params, QueryBoolean, Text, Timestamp, UrlText
+from gateway.web.schemas.types import Name, Params, QueryBoolean, QueryModel, Text, Timestamp, UrlText
 
 #: A year.
 _MOST_MINUTES = 366 * 24 * 60
@@ -177,9 +177,7 @@ class SitePage(BaseModel):
     next: str | None = Field(description="`after` of the next page; null on the last.")
 
 
-class SitesQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class SitesQuery(QueryModel):
     enabled: QueryBoolean | None = Field(default=None, description="Only those that are, or are not.")
     limit: int = Field(default=50, ge=1, le=200)
     after: Annotated[Text, Field(max_length=100)] | None = Field(
@@ -187,9 +185,7 @@ class SitesQuery(BaseModel):
     )
 
 
-class SiteDeletion(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class SiteDeletion(QueryModel):
     force: QueryBoolean = Field(default=False, description="With its targets.")
 
 
@@ -273,8 +269,6 @@ def list_abilities(parts: Parts) -> SiteAbilitiesList:
     """For `POST /jobs/scrape`: every site, and what a run of it can be told."""
     return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteService].all()])
 
-
-# --- targets
 
 #: What a posting's list can be cut at: as many as the spider takes.
 _MOST_RESULTS = 10_000
@@ -384,9 +378,7 @@ class TargetPage(BaseModel):
     next: str | None = Field(description="`after` of the next page; null on the last.")
 
 
-class TargetsQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class TargetsQuery(QueryModel):
     site: SiteName | None = Field(default=None, description="Only of this site.")
     enabled: QueryBoolean | None = Field(default=None, description="Only those that are, or are not.")
     limit: int = Field(default=50, ge=1, le=200)

@@ -9,7 +9,18 @@ from pydantic.config import JsonDict
 
 from gateway.contract.crawl import FetchOptions
 from gateway.schedules.schedule import CatchUp, Overlap
-from gateway.web.schemas.types import Name, Params, QueryBoolean, QueryTime, Tag, Text, Timestamp, UrlText, UserId
+from gateway.web.schemas.types import (
+    Name,
+    Params,
+    QueryBoolean,
+    QueryModel,
+    QueryTime,
+    Tag,
+    Text,
+    Timestamp,
+    UrlText,
+    UserId,
+)
 
 MAX_RUNS = 1_000_000_000
 #: Fields that say how runs follow each other, and so nothing of a single one.
@@ -62,8 +73,6 @@ class OptionalTiming(TimingFields):
             raise ValueError("belongs to an interval, and there is none")
         return value
 
-
-# --- `POST /crawl`
 
 MAX_START_URLS = 1000
 _MOST = 100_000_000
@@ -152,9 +161,7 @@ class CrawlRequest(OptionalTiming, WorkFields, _AskedFields):
     )
 
 
-class CrawlQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class CrawlQuery(QueryModel):
     ignore_cache: QueryBoolean = Field(default=False, description="The same as in the body.")
 
 

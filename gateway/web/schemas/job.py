@@ -82,12 +82,10 @@ class JobSummary(JobStatusView):
         return cls(
             **_standing(job),
             queue_position=queue_position,
-            user_id=job.user_id,
+            **job.model_dump(include={"user_id", "tags", "priority"}),
             project=job.spec.project,
             start_urls=list(job.spec.start_urls[:10]),
             start_urls_count=len(job.spec.start_urls),
-            tags=job.tags,
-            priority=job.priority,
         )
 
 
@@ -223,26 +221,20 @@ def _standing(job: Job) -> dict[str, Any]:
     waiting = job.status is JobStatus.PENDING
     progress = job.progress or Progress()
     return {
+        **job.model_dump(include=_SAME_OF_JOB),
+        **job.spec.model_dump(include={"spider", "version", "max_items", "site"}),
+        **progress.model_dump(exclude={"at"}),
         "job_id": job.id,
-        "status": job.status,
-        "spider": job.spec.spider,
-        "version": job.spec.version,
-        "max_items": job.spec.max_items,
-        "attempt": job.attempt,
         "spider_job_id": str(AttemptId(job.id, current.attempt)) if current else None,
         "node": current.node if current else None,
         "waiting_reason": job.waiting_reason if waiting else None,
         "not_before": job.not_before if waiting else None,
         "next_run": job.not_before if job.status is JobStatus.SCHEDULED else None,
-        "schedule_id": job.schedule_id,
         "slot": SlotView.of(job.slot) if job.slot else None,
-        "site": job.spec.site,
-        "trigger": job.trigger,
-        **progress.model_dump(exclude={"at"}),
-        "created_at": job.created_at,
-        "started_at": job.started_at,
-        "finished_at": job.finished_at,
-        "cancel_requested_at": job.cancel_requested_at,
-        "message": job.message,
-        "dead": job.dead,
     }
+
+
+_SAME_OF_JOB = {
+    *("status", "attempt", "schedule_id", "trigger", "message", "dead"),
+    *("created_at", "started_at", "finished_at", "cancel_requested_at"),
+}

@@ -17,7 +17,7 @@ from gateway.schedules.schedule import CatchUp, CrawlOrder, LedgerEntry, LedgerK
 from gateway.schedules.store import ScheduleFilter
 from gateway.web.schemas.crawl import CrawlRequest, Interval, StartUrls, TimingFields, WorkFields
 from gateway.web.schemas.job import JobStatusView
-from gateway.web.schemas.types import Cursor, ItemsQuery, Name, Text, Timestamp, UrlText, UserId
+from gateway.web.schemas.types import Cursor, ItemsQuery, Name, QueryModel, SearchText, Timestamp, UrlText, UserId
 
 _ID = "0d4f5c6b7a8e4f1d9c2b3a4e5f607182"
 _RUN = "8a7b6c5d4e3f4a1b8c9d0e1f2a3b4c5d"
@@ -278,32 +278,24 @@ class ScheduleChange(TimingFields, WorkFields):
     )
 
 
-class SchedulesQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class SchedulesQuery(QueryModel):
     user_id: UserId | None = Field(default=None, description="Whose.")
     state: ScheduleState | None = None
     site: Name | None = Field(default=None, description="Of this site and its targets.")
     spider: Name | None = None
-    q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
-        default=None, description="Text in the id, name, spider, site, tags or start URLs."
-    )
+    q: SearchText | None = Field(default=None, description="Text in the id, name, spider, site, tags or start URLs.")
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="`next` of the page before.")
 
     def to_filter(self) -> ScheduleFilter:
-        return ScheduleFilter(user_id=self.user_id, state=self.state, site=self.site, spider=self.spider, q=self.q)
+        return ScheduleFilter(**self.model_dump(exclude={"limit", "after"}))
 
 
-class PreviewQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class PreviewQuery(QueryModel):
     count: int = Field(default=10, ge=1, le=100)
 
 
-class HistoryQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class HistoryQuery(QueryModel):
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="`next` of the page before.")
 

@@ -108,13 +108,18 @@ Name = Annotated[Text, Field(min_length=1, max_length=100)]
 Tag = Annotated[Text, Field(min_length=1, max_length=100)]
 #: As long as a URL may be in every browser.
 UrlText = Annotated[Text, Field(min_length=1, max_length=2083)]
+#: What is looked for in a list.
+SearchText = Annotated[Text, Field(min_length=1, max_length=200)]
 Params = Annotated[dict[str, Any], AfterValidator(_check_params)]
 
 
-# --- what lists take in their query. A parameter nobody knows is refused: a misspelt filter would show everything.
-class JobsQuery(BaseModel):
+class QueryModel(BaseModel):
+    """Parameters of a query. One that nobody knows is refused: a misspelt filter would show everything."""
+
     model_config = ConfigDict(extra="forbid")
 
+
+class JobsQuery(QueryModel):
     user_id: UserId | None = Field(default=None, description="Whose.")
     status: list[JobStatus] = Field(default_factory=list, max_length=10, description="Any of these; repeatable.")
     spider: Name | None = None
@@ -125,29 +130,15 @@ class JobsQuery(BaseModel):
     tag: Tag | None = None
     since: QueryTime | None = Field(default=None, description="Created at or after; RFC 3339 with an offset.")
     until: QueryTime | None = Field(default=None, description="Created before.")
-    q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
-        default=None, description="Text in the id, spider, tags, start URLs or message."
-    )
+    q: SearchText | None = Field(default=None, description="Text in the id, spider, tags, start URLs or message.")
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="`next` of the page before.")
 
     def to_filter(self) -> JobFilter:
-        return JobFilter(
-            user_id=self.user_id,
-            status=tuple(self.status),
-            spider=self.spider,
-            site=self.site,
-            schedule_id=self.schedule_id,
-            tag=self.tag,
-            since=self.since,
-            until=self.until,
-            q=self.q,
-        )
+        return JobFilter(**self.model_dump(exclude={"status", "limit", "after"}), status=tuple(self.status))
 
 
-class ItemsQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class ItemsQuery(QueryModel):
     format: Literal["json", "jsonl", "csv"] = "json"
     fields: Annotated[Text, Field(min_length=1, max_length=2000)] | None = Field(
         default=None, description="Only these, comma-separated; also the columns of a CSV, in this order."
