@@ -186,8 +186,6 @@ def _writing(output: str) -> Iterator[BinaryIO]:
         raise ApiError(f"output: {output}: {error.strerror}") from None
 
 
-# --- `discoverybot crawl`: ask for a crawl, watch it, fetch what it found
-
 Urls = Annotated[list[str], typer.Argument(metavar="URL…", help="Where to start.")]
 Spider = Annotated[str, typer.Option("--spider", "-s", help="Which spider; `discoverybot spiders` lists them.")]
 Depth = Annotated[int | None, typer.Option(help="Links to follow from a URL; 0: none.")]

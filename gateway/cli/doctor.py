@@ -241,8 +241,6 @@ CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
 )
 
 
-# --- `discoverybot doctor`: what is up, what is wrong, and how to mend it
-
 _STYLES = {Mark.OK: ("✓", "green"), Mark.INFO: ("·", "blue"), Mark.BROKEN: ("✗", "bold red")}
 
 

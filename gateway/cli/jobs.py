@@ -79,7 +79,6 @@ def logs(
                 out.print(log_line(json.loads(line)), soft_wrap=True)
 
 
-# --- `discoverybot dead` and `discoverybot requeue`: crawls that are out of retries
 def dead(
     *,
     user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,

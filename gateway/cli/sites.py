@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -70,77 +71,63 @@ def show_site(name: Name, *, url: Url = None) -> None:
     out.print_json(data=Api(gateway_url(url)).get(address(name)))
 
 
-@app.command("add")
-def add_site(
-    name: Name,
-    *,
-    file: File = None,
-    search_url: SearchUrl = None,
-    spider: Spider = None,
-    project: Project = None,
-    pagination: Pagination = None,
-    selector: Selector = None,
-    every: Every = None,
-    min_pause: MinPause = None,
-    max_pause: MaxPause = None,
-    rate_limit: Rate = None,
-    retries: Retries = None,
-    browser: Browser = None,
-    overlap: Overlap = None,
-    payload: Payload = None,
-    url: Url = None,
-) -> None:
-    """Add a site, from a file or from options."""
-    record = _record(
-        file, selector, payload, search_url=search_url, spider=spider, project=project, pagination_type=pagination,
-        interval_minutes=every, min_pause_seconds=min_pause, max_pause_seconds=max_pause, rate_limit=rate_limit,
-        max_retries=retries, requires_playwright=browser, allow_overlap=overlap,
-    )  # fmt: skip
-    site = Api(gateway_url(url)).post("/sites", json={**record, "name": name})
-    _tell_site(site)
+def _with_options(send: Callable[[Api, str, dict[str, Any]], dict[str, Any]]) -> Callable[..., None]:
+    """A command that sends what its options say of a site."""
+
+    def command(
+        name: Name,
+        *,
+        file: File = None,
+        search_url: SearchUrl = None,
+        spider: Spider = None,
+        project: Project = None,
+        pagination: Pagination = None,
+        selector: Selector = None,
+        every: Every = None,
+        min_pause: MinPause = None,
+        max_pause: MaxPause = None,
+        rate_limit: Rate = None,
+        retries: Retries = None,
+        browser: Browser = None,
+        overlap: Overlap = None,
+        payload: Payload = None,
+        url: Url = None,
+    ) -> None:
+        record = _record(
+            file, selector, payload, search_url=search_url, spider=spider, project=project,
+            pagination_type=pagination, interval_minutes=every, min_pause_seconds=min_pause,
+            max_pause_seconds=max_pause, rate_limit=rate_limit, max_retries=retries, requires_playwright=browser,
+            allow_overlap=overlap,
+        )  # fmt: skip
+        _tell_site(send(Api(gateway_url(url)), name, record))
+
+    return command
 
 
-@app.command("edit")
-def edit_site(
-    name: Name,
-    *,
-    file: File = None,
-    search_url: SearchUrl = None,
-    spider: Spider = None,
-    project: Project = None,
-    pagination: Pagination = None,
-    selector: Selector = None,
-    every: Every = None,
-    min_pause: MinPause = None,
-    max_pause: MaxPause = None,
-    rate_limit: Rate = None,
-    retries: Retries = None,
-    browser: Browser = None,
-    overlap: Overlap = None,
-    payload: Payload = None,
-    url: Url = None,
-) -> None:
-    """Change what is named; selectors and payload as a whole."""
-    changes = _record(
-        file, selector, payload, search_url=search_url, spider=spider, project=project, pagination_type=pagination,
-        interval_minutes=every, min_pause_seconds=min_pause, max_pause_seconds=max_pause, rate_limit=rate_limit,
-        max_retries=retries, requires_playwright=browser, allow_overlap=overlap,
-    )  # fmt: skip
-    if not changes:
+def _add(api: Api, name: str, record: dict[str, Any]) -> Any:
+    return api.post("/sites", json={**record, "name": name})
+
+
+def _change(api: Api, name: str, record: dict[str, Any]) -> Any:
+    if not record:
         raise typer.BadParameter("say what to change")
-    _tell_site(Api(gateway_url(url)).patch(address(name), json=changes))
+    return api.patch(address(name), json=record)
+
+
+app.command("add", help="Add a site, from a file or from options.")(_with_options(_add))
+app.command("edit", help="Change what is named; selectors and payload as a whole.")(_with_options(_change))
 
 
 @app.command("enable")
 def enable_site(name: Name, *, url: Url = None) -> None:
     """Let it and its targets be run again."""
-    _tell_site(Api(gateway_url(url)).patch(address(name), json={"enabled": True}))
+    _tell_site(_change(Api(gateway_url(url)), name, {"enabled": True}))
 
 
 @app.command("disable")
 def disable_site(name: Name, *, url: Url = None) -> None:
     """Run neither it nor its targets; what runs goes on."""
-    _tell_site(Api(gateway_url(url)).patch(address(name), json={"enabled": False}))
+    _tell_site(_change(Api(gateway_url(url)), name, {"enabled": False}))
 
 
 @app.command("delete")
@@ -197,8 +184,6 @@ def _site_cells(site: dict[str, Any]) -> list[Any]:
     times = map(shown, (site["last_run_at"], site["next_run_at"]))
     return [site["name"], "yes" if site["enabled"] else "no", site["spider"], every, *times, Text(site["search_url"])]
 
-
-# --- targets
 
 targets_app = command_group("Targets: what is searched for on a site, and how often.")
 
@@ -314,7 +299,6 @@ SiteName = Annotated[str, typer.Argument(metavar="SITE", help="Its name; `discov
 Term = Annotated[str | None, typer.Argument(metavar="TERM", help="What to search for.")]
 ScrapedLocation = Annotated[str | None, typer.Option(help="Where.")]
 ScrapedResults = Annotated[int | None, typer.Option("--results", min=1, help="End with so many.")]
-ScrapedRemote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.")]
 Sync = Annotated[bool, typer.Option("--sync", help="In one request: up to 25 results, and no log.")]
 AsJson = Annotated[bool, typer.Option("--json", help="All results as JSON lines, to stdout.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="All results as CSV, to stdout.")]
@@ -342,7 +326,7 @@ def scrape(
     *,
     location: ScrapedLocation = None,
     results: ScrapedResults = None,
-    remote: ScrapedRemote = None,
+    remote: Remote = None,
     sync: Sync = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,

@@ -66,7 +66,6 @@ MAX_DUE = 10_000
 
 
 class PlatformFacts(NamedTuple):
-    at: datetime
     by_status: dict[JobStatus, int]
     by_reason: dict[WaitingReason, int]
     #: Seconds for which the pending job that waits longest has been due.
@@ -125,7 +124,6 @@ class FactReader:
         now = self._clock()
         nodes = self._nodes.all()
         return PlatformFacts(
-            at=now,
             by_status=self._queries.counts(),
             by_reason=self._statistics.waiting_reasons(),
             oldest_waiting=_seconds_since(self._statistics.oldest_due(now), now),

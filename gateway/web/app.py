@@ -129,8 +129,6 @@ def cors_rules(origins: Collection[str]) -> dict[str, Any]:
     }
 
 
-# --- the application
-
 _DESCRIPTION = """
 POST a crawl, watch it live, collect the result.
 

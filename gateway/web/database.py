@@ -69,8 +69,6 @@ class ThreadPool:
         self.executor.shutdown(wait=False, cancel_futures=True)
 
 
-# --- mongoDB from the gateway's side: it may come later than we do, and nothing is accepted before it is ready
-
 log = structlog.get_logger("gateway.web")
 
 _RETRY_SECONDS = 1.0

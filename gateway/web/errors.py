@@ -59,19 +59,6 @@ _MEANINGS = {
     503: "The database is away, or no crawl node has published its spiders; ask again after `Retry-After` seconds",
     504: "The run has not ended in time; it goes on, and `detail.run_id` names it",
 }
-_EXAMPLES = {
-    401: "key_required",
-    403: "forbidden",
-    404: "job_not_found",
-    409: "conflict",
-    413: "body_too_large",
-    422: "invalid_request",
-    429: "too_many_requests",
-    500: "internal_error",
-    502: "node_error",
-    503: "unavailable",
-    504: "run_goes_on",
-}
 Responses = dict[int | str, dict[str, Any]]
 
 
@@ -81,7 +68,7 @@ def problems(*statuses: int) -> Responses:
 
 
 def _response(status: int) -> dict[str, Any]:
-    error: dict[str, Any] = {"code": _EXAMPLES[status], "message": _MEANINGS[status], "detail": None}
+    error: dict[str, Any] = {"code": _EXAMPLE_CODES[status], "message": _MEANINGS[status], "detail": None}
     example = {"error": error, "request_id": "0b9f6f1c2f0e4c3d9a4f5e6d7c8b9a01"}
     response: dict[str, Any] = {
         "model": Problem,
@@ -114,6 +101,7 @@ _STATUSES: dict[type[DiscoveryBotError], int] = {
     DiscoveryBotError: 500,
 }
 _CODES = {403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
+_EXAMPLE_CODES = {**_CODES, **{status: kind.code for kind, status in _STATUSES.items()}, 404: "job_not_found"}
 #: Of text, whose characters pydantic calls items. No text of ours has a minimum beyond one character.
 _LENGTHS = {"too_short": "must not be empty", "too_long": "must have at most {max_length} characters"}
 #: Where a parameter was found; left out of a field's name.
