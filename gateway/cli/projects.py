@@ -208,8 +208,12 @@ def _upload(api: Api, project: str, version: str, egg: Path) -> Any:
 def _tell(answers: Any) -> None:
     for answer in answers:
         word = counted(answer["spiders"], "spider") if answer["accepted"] else answer["message"]
-        mark = ("✓ ", "green") if answer["accepted"] else ("✗ ", "bold red")
-        (out if answer["accepted"] else err).print(Text.assemble(mark, answer["node"], ": ", word), soft_wrap=True)
+        _tell_of_node(answer["node"], word, done=answer["accepted"])
+
+
+def _tell_of_node(name: str, word: str, *, done: bool) -> None:
+    mark = ("✓ ", "green") if done else ("✗ ", "bold red")
+    (out if done else err).print(Text.assemble(mark, name, ": ", word), soft_wrap=True)
 
 
 DeployedProject = Annotated[str, typer.Argument(help="As `discoverybot spiders --all` spells it.")]
@@ -220,7 +224,5 @@ def undeploy(project: DeployedProject, version: DeployedVersion, *, url: Url = N
     """Delete a deployed version from every crawl node; crawls that run go on."""
     path = f"/projects/{quote(project, safe='')}/versions/{quote(version, safe='')}"
     for node in Api(gateway_url(url)).delete(path)["nodes"]:
-        mark = ("✓ ", "green") if node["removed"] else ("✗ ", "bold red")
-        where = out if node["removed"] else err
-        where.print(Text.assemble(mark, node["node"], ": ", node["message"] or "removed"), soft_wrap=True)
+        _tell_of_node(node["node"], node["message"] or "removed", done=node["removed"])
     out.print(f"{project} {version}: deleted")

@@ -51,21 +51,17 @@ async def _parts(request: Request) -> GatewayParts:
     return cast("GatewayParts", request.app.state.parts)
 
 
-async def _job_id(
-    job_id: Annotated[
-        str, Path(description="As `POST /crawl` gave it.", examples=["5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])
-    ],
-) -> str:
+def _given_by_crawl(example: str) -> Any:
+    return Path(description="As `POST /crawl` gave it.", examples=[example])
+
+
+async def _job_id(job_id: Annotated[str, _given_by_crawl("5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a")]) -> str:
     if not _JOB_ID.fullmatch(job_id):
         raise JobNotFoundError(job_id)
     return job_id
 
 
-async def _schedule_id(
-    schedule_id: Annotated[
-        str, Path(description="As `POST /crawl` gave it.", examples=["0d4f5c6b7a8e4f1d9c2b3a4e5f607182"])
-    ],
-) -> str:
+async def _schedule_id(schedule_id: Annotated[str, _given_by_crawl("0d4f5c6b7a8e4f1d9c2b3a4e5f607182")]) -> str:
     if not _JOB_ID.fullmatch(schedule_id):
         raise ScheduleNotFoundError(schedule_id)
     return schedule_id

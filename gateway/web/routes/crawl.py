@@ -31,14 +31,8 @@ _SPEC = {
 
 def order_of(body: CrawlRequest, query: CrawlQuery, settings: Settings) -> Order:
     spec = CrawlSpec(
+        **body.model_dump(include=_SPEC - {"project", "timeout", "ignore_cache", "fetch"}),
         project=project_name(body.project),
-        version=body.version,
-        spider=body.spider,
-        start_urls=tuple(body.start_urls),
-        depth=body.depth,
-        params=body.params,
-        max_pages=body.max_pages,
-        max_items=body.max_items,
         timeout=settings.job_timeout if body.timeout is None else body.timeout,
         ignore_cache=body.ignore_cache or query.ignore_cache,
         fetch=_wishes(body.fetch),

@@ -73,19 +73,13 @@ def recent_families(ends: Collection[EndedJob]) -> Iterator[Metric]:
     yield many("recent_jobs", text, ("site_name", "status"), ended)
     for name, about, value in _SUMS:
         yield labelled(name, about, "site_name", {site: sum(map(value, theirs)) for site, theirs in sites.items()})
-    yield from _durations(sites)
+    about = "Seconds from the first start of a job of the last hour to its end, by site."
+    ran = {(site,): _seconds(theirs, lambda end: (end.started_at, end.finished_at)) for site, theirs in sites.items()}
+    yield _quantiles("recent_run_seconds", about, ran, ("site_name",))
     about = "Seconds from when a job of the last hour was due until a node was given it."
     yield _quantiles("recent_dispatch_seconds", about, {(): _seconds(ends, lambda end: (end.due, end.dispatched_at))})
     about = "Seconds from when a job of the last hour was due until it ended."
     yield _quantiles("recent_processing_seconds", about, {(): _seconds(ends, lambda end: (end.due, end.finished_at))})
-
-
-def _durations(sites: dict[str, list[EndedJob]]) -> Iterator[Metric]:
-    about = "Seconds from the first start of a job of the last hour to its end, by site."
-    ran: dict[tuple[str, ...], list[float]] = {
-        (site,): _seconds(theirs, lambda end: (end.started_at, end.finished_at)) for site, theirs in sites.items()
-    }
-    yield _quantiles("recent_run_seconds", about, ran, ("site_name",))
 
 
 def _by_site(ends: Iterable[EndedJob]) -> dict[str, list[EndedJob]]:
@@ -106,9 +100,7 @@ def _seconds(
     return sorted(max(0.0, (end - begin).total_seconds()) for begin, end in spans if begin and end)
 
 
-def _quantiles(
-    name: str, text: str, ordered: dict[tuple[str, ...], list[float]], labels: tuple[str, ...] = ()
-) -> Metric:
+def _quantiles(name: str, text: str, ordered: Mapping[Names, list[float]], labels: tuple[str, ...] = ()) -> Metric:
     """Nothing where there is nothing to tell of."""
     values = {(*key, f"{q:g}"): _quantile(known, q) for key, known in ordered.items() if known for q in _QUANTILES}
     return many(name, text, (*labels, "quantile"), values)

@@ -14,7 +14,7 @@ from pydantic.config import JsonDict
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.errors import InvalidRequestError
 from gateway.projects.catalog import SpiderCatalog, project_name
-from gateway.status.health import Report, SharedHealth
+from gateway.status.health import SharedHealth
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import RETRY_AFTER, problems
 from gateway.web.schemas.types import Name, QueryModel
@@ -168,18 +168,14 @@ async def health(response: Response, parts: Parts) -> HealthView:
     if not report.accepting:
         response.status_code = 503
         response.headers["Retry-After"] = str(RETRY_AFTER)
-    return _view(report)
+    checks = {name: CheckView.model_validate(check._asdict()) for name, check in report.checks.items()}
+    return HealthView.model_validate({"status": report.status, "checks": checks})
 
 
 @health_router.get("/live", summary="Whether this process answers")
 @health_router.head("/live", include_in_schema=False)
 async def live() -> Liveness:
     return Liveness()
-
-
-def _view(report: Report) -> HealthView:
-    checks = {name: CheckView.model_validate(check._asdict()) for name, check in report.checks.items()}
-    return HealthView.model_validate({"status": report.status, "checks": checks})
 
 
 spiders_router = APIRouter(tags=["platform"], route_class=StoreRoute)

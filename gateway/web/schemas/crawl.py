@@ -29,11 +29,9 @@ _OF_INTERVALS = ("timezone", "jitter", "overlap", "catch_up", "ends_at", "max_ru
 Moment = Annotated[QueryTime, Field(examples=["2027-06-01T09:00:00+02:00"])]
 Interval = Annotated[Text, Field(min_length=1, max_length=200, examples=["0 9 * * *", "@daily", "every 15m"])]
 ZoneName = Annotated[Text, Field(min_length=1, max_length=100, examples=["Europe/Paris"])]
-Jitter = Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)]
 # a request is strict, and JSON has no enumerations
 OverlapName = Annotated[Overlap, Field(strict=False)]
 CatchUpName = Annotated[CatchUp, Field(strict=False)]
-Runs = Annotated[int, Field(ge=1, le=MAX_RUNS)]
 
 
 class TimingFields(BaseModel):
@@ -48,7 +46,7 @@ class TimingFields(BaseModel):
         default=None, description="Run it then (with an offset, ahead); with `interval`, not before then."
     )
     timezone: ZoneName | None = Field(default=None, description="IANA name that cron is read in; `UTC` by default.")
-    jitter: Jitter | None = Field(
+    jitter: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] | None = Field(
         default=None,
         description="Fraction of the gap to the next run by which each is moved; 0.1 for `every`, 0 for cron.",
     )
@@ -59,7 +57,7 @@ class TimingFields(BaseModel):
         default=None, description="What becomes of runs that were missed: `one` for all of them, `none`, `all`."
     )
     ends_at: Moment | None = Field(default=None, description="No run after it.")
-    max_runs: Runs | None = Field(default=None, description="Runs after which the schedule ends.")
+    max_runs: int | None = Field(default=None, ge=1, le=MAX_RUNS, description="Runs after which the schedule ends.")
 
 
 class OptionalTiming(TimingFields):
