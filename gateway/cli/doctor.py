@@ -92,10 +92,8 @@ def host(settings: Settings) -> Iterator[Finding]:
 
 def versions() -> Iterator[Finding]:
     text = f"{platform.python_version()} ({sys.executable})"
-    if sys.version_info < _AT_LEAST:
-        yield Finding(Mark.BROKEN, "python", text, "3.11 or later is needed")
-    else:
-        yield Finding(Mark.OK, "python", text)
+    is_late = sys.version_info >= _AT_LEAST
+    yield Finding(Mark.OK if is_late else Mark.BROKEN, "python", text, "" if is_late else "3.11 or later is needed")
     yield Finding(Mark.OK, "versions", ", ".join(f"{name} {version(name)}" for name in _PACKAGES))
 
 

@@ -282,7 +282,8 @@ class KeyGuard:
         if stream := stream_token_of(scope):
             _forget_stream_token(scope)
         try:
-            caller = ANYBODY if is_open(scope["path"]) else await self._caller(scope, stream)
+            is_open = scope["path"] in OPEN or scope["path"].startswith(_OPEN_FOLDER)
+            caller = ANYBODY if is_open else await self._caller(scope, stream)
         except (ForgedRequestError, UnauthenticatedError, UnavailableError) as error:
             await answer_to(error, scope)(scope, receive, send)
             return
@@ -321,10 +322,6 @@ async def _without_header(scope: Scope, ring: KeyRing, stream: StreamTokenShown 
         scope.setdefault("state", {})["session"] = session
         return caller
     raise UnauthenticatedError(_NO_KEY)
-
-
-def is_open(path: str) -> bool:
-    return path in OPEN or path.startswith(_OPEN_FOLDER)
 
 
 def signs_in(scope: Scope) -> bool:

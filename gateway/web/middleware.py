@@ -94,7 +94,8 @@ class RequestContext:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = _request_id(scope)
+        given = Headers(scope=scope).get(HEADER, "")
+        request_id = given if _SANE.fullmatch(given) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id, correlation_id=request_id)
@@ -127,11 +128,6 @@ class _SentAnswer:
         await self._send(message)
 
 
-def _request_id(scope: Scope) -> str:
-    given = Headers(scope=scope).get(HEADER)
-    return given if given and _SANE.fullmatch(given) else uuid.uuid4().hex
-
-
 def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
     # polling and health checks would drown what happens
     level = log.debug if scope["method"] == "GET" and status is not None and status < _SERVER_ERROR else log.info
@@ -158,24 +154,20 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        sent = Headers(scope=scope)
         limit = self._limit(scope)
-        declared = headers.get("content-length", "")
+        declared = sent.get("content-length", "")
         if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):  # noqa: PLR2004 - `int` of many digits is slow, and refused by Python
-            await _refuse(limit, scope, receive, send)
+            # the body is not read: the connection cannot be used again
+            headers = {"Connection": "close"}
+            message = BodyTooLargeError(limit).detail
+            await problem(scope, 413, "body_too_large", message, headers=headers)(scope, receive, send)
             return
         # a declared length is the server's to enforce; one that is not declared has to be counted
-        await self.app(scope, receive if "transfer-encoding" not in headers else _counting(limit, receive), send)
+        await self.app(scope, receive if "transfer-encoding" not in sent else _counting(limit, receive), send)
 
     def _limit(self, scope: Scope) -> int:
         return self.egg_limit if scope["method"] == "POST" and _EGG_PATH.fullmatch(scope["path"]) else self.limit
-
-
-async def _refuse(limit: int, scope: Scope, receive: Receive, send: Send) -> None:
-    error = BodyTooLargeError(limit)
-    # the body is not read: the connection cannot be used again
-    answer = problem(scope, error.status_code, "body_too_large", error.detail, headers={"Connection": "close"})
-    await answer(scope, receive, send)
 
 
 def _counting(limit: int, receive: Receive) -> Receive:

@@ -56,10 +56,6 @@ class History:
         """Raises `JobNotFoundError`, `UnavailableError`."""
         return await self.ask(self._jobs.get, job_id)
 
-    async def log_end(self, job_id: str, attempt: int) -> int:
-        """One past the last byte that MongoDB has. Raises `UnavailableError`."""
-        return await self.ask(self._logs.end, job_id, attempt)
-
     async def render(self, job_id: str, position: Position, render: Callable[[LogChunk], bytes]) -> tuple[bytes, int]:
         """A page of what MongoDB has from `position` on, and where it ends: `position` where there is no more.
 

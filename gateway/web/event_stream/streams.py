@@ -325,7 +325,9 @@ class EventStreams:
         last = job.current
         if last is None:
             return Position(START.attempt, START.offset + 1)
-        end = last.log_end if last.log_end is not None else await self._history.log_end(job.id, last.attempt)
+        end = last.log_end
+        if end is None:
+            end = await self._history.ask(self._logs.end, job.id, last.attempt)
         return Position(last.attempt, end + 1)
 
     async def _say_goodbye(self) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.access.keys import StreamToken, sign
+from gateway.access.keys import sign
 from gateway.errors import ConflictError, InvalidRequestError
 from gateway.schedules.store import JobOrSchedule
 from gateway.web.authentication import KeyRing
@@ -40,10 +40,6 @@ class StreamTokenView(BaseModel):
     expires_at: Timestamp
     url: str = Field(description="For an `EventSource`.")
 
-    @classmethod
-    def of(cls, job_id: str, token: StreamToken) -> StreamTokenView:
-        return cls(token=str(token), expires_at=token.expires_at, url=f"/jobs/{job_id}/logs?token={token}")
-
 
 # --- `POST /jobs/{id}/stream-token`: for browsers, whose `EventSource` cannot send a key
 
@@ -60,7 +56,8 @@ def issue_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTok
     parts[JobOrSchedule].find(job_id)
     if caller.key is None:
         raise ConflictError("there are no keys, so the log is open without a token")
-    return StreamTokenView.of(job_id, sign(caller.key, job_id, parts.clock(), parts[KeyRing].seal))
+    token = sign(caller.key, job_id, parts.clock(), parts[KeyRing].seal)
+    return StreamTokenView(token=str(token), expires_at=token.expires_at, url=f"/jobs/{job_id}/logs?token={token}")
 
 
 # --- `GET /jobs/{id}/logs`: follow it live, or take what there is

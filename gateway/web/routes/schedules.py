@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.firing import Scheduling
 from gateway.schedules.recurrence import preview
-from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
+from gateway.schedules.schedule import LedgerKind, Schedule, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When
 from gateway.status.facts import SchedulerReport, SchedulerStatus
@@ -181,10 +181,6 @@ class FireView(BaseModel):
     missed: int = Field(description="Slots for which this one stands, or that were missed with it.")
     reason: str | None
 
-    @classmethod
-    def of(cls, entry: LedgerEntry) -> FireView:
-        return cls(**entry.model_dump(include=set(cls.model_fields)))
-
 
 class SchedulerStatusView(BaseModel):
     at: Timestamp
@@ -212,7 +208,7 @@ class SchedulerStatusView(BaseModel):
             next_run=report.next_run,
             schedules=report.schedules,
             one_off_jobs=report.one_off_jobs,
-            last_fires=[FireView.of(entry) for entry in report.latest],
+            last_fires=[FireView(**entry.model_dump()) for entry in report.latest],
         )
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId, ExitReport, Progress
-from gateway.jobs.job import Attempt, Job, JobStatus, Slot, TargetRun, Trigger, WaitingReason
+from gateway.jobs.job import Attempt, Job, JobStatus, TargetRun, Trigger, WaitingReason
 from gateway.nodes.node import NodeState
 from gateway.web.schemas.types import Timestamp
 
@@ -20,10 +20,6 @@ class SlotView(BaseModel):
     due: Timestamp = Field(description="The same with jitter.")
     fired_at: Timestamp
     missed: int = Field(description="Later slots that were missed as well, for which this run stands.")
-
-    @classmethod
-    def of(cls, slot: Slot) -> SlotView:
-        return cls(**slot.model_dump(include={"at", "due", "fired_at", "missed"}))
 
 
 class JobStatusView(BaseModel):
@@ -230,7 +226,7 @@ def _standing(job: Job) -> dict[str, Any]:
         "waiting_reason": job.waiting_reason if waiting else None,
         "not_before": job.not_before if waiting else None,
         "next_run": job.not_before if job.status is JobStatus.SCHEDULED else None,
-        "slot": SlotView.of(job.slot) if job.slot else None,
+        "slot": SlotView(**job.slot.model_dump()) if job.slot else None,
     }
 
 
