@@ -117,7 +117,7 @@ class Issued(NamedTuple):
     token: Token
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class KeyIssue:
     _keys: KeyStore
     _clock: Clock = utc_now

@@ -137,7 +137,7 @@ def progress_line(status: str, progress: dict[str, Any]) -> Text:
     )
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class LogView:
     """Shows events on `console`; the progress line only where it is a terminal."""
 

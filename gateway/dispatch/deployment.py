@@ -46,7 +46,7 @@ class NodeAnswer(NamedTuple):
         return cls(node, accepted=False, message=error.message, refused=not error.is_nodes_fault)
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Deployment:
     _nodes: NodeStore
     _eggs: EggStore
@@ -145,7 +145,7 @@ class NodeRemoval(NamedTuple):
     message: str | None = None
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Undeployment:
     _nodes: NodeStore
     _eggs: EggStore

@@ -100,7 +100,7 @@ class _Planned(NamedTuple):
         return wishes
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class NodeCalls:
     """Calls to nodes that nobody waits for: whoever asked for one asks again if nothing comes of it. A node that does
     not answer keeps few threads from the others.
@@ -138,7 +138,7 @@ class NodeCalls:
                 self._under_way[node_id] -= 1
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Dispatch:
     _jobs: JobStore
     _queue: JobQueue

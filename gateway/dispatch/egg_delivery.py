@@ -38,7 +38,7 @@ BATCH = 20
 PATIENCE = timedelta(seconds=20)
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class EggWatch:
     _eggs: EggStore
     _copies: EggCopies
@@ -109,7 +109,7 @@ FIRST_REFUSAL, LONGEST_REFUSAL = timedelta(minutes=1), timedelta(hours=1)
 TOLD = 200
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class EggDelivery:
     _eggs: EggStore
     _copies: EggCopies

@@ -31,7 +31,7 @@ READ_AHEAD = 64
 _USER = user_resource("")
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class FairQueue:
     """Of one process: whose turn it was there, and what it knows of the lanes. Nothing of it need be kept: where
     several processes are fair by themselves, all of them together are.
@@ -162,7 +162,7 @@ class FairQueue:
             del self._last[next(iter(self._last))]
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Look:
     """One filling of slots: who has how many, and who was passed over."""
 

@@ -71,7 +71,7 @@ class _Absence(NamedTuple):
     heartbeats: int
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Reconciliation:
     """For a beat. It asks MongoDB five times however many nodes and crawls there are, and once or twice more where
     something differs. Nodes are spoken to by workers.
@@ -318,7 +318,7 @@ class Upcoming(NamedTuple):
     is_certain: bool
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Sweeper:
     _jobs: JobStore
     _queue: JobQueue

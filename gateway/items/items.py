@@ -142,7 +142,7 @@ class JsonFormat:
         return opening + b'],"next":' + orjson.dumps(following) + b"}\n"
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class JsonLinesFormat:
     media_type = "application/x-ndjson"
     extension = "jsonl"

@@ -97,7 +97,7 @@ class _Kind(Enum):
     )
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Admission:
     _waiting: WaitingStore
     _quotas: Quotas = field(factory=Quotas)

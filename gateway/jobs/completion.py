@@ -32,7 +32,7 @@ log = structlog.get_logger()
 MAX_NEVER_STARTED = 8
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Completion:
     _jobs: JobStore
     _nodes: NodeStore
@@ -185,7 +185,7 @@ def never_started(job: Job) -> int:
 
 
 # Ends a job early: asked for on the document first, carried out by whoever has the job
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Cancellation:
     _jobs: JobStore
     _completion: Completion

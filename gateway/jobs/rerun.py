@@ -32,7 +32,7 @@ from gateway.stores.mongo import Document, truth_store_errors
 log = structlog.get_logger()
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Resubmission:
     _jobs: JobStore
     _sites: SiteStore
@@ -124,7 +124,7 @@ class DeadLetterStore:
 
 
 # What becomes of jobs that are out of retries: run again, or let go
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class DeadLetters:
     _jobs: JobStore
     _letters: DeadLetterStore

@@ -101,7 +101,7 @@ class Receipt(NamedTuple):
     cached_at: datetime | None = None
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Submission:
     """Deduplicated submission: the Redis key answers repeats, MongoDB's unique `live_key` decides."""
 

@@ -128,7 +128,7 @@ MIN_ENTRIES = 16
 _NOT_NEWER = "equal or smaller than the target stream top item"
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class LogStream:
     """All methods raise `redis.RedisError`; repeating any of them changes nothing that a reader could see."""
 

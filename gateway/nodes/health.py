@@ -115,7 +115,7 @@ FORGET_AFTER = timedelta(minutes=10)
 ALONE_AFTER = timedelta(seconds=30)
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class NodeHealth:
     """Nothing here is needed for the truth of a job: what is lost with a process was a hint."""
 
@@ -149,7 +149,7 @@ class NodeHealth:
             self.succeeded(attempt.node, attempt.dispatched_at)
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class NodeProbe:
     """Asks a node that has rested whether it is well."""
 

@@ -182,7 +182,7 @@ class Project(NamedTuple):
     versions: tuple[str, ...]
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class SpiderCatalog:
     _store: SpiderStore
     _allowed_networks: Sequence[Network] = ()
@@ -413,7 +413,7 @@ def renders(spec: CrawlSpec) -> bool | None:
     return True if spec.params.get("render") is True else None
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Rendering:
     _nodes: NodeStore
     _dead_after: timedelta
@@ -441,7 +441,7 @@ def check_addresses(spec: CrawlSpec, webhooks: Iterable[str], allowed: Sequence[
 
 
 # --- whether a crawl that will be run later could be run, and may be
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class WorkCheck:
     """Each raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
 

@@ -142,7 +142,7 @@ class UnreadableStore:
 
 
 # Removes an ended job with all it has left behind; the document goes last, so that a half-done deletion shows
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Deletion:
     _jobs: JobStore
     _items: ItemStore
@@ -193,7 +193,7 @@ class Keep(NamedTuple):
     audit: timedelta = timedelta()
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Retention:
     _keep: Keep
     _expiry: ExpiryStore

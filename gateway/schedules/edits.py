@@ -38,7 +38,7 @@ _MAX_ROUNDS = 20
 _EDITABLE = frozenset({"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key"})
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class ScheduleEdits:
     """Each raises `ScheduleNotFoundError`."""
 
@@ -202,7 +202,7 @@ class Change(NamedTuple):
     rev: int | None = None
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class ScheduleChanges:
     """Each raises `ScheduleNotFoundError`, `UnavailableError`; and `ConflictError` for the schedule of a site, which
     the site keeps.

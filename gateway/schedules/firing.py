@@ -64,7 +64,7 @@ class Settled(NamedTuple):
     left: list[str]
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Settling:
     _schedules: ScheduleStore
     _slots: SlotStore
@@ -244,7 +244,7 @@ class TickReport(NamedTuple):
     next_due: datetime | None
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Scheduling:
     _schedules: ScheduleStore
     _slots: SlotStore

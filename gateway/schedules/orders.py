@@ -51,7 +51,7 @@ class CrawlOrders:
         return {one.id: _order(one, one.crawl) for one in schedules if one.crawl}
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class AllOrders:
     """Of schedules of every kind: those of sites and targets are `sites`' to know."""
 
@@ -93,7 +93,7 @@ def _order(schedule: Schedule, crawl: CrawlOrder) -> SlotOrder:
 
 
 # Each run of a deployed project takes the latest version of its time, where its schedule names none
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class LatestVersions:
     """A job names its version: all its attempts run the same one, whatever is deployed meanwhile."""
 

@@ -246,7 +246,7 @@ class Moment(NamedTuple):
     due: datetime
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Every:
     """Slots at equal distances, in absolute time, from `start`."""
 
@@ -280,7 +280,7 @@ class Every:
         return timedelta() if at == start else _MILLISECOND * int(jitter * milliseconds * (2 * chance - 1))
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Calendar:
     """Slots at the times of a cron expression."""
 

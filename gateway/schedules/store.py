@@ -293,7 +293,7 @@ class RunOf(NamedTuple):
     job: Job | None
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class JobOrSchedule:
     _jobs: JobStore
     _schedules: ScheduleStore

@@ -84,7 +84,7 @@ class Identity(NamedTuple):
     former: str
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class ScheduleSubmission:
     _jobs: JobStore
     _schedules: ScheduleStore

@@ -33,7 +33,7 @@ LOOKUPS = 4
 _HEADERS = [("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot")]
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class _Resolver:
     """Asks the system's resolver, which cannot be interrupted, from threads that nobody waits for."""
 

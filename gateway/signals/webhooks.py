@@ -64,7 +64,7 @@ class Caller(Protocol):
         """`None` for success, else the reason of the failure."""
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Shares:
     """Who may have one more round under way: whoever has fewer than are still free. So there is always one left for a
     user who has none, however many others fill up theirs; and the same among the users of one host. Such a threshold
@@ -97,7 +97,7 @@ class Shares:
         self._users, self._hosts, self._pairs = +self._users, +self._hosts, +self._pairs
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Webhooks:
     _jobs: JobStore
     _caller: Caller

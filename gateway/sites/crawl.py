@@ -118,7 +118,7 @@ _FIELDS = {"params.search_url": FIELD, "start_urls": FIELD, "params.render": "re
 _FIELDS |= {"params.pagination_type": "pagination_type", "params.selectors": "selectors", "params": "payload"}
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class SiteCheck:
     _catalog: SpiderCatalog
     _allowed_networks: Sequence[Network] = ()
@@ -225,7 +225,7 @@ def _blame(field: str, error: InvalidRequestError) -> NoReturn:
 # --- what a run of a site or a target is, made from their records at the moment it is fired or asked for
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class SiteOrders:
     _sites: SiteStore
     _targets: TargetStore

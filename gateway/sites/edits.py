@@ -89,7 +89,7 @@ class Wanted(NamedTuple):
         )
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class SiteSchedules:
     _schedules: ScheduleStore
     _edits: ScheduleEdits
@@ -160,7 +160,7 @@ class ScheduledSite(NamedTuple):
     schedule: Schedule | None
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class _Service:
     _sites: SiteStore
     _targets: TargetStore
@@ -372,7 +372,7 @@ PACE = 10.0
 YOUNG = timedelta(seconds=5)
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class SiteUpkeep:
     _sites: SiteService
     _targets: TargetService

@@ -42,7 +42,7 @@ class Run(NamedTuple):
     site_number: int | None
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class RunRecords:
     _jobs: JobStore
     _sites: SiteStore
@@ -88,7 +88,7 @@ class RunOrder(NamedTuple):
     correlation_id: str | None = None
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Scraping:
     _sites: SiteStore
     _orders: SiteOrders

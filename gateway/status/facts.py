@@ -32,7 +32,7 @@ MAX_ENDS = 20_000
 LATENESS = timedelta(seconds=15)
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class RecentEnds:
     """Not to be used by two threads at once."""
 
@@ -86,7 +86,7 @@ class PlatformFacts(NamedTuple):
     ends: Collection[EndedJob]
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class FactReader:
     """Several threads may ask; one of them reads for all."""
 
@@ -168,7 +168,7 @@ class SchedulerReport(NamedTuple):
     latest: list[LedgerEntry]
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class SchedulerStatus:
     _schedules: ScheduleStore
     _ledger: LedgerStore
@@ -232,7 +232,7 @@ class QueueReport(NamedTuple):
     complete: bool
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class QueueStatus:
     _queries: JobQueries
     _statistics: RunStatistics

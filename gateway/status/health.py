@@ -74,7 +74,7 @@ _OTHERS = tuple(state for state in NodeState if state not in {NodeState.UP, Node
 _WHY = "GET /nodes says of each why, and what to do"
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class NodeChecks:
     _nodes: NodeStore
     _spiders: SpiderStore
@@ -177,7 +177,7 @@ class _Look(NamedTuple):
     started: int
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class IdleSlots:
     """One look proves nothing: where many wait, a slot that has just become free is seen now and then. So it
     remembers what it saw, and complains when the same jobs wait and nothing was started in between.
@@ -250,13 +250,13 @@ class Report(NamedTuple):
         return "ok" if all(check.ok for check in self.checks.values()) else "degraded"
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class Health:
     """`database` should be one whose time-outs are short: whoever asks is waiting."""
 
     _database: Database[Document]
     _redis: redis.Redis
-    _broker_url: str = field(repr=False)
+    _broker_url: str
     _dead_after: timedelta
     _node_list: NodeList = EVERY_NODE
     _late_after: timedelta = LATE_AFTER
@@ -414,7 +414,7 @@ def _broker_options(url: str) -> dict[str, Any]:
 
 
 # What `GET /health` is answered with. Anybody may ask, without a key, and as often as he likes.
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class SharedHealth:
     """For use on one loop. There is one look at a time: whoever asks meanwhile is told what it finds."""
 

@@ -127,7 +127,7 @@ log = structlog.get_logger()
 _NO_ROUTE = 312
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class BrokerLine:
     """Sends a task and knows that the broker has it. After any failure the connection is given up: a confirmation
     that comes late would be taken for that of the next message.

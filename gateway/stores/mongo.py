@@ -232,7 +232,7 @@ LOOK_SECONDS = 0.25
 GRACE_SECONDS = 1.0
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Presence:
     """To be told to `look` every `LOOK_SECONDS`, by one task; any thread may ask whether it `is_away`."""
 

@@ -69,7 +69,7 @@ class _Tailer:
             self.process.wait()
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Places:
     """Processes, not threads: what one node's tailer is busy with keeps no other waiting."""
 

@@ -177,7 +177,7 @@ SPEC_AFTER = timedelta(hours=1)
 TAIL = 2000
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Endings:
     _clock: Clock
 
@@ -263,7 +263,7 @@ class _Kept(NamedTuple):
     relaunchable_until: float
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Follower:
     """Finished attempts cost nothing but their names in memory until the day of their removal."""
 

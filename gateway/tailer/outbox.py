@@ -49,7 +49,7 @@ from gateway.crash_points import state_change
 from gateway.jobs.messages import about_message
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Disk:
     _path: Path
     _min_free_bytes: int

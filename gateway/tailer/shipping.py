@@ -377,7 +377,7 @@ def _plain(value: Any) -> Any:
     return (value if isinstance(value, str) else json.dumps(value))[:MAX_TEXT]
 
 
-@define(eq=False, slots=False, kw_only=True)
+@define(eq=False, repr=False, slots=False, kw_only=True)
 class TruthSink:
     """Everything goes to MongoDB; first that the attempt was started, and last how it ended."""
 
@@ -451,7 +451,7 @@ class TruthSink:
             watch.told()
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class LiveSink:
     """To Redis goes what is for those who watch, and only for them."""
 

@@ -59,14 +59,14 @@ class _Answer(NamedTuple):
         return failed or self.at + FRESH < time.monotonic()
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class KeyRing:
     """For use on one loop."""
 
     _keys: KeyStore
     _threads: ThreadPool
     _clock: Clock
-    seal: Seal = field(repr=False)
+    seal: Seal
     #: By the id of the key; that of `None`: whether there are any.
     _answers: OrderedDict[str | None, _Answer] = field(init=False, factory=OrderedDict)
     #: `None`: never been told.
@@ -267,7 +267,7 @@ _SIGN_IN = ("POST", "/session")
 _NO_KEY = "send a key: Authorization: Bearer db_…; `discoverybot keys create` on the server makes one"
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class KeyGuard:
     """ASGI middleware; routes find the caller in `request.state`."""
 

@@ -74,7 +74,7 @@ log = structlog.get_logger("gateway.web")
 _RETRY_SECONDS = 1.0
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class TruthStore:
     """Without the unique indexes two identical requests could make two jobs: so they come first."""
 

@@ -84,7 +84,7 @@ _SANE = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _SERVER_ERROR = 500
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class RequestContext:
     """ASGI middleware. Takes the client's `X-Request-ID` if it is sane, makes one otherwise, and echoes it."""
 
@@ -113,7 +113,7 @@ class RequestContext:
             _log_request(scope, answer.status, time.perf_counter() - began)
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class _SentAnswer:
     """Notes the status that goes out and adds the id to its headers."""
 
@@ -142,7 +142,7 @@ MAX_EGG = 64 << 20
 _EGG_PATH = re.compile(r"/projects/[^/]+/versions")
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class BodyLimit:
     """ASGI middleware. FastAPI's own `max_body_size` does the same, but answers in a format that is not ours."""
 
@@ -207,7 +207,7 @@ _UNLESS_SAID = (
 )
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class SecurityHeaders:
     """ASGI middleware. It touches the beginning of an answer alone, so streams pass as they are."""
 
@@ -238,7 +238,7 @@ _SHORT = 64 << 10
 _LONGEST = 200
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Audit:
     """ASGI middleware."""
 
@@ -255,7 +255,7 @@ class Audit:
             answer.note()
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class _NotedAnswer:
     """Notes the call when the answer begins: it may be a stream of hours."""
 

@@ -141,7 +141,7 @@ MALFORMED = "malformed_key"
 _MESSAGE = "too many wrong keys came from this address: ask again in {} seconds"
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class FailedLogins:
     """ASGI middleware, around the one that asks who calls."""
 
@@ -199,7 +199,7 @@ class FailedLogins:
             self._ignored.popitem(last=False)
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class _Watch:
     """Whether what was shown is good for nothing; not, whether nothing was."""
 

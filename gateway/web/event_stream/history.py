@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 log = structlog.get_logger()
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class History:
     _redis: redis.asyncio.Redis
     _jobs: JobStore
@@ -113,7 +113,7 @@ class History:
         return run
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class RunCache:
     """The runs used last, up to a number of bytes. A line never changes, so neither does a run."""
 
@@ -144,7 +144,7 @@ TEXT = "text/plain"
 NDJSON = "application/x-ndjson"
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class LogDownload:
     _history: History
 

@@ -27,7 +27,7 @@ from gateway.web.event_stream.lines import Position, Ring, Run, StreamLimits
 log = structlog.get_logger()
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Feed:
     """One job's document, live lines and latest progress, and whom to tell when any of them changes."""
 

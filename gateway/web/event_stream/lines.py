@@ -102,7 +102,7 @@ class Chunk(NamedTuple):
     end: int
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Run:
     """Lines of one attempt that lie side by side, each encoded once as the event it becomes."""
 
@@ -161,7 +161,7 @@ class Run:
 
 
 # The live end of a watched job's log, as it came over Redis
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Ring(Run):
     """A run that follows the newest lines and forgets the oldest. Whatever it has not got is read from the stores."""
 

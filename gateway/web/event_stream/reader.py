@@ -58,7 +58,7 @@ def describe(job: Job) -> dict[str, Any]:
     return JobStatusView.of(job).model_dump(mode="json")
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Reader:
     """Stands at a position, takes what follows it from the ring or the stores, and knows when there is no more."""
 
@@ -236,7 +236,7 @@ MAX_JOBS = 100
 _PACE = 0.25
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Overview:
     _hub: Hub
     _history: History
@@ -290,7 +290,7 @@ class Overview:
             return []
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class _Followed:
     """The feeds of one stream's jobs, and what has been told of each."""
 

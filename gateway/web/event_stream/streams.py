@@ -73,7 +73,7 @@ class StreamResponse(EventSourceResponse):
                 _abort(receive)
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Admission:
     """`receive` of a stream that only some may follow: told to go, they have gone, as far as the stream can see."""
 
@@ -123,7 +123,7 @@ async def of_run(chunks: AsyncGenerator[bytes], run: str) -> AsyncIterator[bytes
             yield chunk.replace(_ID, with_run)
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class Waiting:
     """The stream of a schedule that has not run yet."""
 
@@ -197,14 +197,14 @@ def _unchecked() -> None:
     """Whether the stores are there shows when they are called."""
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class EventStreams:
     """Create it anywhere, `start()` it on the loop that serves, `stop()` it when the last response is done.
 
     Store errors surface as `JobNotFoundError` and `UnavailableError`.
     """
 
-    _redis_url: str = field(repr=False)
+    _redis_url: str
     _jobs: JobStore
     _logs: LogStore
     _queries: JobQueries

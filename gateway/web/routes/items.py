@@ -28,7 +28,7 @@ _MAX_BATCH = 500
 _PAGE_BYTES = 8 << 20
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class ItemExport:
     _store: ItemStore
     _job_id: str

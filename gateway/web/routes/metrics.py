@@ -207,7 +207,7 @@ class ProcessMetrics:
         )
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class RequestMeter:
     """ASGI middleware, the outermost: it sees what is answered, also for what nobody foresaw."""
 
@@ -225,7 +225,7 @@ class RequestMeter:
             request.ended()
 
 
-@define(eq=False, slots=False)
+@define(eq=False, repr=False, slots=False)
 class _Request:
     _metrics: ProcessMetrics
     _scope: Scope
