@@ -62,7 +62,7 @@ ASK_EVERY = 8
 #: Between two times that what nobody holds is forgotten: the next crawl of the same user is about to hold it.
 FORGET_AFTER = timedelta(minutes=1)
 NEVER_YET = datetime.fromtimestamp(0, UTC)
-#: Differences of a kind that are seen to in one go; the next go is two seconds away.
+#: Differences of a kind that are seen to in one go; the next go is some seconds away.
 BATCH = 500
 
 
@@ -73,7 +73,7 @@ class _Absence(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Reconciliation:
-    """For a beat. It asks MongoDB five times however many nodes and crawls there are, and once or twice more where
+    """For a beat. It asks MongoDB twice however many nodes and crawls there are, and once or twice more where
     something differs. Nodes are spoken to by workers.
     """
 
@@ -286,7 +286,7 @@ def _is_superseded(job: Job, attempt: int) -> bool:
     return attempt < job.attempt or (record is not None and record.exit is not None and record.exit.lost)
 
 
-# --- the safety net: whatever a lost message or a killed process left undone is found again within a second
+# --- the safety net: whatever a lost message or a killed process left undone is found again within seconds
 
 #: Jobs looked at in one sweep; the next one is a moment away.
 SWEEP_BATCH = 200
