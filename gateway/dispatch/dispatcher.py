@@ -212,7 +212,7 @@ class Dispatch:
         they have answered, these nodes are busy.
         """
         named, self._named = self._named, []
-        is_overdue, self._is_asked, self._is_overdue = self._is_overdue, False, False
+        is_overdue, self._is_asked, self._is_overdue, self._passed_over = self._is_overdue, False, False, False
         overdue = self._overdue() if is_overdue else []
         busy = self._busy | {node for _, node in overdue}
         assigned = self._assign_batch(named, busy)

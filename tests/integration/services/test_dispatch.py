@@ -97,6 +97,18 @@ def test_jobs_whose_answers_are_missing_do_not_lock_each_other_out_of_a_full_nod
     assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.RUNNING}
 
 
+def test_a_look_for_nobody_is_one_look_also_after_one_that_has_passed_over_nodes(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform.heartbeat()
+    platform.dispatch._passed_over = True
+    asked: list[bool] = []
+    is_empty = platform.queue.is_empty
+    monkeypatch.setattr(platform.queue, "is_empty", lambda: asked.append(is_empty()) or asked[-1])
+    assert platform.dispatch.fill() == 0
+    assert asked == [True]
+
+
 def test_a_look_that_fails_leaves_no_node_without_work(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(**_: Any) -> list[Any]:
         raise AutoReconnect("connection closed")
