@@ -81,14 +81,16 @@ class RequestRates:
         self._is_away = False
 
     async def take(self, caller: str, limits: Sequence[RateLimitItem]) -> Verdict | None:
-        """One request of this caller. `None` where Redis cannot be asked."""
+        """One request of this caller. Where Redis cannot be asked a refusal holds on until its wait is over, and else
+        there is `None`.
+        """
         if time.monotonic() < self._rests_until:
-            return None
+            return self._refused(caller)
         try:
             verdict = await self._take(caller, limits)
         except (RedisError, OSError, TimeoutError) as error:
             self._rest(error)
-            return None
+            return self._refused(caller)
         if self._is_away:
             self._is_away = False
             self._tell(None)
@@ -96,6 +98,14 @@ class RequestRates:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+    def _refused(self, caller: str) -> Verdict | None:
+        known = self._known.get(caller)
+        if known is None or known.verdict.wait is None:
+            return None
+        wait = math.ceil(known.at + known.verdict.wait - time.monotonic())
+        left = [one._replace(reset=wait) if one.remaining == 0 else one for one in known.verdict.left]
+        return Verdict(left, wait) if wait > 0 else None
 
     async def _take(self, caller: str, limits: Sequence[RateLimitItem]) -> Verdict:
         known = self._known.get(caller)

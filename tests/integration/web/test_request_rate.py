@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,11 @@ def opened(serve: Serve, own: Settings, *users: str, **fields: Any) -> Iterator[
     """A gateway whose counts are at zero, and a key of each of these users."""
     with redis.Redis.from_url(own.redis_location) as client:
         client.flushdb()
-    database = connect(own.mongo_uri)
-    issue = KeyIssue(KeyStore(database))
-    keys = [{"Authorization": f"Bearer {issue.issue(user, [Scope.READ]).token}"} for user in users]
+    with closing(connect(own.mongo_uri).client) as mongo:
+        issue = KeyIssue(KeyStore(mongo.get_default_database()))
+        keys = [{"Authorization": f"Bearer {issue.issue(user, [Scope.READ]).token}"} for user in users]
     with serve(own.model_copy(update=fields)) as http:
         yield http, keys
-    database.client.close()
 
 
 def left(answer: httpx.Response) -> int:
@@ -111,6 +110,25 @@ def test_without_redis_everybody_is_let_through(serve: Serve, own: Settings, tmp
         assert [http.get("/jobs").status_code for _ in range(9)] == [200] * 9
         store.start()
         assert wait_until(lambda: not http.get("/jobs").is_success, what="a limit")
+
+
+def test_who_was_refused_gains_nothing_when_redis_goes(serve: Serve, own: Settings, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        store = stack.enter_context(valkey_server(tmp_path))
+        fields = {"gateway_rate_limit": "1/minute;1/second", "redis_url": str(store)}
+        http, (anne, bert) = stack.enter_context(opened(serve, own, "anne", "bert", **fields))
+        http.get("/jobs", headers=anne).raise_for_status()
+        told = wait_until(lambda: refusal(http.get("/jobs", headers=anne), more_than=1), what="the minute's refusal")
+        store.kill()
+        assert http.get("/jobs", headers=bert).status_code == 200
+        still = http.get("/jobs", headers=anne)
+        assert problem(still) == TOO_MANY
+        assert 1 <= int(still.headers["retry-after"]) <= told
+
+
+def refusal(answer: httpx.Response, *, more_than: int) -> int | None:
+    wait = int(answer.headers.get("retry-after", 0))
+    return wait if wait > more_than else None
 
 
 def answers_until_ignored(guess: Callable[[int], tuple[int, str]]) -> list[tuple[int, str]]:
