@@ -16,6 +16,9 @@ from gateway.settings import Settings, SettingsError
 from gateway.stores.mongo import truth_store_errors
 from gateway.web.http_protocol import BoundedProtocol
 
+#: Seconds for which a connection may wait for its next request: longer than those who call us keep one (a pool of
+#: httpx 5, most load balancers 60), for who sends just when it is closed gets no answer. nginx has the same.
+_KEEP_ALIVE = 75
 #: Seconds for which answers under way, streams among them, may take when we are told to stop.
 _GRACE = 5
 
@@ -48,6 +51,7 @@ def main() -> int:
         proxy_headers=bool(settings.forwarded_allow_ips),
         forwarded_allow_ips=list(settings.forwarded_allow_ips),
         server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_GRACE,
     )
     return 0

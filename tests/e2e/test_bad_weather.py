@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from sites.server import Site, html
@@ -48,6 +49,16 @@ def test_a_page_and_a_log_line_in_latin_1_do_no_harm(stack: Stack, site: Site) -
     job_id = stack.crawl(f"{site.url}/latin-1")
     assert stack.wait_final(job_id)["status"] == "finished"
     assert stack.items(job_id)[0]["title"] == "Déjà vu"
+
+
+def test_a_client_that_paused_is_answered_on_the_connection_that_it_has(stack: Stack) -> None:
+    with closing(http.client.HTTPConnection(stack.url.removeprefix("http://"), timeout=15)) as client:
+        for pause in (0, 6):  # longer than most clients keep one; how long is what is tested
+            time.sleep(pause)
+            client.request("GET", "/health/live")
+            used = client.sock
+            assert client.getresponse().read()
+            assert client.sock is used is not None
 
 
 def test_loopback_is_refused_unless_it_is_allowed(stack: Stack, site: Site) -> None:
