@@ -44,7 +44,9 @@ class Stack:
         self.home = home
         self.process = process
         self.output = output
-        self.http = httpx.Client(timeout=15, trust_env=False)
+        # without limits: where there are, a connection may be closed that a thread was just given, whose request then
+        # waits for its whole time-out (httpcore#1110)
+        self.http = httpx.Client(timeout=15, limits=httpx.Limits(keepalive_expiry=None), trust_env=False)
 
     @property
     def ready(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ MAX_BYTES = 1 << 30
 MAX_SECONDS = 600
 #: Of each read, and until there is one.
 _TIMEOUT = httpx.Timeout(CALL_SECONDS, connect=3.0)
-_AT_ONCE = httpx.Limits(max_connections=16, max_keepalive_connections=4, keepalive_expiry=15)
+_AT_ONCE = httpx.Limits(max_connections=16, keepalive_expiry=15)
 #: Home, jobs, logs and items; Scrapyd's JSON services are not for browsers.
 _PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
 _PASSED_TO_NODE = ("accept", "range", "if-range", "if-modified-since", "if-none-match")

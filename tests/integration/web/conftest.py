@@ -42,7 +42,9 @@ def _serve(settings: Settings) -> Iterator[httpx.Client]:
         while not server.started and thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False) as client:
+        # without limits, as in stack.py
+        unlimited, address = httpx.Limits(keepalive_expiry=None), f"http://127.0.0.1:{port}"
+        with httpx.Client(base_url=address, timeout=20, limits=unlimited, trust_env=False) as client:
             yield client
     finally:
         server.should_exit = True
