@@ -89,8 +89,6 @@ def test_no_answer_is_an_error_of_ours_or_not_described(target: Target, tmp_path
 
 
 @pytest.mark.timeout(300)
-# the gateway's threads, which run in this process, draw random numbers meanwhile
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 def test_streams_too_open_or_say_why_not(target: Target) -> None:
     """Each is left after its first bytes; what did not open is held against the description."""
     described = schemathesis.openapi.from_url(f"{target.url}/openapi.json")

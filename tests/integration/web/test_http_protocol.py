@@ -219,6 +219,7 @@ def test_where_handles_become_few_those_go_who_only_wait(
     monkeypatch.setattr(http_protocol, "IDLE_SECONDS", 0)
     monkeypatch.setattr(BoundedProtocol, "most_connections", 5)
     client.sendall(POST + b"Content-Length: 1\r\n\r\n")
+    wait_until(lambda: not BoundedProtocol.idle, what="a request under way")
     waiting = [server.connect() for _ in range(4)]
     wait_until(lambda: sum(map(len, BoundedProtocol.idle.values())) == 4, what="four idle connections")
     with server.connect() as late:
