@@ -173,21 +173,24 @@ class Settling:
         for (rev, runs, by_hand), group in alike.items():
             if not runs:
                 self._let_pass(rev, group, settled)
-            elif self._run(rev, group, settled, by_hand=by_hand):
-                self.note([one.job for one in group])
+            else:
+                self.note(self._run(rev, [one.job for one in group], settled, by_hand=by_hand))
 
-    def _run(self, rev: int, held: Sequence[HeldJob], settled: Settled, *, by_hand: bool) -> bool:
-        """Whether any of them runs by this call."""
-        jobs = [one.job for one in held]
-        if not self._slots.promote([job.id for job in jobs], rev, by_hand=by_hand):
-            # somebody else has promoted all of them, and goes on with them
-            return False
+    def _run(self, rev: int, jobs: Sequence[Job], settled: Settled, *, by_hand: bool) -> Sequence[Job]:
+        """Those that run, if any of them does by this call: else somebody else has promoted them, and goes on."""
+        names = [job.id for job in jobs]
+        promoted = self._slots.promote(names, rev, by_hand=by_hand)
+        if promoted < len(jobs):
+            # the others were taken back by an edit in this moment, or promoted by somebody else
+            found = self._slots.read(names) if promoted else []
+            running = {job.id for job in found if job.held is None and (by_hand or job.noted is False)}
+            jobs = [job for job in jobs if job.id in running]
         for job in jobs:
             self._waker.wake_job(job)
             with about(job):
                 log.info("slot_fired", schedule_id=job.schedule_id, status="pending")
         settled.fired.extend(job.id for job in jobs)
-        return True
+        return jobs
 
     def _let_pass(self, rev: int, held: Sequence[HeldJob], settled: Settled) -> None:
         entries = [

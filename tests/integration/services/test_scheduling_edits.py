@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 import pytest
@@ -243,3 +243,20 @@ def test_a_job_that_no_schedule_has_is_void(works: Clockwork) -> None:
     works.at(timedelta(days=900))
     works.beat.tick()
     assert works.slots.read([stray.id]) == []
+
+
+def test_the_ledger_has_no_run_that_was_taken_back_while_others_were_promoted(
+    works: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, paused = works.schedule(), works.schedule()
+    promote = works.slots.promote
+
+    def after_a_pause(job_ids: Sequence[str], rev: int, *, by_hand: bool) -> int:
+        monkeypatch.undo()
+        works.edits.pause(paused.id)
+        return promote(job_ids, rev, by_hand=by_hand)
+
+    monkeypatch.setattr(works.slots, "promote", after_a_pause)
+    assert works.beat.tick().fired == [job.id for job in works.runs(kept)] == works.woken
+    assert (works.book(kept), works.book(paused)) == ([(FIRED, START, 0)], [])
+    assert works.runs(paused) == []
