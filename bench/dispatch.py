@@ -36,7 +36,7 @@ from bench.table import Row, render
 from bench.wire_proxy import READS, Asked, Commands, CountingProxy
 from gateway.contract.crawl import CrawlSpec
 from gateway.dispatch.reconciliation import RECONCILE_SECONDS
-from gateway.jobs.job import Assignment, Job, JobStatus, new_job_id
+from gateway.jobs.job import Assignment, CrawlOrder, Job, JobStatus, new_job_id
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.stores.indexes import ensure_indexes
@@ -314,18 +314,9 @@ def insert(database: pymongo.database.Database[Document], count: int, **fields: 
 
 
 def waiting_job(user: str, **fields: Any) -> Job:
-    job_id, now = new_job_id(), datetime.now().astimezone()
-    return Job(
-        id=job_id,
-        user_id=user,
-        spec=CrawlSpec(spider="seo", start_urls=(f"http://site.example/{job_id}",)),
-        fingerprint=job_id,
-        live_key=job_id,
-        created_at=now,
-        updated_at=now,
-        not_before=now,
-        **fields,
-    )
+    job_id = new_job_id()
+    crawl = CrawlOrder(spec=CrawlSpec(spider="seo", start_urls=(f"http://site.example/{job_id}",)))
+    return Job.new(user, crawl, job_id, datetime.now().astimezone(), id=job_id, live_key=job_id, **fields)
 
 
 def fill(order: Callable[..., Facts], size: Size) -> float:

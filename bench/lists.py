@@ -14,7 +14,7 @@ import httpx
 from bench.dispatch import Platform, platform
 from bench.table import Row, render
 from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.job import Job, JobStatus, new_job_id
+from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
 
 JOBS, USERS, ROUNDS = 100_000, 500, 7
 #: Seconds that were asked for.
@@ -67,18 +67,19 @@ def fill(stack: Platform) -> None:
 def ended_job(number: int, began: datetime) -> Job:
     job_id, moment, is_rare = new_job_id(), began + timedelta(seconds=25 * number), number % RARE == 0
     page = f"http://site.example/{number or 'first-of-all'}"
-    return Job(
-        id=job_id,
-        user_id=f"user-{number % USERS}",
+    crawl = CrawlOrder(
         spec=CrawlSpec(spider="rare" if is_rare else "seo", start_urls=(page,)),
+        tags=("rare", "common") if is_rare else ("common",)[: number % 2],
+    )
+    return Job.new(
+        f"user-{number % USERS}",
+        crawl,
+        job_id,
+        moment,
+        id=job_id,
         status=JobStatus.ERROR if number % 10 == 0 else JobStatus.FINISHED,
-        tags=["rare", "common"] if is_rare else ["common"][: number % 2],
-        fingerprint=job_id,
         message="finished",
         settled=True,
-        created_at=moment,
-        updated_at=moment,
-        not_before=moment,
         finished_at=moment,
     )
 

@@ -23,8 +23,8 @@ from bench.our_platform import ROOT, embedded_mongo, valkey_server, wait_until
 from bench.table import Row, render
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.job import new_job_id
-from gateway.schedules.schedule import CrawlOrder, Schedule, Timing
+from gateway.jobs.job import CrawlOrder, new_job_id
+from gateway.schedules.schedule import Schedule, Timing
 from gateway.stores.indexes import ensure_indexes
 
 IDLE = 100_000

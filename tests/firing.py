@@ -12,14 +12,14 @@ from pymongo.database import Database
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.job import Job, new_job_id
+from gateway.jobs.job import CrawlOrder, Job, new_job_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.edits import ScheduleEdits
 from gateway.schedules.firing import LEFT_OVER_SECONDS, Scheduling, Settling
 from gateway.schedules.occurrences import SlotStore
 from gateway.schedules.orders import CrawlOrders
 from gateway.schedules.recurrence import first
-from gateway.schedules.schedule import CrawlOrder, LedgerEntry, Overlap, Schedule, Timing
+from gateway.schedules.schedule import LedgerEntry, Overlap, Schedule, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.indexes import ensure_indexes
 

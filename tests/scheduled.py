@@ -8,8 +8,8 @@ from typing import Any
 from jobs import make_job
 
 from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.job import Job, JobStatus, Slot, SlotFate, new_job_id, slot_id
-from gateway.schedules.schedule import CrawlOrder, Schedule, Timing
+from gateway.jobs.job import CrawlOrder, Job, JobStatus, Slot, SlotFate, new_job_id, slot_id
+from gateway.schedules.schedule import Schedule, Timing
 
 NINE = datetime(2027, 6, 1, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)

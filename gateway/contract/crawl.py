@@ -197,6 +197,11 @@ class CrawlSpec(BaseModel):
     site: str | None = None
     site_rate_limit: str | None = None
 
+    @property
+    def renders(self) -> bool:
+        """It drives a browser."""
+        return self.params.get("render") is True
+
     def shown(self) -> Self:
         """As anybody may see it: without what is secret of `fetch`."""
         return self.model_copy(update={"fetch": self.fetch.masked()}) if self.fetch else self

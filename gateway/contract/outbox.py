@@ -40,7 +40,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gateway.contract.crawl import FetchOptions
+from gateway.contract.crawl import CrawlSpec
 from gateway.crash_points import state_change
 
 SPEC = "spec.json"
@@ -117,29 +117,18 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class NodeSpec(_Record):
-    """`spec.json`: all that a node needs to run one attempt."""
+class NodeSpec(CrawlSpec):
+    """`spec.json`: all that a node needs to run one attempt. `timeout` is counted from the launch; then it is stopped
+    gracefully, then by SIGKILL.
+    """
+
+    # as of a record
+    model_config = ConfigDict(extra="ignore")
 
     job_id: str
     attempt: int
-    project: str
-    spider: str
-    version: str | None = None
-    start_urls: list[str]
-    depth: int | None = None
-    params: dict[str, Any] = Field(default_factory=dict)
-    max_pages: int | None = None
-    #: Items after which the crawl ends; it never hands out more.
-    max_items: int | None = None
-    #: Seconds, counted from the launch; then a graceful stop, then SIGKILL.
-    timeout: int = 3600
-    ignore_cache: bool = False
     #: The launcher refuses to start it later than this.
     not_after: datetime
-    fetch: FetchOptions | None = None
-    #: The site whose rate limit (`30/m`) this crawl shares with all others of that site.
-    site: str | None = None
-    site_rate_limit: str | None = None
     user_id: str = ""
     correlation_id: str | None = None
     #: The node's folder that is meant (`instance_of`): a machine of the same name with another one refuses it.

@@ -205,6 +205,25 @@ class Attempt(BaseModel):
     log_end: int | None = None
 
 
+class CrawlOrder(BaseModel):
+    """What somebody wants crawled, without who asks and when it runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    spec: CrawlSpec
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    webhooks: tuple[str, ...] = ()
+    max_retries: int = 3
+
+    def with_spec(self, spec: CrawlSpec) -> Self:
+        return self.model_copy(update={"spec": spec})
+
+    def job_fields(self) -> dict[str, Any]:
+        tags, webhooks = list(self.tags), list(self.webhooks)
+        return {**dict(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
+
+
 class Job(BaseModel):
     """One job document. Field names are those in MongoDB (but `id`, which is `_id` there)."""
 
@@ -282,6 +301,22 @@ class Job(BaseModel):
     #: The job that this one runs again.
     retry_of: str | None = None
     correlation_id: str | None = None
+
+    @classmethod
+    def new(cls, user_id: str, crawl: CrawlOrder, identity: str, now: datetime, **origin: Any) -> Self:
+        """The only place where a job is made. `identity` is its fingerprint. `origin` is what it has from where it
+        comes: from a request, a schedule, a site or a job before it.
+        """
+        made = {"id": new_job_id(), "user_id": user_id, "fingerprint": identity}
+        times = {"created_at": now, "updated_at": now, "not_before": now}
+        return cls(**{**made, **times, **crawl.job_fields(), **origin})
+
+    @property
+    def order(self) -> CrawlOrder:
+        tags, webhooks = tuple(self.tags), tuple(self.webhooks)
+        return CrawlOrder(
+            spec=self.spec, priority=self.priority, tags=tags, webhooks=webhooks, max_retries=self.max_retries
+        )
 
     @property
     def is_final(self) -> bool:

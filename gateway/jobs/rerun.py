@@ -22,7 +22,7 @@ from gateway.errors import (
 )
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import DedupeRelease
-from gateway.jobs.job import Job, Trigger, new_job_id
+from gateway.jobs.job import Job, Trigger
 from gateway.jobs.messages import Waker
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import Rendering, SpiderCatalog
@@ -83,22 +83,14 @@ class Resubmission:
 
 
 def _anew(old: Job, now: datetime, correlation_id: str | None) -> Job:
-    return Job(
-        id=new_job_id(),
-        user_id=old.user_id,
-        spec=old.spec,
-        fingerprint=old.fingerprint,
+    return Job.new(
+        old.user_id,
+        old.order,
+        old.fingerprint,
+        now,
         live_key=old.fingerprint,
-        priority=old.priority,
-        tags=old.tags,
-        webhooks=old.webhooks,
-        max_retries=old.max_retries,
-        created_at=now,
-        updated_at=now,
-        not_before=now,
         retry_of=old.id,
         correlation_id=correlation_id,
-        render=old.render,
         schedule_id=old.schedule_id,
         # somebody asks for it now, whoever has asked for the old one
         trigger=old.trigger and Trigger.MANUAL,

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import redis
 import structlog
@@ -33,10 +33,10 @@ from gateway.errors import (
 )
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import Dedupe, Entry, fingerprint, former_fingerprint, start_pages
-from gateway.jobs.job import GOOD_STATUSES, Job, new_job_id
+from gateway.jobs.job import GOOD_STATUSES, CrawlOrder, Job, new_job_id
 from gateway.jobs.messages import ENQUEUE_CRAWL, Waker
 from gateway.jobs.store import JobStore
-from gateway.projects.catalog import Rendering, SpiderCatalog, check_addresses, renders
+from gateway.projects.catalog import Rendering, SpiderCatalog, check_addresses
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import truth_store_errors
 
@@ -55,42 +55,39 @@ class Order(NamedTuple):
     """A checked request for one immediate crawl."""
 
     user_id: str
-    spec: CrawlSpec
-    priority: int = 0
-    tags: tuple[str, ...] = ()
-    max_retries: int = 3
-    webhook_url: str | None = None
+    crawl: CrawlOrder
     idempotency_key: str | None = None
     correlation_id: str | None = None
     #: The request named no version: the one in `spec` is the latest of this moment.
     pinned: bool = False
 
     @property
-    def webhooks(self) -> tuple[str, ...]:
-        return (self.webhook_url,) if self.webhook_url else ()
+    def spec(self) -> CrawlSpec:
+        return self.crawl.spec
+
+    @property
+    def webhook_url(self) -> str | None:
+        return self.crawl.webhooks[0] if self.crawl.webhooks else None
+
+    def with_spec(self, spec: CrawlSpec) -> Self:
+        return self._replace(crawl=self.crawl.with_spec(spec))
 
     @property
     def unique_idempotency_key(self) -> str | None:
         """Two users may think of the same one."""
         return f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None
 
-    def to_job(self, job_id: str, identity: str, now: datetime) -> Job:
-        return Job(
-            id=job_id,
-            user_id=self.user_id,
-            spec=self.spec,
-            fingerprint=identity,
+    def to_job(self, identity: str, now: datetime, **origin: Any) -> Job:
+        """`identity` is the request's fingerprint."""
+        return Job.new(
+            self.user_id,
+            self.crawl,
+            identity,
+            now,
             live_key=identity,
             idempotency_key=self.unique_idempotency_key,
-            priority=self.priority,
-            tags=list(self.tags),
-            webhooks=list(self.webhooks),
-            max_retries=self.max_retries,
-            created_at=now,
-            updated_at=now,
-            not_before=now,
             correlation_id=self.correlation_id,
-            render=renders(self.spec),
+            **origin,
         )
 
 
@@ -122,7 +119,7 @@ class Submission:
         `TooManyError`, but never where there is a job that answers.
         """
         compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else asyncio.to_thread
-        await compute(check_addresses, order.spec, order.webhooks, self._allowed)
+        await compute(check_addresses, order.spec, order.crawl.webhooks, self._allowed)
         order = await self._pin(order)
         identity = await compute(fingerprint, order.user_id, order.spec)
         key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
@@ -168,9 +165,9 @@ class Submission:
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
             # nothing to look up, so no thread to wait for
-            return order._replace(spec=self._catalog.pin(order.spec))
+            return order.with_spec(self._catalog.pin(order.spec))
         spec = await self._run(self._catalog.pin, order.spec)
-        return order._replace(spec=spec, pinned=order.spec.version is None)
+        return order.with_spec(spec)._replace(pinned=order.spec.version is None)
 
     async def _submit_fresh(self, order: Order, identity: str, key: str, mine: Entry) -> Receipt:
         receipt = await self._run(self._materialise, order, identity, mine)
@@ -224,7 +221,7 @@ class Submission:
             with self._admission.room(order.user_id):
                 if order.spec.ignore_cache:
                     self._jobs.overtake(identity)
-                self._jobs.insert(order.to_job(entry.job_id, identity, self._clock()))
+                self._jobs.insert(order.to_job(identity, self._clock(), id=entry.job_id))
         except TooManyError:
             if (known := self._find_present(order, identity, entry)) is None:
                 raise

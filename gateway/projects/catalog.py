@@ -408,11 +408,6 @@ def check_fetch(options: FetchOptions | None, allowed: Iterable[Network] = (), *
 # --- crawls that drive a browser, which not every node has
 
 
-def renders(spec: CrawlSpec) -> bool | None:
-    """True or absent: as the job's document has it."""
-    return True if spec.params.get("render") is True else None
-
-
 @define(eq=False, repr=False, slots=False)
 class Rendering:
     _nodes: NodeStore
@@ -421,7 +416,7 @@ class Rendering:
 
     def check(self, spec: CrawlSpec) -> None:
         """Raises `InvalidRequestError` for a crawl that needs a browser while no living node has one."""
-        if not renders(spec):
+        if not spec.renders:
             return
         now = self._clock()
         if not any(node.max_render_slots and node.is_alive(now, self._dead_after) for node in self._nodes.all()):
@@ -435,7 +430,7 @@ def check_addresses(spec: CrawlSpec, webhooks: Iterable[str], allowed: Sequence[
     """Raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
     for index, url in enumerate(spec.start_urls):
         check_url(f"start_urls.{index}", url, allowed)
-    check_fetch(spec.fetch, allowed, renders=renders(spec) is True)
+    check_fetch(spec.fetch, allowed, renders=spec.renders)
     for url in webhooks:
         check_url("webhook_url", url, allowed)
 

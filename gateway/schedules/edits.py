@@ -21,7 +21,7 @@ from gateway.errors import (
 )
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import fingerprint
-from gateway.jobs.job import Job
+from gateway.jobs.job import CrawlOrder, Job
 from gateway.jobs.outcome import CANCELLED
 from gateway.jobs.store import MAX_WEBHOOKS, JobStore
 from gateway.projects.catalog import WorkCheck, unpinned
@@ -29,7 +29,7 @@ from gateway.schedules.firing import Settling
 from gateway.schedules.occurrences import SlotStore, ending
 from gateway.schedules.orders import NOTHING_TO_RUN, SlotOrder, SlotOrders, job_by_hand
 from gateway.schedules.recurrence import LAST_YEAR, check_timing, first
-from gateway.schedules.schedule import CrawlOrder, Overlap, Schedule, ScheduleState, Timing
+from gateway.schedules.schedule import Overlap, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.mongo import Document, truth_store_errors
 

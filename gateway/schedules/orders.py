@@ -13,20 +13,16 @@ from pymongo.errors import PyMongoError
 from gateway.contract.crawl import CrawlSpec
 from gateway.errors import InvalidRequestError
 from gateway.jobs.dedupe import fingerprint
-from gateway.jobs.job import Job, JobStatus, Slot, SlotFate, TargetRun, Trigger, new_job_id, slot_id
-from gateway.projects.catalog import SpiderCatalog, renders
-from gateway.schedules.schedule import CrawlOrder, Overlap, Schedule
+from gateway.jobs.job import CrawlOrder, Job, JobStatus, Slot, SlotFate, TargetRun, Trigger, slot_id
+from gateway.projects.catalog import SpiderCatalog
+from gateway.schedules.schedule import Overlap, Schedule
 from gateway.stores.broker import current_correlation
 
 log = structlog.get_logger()
 
 
 class SlotOrder(NamedTuple):
-    spec: CrawlSpec
-    priority: int = 0
-    tags: tuple[str, ...] = ()
-    webhooks: tuple[str, ...] = ()
-    max_retries: int = 3
+    crawl: CrawlOrder
     #: Of all jobs with the same text here only one runs at a time.
     exclusive: str | None = None
     trigger: Trigger | None = None
@@ -34,9 +30,21 @@ class SlotOrder(NamedTuple):
     #: Why this slot must not run.
     skip: str | None = None
 
+    def to_job(self, user_id: str, now: datetime, **origin: Any) -> Job:
+        identity = fingerprint(user_id, self.crawl.spec)
+        return Job.new(user_id, self.crawl, identity, now, **{**self._of_run(), **origin})
+
+    def job_fields(self, user_id: str) -> dict[str, Any]:
+        """What of a job comes from its order."""
+        identity = fingerprint(user_id, self.crawl.spec)
+        return {**self.crawl.job_fields(), **self._of_run(), "fingerprint": identity}
+
+    def _of_run(self) -> dict[str, Any]:
+        return {"exclusive": self.exclusive, "trigger": self.trigger, "target": self.target}
+
 
 #: What the job of a slot holds that does not run.
-NOTHING = SlotOrder(CrawlSpec(spider="none", start_urls=()))
+NOTHING = SlotOrder(CrawlOrder(spec=CrawlSpec(spider="none", start_urls=())))
 
 
 class SlotOrders(Protocol):
@@ -89,7 +97,7 @@ def _order_of(orders: SlotOrders, schedule: Schedule) -> SlotOrder | None:
 
 def _order(schedule: Schedule, crawl: CrawlOrder) -> SlotOrder:
     exclusive = f"schedule:{schedule.id}" if schedule.overlap is Overlap.QUEUE else None
-    return SlotOrder(**dict(crawl), exclusive=exclusive)
+    return SlotOrder(crawl, exclusive)
 
 
 # Each run of a deployed project takes the latest version of its time, where its schedule names none
@@ -105,7 +113,7 @@ class LatestVersions:
 
     def _pinned(self, order: SlotOrder) -> SlotOrder:
         try:
-            return order._replace(spec=self._catalog.pin(order.spec))
+            return order._replace(crawl=order.crawl.with_spec(self._catalog.pin(order.crawl.spec)))
         except InvalidRequestError as error:
             # no node has the project, or that version of it, any more
             return order._replace(skip=order.skip or error.message)
@@ -118,15 +126,17 @@ NOTHING_TO_RUN = "there is nothing to run: its site or target is gone"
 
 def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: SlotFate, now: datetime) -> Job:
     """Held: nobody runs it before its schedule has it behind it."""
-    return Job(
-        id=slot_id(schedule.id, slot.at),
+    job_id = slot_id(schedule.id, slot.at)
+    return (order or NOTHING).to_job(
+        schedule.user_id,
+        now,
+        id=job_id,
+        schedule_id=schedule.id,
         status=JobStatus.SCHEDULED,
         held=fate,
         noted=False,
         slot=slot,
-        correlation_id=slot_id(schedule.id, slot.at),
-        **content(schedule.user_id, order or NOTHING),
-        **_new(schedule, now),
+        correlation_id=job_id,
     )
 
 
@@ -136,28 +146,21 @@ def job_by_hand(schedule: Schedule, order: SlotOrder, now: datetime) -> Job:
     at a time, however many ask for it at once.
     """
     at = now if schedule.next_at != now else now - timedelta(milliseconds=1)
-    return Job(
-        id=new_job_id(),
+    return order.to_job(
+        schedule.user_id,
+        now,
+        schedule_id=schedule.id,
         status=JobStatus.SCHEDULED,
         held=SlotFate.RUN,
         slot=Slot(rev=schedule.rev, at=at, due=at, fired_at=now),
         correlation_id=current_correlation(),
         live_key=f"run:{schedule.id}" if schedule.overlap is Overlap.SKIP else None,
-        **{**content(schedule.user_id, order), "trigger": order.trigger and Trigger.MANUAL},
-        **_new(schedule, now),
+        trigger=order.trigger and Trigger.MANUAL,
     )
 
 
 def is_by_hand(job: Job) -> bool:
     return job.noted is None
-
-
-def content(user_id: str, order: SlotOrder) -> dict[str, Any]:
-    """Of a job, what its order makes it: of a slot's, not the slot."""
-    asked = order._asdict()
-    del asked["skip"]
-    made = {"fingerprint": fingerprint(user_id, order.spec), "render": renders(order.spec)}
-    return {**asked, **made, "tags": list(order.tags), "webhooks": list(order.webhooks)}
 
 
 def refreshed(job: Job, slot: Slot, schedule: Schedule, order: SlotOrder | None) -> Job:
@@ -167,15 +170,5 @@ def refreshed(job: Job, slot: Slot, schedule: Schedule, order: SlotOrder | None)
     if skip and job.held is SlotFate.RUN:
         new = new.model_copy(update={"reason": skip})
         return job.model_copy(update={"slot": new, "held": SlotFate.SKIP})
-    fresh = content(schedule.user_id, order) if order else {}
+    fresh = order.job_fields(schedule.user_id) if order else {}
     return job.model_copy(update={"slot": new, **fresh, "trigger": job.trigger})
-
-
-def _new(schedule: Schedule, now: datetime) -> dict[str, Any]:
-    return {
-        "user_id": schedule.user_id,
-        "schedule_id": schedule.id,
-        "created_at": now,
-        "updated_at": now,
-        "not_before": now,
-    }

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.contract.crawl import CrawlSpec
+from gateway.jobs.job import CrawlOrder
 
 #: Slots not later than this are fired one by one; older ones are missed, and `catch_up` says what follows.
 GRACE_SECONDS = 5.0
@@ -57,18 +57,6 @@ class Timing(BaseModel):
     #: Fraction of the gap to the next slot by which a run is moved: to and fro for `every`, later for cron.
     #: `None`: 0.1 for `every`, 0 for cron.
     jitter: float | None = Field(default=None, ge=0, le=0.5)
-
-
-class CrawlOrder(BaseModel):
-    """What each run of a schedule is: the request for a crawl, without when and without who."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    spec: CrawlSpec
-    priority: int = 0
-    tags: tuple[str, ...] = ()
-    webhooks: tuple[str, ...] = ()
-    max_retries: int = 3
 
 
 class Schedule(BaseModel):

@@ -29,7 +29,7 @@ from gateway.jobs.submission import Order
 from gateway.projects.catalog import WorkCheck, unpinned
 from gateway.schedules.edits import ScheduleChanges, check_ahead, when_identity
 from gateway.schedules.recurrence import check_timing, first
-from gateway.schedules.schedule import CatchUp, CrawlOrder, Overlap, Schedule, Timing
+from gateway.schedules.schedule import CatchUp, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import truth_store_errors
 
@@ -97,7 +97,7 @@ class ScheduleSubmission:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
         `TooManyError`, but never where there is something that answers.
         """
-        self._check.addresses(order.spec, order.webhooks)
+        self._check.addresses(order.spec, order.crawl.webhooks)
         pinned = self._check.pin(order.spec)
         asked = unpinned(order.spec, pinned)
         # whatever is deployed before the time comes, it is the same request
@@ -105,7 +105,7 @@ class ScheduleSubmission:
         identity = Identity(
             fingerprint(*asked_for, when=_identity(when)), former_fingerprint(*asked_for, when=_identity(when))
         )
-        order = order._replace(spec=asked if when.interval else pinned)
+        order = order.with_spec(asked if when.interval else pinned)
         with truth_store_errors():
             for _ in range(_MAX_ROUNDS):
                 if known := self._known(order, when, identity):
@@ -186,8 +186,7 @@ class ScheduleSubmission:
         now = self._clock()
         timing = when.timing(now)
         if timing is None:
-            ahead = {"status": JobStatus.SCHEDULED, "not_before": when.schedule_at}
-            job = order.to_job(new_job_id(), identity, now).model_copy(update=ahead)
+            job = order.to_job(identity, now, status=JobStatus.SCHEDULED, not_before=when.schedule_at)
             self._jobs.insert(job)
             return job
         schedule = _schedule(order, when, timing, identity, now)
@@ -226,14 +225,8 @@ def _schedule(order: Order, when: When, timing: Timing, identity: str, now: date
         id=schedule_id,
         user_id=order.user_id,
         name=when.name,
-        crawl=CrawlOrder(
-            # it is run again to learn what is new, not what the HTTP cache has kept of the run before
-            spec=order.spec.model_copy(update={"ignore_cache": True}),
-            priority=order.priority,
-            tags=order.tags,
-            webhooks=order.webhooks,
-            max_retries=order.max_retries,
-        ),
+        # it is run again to learn what is new, not what the HTTP cache has kept of the run before
+        crawl=order.crawl.with_spec(order.spec.model_copy(update={"ignore_cache": True})),
         timing=timing,
         overlap=when.overlap,
         catch_up=when.catch_up,

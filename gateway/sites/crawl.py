@@ -12,8 +12,8 @@ from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions, Pag
 from gateway.contract.param_formats import compile_css
 from gateway.contract.public_address import Network, check_url
 from gateway.errors import InvalidRequestError, SiteDisabledError, StartingError
-from gateway.jobs.job import TargetRun, Trigger
-from gateway.projects.catalog import SpiderCatalog, check_fetch, renders
+from gateway.jobs.job import CrawlOrder, TargetRun, Trigger
+from gateway.projects.catalog import SpiderCatalog, check_fetch
 from gateway.schedules.orders import SlotOrder
 from gateway.schedules.recurrence import check_timing
 from gateway.schedules.schedule import Overlap, Schedule, Timing
@@ -135,7 +135,7 @@ class SiteCheck:
         _check_fetch(site.fetch)
         words = site.words or dict.fromkeys(search_url.placeholders - {PAGE}, "sample")
         sample = site_crawl(site, Search.of_words(words), timeout=1)
-        check_fetch(sample.fetch, self._allowed_networks, renders=bool(renders(sample)))
+        check_fetch(sample.fetch, self._allowed_networks, renders=sample.renders)
         check_url(FIELD, sample.start_urls[0], self._allowed_networks)
         self._check_spider(sample)
 
@@ -272,16 +272,16 @@ class SiteOrders:
             _refuse_run(site, words)
             order = self._order(site, search, Trigger.SCHEDULED)
         except (InvalidRequestError, SiteDisabledError, StartingError) as error:
-            order = SlotOrder(site_crawl(site, search, self._job_timeout), skip=error.message)
+            order = SlotOrder(CrawlOrder(spec=site_crawl(site, search, self._job_timeout)), skip=error.message)
         if not order.exclusive and schedule.overlap is Overlap.QUEUE:
             order = order._replace(exclusive=f"schedule:{schedule.id}")
         return order._replace(target=_target_run(site, target)) if target else order
 
     def _order(self, site: Site, search: Search, trigger: Trigger) -> SlotOrder:
         """Raises `InvalidRequestError` where the egg that it needs is nowhere."""
+        spec = self._catalog.pin(site_crawl(site, search, self._job_timeout))
         return SlotOrder(
-            self._catalog.pin(site_crawl(site, search, self._job_timeout)),
-            max_retries=site.max_retries,
+            CrawlOrder(spec=spec, max_retries=site.max_retries),
             exclusive=None if site.allow_overlap else f"site:{site.name}",
             trigger=trigger,
         )

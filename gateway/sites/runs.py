@@ -22,11 +22,11 @@ from gateway.errors import (
     TooManyError,
 )
 from gateway.jobs.admission import Admission
-from gateway.jobs.job import Job, job_id_of, new_job_id, run_id_of
+from gateway.jobs.job import Job, job_id_of, run_id_of
 from gateway.jobs.messages import Waker
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import Rendering, SpiderCatalog
-from gateway.schedules.orders import SlotOrder, content
+from gateway.schedules.orders import SlotOrder
 from gateway.sites.crawl import SiteCheck, SiteOrders
 from gateway.sites.site import OPERATOR, Site
 from gateway.sites.store import SiteStore
@@ -135,17 +135,12 @@ class Scraping:
 
     def _job(self, order: RunOrder, site: Site) -> Job:
         made = self._made(order, site)
-        now = self._clock()
-        return Job(
-            id=new_job_id(),
-            user_id=order.user_id,
+        return made.to_job(
+            order.user_id,
+            self._clock(),
             # no live key: two runs that look for the same are two runs, one after the other
             idempotency_key=f"{order.user_id}:{order.idempotency_key}" if order.idempotency_key else None,
-            created_at=now,
-            updated_at=now,
-            not_before=now,
             correlation_id=order.correlation_id,
-            **content(order.user_id, made),
         )
 
     def _made(self, order: RunOrder, site: Site) -> SlotOrder:
@@ -158,9 +153,9 @@ class Scraping:
                 results_wanted=order.results_wanted,
                 is_remote=order.is_remote,
             )
-            check_url("site_name", made.spec.start_urls[0], self._allowed_networks)
-            self._catalog.check(made.spec)
-            self._rendering.check(made.spec)
+            check_url("site_name", made.crawl.spec.start_urls[0], self._allowed_networks)
+            self._catalog.check(made.crawl.spec)
+            self._rendering.check(made.crawl.spec)
         except InvalidRequestError as error:
             if error.field in _ASKED or isinstance(error, ForbiddenAddressError):
                 raise

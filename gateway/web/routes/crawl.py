@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions
+from gateway.jobs.job import CrawlOrder
 from gateway.jobs.submission import Order, Submission
 from gateway.projects.catalog import project_name
 from gateway.schedules.edits import Change
@@ -37,14 +38,14 @@ def order_of(body: CrawlRequest, query: CrawlQuery, settings: Settings) -> Order
         ignore_cache=body.ignore_cache or query.ignore_cache,
         fetch=_wishes(body.fetch),
     )
-    return Order(
-        user_id=body.user_id,
+    crawl = CrawlOrder(
         spec=spec,
         priority=body.priority,
         tags=tuple(dict.fromkeys(body.tags)),
+        webhooks=(body.webhook_url,) if body.webhook_url else (),
         max_retries=settings.max_retries if body.max_retries is None else body.max_retries,
-        webhook_url=body.webhook_url,
     )
+    return Order(body.user_id, crawl)
 
 
 def when_of(body: CrawlRequest) -> When | None:

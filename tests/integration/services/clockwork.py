@@ -12,14 +12,14 @@ from pymongo import MongoClient
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.admission import Admission, Quotas, WaitingStore
-from gateway.jobs.job import Job, new_job_id, slot_id
+from gateway.jobs.job import CrawlOrder, Job, new_job_id, slot_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.edits import ScheduleEdits
 from gateway.schedules.firing import Scheduling, Settling
 from gateway.schedules.occurrences import SlotStore
 from gateway.schedules.orders import CrawlOrders, SlotOrder
 from gateway.schedules.recurrence import first
-from gateway.schedules.schedule import CrawlOrder, LedgerKind, Schedule, Timing
+from gateway.schedules.schedule import LedgerKind, Schedule, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.documents import reader
 from gateway.stores.indexes import ensure_indexes

@@ -13,7 +13,7 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import SpiderInfo
 from gateway.jobs.admission import Admission, WaitingStore
-from gateway.jobs.job import Job
+from gateway.jobs.job import CrawlOrder, Job
 from gateway.jobs.store import JobStore
 from gateway.jobs.submission import Order
 from gateway.nodes.store import NodeStore
@@ -43,7 +43,7 @@ class Shop(SimpleNamespace):
 
     def ask(self, when: When, version: str | None = None) -> Schedule | Job:
         spec = CrawlSpec(project="shop", version=version, spider="offers", start_urls=("https://site.example/",))
-        return self.submission.submit(Order(user_id="ada", spec=spec), when).found
+        return self.submission.submit(Order("ada", CrawlOrder(spec=spec)), when).found
 
     def slot(self, schedule: Schedule | Job) -> SlotOrder:
         assert isinstance(schedule, Schedule)

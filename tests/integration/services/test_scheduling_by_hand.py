@@ -37,7 +37,7 @@ def page(job: Job) -> str:
 
 
 def order() -> SlotOrder:
-    return SlotOrder(crawl().spec, trigger=Trigger.MANUAL)
+    return SlotOrder(crawl(), trigger=Trigger.MANUAL)
 
 
 def half_hourly(schedule: Schedule) -> dict[str, object]:

@@ -14,7 +14,7 @@ from gateway.contract.outbox import SpiderInfo
 from gateway.errors import ForbiddenAddressError, IdempotencyConflictError, InvalidRequestError
 from gateway.jobs.admission import Admission, WaitingStore
 from gateway.jobs.dedupe import Dedupe, DedupeRelease, Entry, fingerprint, former_fingerprint
-from gateway.jobs.job import JobStatus, new_job_id
+from gateway.jobs.job import CrawlOrder, JobStatus, new_job_id
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.rerun import Resubmission
 from gateway.jobs.submission import Order, Submission
@@ -33,7 +33,8 @@ SCHEMA = {
 
 def order(**fields: Any) -> Order:
     spec = {"spider": "seo", "start_urls": ("https://site.example/",), **fields.pop("spec", {})}
-    return Order(user_id=fields.pop("user_id", "ada"), spec=CrawlSpec(**spec), **fields)
+    asked = {name: fields.pop(name) for name in CrawlOrder.model_fields if name in fields}
+    return Order(fields.pop("user_id", "ada"), CrawlOrder(spec=CrawlSpec(**spec), **asked), **fields)
 
 
 def key_of(one: Order) -> str:
@@ -117,7 +118,7 @@ async def test_a_job_under_the_fingerprint_of_versions_before_still_answers(
     asked, other = order(spec=SPELLED), order(spec={"start_urls": ("https://site.example/?a=1&b=2#/about",)})
     former = former_fingerprint(asked.user_id, asked.spec)
     assert former == former_fingerprint(other.user_id, other.spec)
-    old = asked.to_job(new_job_id(), former, platform.clock())
+    old = asked.to_job(former, platform.clock())
     platform.jobs.insert(old)
     if is_over:
         platform.database["jobs"].update_one(
@@ -239,7 +240,7 @@ async def test_a_forbidden_address_is_refused_and_leaves_nothing_behind(
     with pytest.raises(ForbiddenAddressError):
         await submission.submit(order(spec={"start_urls": ("https://ok.example/", "http://169.254.169.254/")}))
     with pytest.raises(ForbiddenAddressError):
-        await submission.submit(order(webhook_url="http://127.0.0.1:6800/addversion.json"))
+        await submission.submit(order(webhooks=("http://127.0.0.1:6800/addversion.json",)))
     assert (job_count(platform), platform.redis.keys("crawl:*")) == (0, [])
 
 
@@ -274,7 +275,7 @@ async def test_users_do_not_share_jobs(submission: Submission) -> None:
 
 async def test_a_webhook_in_a_repeat_is_added_to_the_job(platform: Platform, submission: Submission) -> None:
     first = await submission.submit(order())
-    await submission.submit(order(webhook_url="https://hook.example/"))
+    await submission.submit(order(webhooks=("https://hook.example/",)))
     assert platform.jobs.get(first.job_id).webhooks == ["https://hook.example/"]
 
 

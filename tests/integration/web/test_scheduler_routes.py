@@ -14,10 +14,10 @@ from pymongo.database import Database
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.job import JobStatus, new_job_id, slot_id
+from gateway.jobs.job import CrawlOrder, JobStatus, new_job_id, slot_id
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import BEAT, HeartbeatStore
-from gateway.schedules.schedule import CatchUp, CrawlOrder, LedgerEntry, LedgerKind, Schedule, ScheduleState, Timing
+from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.settings import Settings
 from gateway.stores.mongo import connect
