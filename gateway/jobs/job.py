@@ -146,6 +146,33 @@ FINAL_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERR
 #: Results worth answering a repeated request with.
 GOOD_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL})
 LIVE_STATUSES = frozenset(JobStatus) - FINAL_STATUSES
+#: What may follow what. Every compare-and-set of a status is made from it, by `Step`.
+TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.SCHEDULED: frozenset({JobStatus.PENDING, JobStatus.CANCELLED}),
+    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELLED, JobStatus.ERROR}),
+    # back to pending: a failed attempt is followed by a new attempt of the same job
+    JobStatus.RUNNING: frozenset({JobStatus.PENDING}) | FINAL_STATUSES,
+    **{status: frozenset[JobStatus]() for status in FINAL_STATUSES},
+}
+
+
+class Step(NamedTuple):
+    """From one status to the next, in MongoDB's words."""
+
+    query: dict[str, Any]
+    change: dict[str, Any]
+
+    @classmethod
+    def of(cls, before: JobStatus, after: JobStatus) -> Self:
+        """Raises `ValueError` where that may not follow."""
+        if after not in TRANSITIONS[before]:
+            raise ValueError(f"no job that is {before} becomes {after}")
+        return cls({"status": before}, {"status": after})
+
+
+PROMOTED = Step.of(JobStatus.SCHEDULED, JobStatus.PENDING)
+ACCEPTED = Step.of(JobStatus.PENDING, JobStatus.RUNNING)
+RETRIED = Step.of(JobStatus.RUNNING, JobStatus.PENDING)
 
 
 class WaitingReason(StrEnum):

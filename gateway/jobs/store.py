@@ -14,7 +14,17 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import ExitReport, Progress
 from gateway.crash_points import state_change
 from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
-from gateway.jobs.job import LIVE_STATUSES, Assignment, Attempt, Job, JobStatus, WaitingReason
+from gateway.jobs.job import (
+    ACCEPTED,
+    LIVE_STATUSES,
+    RETRIED,
+    Assignment,
+    Attempt,
+    Job,
+    JobStatus,
+    Step,
+    WaitingReason,
+)
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import JobDocuments, avoiding, change
 from gateway.stores.documents import Documents
@@ -147,9 +157,9 @@ class JobStore:
         as_assigned = assignment.model_dump(include={"attempt", "node", "instance", "is_trial"})
         attempt = Attempt(**as_assigned, dispatched_at=self._clock())
         return self._change(
-            {"_id": job_id, "status": JobStatus.PENDING, "assignment.attempt": number},
+            {"_id": job_id, **ACCEPTED.query, "assignment.attempt": number},
             {
-                "status": JobStatus.RUNNING,
+                **ACCEPTED.change,
                 "node": assignment.node,
                 "dispatch_failures": 0,
                 f"attempts.{number}": attempt.model_dump(exclude_none=True),
@@ -207,11 +217,11 @@ class JobStore:
         lost: Document = {"_id": job_id, "attempt": attempt, f"{path}.exit.lost": True}
         if undecided := self._change({**lost, "status": JobStatus.RUNNING}, facts_set):
             return undecided
-        waits: Document = {**lost, "status": JobStatus.PENDING, "assignment": None}
+        waits: Document = {**lost, **ACCEPTED.query, "assignment": None}
         if (found := self._jobs.find_one(waits, {f"{path}.node": 1})) is None:
             return None
         # as before it was decided upon
-        changes = {**facts_set, "status": JobStatus.RUNNING, "node": found["attempts"][str(attempt)]["node"]}
+        changes = {**facts_set, **ACCEPTED.change, "node": found["attempts"][str(attempt)]["node"]}
         decided = ("lane", "blocked", "waiting_reason", "message", f"{path}.status", f"{path}.message")
         update = {**change(self._clock(), changes, unset=decided), "$inc": {"failures": -1}}
         changed = self._jobs.find_one_and_update(waits, update, return_document=ReturnDocument.AFTER)
@@ -222,9 +232,9 @@ class JobStore:
     @state_change("jobs.finish")
     def finish(self, job: Job, outcome: Outcome, *, dead: bool = False) -> Job | None:
         """The job's end. It is not settled until every consequence has been carried out."""
-        now = self._clock()
+        now, step = self._clock(), Step.of(job.status, outcome.status)
         changes: Document = {
-            "status": outcome.status,
+            **step.change,
             "message": outcome.message,
             "finished_at": now,
             "settled": False,
@@ -237,7 +247,7 @@ class JobStore:
         if (current := job.current) and current.exit and current.exit.report:
             changes["progress"] = current.exit.report.progress.model_dump(exclude_none=True)
         return self._change(
-            {"_id": job.id, "status": job.status, "attempt": job.attempt, **_decided_on(job)},
+            {"_id": job.id, **step.query, "attempt": job.attempt, **_decided_on(job)},
             changes,
             unset=("live_key", "assignment", "waiting_reason", "blocked", "held", "lane"),
         )
@@ -246,9 +256,9 @@ class JobStore:
     def retry(self, job: Job, outcome: Outcome, not_before: datetime) -> Job | None:
         """The attempt failed, the job goes on: it waits for its next attempt."""
         return self._change(
-            {"_id": job.id, "status": JobStatus.RUNNING, "attempt": job.attempt, **_decided_on(job)},
+            {"_id": job.id, **RETRIED.query, "attempt": job.attempt, **_decided_on(job)},
             {
-                "status": JobStatus.PENDING,
+                **RETRIED.change,
                 "message": outcome.message,
                 "not_before": not_before,
                 "attend_at": not_before,

@@ -13,9 +13,9 @@ from pymongo.errors import BulkWriteError
 
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.crash_points import state_change
-from gateway.jobs.job import LIVE_STATUSES, Job, JobStatus, Slot, SlotFate
+from gateway.jobs.job import LIVE_STATUSES, PROMOTED, Job, JobStatus, Slot, SlotFate
 from gateway.jobs.queue import JobDocuments, change
-from gateway.schedules.orders import NOTHING, content
+from gateway.schedules.orders import NOTHING
 from gateway.schedules.recurrence import Moment, count_due, following, newest_due
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, ScheduleState
 from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals
@@ -203,7 +203,7 @@ class SlotStore:
         """
         now = self._clock()
         query = {"_id": {"$in": list(job_ids)}, "held": SlotFate.RUN, "slot.rev": rev, "status": _SCHEDULED}
-        pending = {"status": JobStatus.PENDING, "not_before": now}
+        pending = {**PROMOTED.change, "not_before": now}
         gone = ("held", "slot") if by_hand else ("held",)
         return self._jobs.update_many(query, change(now, pending, unset=gone)).modified_count
 
@@ -262,12 +262,12 @@ class SlotStore:
     def promote_scheduled(self, job_ids: Sequence[str]) -> int:
         """They wait for a node from now on; how many do by this call."""
         query: Document = {"_id": {"$in": list(job_ids)}, "status": _SCHEDULED, **_FREE}
-        pending = change(self._clock(), {"status": JobStatus.PENDING}, unset=("attend_at",))
+        pending = change(self._clock(), PROMOTED.change, unset=("attend_at",))
         return self._jobs.update_many(query, pending).modified_count
 
 
 #: All in which two revisions of a slot's job can differ.
-_CONTENT = {"slot", "held", *content("", NOTHING)}
+_CONTENT = {"slot", "held", *NOTHING.job_fields("")}
 
 
 def _same(job: Job) -> Document:
