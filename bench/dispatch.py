@@ -386,10 +386,10 @@ def wait_for_ends(stack: Platform, order: Callable[..., Facts]) -> None:
 
 
 def claim_ms(database: pymongo.database.Database[Document], count: int) -> float:
-    """Of the one job that may start, behind so many of its lane that were refused and have to wait."""
+    """Of the one job that may start, behind so many of its partition that were refused and have to wait."""
     database["jobs"].delete_many({})
     queue, later = JobQueue(database), datetime.now().astimezone() + timedelta(hours=1)
-    lane = waiting_job("greedy").in_lane
+    partition = waiting_job("greedy").partition
     for job_id in insert(database, count):
         # one by one behind each other the assignments alone would take minutes
         refused = Assignment(attempt=1, node="none", token=job_id, until=later)
@@ -400,7 +400,7 @@ def claim_ms(database: pymongo.database.Database[Document], count: int) -> float
     for _ in range(20):
         JobStore(database).insert(waiting_job("greedy"))
         began = time.perf_counter()
-        (candidate,) = queue.best(lane, 1)
+        (candidate,) = queue.best(partition, 1)
         assigned = queue.assign(
             [(candidate, Assignment(attempt=1, node="none", token=uuid.uuid4().hex, until=later))]
         )

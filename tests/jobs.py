@@ -22,6 +22,6 @@ def make_job(**fields: Any) -> Job:
 def assigned(queue: JobQueue, job: Job, *, attempt: int = 1, node: str = "n1") -> Assignment:
     """On its way to the node, as a worker has decided."""
     assignment = Assignment(attempt=attempt, node=node, token="token", until=utc_now() + timedelta(seconds=120))
-    candidate = next(one for one in queue.best(job.in_lane, 99) if one.job_id == job.id)
+    candidate = next(one for one in queue.best(job.partition, 99) if one.job_id == job.id)
     assert [one.id for one in queue.assign([(candidate, assignment)])] == [job.id]
     return assignment

@@ -207,7 +207,7 @@ class SpiderInfo(_Record):
     own_start: bool = False
 
 
-RecordT = TypeVar("RecordT", bound=_Record)
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 @state_change("node.name_instance")

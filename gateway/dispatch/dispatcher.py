@@ -18,7 +18,7 @@ from pymongo.errors import PyMongoError
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
 from gateway.contract.outbox import AttemptId, NodeSpec
 from gateway.dispatch.capacity import NodeChoice
-from gateway.dispatch.fair_queue import FairQueue, Look
+from gateway.dispatch.fair_queue import FairQueue, Selection
 from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
@@ -88,12 +88,12 @@ class _Planned(NamedTuple):
 
     def wishes(self, most_of_user: int) -> list[Wish]:
         """What the attempt needs to hold."""
-        lane, node = self.candidate.lane, self.node
+        partition, node = self.candidate.partition, self.node
         wishes = [
             Wish(node_resource(node.id), self.attempt, node.max_slots),
-            Wish(user_resource(lane.user_id), self.attempt, most_of_user or None),
+            Wish(user_resource(partition.user_id), self.attempt, most_of_user or None),
         ]
-        if lane.need.render:
+        if partition.requirements.render:
             wishes.append(Wish(browser_resource(node.id), self.attempt, node.max_render_slots))
         if self.candidate.exclusive:
             wishes.append(Wish(self.candidate.exclusive, self.attempt, 1))
@@ -237,15 +237,15 @@ class Dispatch:
             self._explain(left, nodes)
         return assigned
 
-    def _plan(self, choice: NodeChoice, look: Look) -> list[_Planned]:
+    def _plan(self, choice: NodeChoice, look: Selection) -> list[_Planned]:
         """Who goes where, by what is known now."""
         planned: list[_Planned] = []
         token, until = uuid.uuid4().hex, self._clock() + timedelta(seconds=START_SECONDS)
-        while len(planned) < BATCH and (room := choice.room()) is not None:
-            candidate = look.next(room)
+        while len(planned) < BATCH and (capacity := choice.capacity()) is not None:
+            candidate = look.next(capacity)
             if candidate is None:
                 break
-            node = choice.place(candidate.lane.need, candidate.avoid)
+            node = choice.place(candidate.partition.requirements, candidate.avoid)
             if node is None:
                 look.pass_over(candidate)
                 continue
@@ -311,8 +311,8 @@ class Dispatch:
         """Tell whoever waits for the jobs why they do."""
         choice, full = NodeChoice(nodes, self._clock(), self._dead_after), self._fair.full()
         reasons: dict[str, WaitingReason] = {}
-        for job in self._queue.in_lanes(list(job_ids)):
-            if reason := self._fair.reason(job.user_id, choice.reason(job.in_lane.need), full):
+        for job in self._queue.in_partitions(list(job_ids)):
+            if reason := self._fair.reason(job.user_id, choice.reason(job.partition.requirements), full):
                 reasons[job.id] = reason
         for waiting in self._queue.note_waiting(reasons) if reasons else ():
             self._announcer.status(waiting)

@@ -70,10 +70,10 @@ class EggWatch:
             self._clean()
 
     def _bring(self, choice: NodeChoice) -> None:
-        room = choice.room()
-        if room is None:
+        capacity = choice.capacity()
+        if capacity is None:
             return
-        lacking = self._needs.lacking(room)
+        lacking = self._needs.lacking(capacity)
         # what cannot be brought is passed over, or it would keep all others waiting
         brought = ((node, need) for need in lacking if (node := self._receiver(need, choice.able)) is not None)
         for node, need in islice(brought, BATCH):

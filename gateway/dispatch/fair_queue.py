@@ -14,26 +14,26 @@ from itertools import chain, islice, takewhile
 from attrs import define, field
 
 from gateway.clock import Clock, utc_now
-from gateway.dispatch.capacity import Room
-from gateway.jobs.job import Lane, WaitingReason
-from gateway.jobs.queue import Candidate, Heads, JobQueue
+from gateway.dispatch.capacity import Capacity
+from gateway.jobs.job import Partition, WaitingReason
+from gateway.jobs.queue import Candidate, Front, JobQueue
 from gateway.nodes.holds import HoldStore
 from gateway.nodes.node import user_resource
 
-#: Lanes that are compared at once. Where more wait, their turn to be looked at goes round.
-LANES = 100
+#: Partitions that are compared at once. Where more wait, their turn to be looked at goes round.
+PARTITIONS = 100
 #: After that long what was read is too old to tell who goes next.
 FRESH = timedelta(seconds=1)
 #: Users whose last turn is remembered.
 REMEMBERED = 10_000
-#: Candidates of all lanes that are read ahead.
+#: Candidates of all partitions that are read ahead.
 READ_AHEAD = 64
 _USER = user_resource("")
 
 
 @define(eq=False, repr=False, slots=False)
 class FairQueue:
-    """Of one process: whose turn it was there, and what it knows of the lanes. Nothing of it need be kept: where
+    """Of one process: whose turn it was there, and what it knows of the partitions. Nothing of it need be kept: where
     several processes are fair by themselves, all of them together are.
 
     What it knows may be out of date by a second. That is never wrong about who gets a job: the assignment decides.
@@ -44,45 +44,45 @@ class FairQueue:
     #: Crawls of one user that may run at once; 0 is no limit.
     most: int = 0
     _clock: Clock = utc_now
-    #: The best of each lane that is known; none is empty.
-    lanes: dict[Lane, deque[Candidate]] = field(init=False, factory=dict)
-    #: Lanes of which nobody is left but who is known.
-    _whole: set[Lane] = field(init=False, factory=set)
-    #: There are no other lanes that fit.
+    #: The best of each partition that is known; none is empty.
+    partitions: dict[Partition, deque[Candidate]] = field(init=False, factory=dict)
+    #: Partitions of which nobody is left but who is known.
+    _whole: set[Partition] = field(init=False, factory=set)
+    #: There are no other partitions that fit.
     _is_all: bool = field(init=False, default=False)
     _read_at: datetime | None = field(init=False, default=None)
-    #: Where the next read begins, if there are more lanes than are compared at once.
+    #: Where the next read begins, if there are more partitions than are compared at once.
     _after: str = field(init=False, default="")
     _turn: int = field(init=False, default=0)
     _last: dict[str, int] = field(init=False, factory=dict)
 
-    def look(self) -> Look:
+    def look(self) -> Selection:
         """For one thread at a time."""
         if self._read_at is None or self._clock() - self._read_at > FRESH:
-            self.lanes, self._read_at = {}, None
-        return Look(self)
+            self.partitions, self._read_at = {}, None
+        return Selection(self)
 
     def named(self, job_id: str) -> None:
-        """Somebody waits for this job: its lane may have been empty when it was read."""
+        """Somebody waits for this job: its partition may have been empty when it was read."""
         if self._read_at is None:
             # it will be
             return
-        lane = self._queue.lane_of(job_id)
-        if lane is None:
+        partition = self._queue.partition_of(job_id)
+        if partition is None:
             return
-        self._whole.discard(lane)
-        if lane not in self.lanes and (best := self._queue.best(lane, 1)):
-            self.lanes[lane] = deque(best)
+        self._whole.discard(partition)
+        if partition not in self.partitions and (best := self._queue.best(partition, 1)):
+            self.partitions[partition] = deque(best)
 
     def is_empty(self) -> bool:
         """Whether nobody waits for a slot. Asked only where nobody is known to."""
-        return not self.lanes and self._queue.is_empty()
+        return not self.partitions and self._queue.is_empty()
 
-    def candidate(self, room: Room) -> Candidate | None:
+    def candidate(self, capacity: Capacity) -> Candidate | None:
         """A job that could be started, if any can."""
         full = self.full()
-        best = (heads.candidates[0] for heads in self._queue.heads(room.fits))
-        return next((head for head in best if head.lane.user_id not in full), None)
+        best = (front.candidates[0] for front in self._queue.fronts(capacity.fits))
+        return next((one for one in best if one.partition.user_id not in full), None)
 
     def running(self) -> Counter[str]:
         """How many crawls each user has running."""
@@ -99,54 +99,54 @@ class FairQueue:
         is_next = of_nodes in {None, WaitingReason.CAPACITY}
         return WaitingReason.USER_QUOTA if is_next and user_id in full else of_nodes
 
-    def read(self, room: Room, but: Collection[str]) -> bool:
-        """The best of each lane that fits, without those that are on their way already (`but`); from where the last
-        read ended if there are too many lanes. Whether these are all lanes that fit.
+    def read(self, capacity: Capacity, but: Collection[str]) -> bool:
+        """The best of each partition that fits, without those that are on their way already (`but`); from where the
+        last read ended if there are too many partitions. Whether these are all partitions that fit.
         """
-        behind = self._queue.heads(room.fits, self._after)
-        before = takewhile(self._is_before, self._queue.heads(room.fits)) if self._after else ()
-        found = list(islice(chain(behind, before), LANES))
-        self._is_all = len(found) < LANES
-        self._after = "" if self._is_all else str(found[-1].candidates[0].lane)
+        behind = self._queue.fronts(capacity.fits, self._after)
+        before = takewhile(self._is_before, self._queue.fronts(capacity.fits)) if self._after else ()
+        found = list(islice(chain(behind, before), PARTITIONS))
+        self._is_all = len(found) < PARTITIONS
+        self._after = "" if self._is_all else str(found[-1].candidates[0].partition)
         self._read_at = self._clock()
-        self.lanes, self._whole = {}, set()
-        for heads in found:
-            lane = heads.candidates[0].lane
-            if heads.is_all:
-                self._whole.add(lane)
-            self._keep(lane, heads.candidates, but)
-            if lane not in self.lanes:
-                self._read_on(lane, but)
+        self.partitions, self._whole = {}, set()
+        for front in found:
+            partition = front.candidates[0].partition
+            if front.is_all:
+                self._whole.add(partition)
+            self._keep(partition, front.candidates, but)
+            if partition not in self.partitions:
+                self._read_on(partition, but)
         return self._is_all
 
-    def _is_before(self, heads: Heads) -> bool:
-        return str(heads.candidates[0].lane) <= self._after
+    def _is_before(self, front: Front) -> bool:
+        return str(front.candidates[0].partition) <= self._after
 
-    def pop(self, lane: Lane, but: Collection[str]) -> Candidate:
-        """The best of the lane; `but` are on their way already, with this one."""
-        best = self.lanes[lane].popleft()
+    def pop(self, partition: Partition, but: Collection[str]) -> Candidate:
+        """The best of the partition; `but` are on their way already, with this one."""
+        best = self.partitions[partition].popleft()
         if not self._is_all:
             # others have their turn before its next
-            del self.lanes[lane]
-        elif not self.lanes[lane]:
-            self._read_on(lane, {*but, best.job_id})
+            del self.partitions[partition]
+        elif not self.partitions[partition]:
+            self._read_on(partition, {*but, best.job_id})
         return best
 
-    def _read_on(self, lane: Lane, but: Collection[str]) -> None:
-        """The next ones of the lane."""
+    def _read_on(self, partition: Partition, but: Collection[str]) -> None:
+        """The next ones of the partition."""
         found: list[Candidate] = []
-        if lane not in self._whole:
-            ahead = max(2, READ_AHEAD // max(1, len(self.lanes))) + len(but)
-            found = self._queue.best(lane, ahead)
+        if partition not in self._whole:
+            ahead = max(2, READ_AHEAD // max(1, len(self.partitions))) + len(but)
+            found = self._queue.best(partition, ahead)
             if len(found) < ahead:
-                self._whole.add(lane)
-        self._keep(lane, found, but)
+                self._whole.add(partition)
+        self._keep(partition, found, but)
 
-    def _keep(self, lane: Lane, found: Iterable[Candidate], but: Collection[str]) -> None:
+    def _keep(self, partition: Partition, found: Iterable[Candidate], but: Collection[str]) -> None:
         if left := deque(one for one in found if one.job_id not in but):
-            self.lanes[lane] = left
+            self.partitions[partition] = left
         else:
-            self.lanes.pop(lane, None)
+            self.partitions.pop(partition, None)
 
     def last(self, user_id: str) -> int:
         """The user's last turn, as a running number; 0 if it has had none."""
@@ -163,54 +163,58 @@ class FairQueue:
 
 
 @define(eq=False, repr=False, slots=False)
-class Look:
+class Selection:
     """One filling of slots: who has how many, and who was passed over."""
 
     _queue: FairQueue
     _running: Counter[str] | None = field(init=False, default=None)
-    _passed: set[Lane] = field(init=False, factory=set)
+    _passed: set[Partition] = field(init=False, factory=set)
     _on_their_way: set[str] = field(init=False, factory=set)
     _has_read: bool = field(init=False, default=False)
     _has_read_all: bool = field(init=False, default=False)
 
-    def next(self, room: Room) -> Candidate | None:
-        """The job that goes next of those that fit into `room`; the lanes are read anew before there is none."""
-        while not (lanes := self._that_may_go(room)):
+    def next(self, capacity: Capacity) -> Candidate | None:
+        """The job that goes next of those that fit into `room`; the partitions are read anew before there is none."""
+        while not (partitions := self._that_may_go(capacity)):
             # who has come since then says so
             if self._has_read or self._has_read_all:
                 return None
             self._has_read = True
-            self._has_read_all = self._queue.read(room, self._on_their_way)
-        lane = min(lanes, key=self._order)
-        candidate = self._queue.pop(lane, self._on_their_way)
+            self._has_read_all = self._queue.read(capacity, self._on_their_way)
+        partition = min(partitions, key=self._order)
+        candidate = self._queue.pop(partition, self._on_their_way)
         self._on_their_way.add(candidate.job_id)
         self._has_read = False
         return candidate
 
     def started(self, candidate: Candidate) -> None:
         """It is to be put on a node."""
-        user = candidate.lane.user_id
+        user = candidate.partition.user_id
         if self._running is not None:
             self._running[user] += 1
         self._queue.count(user)
 
     def pass_over(self, candidate: Candidate) -> None:
-        """There turned out to be no room for its lane: not again in this look."""
-        self._passed.add(candidate.lane)
+        """There turned out to be no room for its partition: not again in this look."""
+        self._passed.add(candidate.partition)
         self._on_their_way.discard(candidate.job_id)
-        self._queue.lanes.setdefault(candidate.lane, deque()).appendleft(candidate)
+        self._queue.partitions.setdefault(candidate.partition, deque()).appendleft(candidate)
 
-    def _that_may_go(self, room: Room) -> list[Lane]:
-        lanes = [lane for lane in self._queue.lanes if lane not in self._passed and room.fits(lane.need)]
+    def _that_may_go(self, capacity: Capacity) -> list[Partition]:
+        partitions = [
+            partition
+            for partition in self._queue.partitions
+            if partition not in self._passed and capacity.fits(partition.requirements)
+        ]
         most = self._queue.most
         # where one user waits alone, nothing need be counted
-        if self._running is None and (most or len({lane.user_id for lane in lanes}) > 1):
+        if self._running is None and (most or len({partition.user_id for partition in partitions}) > 1):
             self._running = self._queue.running()
-        return [lane for lane in lanes if not most or self._has(lane.user_id) < most]
+        return [partition for partition in partitions if not most or self._has(partition.user_id) < most]
 
     def _has(self, user_id: str) -> int:
         return 0 if self._running is None else self._running[user_id]
 
-    def _order(self, lane: Lane) -> tuple[int, int, datetime]:
-        user = lane.user_id
-        return self._has(user), self._queue.last(user), self._queue.lanes[lane][0].rank
+    def _order(self, partition: Partition) -> tuple[int, int, datetime]:
+        user = partition.user_id
+        return self._has(user), self._queue.last(user), self._queue.partitions[partition][0].rank

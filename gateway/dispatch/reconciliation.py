@@ -419,7 +419,7 @@ class Sweeper:
         if not self._queue.is_empty():
             choice = NodeChoice(nodes, self._clock(), self._dead_after)
             self._explain_hindered(choice)
-            if (room := choice.room()) is not None and self._fair.candidate(room) is not None:
+            if (capacity := choice.capacity()) is not None and self._fair.candidate(capacity) is not None:
                 self._waker.wake(ENQUEUE_CRAWL)
 
     def _admit_blocked(self) -> None:
@@ -436,7 +436,10 @@ class Sweeper:
         hindered = self._queue.hindered(PASSING, SWEEP_BATCH, self._explained)
         self._explained = hindered[-1].job_id if len(hindered) == SWEEP_BATCH else ""
         full, of_nodes = self._fair.full() if hindered else set(), cache(choice.reason)
-        reasons = {one.job_id: self._fair.reason(one.lane.user_id, of_nodes(one.lane.need), full) for one in hindered}
+        reasons = {
+            one.job_id: self._fair.reason(one.partition.user_id, of_nodes(one.partition.requirements), full)
+            for one in hindered
+        }
         changed = {
             one.job_id: reason for one in hindered if (reason := reasons[one.job_id]) and reason is not one.reason
         }

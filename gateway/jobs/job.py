@@ -23,7 +23,7 @@ _BROWSER, _PLAIN = "browser", "plain"
 _LAST = "\x7f"
 
 
-class Need(NamedTuple):
+class Requirements(NamedTuple):
     """What a job needs of a node besides a slot."""
 
     project: str
@@ -37,24 +37,24 @@ class Need(NamedTuple):
 
     @property
     def end(self) -> str:
-        """Above the names of all lanes that need this, and below those of all that follow."""
+        """Above the names of all partitions that need this, and below those of all that follow."""
         return f"{self}/{_LAST}"
 
 
-class Lane(NamedTuple):
+class Partition(NamedTuple):
     """The jobs of one user that need the same: where there is room for one of them there is for any."""
 
-    need: Need
+    requirements: Requirements
     user_id: str
 
     def __str__(self) -> str:
-        return f"{self.need}/{quote(self.user_id, safe='')}"
+        return f"{self.requirements}/{quote(self.user_id, safe='')}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The lane of that name. Raises `ValueError` for what is none."""
+        """The partition of that name. Raises `ValueError` for what is none."""
         kind, project, version, user_id = text.split("/")
-        return cls(Need(unquote(project), unquote(version) or None, kind == _BROWSER), unquote(user_id))
+        return cls(Requirements(unquote(project), unquote(version) or None, kind == _BROWSER), unquote(user_id))
 
 
 def rank(due: datetime, priority: int) -> datetime:
@@ -373,12 +373,12 @@ class Job(BaseModel):
         return [node_resource(node), *browser, user_resource(self.user_id), *exclusive]
 
     @property
-    def in_lane(self) -> Lane:
-        return Lane(Need(self.spec.project, self.spec.version, bool(self.render)), self.user_id)
+    def partition(self) -> Partition:
+        return Partition(Requirements(self.spec.project, self.spec.version, bool(self.render)), self.user_id)
 
     def queue_place(self) -> dict[str, Any]:
-        """The job's place among those that wait. A pending job waits for a slot exactly while it has a lane."""
-        return {"lane": str(self.in_lane), "rank": rank(max(self.created_at, self.not_before), self.priority)}
+        """The job's place among those that wait. A pending job waits for a slot exactly while it has a partition."""
+        return {"lane": str(self.partition), "rank": rank(max(self.created_at, self.not_before), self.priority)}
 
 
 def new_job_id() -> str:

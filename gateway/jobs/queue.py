@@ -1,7 +1,8 @@
 """The waiting jobs, and their way to a node: found, assigned, or given back with the reason.
 
-A pending job waits for a slot exactly while it has a `lane`. It has none while it is assigned to a node, blocked by
-another crawl, or in a back-off: so an index on lanes holds those alone that could be started now.
+A pending job waits for a slot exactly while it has a partition (`lane` in its document). It has none while it is
+assigned to a node, blocked by another crawl, or in a back-off: so an index on partitions holds those alone that could
+be started now.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
-from gateway.jobs.job import FINAL_STATUSES, Assignment, Job, JobStatus, Lane, Need, WaitingReason
+from gateway.jobs.job import FINAL_STATUSES, Assignment, Job, JobStatus, Partition, Requirements, WaitingReason
 from gateway.stores.documents import Documents, Unreadable, reader
 from gateway.stores.mongo import Document
 
@@ -59,9 +60,9 @@ def change(now: datetime, changes: Document, *, unset: Sequence[str] = (), incre
 ATTEND_SECONDS = 15
 #: Nodes that a job remembers to avoid.
 _AVOIDED = 5
-_IN_A_LANE: Document = {"status": JobStatus.PENDING, "lane": {"$gt": ""}}
+_IN_A_PARTITION: Document = {"status": JobStatus.PENDING, "lane": {"$gt": ""}}
 _BEST_FIRST = [("rank", ASCENDING)]
-_BY_LANE = [("lane", ASCENDING), ("rank", ASCENDING)]
+_BY_PARTITION = [("lane", ASCENDING), ("rank", ASCENDING)]
 #: Jobs that one step of a skip scan reads: where few wait it is the only one.
 _STEP = 4
 
@@ -69,7 +70,7 @@ _STEP = 4
 class Candidate(NamedTuple):
     """A job that could be started now: what must be known to choose a node for it, and its document."""
 
-    lane: Lane
+    partition: Partition
     rank: datetime
     job_id: str
     #: Its last attempt.
@@ -79,18 +80,18 @@ class Candidate(NamedTuple):
     document: Document
 
 
-class Heads(NamedTuple):
-    """The best jobs of one lane, in their order; and whether there are no others."""
+class Front(NamedTuple):
+    """The best jobs of one partition, in their order; and whether there are no others."""
 
     candidates: list[Candidate]
     is_all: bool
 
 
 class Waiting(NamedTuple):
-    """A job that waits in its lane, and why as far as it has been told."""
+    """A job that waits in its partition, and why as far as it has been told."""
 
     job_id: str
-    lane: Lane
+    partition: Partition
     reason: WaitingReason
 
 
@@ -113,51 +114,52 @@ class JobQueue:
         """Whether nobody waits for a slot."""
         return self._first("") is None
 
-    def heads(self, fits: Callable[[Need], bool], after: str = "") -> Iterator[Heads]:
-        """The best of each lane that fits, by their names, from above `after` on. They are read when they are asked
-        for: one seek leads past all jobs of a lane, and one past all lanes that need what nobody has (a "skip scan").
+    def fronts(self, fits: Callable[[Requirements], bool], after: str = "") -> Iterator[Front]:
+        """The best of each partition that fits, by their names, from above `after` on. They are read when they are
+        asked for: one seek leads past all jobs of a partition, and one past all partitions that require what nobody
+        has (a "skip scan").
         """
         while found := self._ahead(after, _STEP):
             is_all = len(found) < _STEP
             last = found[-1]["lane"]
-            for lane, candidates in groupby(self._candidates.many(found), key=lambda one: one.lane):
-                if str(lane) <= after:
+            for partition, candidates in groupby(self._candidates.many(found), key=lambda one: one.partition):
+                if str(partition) <= after:
                     continue
-                if fit := fits(lane.need):
-                    yield Heads(list(candidates), is_all or str(lane) != last)
-                after = str(lane) if fit else lane.need.end
+                if fit := fits(partition.requirements):
+                    yield Front(list(candidates), is_all or str(partition) != last)
+                after = str(partition) if fit else partition.requirements.end
             after = max(after, last)
             if is_all:
                 return
 
     def _ahead(self, after: str, limit: int) -> list[Document]:
         query = {"status": JobStatus.PENDING, "lane": {"$gt": after}}
-        return list(self._jobs.find(query, sort=_BY_LANE, limit=limit))
+        return list(self._jobs.find(query, sort=_BY_PARTITION, limit=limit))
 
-    def best(self, lane: Lane, limit: int) -> list[Candidate]:
-        """The best of the lane, in their order."""
-        query = {"status": JobStatus.PENDING, "lane": str(lane)}
+    def best(self, partition: Partition, limit: int) -> list[Candidate]:
+        """The best of the partition, in their order."""
+        query = {"status": JobStatus.PENDING, "lane": str(partition)}
         return self._candidates.many(self._jobs.find(query, sort=_BEST_FIRST, limit=limit))
 
-    def lane_of(self, job_id: str) -> Lane | None:
+    def partition_of(self, job_id: str) -> Partition | None:
         """In which the job waits; `None` if it does not."""
-        found = self._jobs.find_one({"_id": job_id, **_IN_A_LANE}, {"lane": 1})
-        return None if found is None else Lane.parse(found["lane"])
+        found = self._jobs.find_one({"_id": job_id, **_IN_A_PARTITION}, {"lane": 1})
+        return None if found is None else Partition.parse(found["lane"])
 
-    def needs(self) -> Iterator[Need]:
+    def requirements(self) -> Iterator[Requirements]:
         """What waiting jobs need, each once."""
         after = ""
-        while (head := self._first(after)) is not None:
-            yield head.lane.need
-            after = head.lane.need.end
+        while (first := self._first(after)) is not None:
+            yield first.partition.requirements
+            after = first.partition.requirements.end
 
     def hindered(self, reasons: Sequence[WaitingReason], limit: int, after: str = "") -> list[Waiting]:
-        """Jobs that wait in a lane and have said so why, by their ids, from above `after` on."""
+        """Jobs that wait in a partition and have said so why, by their ids, from above `after` on."""
         found: list[Waiting] = []
         for reason in reasons:
             query: Document = {"waiting_reason": reason, "_id": {"$gt": after}, "lane": {"$gt": ""}}
             documents = self._jobs.find(query, {"lane": 1}, sort=[("_id", ASCENDING)], limit=limit)
-            found += [Waiting(one["_id"], Lane.parse(one["lane"]), reason) for one in documents]
+            found += [Waiting(one["_id"], Partition.parse(one["lane"]), reason) for one in documents]
         return sorted(found)[:limit]
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
@@ -198,7 +200,7 @@ class JobQueue:
         now = self._clock()
         operations = [
             UpdateOne(
-                {"_id": one.job_id, "status": JobStatus.PENDING, "lane": str(one.lane), "attempt": one.attempt},
+                {"_id": one.job_id, "status": JobStatus.PENDING, "lane": str(one.partition), "attempt": one.attempt},
                 change(now, _assigned(assignment, now), unset=("lane",)),
             )
             for one, assignment in wanted
@@ -278,7 +280,7 @@ class JobQueue:
     def block(self, job_id: str, reason: WaitingReason) -> Job | None:
         """Another crawl holds what the job needs for itself: it is not looked at before that is free."""
         return self._change(
-            {"_id": job_id, **_IN_A_LANE}, {"blocked": True, "waiting_reason": reason}, unset=("lane",)
+            {"_id": job_id, **_IN_A_PARTITION}, {"blocked": True, "waiting_reason": reason}, unset=("lane",)
         )
 
     @state_change("jobs.unblock")
@@ -287,20 +289,20 @@ class JobQueue:
         query = {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING}
         for best in self._documents.many(self._jobs.find(query, sort=_BEST_FIRST, limit=9)):
             unset = ("blocked", "waiting_reason")
-            if job := self._change({"_id": best.id, **query}, {"lane": str(best.in_lane)}, unset=unset):
+            if job := self._change({"_id": best.id, **query}, {"lane": str(best.partition)}, unset=unset):
                 return job
         return None
 
-    def in_lanes(self, job_ids: Sequence[str]) -> list[Job]:
+    def in_partitions(self, job_ids: Sequence[str]) -> list[Job]:
         """Those of them that wait for a slot."""
-        return self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_LANE}))
+        return self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}))
 
     @state_change("jobs.note_waiting")
     def note_waiting(self, reasons: Mapping[str, WaitingReason]) -> list[Job]:
         """Say why jobs have no slot yet; those of them that waited for something else before, or had not said why."""
-        changed = [job for job in self.in_lanes(list(reasons)) if job.waiting_reason is not reasons[job.id]]
+        changed = [job for job in self.in_partitions(list(reasons)) if job.waiting_reason is not reasons[job.id]]
         operations = [
-            UpdateOne({"_id": job.id, **_IN_A_LANE}, change(self._clock(), {"waiting_reason": reasons[job.id]}))
+            UpdateOne({"_id": job.id, **_IN_A_PARTITION}, change(self._clock(), {"waiting_reason": reasons[job.id]}))
             for job in changed
         ]
         if operations:
@@ -327,9 +329,9 @@ def avoiding(job: Job, node: str) -> list[str]:
 
 
 def _candidate(document: Document) -> Candidate:
-    lane, avoid = Lane.parse(document["lane"]), tuple(document.get("avoid", ()))
+    partition, avoid = Partition.parse(document["lane"]), tuple(document.get("avoid", ()))
     exclusive, attempt = document.get("exclusive"), document.get("attempt", 0)
-    return Candidate(lane, document["rank"], document["_id"], attempt, exclusive, avoid, document)
+    return Candidate(partition, document["rank"], document["_id"], attempt, exclusive, avoid, document)
 
 
 def _may_live(document: Document, attempt: int) -> bool:

@@ -210,11 +210,11 @@ class IdleSlots:
     def _waiting(self, nodes: list[Node]) -> list[Job]:
         now = self._clock()
         choice = NodeChoice(nodes, now, self._dead_after)
-        if choice.room() is None:
+        if choice.capacity() is None:
             return []
         due = self._jobs.since(now - DUE_FOR, BATCH)
         free = (job for job in due if job.waiting_reason is not WaitingReason.USER_QUOTA)
-        return [job for job in free if choice.suits(job.in_lane.need)]
+        return [job for job in free if choice.suits(job.partition.requirements)]
 
 
 _BROKER_TIMEOUT = 2

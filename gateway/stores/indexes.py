@@ -33,7 +33,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     "jobs": [
         _index("live_key", "live_key", unique=True, sparse=True),
         _index("idempotency_key", "idempotency_key", unique=True, sparse=True),
-        # the best job of a lane, and which lanes there are; only jobs that could be started now have one
+        # the best job of a partition, and which partitions there are; only jobs that could be started now have one
         _index("queue_lane_rank", "status", "lane", "rank", where=_PENDING),
         # whom somebody must look at; few of many
         _index("attend_at", "attend_at", sparse=True),

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jobs import make_job
 
 from gateway.clock import utc_now
-from gateway.dispatch.capacity import Room
-from gateway.dispatch.fair_queue import FairQueue, Look
+from gateway.dispatch.capacity import Capacity
+from gateway.dispatch.fair_queue import FairQueue, Selection
 from gateway.jobs.job import Assignment, Job, JobStatus
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
@@ -45,13 +45,13 @@ class Queue:
             at = NOW + timedelta(minutes=minute)
             self.jobs.insert(make_job(user_id=user, created_at=at, priority=priority))
 
-    def start(self, look: Look) -> Job | None:
-        candidate = look.next(Room())
+    def start(self, look: Selection) -> Job | None:
+        candidate = look.next(Capacity())
         if candidate is None:
             return None
         look.started(candidate)
         assignment = Assignment(attempt=1, node="n1", token=uuid.uuid4().hex, until=utc_now())
-        assert self.holds.take([Wish(user_resource(candidate.lane.user_id), f"{candidate.job_id}-1")], "t")
+        assert self.holds.take([Wish(user_resource(candidate.partition.user_id), f"{candidate.job_id}-1")], "t")
         (job,) = self.queue.assign([(candidate, assignment)])
         return self.jobs.mark_running(job.id, assignment)
 
@@ -77,7 +77,7 @@ def documents(mongo_uri: str) -> Iterator[Any]:
 
 @pytest.fixture
 def looks(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every look for the best of a lane, or of several."""
+    """Every look for the best of a partition, or of several."""
     seen: list[Any] = []
     for name in ("_first", "best"):
         method = getattr(platform.queue, name)

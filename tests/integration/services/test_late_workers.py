@@ -12,7 +12,7 @@ from jobs import make_job
 
 from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
-from gateway.dispatch.fair_queue import Look
+from gateway.dispatch.fair_queue import Selection
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queue import ATTEND_SECONDS
@@ -84,7 +84,7 @@ def test_a_worker_that_sleeps_between_its_holds_and_its_assignment_can_assign_no
     assert platform.double.posted == [f"{job.id}-2"]
 
 
-def look(platform: Platform) -> Look:
+def look(platform: Platform) -> Selection:
     return platform.fair.look()
 
 

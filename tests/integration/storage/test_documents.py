@@ -273,7 +273,7 @@ def test_a_job_that_cannot_be_read_is_offered_to_dispatchers_once(served: Mongo)
         jobs.insert(job)
     served["jobs"].update_one({"_id": bad.id}, {"$set": {"waiting_reason": "of tomorrow"}})
     assert _offered(queue, good) == [bad.id, good.id]
-    assert [job.id for job in queue.in_lanes([bad.id, good.id])] == [good.id]
+    assert [job.id for job in queue.in_partitions([bad.id, good.id])] == [good.id]
     assert _offered(queue, good) == [good.id]
     with pytest.raises(UnreadableError, match=r"waiting_reason.*doctor"):
         jobs.get(bad.id)
@@ -293,7 +293,7 @@ def test_a_job_without_a_place_in_its_lane_keeps_no_other_from_being_found(serve
 
 
 def _offered(queue: JobQueue, job: Job) -> list[str]:
-    return [found.job_id for found in queue.best(job.in_lane, 9)]
+    return [found.job_id for found in queue.best(job.partition, 9)]
 
 
 def test_what_is_missing_is_not_taken_for_what_cannot_be_read(served: Mongo) -> None:

@@ -11,7 +11,7 @@ from stores import REAL_BACKENDS
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec, Egg
-from gateway.dispatch.capacity import EggNeed, EggNeeds, Room
+from gateway.dispatch.capacity import Capacity, EggNeed, EggNeeds
 from gateway.dispatch.fair_queue import FairQueue
 from gateway.jobs.job import Assignment, Job, WaitingReason
 from gateway.jobs.queries import JobQueries, JobSweeps
@@ -49,25 +49,28 @@ def test_the_best_of_a_lane_come_in_order_without_those_whose_time_has_not_come(
     old, urgent, plain = make_job(created_at=now - timedelta(minutes=5)), make_job(priority=9), make_job()
     later = make_job(priority=99, not_before=now + timedelta(hours=1))
     keep(database, [plain, old, urgent, later])
-    assert [found.job_id for found in queue.best(old.in_lane, 9)] == [urgent.id, old.id, plain.id]
-    assert [found.job_id for found in queue.best(old.in_lane, 1)] == [urgent.id]
+    assert [found.job_id for found in queue.best(old.partition, 9)] == [urgent.id, old.id, plain.id]
+    assert [found.job_id for found in queue.best(old.partition, 1)] == [urgent.id]
 
 
 @pytest.mark.parametrize(
     ("room", "names"),
     [
-        (Room(), ["plain"]),
-        (Room(render_eggs=frozenset()), ["rendered", "plain"]),
-        (Room(frozenset({Egg("shop", "2"), Egg("other", "1")})), ["shop 2", "plain"]),
+        (Capacity(), ["plain"]),
+        (Capacity(render_eggs=frozenset()), ["rendered", "plain"]),
+        (Capacity(frozenset({Egg("shop", "2"), Egg("other", "1")})), ["shop 2", "plain"]),
         (
-            Room(frozenset({Egg("shop", "1"), Egg("shop", "2")}), frozenset()),
+            Capacity(frozenset({Egg("shop", "1"), Egg("shop", "2")}), frozenset()),
             ["shop 1", "shop 2", "rendered", "plain"],
         ),
-        (Room(frozenset({Egg("shop", "1")}), frozenset({Egg("shop", "1")})), ["both", "shop 1", "rendered", "plain"]),
+        (
+            Capacity(frozenset({Egg("shop", "1")}), frozenset({Egg("shop", "1")})),
+            ["both", "shop 1", "rendered", "plain"],
+        ),
     ],
 )
 def test_only_what_there_is_room_for_goes_the_best_first(
-    queue: JobQueue, database: Documents, room: Room, names: list[str]
+    queue: JobQueue, database: Documents, room: Capacity, names: list[str]
 ) -> None:
     made = {
         "both": of_shop("1", render=True, priority=9),
@@ -90,15 +93,15 @@ def test_each_lane_that_fits_shows_its_best_job_that_could_be_started(database: 
     shops = [of("shop", "1"), of("shop", "2"), of("shop", None), of("other", "1")]
     keep(database, [*ours, *bobs, *shops, make_job(user_id="carl", blocked=True)])
 
-    def heads(room: Room, after: str = "") -> set[str]:
+    def heads(room: Capacity, after: str = "") -> set[str]:
         return {heads.candidates[0].job_id for heads in queue.heads(room.fits, after)}
 
-    assert heads(Room()) == {ours[1].id, bobs[0].id}
-    assert heads(Room(), str(ours[0].in_lane)) == {bobs[0].id}
-    assert heads(Room(render_eggs=frozenset())) == {ours[1].id, bobs[0].id, bobs[1].id}
-    assert heads(Room(frozenset({Egg("shop", "2")}))) == {ours[1].id, bobs[0].id, shops[1].id, shops[2].id}
-    assert queue.lane_of(ours[0].id) == ours[0].in_lane
-    assert queue.lane_of(ours[2].id) is None
+    assert heads(Capacity()) == {ours[1].id, bobs[0].id}
+    assert heads(Capacity(), str(ours[0].partition)) == {bobs[0].id}
+    assert heads(Capacity(render_eggs=frozenset())) == {ours[1].id, bobs[0].id, bobs[1].id}
+    assert heads(Capacity(frozenset({Egg("shop", "2")}))) == {ours[1].id, bobs[0].id, shops[1].id, shops[2].id}
+    assert queue.partition_of(ours[0].id) == ours[0].partition
+    assert queue.partition_of(ours[2].id) is None
 
 
 def test_eggs_that_no_node_with_room_has_are_named_once_where_there_is_room_for_their_jobs(
@@ -108,12 +111,12 @@ def test_eggs_that_no_node_with_room_has_are_named_once_where_there_is_room_for_
     keep(database, [make_job(), of("shop", "2", render=True), of("shop", None), of("x", "1", blocked=True)])
     keep(database, [of("here", "1")])
 
-    def lacking(room: Room) -> set[EggNeed]:
+    def lacking(room: Capacity) -> set[EggNeed]:
         return set(EggNeeds(database).lacking(room))
 
     here, shops = frozenset({Egg("here", "1")}), EggNeed(Egg("shop", "1"), render=False)
-    assert lacking(Room(here)) == {shops}
-    assert lacking(Room(here, frozenset())) == {shops, EggNeed(Egg("shop", "2"), render=True)}
+    assert lacking(Capacity(here)) == {shops}
+    assert lacking(Capacity(here, frozenset())) == {shops, EggNeed(Egg("shop", "2"), render=True)}
 
 
 def test_jobs_of_one_version_are_told_why_it_does_not_come(database: Documents) -> None:
@@ -152,7 +155,7 @@ def test_an_attempt_is_assigned_once_and_leaves_the_queue(
 ) -> None:
     job = make_job()
     jobs.insert(job)
-    (candidate,) = queue.best(job.in_lane, 9)
+    (candidate,) = queue.best(job.partition, 9)
     assignment = assigned(queue, job)
     other = assignment.model_copy(update={"token": "other", "node": "n2"})
     assert queue.assign([(candidate, other)]) == []
@@ -171,7 +174,7 @@ def test_of_many_jobs_those_are_assigned_that_nobody_else_has(jobs: JobStore, qu
     made = [make_job() for _ in range(3)]
     for job in made:
         jobs.insert(job)
-    candidates = queue.best(made[0].in_lane, 9)
+    candidates = queue.best(made[0].partition, 9)
     assigned(queue, made[1])
     mine = Assignment(attempt=1, node="n1", token="mine", until=utc_now())
     found = queue.assign([(candidate, mine) for candidate in candidates])
@@ -203,7 +206,7 @@ def test_a_released_job_waits_for_its_next_attempt_once_its_back_off_is_over(job
     assert (released.assignment, released.attempt, released.dispatch_failures) == (None, 1, 1)
     assert queue.is_empty()
     assert queue.overdue(9) == []
-    (candidate,) = queue.best(job.in_lane, 9)
+    (candidate,) = queue.best(job.partition, 9)
     assert (candidate.attempt, candidate.avoid) == (1, ())
 
 
@@ -230,12 +233,12 @@ def test_a_job_in_its_back_off_is_in_no_lane(jobs: JobStore, queue: JobQueue) ->
 def test_an_attempt_that_was_used_up_is_never_assigned(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    (candidate,) = queue.best(job.in_lane, 9)
+    (candidate,) = queue.best(job.partition, 9)
     assert queue.use_up(job.id, 1)
     assert not queue.use_up(job.id, 1)
     late = Assignment(attempt=1, node="n1", token="late", until=utc_now())
     assert queue.assign([(candidate, late)]) == []
-    assert queue.best(job.in_lane, 9)[0].attempt == 1
+    assert queue.best(job.partition, 9)[0].attempt == 1
 
 
 def test_who_is_blocked_is_looked_at_again_once_it_is_let_go(jobs: JobStore, queue: JobQueue) -> None:
@@ -249,5 +252,5 @@ def test_who_is_blocked_is_looked_at_again_once_it_is_let_go(jobs: JobStore, que
     let_go = queue.unblock("site:a")
     assert let_go is not None
     assert (let_go.id, let_go.blocked, let_go.waiting_reason) == (first.id, None, None)
-    assert [found.job_id for found in queue.best(first.in_lane, 9)] == [first.id]
+    assert [found.job_id for found in queue.best(first.partition, 9)] == [first.id]
     assert queue.unblock("site:b") is None

@@ -5,28 +5,30 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.jobs.job import POINT, Lane, Need, rank
+from gateway.jobs.job import POINT, Partition, Requirements, rank
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-#: Also what no user, project or version of ours has: a lane is read back whatever it is of.
+#: Also what no user, project or version of ours has: a partition is read back whatever it is of.
 texts = st.text(min_size=1, max_size=8)
-needs = st.builds(Need, texts, st.none() | texts, st.booleans())
-lanes = st.builds(Lane, needs, texts)
+needs = st.builds(Requirements, texts, st.none() | texts, st.booleans())
+partitions = st.builds(Partition, needs, texts)
 priorities = st.integers(-100, 100)
 minutes = st.integers(0, 10_000)
 
 
-@given(lanes)
-def test_a_lane_is_read_back_from_its_name(lane: Lane) -> None:
-    assert Lane.parse(str(lane)) == lane
+@given(partitions)
+def test_a_partition_is_read_back_from_its_name(partition: Partition) -> None:
+    assert Partition.parse(str(partition)) == partition
 
 
-@given(lanes, lanes)
-def test_a_step_to_the_end_of_a_need_passes_all_its_lanes_and_no_other(lane: Lane, other: Lane) -> None:
-    passes = str(lane) < str(other) < lane.need.end
-    assert str(lane) < lane.need.end
-    if other.need == lane.need:
-        assert str(other) < lane.need.end
+@given(partitions, partitions)
+def test_a_step_to_the_end_of_requirements_passes_all_their_partitions(
+    partition: Partition, other: Partition
+) -> None:
+    passes = str(partition) < str(other) < partition.requirements.end
+    assert str(partition) < partition.requirements.end
+    if other.requirements == partition.requirements:
+        assert str(other) < partition.requirements.end
     else:
         assert not passes
 
