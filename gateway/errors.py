@@ -232,7 +232,7 @@ class SiteDisabledError(ConflictError):
 
 
 class UnavailableError(DiscoveryBotError):
-    """The truth store is away: nothing was accepted, ask again."""
+    """MongoDB is away: nothing was accepted, ask again."""
 
     code = "unavailable"
 

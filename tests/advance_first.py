@@ -25,7 +25,7 @@ class AdvanceFirst(Scheduling):
             ]
         )
         self._slots.insert(jobs)
-        return self._settling.settle(jobs)
+        return self._promotion.settle(jobs)
 
 
 class LosingScheduler(MongoScheduler):

@@ -15,7 +15,7 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.job import CrawlOrder, Job, new_job_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.edits import ScheduleEdits
-from gateway.schedules.firing import LEFT_OVER_SECONDS, Scheduling, Settling
+from gateway.schedules.firing import LEFT_OVER_SECONDS, Promotion, Scheduling
 from gateway.schedules.occurrences import SlotStore
 from gateway.schedules.orders import CrawlOrders
 from gateway.schedules.recurrence import first
@@ -83,7 +83,7 @@ class Party:
         self.schedules, self.slots = ScheduleStore(self.database, clock), SlotStore(self.database, clock)
         self.ledger = LedgerStore(self.database)
         orders = CrawlOrders()
-        self.settling = Settling(
+        self.settling = Promotion(
             schedules=self.schedules, slots=self.slots, ledger=self.ledger, orders=orders, waker=self, clock=clock
         )
         self.scheduling = scheduling(

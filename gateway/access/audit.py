@@ -21,7 +21,7 @@ from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.errors import UnavailableError
 from gateway.stores.documents import Documents, page, reader
-from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals, truth_store_errors
+from gateway.stores.mongo import DUPLICATE_KEY, Document, mongo_errors, refusals
 
 
 class AuditKind(StrEnum):
@@ -213,7 +213,7 @@ class AuditTrail:
             with self._lock:
                 batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
             try:
-                with truth_store_errors():
+                with mongo_errors():
                     self._store.insert(batch)
             except UnavailableError:
                 with self._lock:
@@ -226,7 +226,7 @@ class AuditTrail:
         if not failures:
             return
         try:
-            with truth_store_errors():
+            with mongo_errors():
                 self._store.note_failures(self._clock(), failures)
         except UnavailableError:
             with self._lock:

@@ -16,12 +16,12 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.dispatch.capacity import EggNeeds
 from gateway.errors import ConflictError, InvalidRequestError, NodeError, VersionNotFoundError
-from gateway.jobs.messages import Announcer
+from gateway.jobs.messages import EventPublisher
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.catalog import project_name
 from gateway.projects.eggs import Content, EggStore
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class Deployment:
         """
         check_egg(project, egg)
         nodes = self._living()
-        with truth_store_errors():
+        with mongo_errors():
             answers = self._deploy(Egg(project, version), egg, nodes)
         for answer in answers:
             log.info("egg_deployed", project=project, version=version, **answer._asdict())
@@ -72,7 +72,7 @@ class Deployment:
         return answers
 
     def _living(self) -> list[Node]:
-        with truth_store_errors():
+        with mongo_errors():
             now = self._clock()
             nodes = [node for node in self._nodes.all() if node.is_alive(now, self._dead_after)]
         if not nodes:
@@ -151,7 +151,7 @@ class Undeployment:
     _eggs: EggStore
     _needs: EggNeeds
     _scrapyd: ScrapydClient
-    _announcer: Announcer
+    _publisher: EventPublisher
     _dead_after: timedelta
     _clock: Clock = utc_now
 
@@ -163,7 +163,7 @@ class Undeployment:
         if project_name(project) == DEFAULT_PROJECT:
             raise InvalidRequestError("project", f"{project!r} is our own, which has no egg")
         egg = Egg(project, version)
-        with truth_store_errors():
+        with mongo_errors():
             kept = self._eggs.get(egg)
             nodes = self._nodes.all()
             # one that was deleted may still be on a node that is dead
@@ -173,7 +173,7 @@ class Undeployment:
             if kept and kept.content:
                 self._eggs.discard(kept.content)
             for job in self._needs.tell(egg, f"version {version!r} of {project!r} was deleted", _TOLD):
-                self._announcer.status(job)
+                self._publisher.status(job)
             now = self._clock()
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="delete-from") as threads:
             answers = threads.map(lambda node: self._remove(node, egg, now), nodes)

@@ -22,7 +22,7 @@ from gateway.dispatch.fair_queue import FairQueue, Selection
 from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
-from gateway.jobs.messages import Announcer, about, correlation_of
+from gateway.jobs.messages import EventPublisher, about, correlation_of
 from gateway.jobs.outcome import Outcome, backoff
 from gateway.jobs.queue import Candidate, JobQueue
 from gateway.jobs.store import JobStore
@@ -147,7 +147,7 @@ class Dispatch:
     _scrapyd: ScrapydClient
     _completion: Completion
     _fair: FairQueue
-    _announcer: Announcer
+    _publisher: EventPublisher
     _probe: NodeProbe
     _dead_after: timedelta
     _clock: Clock = utc_now
@@ -303,7 +303,7 @@ class Dispatch:
         self._is_asked = True
         reason = WaitingReason.SITE_BUSY if exclusive.startswith(_SITE) else WaitingReason.PREVIOUS_RUN
         if blocked := self._queue.block(job_id, reason):
-            self._announcer.status(blocked)
+            self._publisher.status(blocked)
             # who freed it before that was written has not seen anybody waiting
             self._completion.admit(exclusive)
 
@@ -315,7 +315,7 @@ class Dispatch:
             if reason := self._fair.reason(job.user_id, choice.reason(job.partition.requirements), full):
                 reasons[job.id] = reason
         for waiting in self._queue.note_waiting(reasons) if reasons else ():
-            self._announcer.status(waiting)
+            self._publisher.status(waiting)
 
     # --- posting
 
@@ -363,7 +363,7 @@ class Dispatch:
         log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
         # None: the tailer was quicker to see it run
         if running is not None:
-            self._announcer.status(running)
+            self._publisher.status(running)
             if running.cancel_requested_at is not None:
                 self.cancel(running)
         return True, True
@@ -384,7 +384,7 @@ class Dispatch:
     def _tell(self, failed: Job | None) -> None:
         if failed is not None:
             log.warning("dispatch_failed", job_id=failed.id, error=failed.message, failures=failed.dispatch_failures)
-            self._announcer.status(failed)
+            self._publisher.status(failed)
 
     def _release(
         self, job: Job, *, not_before: datetime | None = None, message: str | None = None, avoid: bool = False
@@ -451,7 +451,7 @@ class Dispatch:
 
     def _tell_if_new(self, before: Job, now: Job | None) -> None:
         if now is not None and (now.message, now.assignment is None) != (before.message, before.assignment is None):
-            self._announcer.status(now)
+            self._publisher.status(now)
 
     # --- calls that nobody waits for; whoever asked for one asks again if nothing comes of it
 

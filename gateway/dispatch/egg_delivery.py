@@ -16,7 +16,7 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import Egg
 from gateway.dispatch.capacity import EggNeed, EggNeeds, NodeChoice
 from gateway.errors import NodeError, NodeRefusedError
-from gateway.jobs.messages import BRING_EGG, Announcer, Waker
+from gateway.jobs.messages import BRING_EGG, EventPublisher, Waker
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import LEASE, Content, EggCopies, EggCopy, EggDamagedError, EggStore, KeptEgg
@@ -116,7 +116,7 @@ class EggDelivery:
     _needs: EggNeeds
     _nodes: NodeStore
     _scrapyd: ScrapydClient
-    _announcer: Announcer
+    _publisher: EventPublisher
     _clock: Clock = utc_now
 
     def bring(self, node_id: str, egg: Egg) -> None:
@@ -183,4 +183,4 @@ class EggDelivery:
 
     def _tell(self, egg: Egg, message: str) -> None:
         for job in self._needs.tell(egg, message, TOLD):
-            self._announcer.status(job)
+            self._publisher.status(job)

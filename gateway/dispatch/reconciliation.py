@@ -30,7 +30,7 @@ from gateway.jobs.messages import (
     REMOVE_EXPIRED,
     SEE_TO_OVERDUE,
     STOP_ATTEMPT,
-    Announcer,
+    EventPublisher,
     Waker,
     about,
 )
@@ -328,7 +328,7 @@ class Sweeper:
     _holds: HoldStore
     _fair: FairQueue
     _reconciliation: Reconciliation
-    _announcer: Announcer
+    _publisher: EventPublisher
     _waker: Waker
     _dead_after: timedelta
     _clock: Clock = utc_now
@@ -444,7 +444,7 @@ class Sweeper:
             one.job_id: reason for one in hindered if (reason := reasons[one.job_id]) and reason is not one.reason
         }
         for waiting in self._queue.note_waiting(changed) if changed else ():
-            self._announcer.status(waiting)
+            self._publisher.status(waiting)
 
 
 def _upcoming(found: Sequence[Job], now: datetime) -> Upcoming:

@@ -17,14 +17,22 @@ from gateway.contract.outbox import AttemptId, ExitReport
 from gateway.errors import ConflictError, JobNotFoundError
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import GOOD_STATUSES, Attempt, Job, JobStatus
-from gateway.jobs.messages import CALL_WEBHOOKS, CANCEL_CRAWL, ENQUEUE_CRAWL, FINISH_CRAWL, Announcer, Waker, about
+from gateway.jobs.messages import (
+    CALL_WEBHOOKS,
+    CANCEL_CRAWL,
+    ENQUEUE_CRAWL,
+    FINISH_CRAWL,
+    EventPublisher,
+    Waker,
+    about,
+)
 from gateway.jobs.outcome import CANCELLED, Outcome, backoff, decide
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import NodeHealth
 from gateway.nodes.holds import HoldStore
 from gateway.nodes.store import NodeStore
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 
 log = structlog.get_logger()
 
@@ -39,7 +47,7 @@ class Completion:
     _queue: JobQueue
     _holds: HoldStore
     _dedupe: DedupeRelease
-    _announcer: Announcer
+    _publisher: EventPublisher
     _waker: Waker
     _clock: Clock = utc_now
     _health: NodeHealth = field(init=False)
@@ -54,7 +62,7 @@ class Completion:
         if started is None and self._acknowledge(attempt_id):
             started = self._jobs.record_started(job_id, attempt, started_at)
         if started is not None:
-            self._announcer.status(started)
+            self._publisher.status(started)
             with about(started):
                 log.info("attempt_started", attempt=attempt, status=started.status.value)
 
@@ -111,7 +119,7 @@ class Completion:
         if job.status not in GOOD_STATUSES:
             key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
             self._dedupe.release(key, job.id)
-        self._announcer.status(job)
+        self._publisher.status(job)
         if admitted:
             self._waker.wake_job(admitted)
         else:
@@ -140,7 +148,7 @@ class Completion:
         """
         admitted = self._queue.unblock(exclusive) if self._holds.free_of([exclusive]) else None
         if admitted is not None:
-            self._announcer.status(admitted)
+            self._publisher.status(admitted)
         return admitted
 
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
@@ -169,7 +177,7 @@ class Completion:
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
             if waiting is not None:
                 self._health.judge(job, attempt)
-                self._announcer.status(waiting)
+                self._publisher.status(waiting)
                 self._waker.wake_job(admitted or waiting)
             return
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
@@ -196,7 +204,7 @@ class Cancellation:
 
         Raises `JobNotFoundError`, and `ConflictError` for a job that has ended.
         """
-        with truth_store_errors():
+        with mongo_errors():
             job = self._jobs.request_cancel(job_id) or self._jobs.get(job_id)
             if job.is_final:
                 raise ConflictError(f"the job has ended already ({job.status})")

@@ -20,7 +20,7 @@ from gateway.contract.log_line import LogEntry
 from gateway.contract.outbox import Progress
 from gateway.crash_points import state_change
 from gateway.jobs.job import Job, JobStatus, run_id_of
-from gateway.stores.broker import BrokerLine, broker_settings, current_correlation
+from gateway.stores.broker import BrokerConnection, broker_settings, current_correlation
 
 # --- what every log line about a job says of it, and the one id that leads through all processes that had to do with
 # it.
@@ -87,7 +87,7 @@ def decode(message: bytes) -> dict[str, Any]:
 log = structlog.get_logger()
 
 
-class Announcer:
+class EventPublisher:
     def __init__(self, client: redis.Redis) -> None:
         self._redis = client
 
@@ -148,7 +148,7 @@ class CeleryWaker:
     def __init__(self, app: Celery, *, threads: int = 4) -> None:
         self._app = app
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="waker")
-        self._lines: list[BrokerLine] = []
+        self._connections: list[BrokerConnection] = []
         self._own = threading.local()
         self._declaring = threading.Lock()
         #: Messages that the broker has not taken yet.
@@ -165,7 +165,7 @@ class CeleryWaker:
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for line in self._lines:
+        for line in self._connections:
             line.close()
 
     def _submit(self, message: _Message) -> None:
@@ -176,24 +176,24 @@ class CeleryWaker:
         self._threads.submit(self._publish, message, time.monotonic())
 
     def _publish(self, message: _Message, asked_at: float) -> None:
-        line = self._line()
+        connection = self._connection()
         try:
             if self._failed_at - asked_at < self.PATIENCE:
                 with about_message(None, message.correlation_id):
-                    line.send(message.task, message.args, message.fields)
-        except line.errors as error:
+                    connection.send(message.task, message.args, message.fields)
+        except connection.errors as error:
             self._failed_at = time.monotonic()
             log.warning("wake_failed", task=message.task, error=str(error), kind=type(error).__name__)
         finally:
             with self._lock:
                 self.unsent -= 1
 
-    def _line(self) -> BrokerLine:
-        line: BrokerLine | None = getattr(self._own, "line", None)
-        if line is None:
-            line = self._own.line = BrokerLine(self._app, self._declaring)
-            self._lines.append(line)
-        return line
+    def _connection(self) -> BrokerConnection:
+        connection: BrokerConnection | None = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = BrokerConnection(self._app, self._declaring)
+            self._connections.append(connection)
+        return connection
 
 
 def create_producer(broker_url: str, queue_name: str) -> Celery:

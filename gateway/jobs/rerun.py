@@ -27,7 +27,7 @@ from gateway.jobs.messages import Waker
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import Rendering, SpiderCatalog
 from gateway.sites.store import SiteStore
-from gateway.stores.mongo import Document, truth_store_errors
+from gateway.stores.mongo import Document, mongo_errors
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ class Resubmission:
         old one or a twin is alive, or when that version or a browser that it needs is no longer there;
         `SiteDisabledError` for a run of a site that is not to be visited; `TooManyError`.
         """
-        with truth_store_errors():
+        with mongo_errors():
             old = self._jobs.get(job_id)
             if not old.is_final:
                 raise ConflictError(f"the job has not ended yet ({old.status})")
@@ -127,7 +127,7 @@ class DeadLetters:
 
         Raises `DeadLetterNotFoundError`, and `ConflictError` where the job cannot be run again.
         """
-        with truth_store_errors():
+        with mongo_errors():
             self._require(job_id)
             # the new one first: a letter may be answered twice, and must not be lost
             new = self._resubmission.run_again(job_id, correlation_id)
@@ -136,7 +136,7 @@ class DeadLetters:
 
     def dismiss(self, job_id: str) -> None:
         """Raises `DeadLetterNotFoundError`."""
-        with truth_store_errors():
+        with mongo_errors():
             if not self._letters.dismiss(job_id):
                 raise DeadLetterNotFoundError(job_id)
 

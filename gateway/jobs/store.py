@@ -194,7 +194,7 @@ class JobStore:
     @state_change("jobs.record_exit")
     def record_exit(self, job_id: str, attempt: int, facts: ExitReport, log_end: int) -> Job | None:
         """Write how the attempt ended, once. `None` if it is recorded already or the job is gone. What was only
-        supposed, that the attempt is lost, gives way to the truth for as long as no other attempt has a node.
+        supposed, that the attempt is lost, is corrected for as long as no other attempt has a node.
         """
         path = f"attempts.{attempt}"
         facts_set: Document = {

@@ -38,7 +38,7 @@ from gateway.jobs.messages import ENQUEUE_CRAWL, Waker
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import Rendering, SpiderCatalog, check_addresses
 from gateway.schedules.store import ScheduleStore
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 
 log = structlog.get_logger()
 Result = TypeVar("Result")
@@ -158,7 +158,7 @@ class Submission:
         return Receipt(job.id, cached=True, cached_at=job.created_at)
 
     def _find_of_before(self, former: str, job_id: str | None) -> Job | None:
-        with truth_store_errors(), suppress(JobNotFoundError):
+        with mongo_errors(), suppress(JobNotFoundError):
             return self._jobs.find_live(former) or (self._jobs.get(job_id) if job_id else None)
         return None
 
@@ -205,7 +205,7 @@ class Submission:
 
     def _materialise(self, order: Order, identity: str, entry: Entry) -> Receipt:
         """One document for this request: the named job, or whoever holds the live key."""
-        with truth_store_errors():
+        with mongo_errors():
             self._catalog.check(order.spec)
             self._rendering.check(order.spec)
             for _ in range(_MAX_ROUNDS):
@@ -255,7 +255,7 @@ class Submission:
         key = order.unique_idempotency_key
         if key is None:
             return None
-        with truth_store_errors():
+        with mongo_errors():
             job = self._jobs.find_idempotent(key)
             other = job is None and self._schedules.find_idempotent(key) is not None
         if other or (job and job.fingerprint != identity and not _was_asked_by(job, order)):

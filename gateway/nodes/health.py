@@ -117,7 +117,7 @@ ALONE_AFTER = timedelta(seconds=30)
 
 @define(eq=False, repr=False, slots=False)
 class NodeHealth:
-    """Nothing here is needed for the truth of a job: what is lost with a process was a hint."""
+    """No job depends on what is here: what is lost with a process was a hint."""
 
     _nodes: NodeStore
     _clock: Clock = utc_now

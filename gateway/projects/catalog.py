@@ -27,7 +27,7 @@ from gateway.contract.public_address import Network, ascii_host, check_url
 from gateway.errors import ForbiddenAddressError, InvalidRequestError, StartingError
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 
 #: Schemas whose validators are kept; each spider of each version has one.
 _KEPT_VALIDATORS = 256
@@ -247,7 +247,7 @@ class SpiderCatalog:
             if spec.version is not None:
                 raise InvalidRequestError("version", "our own project has none: leave it out")
             return spec
-        with truth_store_errors():
+        with mongo_errors():
             project = self._find_project(spec.project)
             version = _match(spec.version, project.versions) if spec.version else project.latest
             if version is None:

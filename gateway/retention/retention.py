@@ -34,7 +34,7 @@ from gateway.schedules.schedule import LedgerEntry, Schedule
 from gateway.schedules.store import LedgerStore, read_static_entry
 from gateway.sites.site import Site, Target
 from gateway.stores.documents import UNREADABLE, Documents, Reader, Unreadable, reader
-from gateway.stores.mongo import Document, truth_store_errors
+from gateway.stores.mongo import Document, mongo_errors
 
 #: What a job can lose before it goes itself.
 Part = Literal["logs", "items"]
@@ -151,7 +151,7 @@ class Deletion:
 
     def delete(self, job_id: str) -> None:
         """Raises `JobNotFoundError`, and `ConflictError` for a job that has not ended."""
-        with truth_store_errors():
+        with mongo_errors():
             job = self._jobs.get(job_id)
             if not job.is_final or not job.settled:
                 raise ConflictError(f"only ended jobs can be deleted (it is {job.status})")

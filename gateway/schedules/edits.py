@@ -25,13 +25,13 @@ from gateway.jobs.job import CrawlOrder, Job
 from gateway.jobs.outcome import CANCELLED
 from gateway.jobs.store import MAX_WEBHOOKS, JobStore
 from gateway.projects.catalog import WorkCheck, unpinned
-from gateway.schedules.firing import Settling
+from gateway.schedules.firing import Promotion
 from gateway.schedules.occurrences import SlotStore, ending
 from gateway.schedules.orders import NOTHING_TO_RUN, SlotOrder, SlotOrders, job_by_hand
 from gateway.schedules.recurrence import LAST_YEAR, check_timing, first
 from gateway.schedules.schedule import Overlap, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
-from gateway.stores.mongo import Document, truth_store_errors
+from gateway.stores.mongo import Document, mongo_errors
 
 #: Edits and beats can only overtake each other so often before something else is wrong.
 _MAX_ROUNDS = 20
@@ -46,7 +46,7 @@ class ScheduleEdits:
     _slots: SlotStore
     _ledger: LedgerStore
     _jobs: JobStore
-    _settling: Settling
+    _promotion: Promotion
     _orders: SlotOrders
     _admission: Admission | None = None
     _clock: Clock = utc_now
@@ -115,7 +115,7 @@ class ScheduleEdits:
             with self._admission.room_by_hand(job.user_id) if self._admission else nullcontext():
                 if self._slots.insert([job]):
                     raise ConflictError("a run that somebody else has just asked for is not over")
-            self._settling.settle([job])
+            self._promotion.settle([job])
             with suppress(JobNotFoundError):
                 return self._jobs.get(job.id)
             # the schedule has changed in such a way that it was taken back
@@ -175,7 +175,7 @@ class ScheduleEdits:
     def _settle(self, schedule_ids: Sequence[str]) -> None:
         """The slots that were inserted by now are nobody's any more, or run as the schedule is now."""
         for _ in range(_MAX_ROUNDS):
-            if not self._settling.settle(self._slots.held(schedule_ids)).left:
+            if not self._promotion.settle(self._slots.held(schedule_ids)).left:
                 return
         raise ConflictError("the schedule is being fired over and over; ask again")
 
@@ -227,7 +227,7 @@ class ScheduleChanges:
 
     def run_now(self, schedule_id: str) -> Job:
         """Also of a site's: it changes nothing of the schedule."""
-        with truth_store_errors():
+        with mongo_errors():
             return self._edits.run_now(schedule_id)
 
     def cancel(self, schedule_id: str) -> Schedule:
@@ -235,7 +235,7 @@ class ScheduleChanges:
         schedule = self._own(schedule_id, self._schedules.get)
         if schedule.state is ScheduleState.ENDED:
             raise ScheduleEndedError("the schedule has ended already")
-        with truth_store_errors():
+        with mongo_errors():
             return self._edits.end(schedule_id, CANCELLED.message)
 
     def delete(self, schedule_id: str, *, only_ended: bool = False) -> None:
@@ -243,7 +243,7 @@ class ScheduleChanges:
         schedule = self._own(schedule_id, self._schedules.get)
         if only_ended and schedule.state is not ScheduleState.ENDED:
             raise ConflictError("only a schedule that has ended can be deleted here")
-        with truth_store_errors():
+        with mongo_errors():
             self._edits.delete(schedule_id)
 
     def add_webhook(self, schedule_id: str, url: str) -> Schedule:
@@ -251,7 +251,7 @@ class ScheduleChanges:
         return self._edit(schedule_id, lambda schedule: _with_webhook(schedule, url))
 
     def _own(self, schedule_id: str, act: Callable[[str], Schedule]) -> Schedule:
-        with truth_store_errors():
+        with mongo_errors():
             require_own(self._schedules.get(schedule_id))
             return act(schedule_id)
 
@@ -259,7 +259,7 @@ class ScheduleChanges:
         self, schedule_id: str, changes_of: Callable[[Schedule], dict[str, Any]], rev: int | None = None
     ) -> Schedule:
         """From the revision in which it was read, so that nobody else's change is undone."""
-        with truth_store_errors():
+        with mongo_errors():
             for _ in range(_MAX_ROUNDS):
                 schedule = self._schedules.get(schedule_id)
                 if rev is not None and schedule.rev != rev:

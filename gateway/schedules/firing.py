@@ -65,7 +65,7 @@ class Settled(NamedTuple):
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
-class Settling:
+class Promotion:
     _schedules: ScheduleStore
     _slots: SlotStore
     _ledger: LedgerStore
@@ -251,7 +251,7 @@ class TickReport(NamedTuple):
 class Scheduling:
     _schedules: ScheduleStore
     _slots: SlotStore
-    _settling: Settling
+    _promotion: Promotion
     _orders: SlotOrders
     _waker: Waker
     _admission: Admission | None = None
@@ -288,10 +288,10 @@ class Scheduling:
             return
         self._looked_at = self._monotonic()
         before = now - LEFT_OVER
-        _add(settled, self._settling.settle(self._slots.left_over(before, BATCH)))
+        _add(settled, self._promotion.settle(self._slots.left_over(before, BATCH)))
         if self._monotonic() - self._noted_at >= UNNOTED_SECONDS:
             self._noted_at = self._monotonic()
-            self._settling.note(self._slots.unnoted(before, BATCH))
+            self._promotion.note(self._slots.unnoted(before, BATCH))
 
     def _promote(self, now: datetime) -> list[str]:
         """One-off jobs whose time has come."""
@@ -333,7 +333,7 @@ class Scheduling:
             theirs = self._slots.read(taken)
             self._pass_over([job for job in theirs if job.held is None], jobs, known)
             jobs = [job for job in jobs if job.id not in taken] + theirs
-        return self._settling.settle(jobs, known)
+        return self._promotion.settle(jobs, known)
 
     def decide(self, schedules: Sequence[Schedule], end: float = float("inf")) -> list[Job]:
         """The jobs of the slots that are due, held; of one at least, and of no more after `end`: to count what was

@@ -28,7 +28,7 @@ from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import IdempotencyKeys, JobStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
 from gateway.stores.documents import Documents, moment, page, reader
-from gateway.stores.mongo import Document, truth_store_errors
+from gateway.stores.mongo import Document, mongo_errors
 
 #: Where text is looked for.
 _SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
@@ -304,7 +304,7 @@ class JobOrSchedule:
 
         Raises `JobNotFoundError`, `UnavailableError`.
         """
-        with truth_store_errors():
+        with mongo_errors():
             with suppress(JobNotFoundError):
                 return self._jobs.get(identity)
             if (schedule := self._schedule(identity)) is None:
@@ -313,11 +313,11 @@ class JobOrSchedule:
             return RunOf(schedule, asked or self._queries.latest_run(identity))
 
     def is_schedule(self, identity: str) -> bool:
-        with truth_store_errors():
+        with mongo_errors():
             return self._schedule(identity) is not None
 
     def latest_run(self, schedule_id: str) -> Job | None:
-        with truth_store_errors():
+        with mongo_errors():
             return self._queries.latest_run(schedule_id)
 
     def _schedule(self, identity: str) -> Schedule | None:

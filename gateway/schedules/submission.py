@@ -31,7 +31,7 @@ from gateway.schedules.edits import ScheduleChanges, check_ahead, when_identity
 from gateway.schedules.recurrence import check_timing, first
 from gateway.schedules.schedule import CatchUp, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 
 #: Two requests can only overtake each other so often before something else is wrong.
 _MAX_ROUNDS = 20
@@ -106,7 +106,7 @@ class ScheduleSubmission:
             fingerprint(*asked_for, when=_identity(when)), former_fingerprint(*asked_for, when=_identity(when))
         )
         order = order.with_spec(asked if when.interval else pinned)
-        with truth_store_errors():
+        with mongo_errors():
             for _ in range(_MAX_ROUNDS):
                 if known := self._known(order, when, identity):
                     return known

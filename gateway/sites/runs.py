@@ -30,7 +30,7 @@ from gateway.schedules.orders import SlotOrder
 from gateway.sites.crawl import SiteCheck, SiteOrders
 from gateway.sites.site import OPERATOR, Site
 from gateway.sites.store import SiteStore
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 
 
 class Run(NamedTuple):
@@ -49,7 +49,7 @@ class RunRecords:
 
     def find(self, run_id: str) -> Run:
         """Raises `RunNotFoundError`, also for a job that was not asked for as the prefix says; `UnavailableError`."""
-        with truth_store_errors():
+        with mongo_errors():
             try:
                 job = self._jobs.get(job_id_of(run_id))
             except JobNotFoundError:
@@ -107,7 +107,7 @@ class Scraping:
         `ConflictError` where the site cannot be crawled at present, `IdempotencyConflictError`, `UnavailableError`,
         `TooManyError`.
         """
-        with truth_store_errors():
+        with mongo_errors():
             job = self._job(order, self._site(order))
             try:
                 with self._admission.room(job.user_id):

@@ -23,7 +23,7 @@ from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.schedules.schedule import LedgerEntry, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
-from gateway.stores.mongo import truth_store_errors, within
+from gateway.stores.mongo import mongo_errors, within
 
 WINDOW = timedelta(hours=1)
 #: Ends that are kept, the latest.
@@ -178,7 +178,7 @@ class SchedulerStatus:
 
     def report(self, latest: int) -> SchedulerReport:
         """Raises `UnavailableError`."""
-        with truth_store_errors():
+        with mongo_errors():
             now, beats = self._clock(), self._heartbeats.all(BEAT)
             return SchedulerReport(
                 at=now,
@@ -242,7 +242,7 @@ class QueueStatus:
 
     def report(self, window: timedelta) -> QueueReport:
         """Raises `UnavailableError`."""
-        with truth_store_errors():
+        with mongo_errors():
             now = self._clock()
             runs = self._statistics.ended_runs(now - window, MAX_RUNS)
             return QueueReport(

@@ -128,7 +128,7 @@ _NO_ROUTE = 312
 
 
 @define(eq=False, repr=False, slots=False)
-class BrokerLine:
+class BrokerConnection:
     """Sends a task and knows that the broker has it. After any failure the connection is given up: a confirmation
     that comes late would be taken for that of the next message.
     """

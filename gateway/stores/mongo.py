@@ -209,7 +209,7 @@ def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:
 
 
 @contextmanager
-def truth_store_errors() -> Iterator[None]:
+def mongo_errors() -> Iterator[None]:
     """Turn "MongoDB is away" into `UnavailableError`; a caller who asks again may be lucky."""
     try:
         yield

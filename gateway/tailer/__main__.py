@@ -32,7 +32,7 @@ from gateway.tailer.eggs import EggShipper
 from gateway.tailer.follow import Follower, SinkThread
 from gateway.tailer.heartbeat import Catalog, CatalogPublisher, Heartbeat
 from gateway.tailer.outbox import Disk, Outbox, PlainLogs
-from gateway.tailer.shipping import LiveSink, TruthSink
+from gateway.tailer.shipping import LiveSink, MongoSink
 
 log = structlog.get_logger()
 
@@ -141,8 +141,8 @@ class TailerParts(Container):
         return SinkThread(LiveSink(LogStream(client, self.settings.result_ttl)))
 
     @value
-    def truth(self) -> SinkThread:
-        return SinkThread(self[TruthSink])
+    def mongo(self) -> SinkThread:
+        return SinkThread(self[MongoSink])
 
     @part
     def outbox(self) -> Outbox:
@@ -158,7 +158,7 @@ class TailerParts(Container):
         return Follower(
             self.outbox,
             self.live,
-            self.truth,
+            self.mongo,
             keep=timedelta(seconds=settings.node_keep_seconds),
             disk=self.disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
@@ -176,7 +176,7 @@ class TailerParts(Container):
             catalog=catalog,
             settings=settings,
             present=lambda: self.follower.present,
-            troubles=lambda: self.truth.troubles,
+            troubles=lambda: self.mongo.troubles,
         )
 
     @part
@@ -228,7 +228,7 @@ def _run(parts: TailerParts) -> None:
         signal.signal(number, lambda *_: follower.stop())
     # before the first beat: what it does not name as present is taken for gone
     follower.sweep()
-    threads = (parts.live, parts.truth, parts.heartbeat, parts.eggs)
+    threads = (parts.live, parts.mongo, parts.heartbeat, parts.eggs)
     for thread in threads:
         thread.start()
     log.info("tailer_started", outbox=str(parts.outbox.path))

@@ -269,7 +269,7 @@ class Follower:
 
     _outbox: Outbox
     _live: SinkThread
-    _truth: SinkThread
+    _mongo: SinkThread
     _keep: timedelta = field(kw_only=True)
     _disk: Disk = field(kw_only=True)
     _plain_logs: PlainLogs = field(kw_only=True)
@@ -388,7 +388,7 @@ class Follower:
         self._look_for_end(attempt)
         attempt.save(now=attempt.checkpoint.acknowledged)
         if not attempt.checkpoint.acknowledged:
-            self._truth.look_at(attempt)
+            self._mongo.look_at(attempt)
         elif attempt.is_live_shipped or self._needs_room:
             self._set_aside(attempt)
             return
@@ -423,4 +423,4 @@ class Follower:
 
     def _forget_sinks(self, attempt_id: AttemptId) -> None:
         self._live.forget(attempt_id)
-        self._truth.forget(attempt_id)
+        self._mongo.forget(attempt_id)

@@ -378,7 +378,7 @@ def _plain(value: Any) -> Any:
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
-class TruthSink:
+class MongoSink:
     """Everything goes to MongoDB; first that the attempt was started, and last how it ended."""
 
     name = "MongoDB"

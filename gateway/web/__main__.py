@@ -13,7 +13,7 @@ from gateway.access.key_store import KeyIssue
 from gateway.container import Container
 from gateway.errors import UnavailableError
 from gateway.settings import Settings, SettingsError
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 from gateway.web.http_protocol import BoundedProtocol
 
 #: Seconds for which a connection may wait for its next request: longer than those who call us keep one (a pool of
@@ -60,7 +60,7 @@ def main() -> int:
 def _without_key(settings: Settings) -> str | None:
     """See to it that there is a key: where others can reach the gateway, it serves nobody without."""
     try:
-        with closing(Container(settings)) as parts, truth_store_errors():
+        with closing(Container(settings)) as parts, mongo_errors():
             first = parts[KeyIssue].issue_first()
     except UnavailableError as error:
         return f"GATEWAY_HOST: {settings.gateway_host} lets others in, which takes a key; {error.message}"

@@ -33,7 +33,7 @@ from gateway.access.keys import (
 )
 from gateway.clock import Clock
 from gateway.errors import ForgedRequestError, UnauthenticatedError, UnavailableError, WrongKeyError
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 from gateway.web.database import ThreadPool
 from gateway.web.errors import answer_to
 
@@ -174,7 +174,7 @@ class KeyRing:
         return answer.task
 
     async def _answered(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        with truth_store_errors():
+        with mongo_errors():
             return await self._threads.run(question, *arguments)
 
 

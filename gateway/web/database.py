@@ -75,7 +75,7 @@ _RETRY_SECONDS = 1.0
 
 
 @define(eq=False, repr=False, slots=False)
-class TruthStore:
+class MongoReadiness:
     """Without the unique indexes two identical requests could make two jobs: so they come first."""
 
     _database: Database[Document]

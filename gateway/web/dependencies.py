@@ -22,7 +22,7 @@ from gateway.errors import (
     ScopeMissingError,
 )
 from gateway.jobs.job import job_id_of
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 from gateway.web.parts import GatewayParts
 
 
@@ -38,7 +38,7 @@ class StoreRoute(APIRoute):
 def _checked(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(endpoint)
     def checked(**values: Any) -> Any:
-        values["parts"].truth.refuse_if_away()
+        values["parts"].readiness.refuse_if_away()
         return endpoint(**values)
 
     return checked
@@ -197,7 +197,7 @@ def _named(request: Request) -> list[tuple[str, NotFoundError]]:
 
 
 async def _require_own(parts: GatewayParts, caller: Caller, named: list[tuple[str, NotFoundError]]) -> None:
-    with truth_store_errors():
+    with mongo_errors():
         owners = await parts.reads.run(parts[OwnerStore].of, {identity for identity, _ in named})
     for identity, error in named:
         # one that is not there is left to the route, which says the same

@@ -30,7 +30,7 @@ from gateway.errors import (
     UnavailableError,
     WrongKeyError,
 )
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 
 
 class ErrorBody(BaseModel):
@@ -153,7 +153,7 @@ def _headers(error: DiscoveryBotError) -> dict[str, str] | None:
 
 async def _database(request: Request, error: Exception) -> Response:
     try:
-        with truth_store_errors():
+        with mongo_errors():
             raise error
     except UnavailableError as unavailable:
         return await _ours(request, unavailable)

@@ -24,7 +24,7 @@ from gateway.status.health import Health, SharedHealth
 from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect
 from gateway.stores.redis import connect_async
 from gateway.web.authentication import KeyRing
-from gateway.web.database import ThreadPool, TruthStore
+from gateway.web.database import MongoReadiness, ThreadPool
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.request_rate import tell
 
@@ -54,18 +54,18 @@ class GatewayParts(Container):
         return self.connected(connect(self.settings.mongo_uri, timeout=_STORE_SECONDS, heartbeat=HEARTBEAT_SECONDS))
 
     @value
-    def truth(self) -> TruthStore:
-        return self[TruthStore]
+    def readiness(self) -> MongoReadiness:
+        return self[MongoReadiness]
 
     @value
     def clock(self) -> Clock:
-        return self.truth.clock
+        return self.readiness.clock
 
     # --- threads; every other blocking route shares FastAPI's
 
     def _threads(self, count: int, name: str, seconds: float | None = None) -> ThreadPool:
         """For calls that need MongoDB; `seconds` as of the pool."""
-        return self.opened(ThreadPool(count, name, self.truth.refuse_if_away, seconds))
+        return self.opened(ThreadPool(count, name, self.readiness.refuse_if_away, seconds))
 
     @value
     def submits(self) -> ThreadPool:
@@ -123,7 +123,7 @@ class GatewayParts(Container):
 
     @part
     def streams(self) -> EventStreams:
-        return self.build(EventStreams, redis_url=self.settings.redis_location, check=self.truth.refuse_if_away)
+        return self.build(EventStreams, redis_url=self.settings.redis_location, check=self.readiness.refuse_if_away)
 
 
 @asynccontextmanager
@@ -132,9 +132,9 @@ async def gateway_parts(settings: Settings) -> AsyncIterator[GatewayParts]:
     async with AsyncExitStack() as end:
         parts = GatewayParts(settings, end)
         end.callback(parts.close)
-        for work in (parts.truth.watch(), parts.truth.prepare()):
+        for work in (parts.readiness.watch(), parts.readiness.prepare()):
             end.callback(asyncio.create_task(work).cancel)
-        await parts.truth.wait(_START_PATIENCE)
+        await parts.readiness.wait(_START_PATIENCE)
         for kind in _AT_START:
             _ = parts[kind]
         trail, streams = parts[AuditTrail], parts[EventStreams]

@@ -21,7 +21,7 @@ from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 from gateway.web.event_stream.lines import LineFilter, Position, Run, log_event
 
 #: Uncompressed bytes of log read from MongoDB at a time.
@@ -47,7 +47,7 @@ class History:
         """Run a store's method in a thread of ours. Raises what it raises; `UnavailableError` if MongoDB is away."""
 
         def guarded() -> Result:
-            with truth_store_errors():
+            with mongo_errors():
                 return call(*arguments)
 
         return await asyncio.get_running_loop().run_in_executor(self._executor, guarded)

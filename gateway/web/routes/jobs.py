@@ -21,7 +21,7 @@ from gateway.retention.retention import Deletion
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.status.facts import QueueReport, QueueStatus, SitePerformance
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 from gateway.web.dependencies import Called, JobId, Parts, RequestId, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlReceipt
@@ -50,7 +50,7 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
 # before `/jobs/{job_id}`, which would take it for an id
 @router.get("/health", summary="How the queue fares", tags=["platform"], responses=problems(503))
 def jobs_health(parts: Parts) -> JobsHealth:
-    with truth_store_errors():
+    with mongo_errors():
         now = parts.clock()
         oldest = parts[JobQueries].oldest_waiting()
         states = [(node, node.state(now, parts.dead_after)) for node in parts[NodeStore].all()]
@@ -112,7 +112,7 @@ def cancel_job(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusVie
 )
 def retry_job(job_id: JobId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
     """As a new job, linked to the old by `retry_of`: the same spider, in the same version of its project."""
-    parts.truth.require()
+    parts.readiness.require()
     if parts[JobOrSchedule].is_schedule(job_id):
         raise ConflictError(f"a schedule is run by itself, and at once by POST /schedules/{job_id}/run")
     job = parts[Resubmission].run_again(job_id, request_id)
@@ -310,7 +310,7 @@ async def list_dead_letters(
 )
 def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
     """As a new job, linked to the old by `retry_of`; the old one stays as it ended, and leaves this list."""
-    parts.truth.require()
+    parts.readiness.require()
     job = parts[DeadLetters].requeue(letter_id, request_id)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
 

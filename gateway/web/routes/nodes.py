@@ -18,7 +18,7 @@ from gateway.nodes.console import NodeConsole
 from gateway.nodes.health import MISSING_TODO, report_on
 from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
@@ -126,7 +126,7 @@ router = APIRouter(prefix="/nodes", tags=["platform"], route_class=StoreRoute)
 @router.get("", summary="Crawl nodes", responses=problems(503))
 def list_nodes(parts: Parts) -> NodeList:
     """Each with its state, the reason for it, and what to do about it."""
-    with truth_store_errors():
+    with mongo_errors():
         nodes = parts[NodeStore].all()
     missing = parts.node_list.missing(node.url for node in nodes)
     return NodeList(
@@ -138,16 +138,16 @@ def list_nodes(parts: Parts) -> NodeList:
 @router.post("/{node}/drain", summary="Give a node no new work", responses=problems(404, 503))
 def drain_node(node: NodeName, parts: Parts) -> NodeView:
     """What runs there ends by itself. It stays drained until it is resumed, however often it is started anew."""
-    parts.truth.require()
-    with truth_store_errors():
+    parts.readiness.require()
+    with mongo_errors():
         return _view(_known(parts[NodeStore].drain(node), node), parts)
 
 
 @router.post("/{node}/resume", summary="Give a node work again", responses=problems(404, 503))
 def resume_node(node: NodeName, parts: Parts) -> NodeView:
     """Undoes a draining. One that rests because it has failed is probed at once, and its failures are forgotten."""
-    parts.truth.require()
-    with truth_store_errors():
+    parts.readiness.require()
+    with mongo_errors():
         return _view(_known(parts[NodeStore].resume(node), node), parts)
 
 
@@ -225,7 +225,7 @@ async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts) -> R
 
 async def _node(parts: GatewayParts, name: str) -> Node:
     """Raises `NodeNotFoundError`, `UnavailableError`."""
-    with truth_store_errors():
+    with mongo_errors():
         return _known(await parts.reads.run(parts[NodeStore].get, name), name)
 
 

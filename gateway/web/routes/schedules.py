@@ -16,7 +16,7 @@ from gateway.schedules.schedule import LedgerKind, Schedule, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When
 from gateway.status.facts import SchedulerReport, SchedulerStatus
-from gateway.stores.mongo import truth_store_errors
+from gateway.stores.mongo import mongo_errors
 from gateway.web.dependencies import Called, Parts, RequestId, ScheduleId, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.routes.crawl import IdempotencyKey, change_of, order_of, when_of
@@ -71,7 +71,7 @@ async def create_schedule(
 ) -> ScheduleView:
     """As `POST /crawl` with an `interval`, but answered with the schedule."""
     caller.acting_for(body.user_id)
-    parts.truth.require()
+    parts.readiness.require()
     order = order_of(body, query, parts.settings)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
     when = when_of(body) or When()
@@ -220,8 +220,8 @@ scheduler_router = APIRouter(prefix="/scheduler", tags=["schedules"], route_clas
 @scheduler_router.post("/run", summary="Fire what is due, now", responses=problems(503))
 def run_scheduler(parts: Parts) -> TickView:
     """One tick, as a beat does it twice a second: beside beats it finds nothing left, without one it stands in."""
-    parts.truth.require()
-    with truth_store_errors():
+    parts.readiness.require()
+    with mongo_errors():
         return TickView(**parts[Scheduling].tick()._asdict())
 
 

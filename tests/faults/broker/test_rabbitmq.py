@@ -24,7 +24,7 @@ from witness import Witness
 from worker_kills import kill_workers
 
 from gateway.jobs.messages import CeleryWaker, create_producer
-from gateway.stores.broker import DELIVERY_LIMIT, BrokerLine, dead_letter_name
+from gateway.stores.broker import DELIVERY_LIMIT, BrokerConnection, dead_letter_name
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
 
@@ -49,8 +49,8 @@ def producer(rabbit: RabbitMQ, request: pytest.FixtureRequest) -> Iterator[Celer
 
 
 @pytest.fixture
-def line(producer: Celery) -> Iterator[BrokerLine]:
-    line = BrokerLine(producer, threading.Lock())
+def line(producer: Celery) -> Iterator[BrokerConnection]:
+    line = BrokerConnection(producer, threading.Lock())
     yield line
     line.close()
 
@@ -78,7 +78,7 @@ def test_queues_are_what_we_say_and_gateway_worker_and_beat_agree(
 
 
 def test_a_message_that_no_queue_takes_is_noticed_told_and_sent_again(
-    line: BrokerLine, producer: Celery, rabbit: RabbitMQ
+    line: BrokerConnection, producer: Celery, rabbit: RabbitMQ
 ) -> None:
     queue = producer.conf.task_default_queue
     line.send("note", ("first",), {})
@@ -92,7 +92,7 @@ def test_a_message_that_no_queue_takes_is_noticed_told_and_sent_again(
     assert sent == [["second"], ["third"]]
 
 
-def test_a_broker_that_hangs_holds_up_a_sender_for_seconds_only(line: BrokerLine, rabbit: RabbitMQ) -> None:
+def test_a_broker_that_hangs_holds_up_a_sender_for_seconds_only(line: BrokerConnection, rabbit: RabbitMQ) -> None:
     line.send("note", ("before",), {})
     with rabbit.frozen():
         began = time.monotonic()
@@ -112,7 +112,7 @@ def test_a_thousand_messages_are_all_confirmed(producer: Celery, rabbit: RabbitM
 
 
 def test_a_message_that_kills_its_worker_is_put_aside_and_its_neighbours_are_done(
-    stack: Stack, producer: Celery, line: BrokerLine, rabbit: RabbitMQ, tmp_path: Path
+    stack: Stack, producer: Celery, line: BrokerConnection, rabbit: RabbitMQ, tmp_path: Path
 ) -> None:
     queue, notes = producer.conf.task_default_queue, tmp_path / "notes"
     for task, args in (("note", ("one",)), ("poison", ()), ("note", ("two",)), ("note", ("three",))):
@@ -133,7 +133,7 @@ def test_a_message_that_kills_its_worker_is_put_aside_and_its_neighbours_are_don
 
 
 def test_a_queue_that_is_something_else_is_named_and_a_worker_waits_until_it_is_gone(
-    stack: Stack, producer: Celery, line: BrokerLine, rabbit: RabbitMQ, tmp_path: Path
+    stack: Stack, producer: Celery, line: BrokerConnection, rabbit: RabbitMQ, tmp_path: Path
 ) -> None:
     queue, log, notes = producer.conf.task_default_queue, tmp_path / "worker.log", tmp_path / "notes"
     with rabbit.channel() as channel:
@@ -145,7 +145,7 @@ def test_a_queue_that_is_something_else_is_named_and_a_worker_waits_until_it_is_
         wait_until(lambda: notes.exists() and notes.read_text().startswith("done\n"), what="the task")
 
 
-def _is_taken(line: BrokerLine) -> bool:
+def _is_taken(line: BrokerConnection) -> bool:
     """RabbitMQ refuses what comes while the one queue goes and the other is made, as whoever sends is told."""
     try:
         line.send("note", ("done",), {})

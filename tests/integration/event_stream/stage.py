@@ -21,7 +21,7 @@ from gateway.clock import utc_now
 from gateway.contract.log_line import HEADLESS_LEVEL, split_entries
 from gateway.contract.outbox import AttemptId, ExitReport, Progress
 from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
-from gateway.jobs.messages import Announcer
+from gateway.jobs.messages import EventPublisher
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore, LogStream
 from gateway.stores.mongo import Document
@@ -50,7 +50,7 @@ class Play:
         self.jobs = JobStore(database)
         self.logs = LogStore(database)
         self.live = LogStream(client, ttl=600)
-        self.announcer = Announcer(client)
+        self.publisher = EventPublisher(client)
         self.job: Job = make_job(**fields)
         self.jobs.insert(self.job)
         self.number = 0
@@ -110,7 +110,7 @@ class Play:
         self.database["jobs"].update_one({"_id": self.id}, {"$set": changes})
         self.job = self.jobs.get(self.id)
         if announce:
-            self.announcer.status(self.job)
+            self.publisher.status(self.job)
 
     def event_ids(self) -> list[str]:
         """Of all lines written."""

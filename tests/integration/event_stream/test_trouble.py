@@ -108,7 +108,7 @@ async def test_a_job_is_followed_to_its_end_though_nothing_is_announced(streams:
     job = play()
     async with streams.listen(job.id) as listener:
         await listener.until("status")
-        job.announcer.status = lambda job: None  # type: ignore[method-assign]  # Redis was away just then
+        job.publisher.status = lambda job: None  # type: ignore[method-assign]  # Redis was away just then
         job.start()
         job.write(line(1), redis=False)
         await listener.until("log")

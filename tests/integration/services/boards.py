@@ -13,7 +13,7 @@ from gateway.jobs.store import JobStore
 from gateway.projects.catalog import SpiderCatalog
 from gateway.projects.eggs import SpiderStore
 from gateway.schedules.edits import ScheduleEdits
-from gateway.schedules.firing import Scheduling, Settling
+from gateway.schedules.firing import Promotion, Scheduling
 from gateway.schedules.occurrences import SlotStore
 from gateway.schedules.schedule import Schedule
 from gateway.schedules.store import LedgerStore, ScheduleStore
@@ -32,7 +32,7 @@ class Boards:
         self.site_store, self.target_store = SiteStore(database), TargetStore(database)
         catalog = SpiderCatalog(SpiderStore(database))
         self.orders = SiteOrders(sites=self.site_store, targets=self.target_store, catalog=catalog, job_timeout=600)
-        settling = Settling(
+        settling = Promotion(
             schedules=self.schedules, slots=slots, ledger=ledger, orders=self.orders, waker=self,
             targets=self.target_store, clock=self.clock,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from gateway.jobs.admission import Admission, Quotas, WaitingStore
 from gateway.jobs.job import CrawlOrder, Job, new_job_id, slot_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.edits import ScheduleEdits
-from gateway.schedules.firing import Scheduling, Settling
+from gateway.schedules.firing import Promotion, Scheduling
 from gateway.schedules.occurrences import SlotStore
 from gateway.schedules.orders import CrawlOrders, SlotOrder
 from gateway.schedules.recurrence import first
@@ -58,7 +58,7 @@ class Clockwork:
         self.slots = SlotStore(database, self.clock)
         self.ledger = LedgerStore(database)
         self.jobs = JobStore(database, self.clock)
-        self.settling = Settling(
+        self.settling = Promotion(
             schedules=self.schedules, slots=self.slots, ledger=self.ledger, orders=self.orders, waker=self,
             clock=self.clock,
         )  # fmt: skip

@@ -21,7 +21,7 @@ from gateway.dispatch.reconciliation import TAKEN_FOR, Reconciliation, Sweeper
 from gateway.jobs.completion import Completion
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
-from gateway.jobs.messages import ENQUEUE_CRAWL, Announcer
+from gateway.jobs.messages import ENQUEUE_CRAWL, EventPublisher
 from gateway.jobs.queries import JobSweeps
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
@@ -66,15 +66,15 @@ class Platform:
         self.nodes = NodeStore(self.database, self.clock)
         self.sweeps = JobSweeps(self.database)
         self.scrapyd = self.node_client()
-        announcer = Announcer(self.redis)
+        publisher = EventPublisher(self.redis)
         self.fair = FairQueue(self.queue, self.holds, running_max, self.clock)
         self.completion = Completion(
             jobs=self.jobs, nodes=self.nodes, queue=self.queue, holds=self.holds, dedupe=DedupeRelease(self.redis),
-            announcer=announcer, waker=self, clock=self.clock,
+            publisher=publisher, waker=self, clock=self.clock,
         )  # fmt: skip
         self.dispatch = Dispatch(
             jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, scrapyd=self.scrapyd,
-            completion=self.completion, fair=self.fair, announcer=announcer,
+            completion=self.completion, fair=self.fair, publisher=publisher,
             probe=NodeProbe(self.nodes, self.scrapyd, self.clock), dead_after=DEAD_AFTER, clock=self.clock,
             calls=AtOnce(),
         )  # fmt: skip
@@ -84,7 +84,7 @@ class Platform:
         )  # fmt: skip
         self.sweeper = Sweeper(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,
-            holds=self.holds, fair=self.fair, reconciliation=self.reconciliation, announcer=announcer, waker=self,
+            holds=self.holds, fair=self.fair, reconciliation=self.reconciliation, publisher=publisher, waker=self,
             dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
 

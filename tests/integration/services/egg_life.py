@@ -12,7 +12,7 @@ from gateway.contract.outbox import SpiderInfo
 from gateway.dispatch.capacity import EggNeeds
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.dispatch.egg_delivery import EggDelivery
-from gateway.jobs.messages import Announcer
+from gateway.jobs.messages import EventPublisher
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, KeptEgg
@@ -32,13 +32,13 @@ class Life:
         self.file = folder / "node/eggs/shop/1.0.egg"
         self.eggs, self.copies = EggStore(self.database), EggCopies(self.database)
         nodes, needs = NodeStore(self.database), EggNeeds(self.database)
-        announcer = Announcer(connect_redis(redis_url))
+        publisher = EventPublisher(connect_redis(redis_url))
         self.deployment = Deployment(nodes=nodes, eggs=self.eggs, scrapyd=SCRAPYD, dead_after=ALIVE)
         self.undeployment = Undeployment(
-            nodes=nodes, eggs=self.eggs, needs=needs, scrapyd=SCRAPYD, announcer=announcer, dead_after=ALIVE
+            nodes=nodes, eggs=self.eggs, needs=needs, scrapyd=SCRAPYD, publisher=publisher, dead_after=ALIVE
         )
         self.delivery = EggDelivery(
-            eggs=self.eggs, copies=self.copies, needs=needs, nodes=nodes, scrapyd=SCRAPYD, announcer=announcer
+            eggs=self.eggs, copies=self.copies, needs=needs, nodes=nodes, scrapyd=SCRAPYD, publisher=publisher
         )
         self.shipper = EggShipper(
             self.eggs, self.copies, node="n1", folder=folder / "node/eggs",

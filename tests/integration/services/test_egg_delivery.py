@@ -18,7 +18,7 @@ from gateway.contract.crawl import CrawlSpec, Egg
 from gateway.dispatch.capacity import EggNeeds
 from gateway.dispatch.egg_delivery import BATCH, EggDelivery, EggWatch
 from gateway.jobs.job import Job
-from gateway.jobs.messages import BRING_EGG, Announcer
+from gateway.jobs.messages import BRING_EGG, EventPublisher
 from gateway.projects.eggs import EggCopies, EggStore
 from gateway.stores.mongo import connect
 
@@ -36,7 +36,7 @@ class Eggs:
             "eggs": self.eggs, "copies": self.copies, "needs": EggNeeds(database, clock), "nodes": platform.nodes,
             "clock": clock,
         }  # fmt: skip
-        self.delivery = EggDelivery(**stores, scrapyd=platform.scrapyd, announcer=Announcer(platform.redis))
+        self.delivery = EggDelivery(**stores, scrapyd=platform.scrapyd, publisher=EventPublisher(platform.redis))
         self.watch = EggWatch(**stores, waker=platform, dead_after=DEAD_AFTER, monotonic=platform.monotonic)
 
     def keep(self, text: str = "one") -> None:

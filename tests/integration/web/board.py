@@ -15,7 +15,7 @@ from gateway.clock import utc_now
 from gateway.contract.outbox import Progress, SpiderInfo
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus, new_job_id
-from gateway.jobs.messages import Announcer
+from gateway.jobs.messages import EventPublisher
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.store import JobStore
 from gateway.projects.eggs import SpiderStore
@@ -43,7 +43,7 @@ class Board:
         self.jobs = JobStore(self.database)
         self.items = ItemStore(self.database)
         self.redis = redis.Redis.from_url(settings.redis_location)
-        self.announcer = Announcer(self.redis)
+        self.publisher = EventPublisher(self.redis)
 
     def add_site(self, name: str, number: int, **fields: Any) -> None:
         now = utc_now()
@@ -77,7 +77,7 @@ class Board:
         ended = self.jobs.finish(self.jobs.get(job.id), Outcome(status, "3 pages"))
         assert ended is not None
         if announced:
-            self.announcer.status(ended)
+            self.publisher.status(ended)
 
     def run(self, run_id: str, **query: Any) -> dict[str, Any]:
         told: dict[str, Any] = self.http.get(f"/jobs/scrape/{run_id}", params=query).raise_for_status().json()

@@ -19,7 +19,7 @@ from pymongo.errors import (
 )
 
 from gateway.errors import UnavailableError
-from gateway.stores.mongo import connect, refusals, truth_store_errors
+from gateway.stores.mongo import connect, mongo_errors, refusals
 
 
 def bulk(*codes: int, unconfirmed: bool = False) -> BulkWriteError:
@@ -53,13 +53,13 @@ LASTING = [
 
 @pytest.mark.parametrize("error", PASSING, ids=repr)
 def test_what_passes_is_told_as_a_database_that_is_not_available(error: Exception) -> None:
-    with pytest.raises(UnavailableError), truth_store_errors():
+    with pytest.raises(UnavailableError), mongo_errors():
         raise error
 
 
 @pytest.mark.parametrize("error", LASTING, ids=repr)
 def test_what_would_happen_again_is_no_outage(error: Exception) -> None:
-    with pytest.raises(type(error)), truth_store_errors():
+    with pytest.raises(type(error)), mongo_errors():
         raise error
 
 

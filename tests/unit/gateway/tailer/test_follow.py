@@ -28,9 +28,9 @@ def test_an_attempt_nobody_can_make_sense_of_is_in_nobodys_way(tmp_path: Path) -
     # a time to which no margin can be added
     spec = b'{"job_id":"a","attempt":1,"project":"p","spider":"s","start_urls":[],"not_after":"9999-12-31T23:59:59Z"}'
     (outbox.path / str(ODD) / SPEC).write_bytes(spec)
-    live, truth = SinkThread(NoSink()), SinkThread(NoSink())
+    live, mongo = SinkThread(NoSink()), SinkThread(NoSink())
     follower = Follower(
-        outbox, live, truth, keep=timedelta(days=1), disk=Disk(tmp_path, 0),
+        outbox, live, mongo, keep=timedelta(days=1), disk=Disk(tmp_path, 0),
         plain_logs=PlainLogs(tmp_path, timedelta(), utc_now), clock=utc_now,
     )  # fmt: skip
     follower.sweep()
