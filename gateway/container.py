@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gateway.nodes.scrapyd import ScrapydClient
     from gateway.retention.retention import Keep
     from gateway.schedules.firing import TargetMarks
-    from gateway.schedules.orders import SlotOrders
+    from gateway.schedules.orders import OccurrenceOrders
     from gateway.signals.webhooks import Caller
 
 
@@ -282,7 +282,7 @@ class Container(Builder):
     # --- schedules
 
     @part
-    def slot_orders(self) -> SlotOrders:
+    def occurrence_orders(self) -> OccurrenceOrders:
         """Of schedules of crawls, and of those of sites."""
         from gateway.schedules.orders import AllOrders, CrawlOrders, LatestVersions
         from gateway.sites.crawl import SiteOrders

@@ -11,7 +11,7 @@ from firing import order
 from stack import wait_until
 
 from gateway.clock import utc_now
-from gateway.jobs.job import Job, JobStatus, new_job_id, slot_id
+from gateway.jobs.job import Job, JobStatus, new_job_id, occurrence_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.recurrence import Moment, first, preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule, Timing
@@ -89,7 +89,7 @@ def wait_for(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> Non
 
 def check_each_once(ring: Arena, made: Schedule, until: datetime) -> None:
     """Each slot has run, as one job and one entry of the ledger, and there is nothing else."""
-    expected = {slot_id(made.id, moment.at) for moment in slots(made, until)}
+    expected = {occurrence_id(made.id, moment.at) for moment in slots(made, until)}
     jobs, entries = jobs_of(ring, made, until), entries_of(ring, made, until)
     assert (expected - jobs.keys(), jobs.keys() - expected) == (set(), set()), entries
     assert {job["status"] for job in jobs.values()} <= {"pending"}
@@ -99,7 +99,7 @@ def check_each_once(ring: Arena, made: Schedule, until: datetime) -> None:
 
 def check_skipped(ring: Arena, made: Schedule, until: datetime) -> None:
     """The first one ran, and is not over: every other was skipped, for that reason."""
-    expected = [slot_id(made.id, moment.at) for moment in slots(made, until)]
+    expected = [occurrence_id(made.id, moment.at) for moment in slots(made, until)]
     entries = entries_of(ring, made, until)
     assert [entry.job_id for entry in entries] == expected
     assert [entry.kind for entry in entries] == [LedgerKind.FIRED] + [LedgerKind.SKIPPED] * (len(expected) - 1)
@@ -116,7 +116,7 @@ def tally(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> Tally:
     """Slots that did not run, and runs that are of no slot, or of one that had run."""
     lost = doubled = 0
     for made in schedules:
-        expected = {slot_id(made.id, moment.at) for moment in slots(made, until)}
+        expected = {occurrence_id(made.id, moment.at) for moment in slots(made, until)}
         jobs, entries = jobs_of(ring, made, until), entries_of(ring, made, until)
         lost += len(expected - jobs.keys())
         doubled += len(jobs.keys() - expected) + len(entries) - len({entry.job_id for entry in entries})

@@ -16,16 +16,16 @@ from gateway.jobs.job import CrawlOrder, Job, new_job_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.edits import ScheduleEdits
 from gateway.schedules.firing import LEFT_OVER_SECONDS, Promotion, Scheduling
-from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.occurrences import OccurrenceStore
 from gateway.schedules.orders import CrawlOrders
 from gateway.schedules.recurrence import first
 from gateway.schedules.schedule import LedgerEntry, Overlap, Schedule, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.indexes import ensure_indexes
 
-#: Of the schedules here; long, so that no second slot comes in between unless a test turns the clock.
+#: Of the schedules here; long, so that no second occurrence comes in between unless a test turns the clock.
 GAP = timedelta(hours=1)
-#: Of the slot that is fired.
+#: Of the occurrence that is fired.
 LATE = timedelta(seconds=1)
 START = datetime(2027, 3, 1, 8, tzinfo=UTC)
 
@@ -80,19 +80,24 @@ class Party:
         self._clock = clock
         self.client = MongoClient[dict[str, Any]](uri, tz_aware=True, tzinfo=UTC, event_listeners=[self.steps])
         self.database: Database[dict[str, Any]] = self.client.get_default_database()
-        self.schedules, self.slots = ScheduleStore(self.database, clock), SlotStore(self.database, clock)
+        self.schedules, self.occurrences = ScheduleStore(self.database, clock), OccurrenceStore(self.database, clock)
         self.ledger = LedgerStore(self.database)
         orders = CrawlOrders()
-        self.settling = Promotion(
-            schedules=self.schedules, slots=self.slots, ledger=self.ledger, orders=orders, waker=self, clock=clock
+        self.promotion = Promotion(
+            schedules=self.schedules,
+            occurrences=self.occurrences,
+            ledger=self.ledger,
+            orders=orders,
+            waker=self,
+            clock=clock,
         )
         self.scheduling = scheduling(
-            schedules=self.schedules, slots=self.slots, settling=self.settling, orders=orders, waker=self,
-            clock=clock, monotonic=lambda: clock().timestamp(),
+            schedules=self.schedules, occurrences=self.occurrences, promotion=self.promotion, orders=orders,
+            waker=self, clock=clock, monotonic=lambda: clock().timestamp(),
         )  # fmt: skip
         self.edits = ScheduleEdits(
-            schedules=self.schedules, slots=self.slots, ledger=self.ledger, jobs=JobStore(self.database, clock),
-            settling=self.settling, orders=orders, clock=clock,
+            schedules=self.schedules, occurrences=self.occurrences, ledger=self.ledger, jobs=JobStore(self.database,
+            clock), promotion=self.promotion, orders=orders, clock=clock,
         )  # fmt: skip
 
     def wake(self, task: str, *args: Any) -> None:
@@ -129,7 +134,7 @@ class Scene:
         return self.now
 
     def schedule(self, overlap: Overlap = Overlap.ALLOW) -> Schedule:
-        """The only one, with a slot that has just become due, at the present time."""
+        """The only one, with an occurrence that has just become due, at the present time."""
         for party in (self.beat, self.other, self.gateway):
             party.steps.disarm()
         self.gateway.wipe()

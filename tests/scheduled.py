@@ -8,7 +8,7 @@ from typing import Any
 from jobs import make_job
 
 from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.job import CrawlOrder, Job, JobStatus, Slot, SlotFate, new_job_id, slot_id
+from gateway.jobs.job import CrawlOrder, Decision, Job, JobStatus, Occurrence, new_job_id, occurrence_id
 from gateway.schedules.schedule import Schedule, Timing
 
 NINE = datetime(2027, 6, 1, 9, tzinfo=UTC)
@@ -25,7 +25,7 @@ def make_schedule(**fields: Any) -> Schedule:
     )
 
 
-def make_slot_job(schedule: Schedule, at: datetime = NINE, **fields: Any) -> Job:
-    slot = Slot(rev=schedule.rev, at=at, due=at, fired_at=at, next_at=at + HOUR, next_due=at + HOUR)
-    given = {"held": SlotFate.RUN, "noted": False, "slot": slot, "status": JobStatus.SCHEDULED, "live_key": None}
-    return make_job(id=slot_id(schedule.id, at), schedule_id=schedule.id, **{**given, **fields})
+def make_occurrence_job(schedule: Schedule, at: datetime = NINE, **fields: Any) -> Job:
+    slot = Occurrence(rev=schedule.rev, at=at, due=at, fired_at=at, next_at=at + HOUR, next_due=at + HOUR)
+    given = {"held": Decision.RUN, "noted": False, "slot": slot, "status": JobStatus.SCHEDULED, "live_key": None}
+    return make_job(id=occurrence_id(schedule.id, at), schedule_id=schedule.id, **{**given, **fields})

@@ -65,7 +65,7 @@ def rank(due: datetime, priority: int) -> datetime:
 
 
 # --- the slot of a schedule that a job is the run of. Who fires it, and how often it is tried, changes nothing.
-class SlotFate(StrEnum):
+class Decision(StrEnum):
     """What becomes of a slot. Decided once, by whoever inserts its document first; all others follow."""
 
     RUN = "run"
@@ -77,7 +77,7 @@ class SlotFate(StrEnum):
     VOID = "void"
 
 
-class Slot(BaseModel):
+class Occurrence(BaseModel):
     """Stands in the job of a slot, from before the schedule is advanced; so every beat advances it alike."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -125,7 +125,7 @@ class TargetRun(BaseModel):
         return {**self.model_dump(), "attempt_count": attempt_count}
 
 
-def slot_id(schedule_id: str, at: datetime) -> str:
+def occurrence_id(schedule_id: str, at: datetime) -> str:
     """The id of the one job that this slot can have: 32 hexadecimal digits."""
     return uuid.uuid5(uuid.UUID(hex=schedule_id), str(int(at.timestamp() * 1000))).hex
 
@@ -270,9 +270,9 @@ class Job(BaseModel):
     render: bool | None = None
     #: The schedule that it is a run of, and the slot; without a slot it was asked for by hand.
     schedule_id: str | None = None
-    slot: Slot | None = None
+    slot: Occurrence | None = None
     #: The slot's job waits for its schedule to be advanced; what then becomes of it. Never there once that is done.
-    held: SlotFate | None = None
+    held: Decision | None = None
     #: False until the schedule's ledger has the slot.
     noted: bool | None = None
     #: For runs of a site or a target.

@@ -227,7 +227,7 @@ class Retention:
             self._remove_part("logs", now, self._keep.logs, deadline)
             self._remove_part("items", now, self._keep.items, deadline)
             self._remove_jobs(now, deadline)
-            # what became of slots is kept for as long as their jobs
+            # what became of occurrences is kept for as long as their jobs
             self._forget(self._ledger.forget, now, self._keep.jobs, deadline)
             self._forget(self._audit.forget, now, self._keep.audit, deadline)
         finally:

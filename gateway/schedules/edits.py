@@ -26,8 +26,8 @@ from gateway.jobs.outcome import CANCELLED
 from gateway.jobs.store import MAX_WEBHOOKS, JobStore
 from gateway.projects.catalog import WorkCheck, unpinned
 from gateway.schedules.firing import Promotion
-from gateway.schedules.occurrences import SlotStore, ending
-from gateway.schedules.orders import NOTHING_TO_RUN, SlotOrder, SlotOrders, job_by_hand
+from gateway.schedules.occurrences import OccurrenceStore, ending
+from gateway.schedules.orders import NOTHING_TO_RUN, OccurrenceOrder, OccurrenceOrders, job_by_hand
 from gateway.schedules.recurrence import LAST_YEAR, check_timing, first
 from gateway.schedules.schedule import Overlap, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
@@ -43,18 +43,18 @@ class ScheduleEdits:
     """Each raises `ScheduleNotFoundError`."""
 
     _schedules: ScheduleStore
-    _slots: SlotStore
+    _occurrences: OccurrenceStore
     _ledger: LedgerStore
     _jobs: JobStore
     _promotion: Promotion
-    _orders: SlotOrders
+    _orders: OccurrenceOrders
     _admission: Admission | None = None
     _clock: Clock = utc_now
 
     def edit(self, schedule_id: str, changes: dict[str, Any], *, rev: int | None = None) -> Schedule:
         """`changes` by field names of `Schedule`: `name`, `crawl`, `timing`, `overlap`, `catch_up`, `max_runs`,
-        `fingerprint`, `live_key`; `None` takes one away. With `rev` only if it is in that revision still. Slots stay,
-        also those that are due, unless the timing is another.
+        `fingerprint`, `live_key`; `None` takes one away. With `rev` only if it is in that revision still. Occurrences
+        stay, also those that are due, unless the timing is another.
 
         Raises `InvalidRequestError`, `LiveTwinError`, `ScheduleChangedError` where `rev` is not its own any more, and
         `ScheduleEndedError` for one that has ended.
@@ -76,18 +76,18 @@ class ScheduleEdits:
         def paused(schedule: Schedule) -> Document | None:
             if schedule.state is ScheduleState.PAUSED:
                 return None
-            return {"state": ScheduleState.PAUSED, "next_at": None, "next_run": None, **_other_slots(schedule)}
+            return {"state": ScheduleState.PAUSED, "next_at": None, "next_run": None, **_other_occurrences(schedule)}
 
         return self._change(schedule_id, paused)
 
     def resume(self, schedule_id: str) -> Schedule:
-        """From the first slot after now. Raises `ScheduleEndedError`, also where no slot is left."""
+        """From the first occurrence after now. Raises `ScheduleEndedError`, also where no occurrence is left."""
 
         def resumed(schedule: Schedule) -> Document | None:
             if schedule.state is ScheduleState.ACTIVE:
                 return None
-            slot = self._first_slot(schedule.id, schedule.timing)
-            return {"state": ScheduleState.ACTIVE, **slot, **_other_slots(schedule)}
+            occurrence = self._first_occurrence(schedule.id, schedule.timing)
+            return {"state": ScheduleState.ACTIVE, **occurrence, **_other_occurrences(schedule)}
 
         return self._change(schedule_id, resumed)
 
@@ -95,7 +95,9 @@ class ScheduleEdits:
         """One that has ended already stays as it is."""
 
         def change(schedule: Schedule) -> Document | None:
-            return None if schedule.state is ScheduleState.ENDED else {**ending(message), **_other_slots(schedule)}
+            return (
+                None if schedule.state is ScheduleState.ENDED else {**ending(message), **_other_occurrences(schedule)}
+            )
 
         return self._change(schedule_id, change, also_ended=True)
 
@@ -109,11 +111,13 @@ class ScheduleEdits:
         self._ledger.delete(schedule_id)
 
     def run_now(self, schedule_id: str) -> Job:
-        """A run beside its slots. Raises `ConflictError` where the schedule would skip a slot now, `TooManyError`."""
+        """A run beside its occurrences. Raises `ConflictError` where the schedule would skip an occurrence now,
+        `TooManyError`.
+        """
         for _ in range(_MAX_ROUNDS):
             job = job_by_hand(*self._may_run(schedule_id), self._clock())
             with self._admission.room_by_hand(job.user_id) if self._admission else nullcontext():
-                if self._slots.insert([job]):
+                if self._occurrences.insert([job]):
                     raise ConflictError("a run that somebody else has just asked for is not over")
             self._promotion.settle([job])
             with suppress(JobNotFoundError):
@@ -121,19 +125,19 @@ class ScheduleEdits:
             # the schedule has changed in such a way that it was taken back
         raise ConflictError("the schedule is being changed over and over; ask again")
 
-    def _may_run(self, schedule_id: str) -> tuple[Schedule, SlotOrder]:
+    def _may_run(self, schedule_id: str) -> tuple[Schedule, OccurrenceOrder]:
         schedule = self._schedules.get(schedule_id)
         if schedule.state is ScheduleState.ENDED:
             raise ScheduleEndedError(_ended(schedule))
         order = self._orders.orders([schedule]).get(schedule_id)
         if order is None or order.skip:
             raise ConflictError(order.skip if order and order.skip else NOTHING_TO_RUN)
-        if schedule.overlap is Overlap.SKIP and (live := self._slots.live([schedule_id])):
+        if schedule.overlap is Overlap.SKIP and (live := self._occurrences.live([schedule_id])):
             raise ConflictError(f"the run before it, {live[0].job_id}, is not over ({live[0].status})")
         return schedule, order
 
     def touch(self, *, site: str | None = None, target: str | None = None) -> None:
-        """What these schedules run has changed: no slot runs as it was before."""
+        """What these schedules run has changed: no occurrence runs as it was before."""
         if touched := self._schedules.touch(site=site, target=target):
             self._settle(touched)
 
@@ -150,9 +154,13 @@ class ScheduleEdits:
             return stored
         check_timing(timing, self._clock())
         is_active = schedule.state is ScheduleState.ACTIVE
-        return {**stored, **(self._first_slot(schedule.id, timing) if is_active else {}), **_other_slots(schedule)}
+        return {
+            **stored,
+            **(self._first_occurrence(schedule.id, timing) if is_active else {}),
+            **_other_occurrences(schedule),
+        }
 
-    def _first_slot(self, schedule_id: str, timing: Timing) -> dict[str, datetime]:
+    def _first_occurrence(self, schedule_id: str, timing: Timing) -> dict[str, datetime]:
         moment = first(schedule_id, timing, self._clock())
         if moment is None:
             raise ScheduleEndedError("no run is left before its end")
@@ -173,14 +181,14 @@ class ScheduleEdits:
         raise ConflictError("the schedule is being changed over and over; ask again")
 
     def _settle(self, schedule_ids: Sequence[str]) -> None:
-        """The slots that were inserted by now are nobody's any more, or run as the schedule is now."""
+        """The occurrences that were inserted by now are nobody's any more, or run as the schedule is now."""
         for _ in range(_MAX_ROUNDS):
-            if not self._promotion.settle(self._slots.held(schedule_ids)).left:
+            if not self._promotion.settle(self._occurrences.held(schedule_ids)).left:
                 return
         raise ConflictError("the schedule is being fired over and over; ask again")
 
 
-def _other_slots(schedule: Schedule) -> Document:
+def _other_occurrences(schedule: Schedule) -> Document:
     return {"timing_rev": schedule.rev + 1}
 
 

@@ -15,15 +15,23 @@ from pymongo.errors import PyMongoError
 from gateway.clock import Clock, utc_now
 from gateway.dispatch.reconciliation import Upcoming
 from gateway.jobs.admission import Admission, Look
-from gateway.jobs.job import Job, Slot, SlotFate, slot_id
+from gateway.jobs.job import Decision, Job, Occurrence, occurrence_id
 from gateway.jobs.messages import Waker, about
-from gateway.schedules.occurrences import Plan, Run, SlotStore, Verdict, advanced, judge, plan
-from gateway.schedules.orders import NOTHING_TO_RUN, SlotOrder, SlotOrders, is_by_hand, orders_of, refreshed, slot_job
+from gateway.schedules.occurrences import OccurrenceStore, Plan, Run, Verdict, advanced, judge, plan
+from gateway.schedules.orders import (
+    NOTHING_TO_RUN,
+    OccurrenceOrder,
+    OccurrenceOrders,
+    is_by_hand,
+    occurrence_job,
+    orders_of,
+    refreshed,
+)
 from gateway.schedules.recurrence import count_due, following
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule
 from gateway.schedules.store import Advance, LedgerStore, ScheduleStore
 
-# --- brings held jobs of slots to their end, whoever has inserted them, and wherever it has died.
+# --- brings held jobs of occurrences to their end, whoever has inserted them, and wherever it has died.
 #
 # The one way from a held job to a run: for a tick as for the sweep after a crash and for an edit before it is
 # answered.
@@ -32,7 +40,7 @@ log = structlog.get_logger()
 
 #: Beats and edits can only overtake each other so often before something else is wrong.
 _MAX_ROUNDS = 20
-_KINDS = {SlotFate.RUN: LedgerKind.FIRED, SlotFate.SKIP: LedgerKind.SKIPPED, SlotFate.MISS: LedgerKind.MISSED}
+_KINDS = {Decision.RUN: LedgerKind.FIRED, Decision.SKIP: LedgerKind.SKIPPED, Decision.MISS: LedgerKind.MISSED}
 
 
 class TargetMarks(Protocol):
@@ -42,8 +50,8 @@ class TargetMarks(Protocol):
 
 class HeldJob(NamedTuple):
     job: Job
-    slot: Slot
-    fate: SlotFate
+    occurrence: Occurrence
+    fate: Decision
     schedule_id: str
 
     @classmethod
@@ -55,7 +63,7 @@ class HeldJob(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """By job ids. Where several settle the same slots at once, more than one may name them."""
+    """By job ids. Where several settle the same occurrences at once, more than one may name them."""
 
     fired: list[str]
     skipped: list[str]
@@ -67,9 +75,9 @@ class Settled(NamedTuple):
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Promotion:
     _schedules: ScheduleStore
-    _slots: SlotStore
+    _occurrences: OccurrenceStore
     _ledger: LedgerStore
-    _orders: SlotOrders
+    _orders: OccurrenceOrders
     _waker: Waker
     _targets: TargetMarks | None = None
     _clock: Clock = utc_now
@@ -94,11 +102,11 @@ class Promotion:
         if self._targets and targets:
             self._targets.scheduled(targets, self._clock())
         unnoted = [job for job in jobs if not is_by_hand(job)]
-        entries = [self._entry(job.id, job.schedule_id, job.slot, SlotFate.RUN) for job in unnoted if job.slot]
+        entries = [self._entry(job.id, job.schedule_id, job.slot, Decision.RUN) for job in unnoted if job.slot]
         if entries:
             self._ledger.record(entries)
         if unnoted:
-            self._slots.note([job.id for job in unnoted])
+            self._occurrences.note([job.id for job in unnoted])
 
     def _round(self, held: Sequence[HeldJob], settled: Settled) -> list[HeldJob]:
         """Those that must be looked at again, with their schedules as they are then."""
@@ -118,7 +126,9 @@ class Promotion:
     def _advance(
         self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]
     ) -> tuple[Sequence[HeldJob], list[HeldJob]]:
-        """Those whose schedules have their slots behind them by this call; and the others, where that is not sure."""
+        """Those whose schedules have their occurrences behind them by this call; and the others, where that is not
+        sure.
+        """
         coming: list[HeldJob] = []
         others: list[HeldJob] = []
         for one in held:
@@ -126,7 +136,7 @@ class Promotion:
         advances = []
         for one in coming:
             schedule = schedules[one.schedule_id]
-            advances.append(Advance(schedule, advanced(schedule, one.job.id, one.slot, one.fate)))
+            advances.append(Advance(schedule, advanced(schedule, one.job.id, one.occurrence, one.fate)))
         if not coming or self._schedules.advance(advances):
             return coming, others
         return [], [*coming, *others]
@@ -136,18 +146,18 @@ class Promotion:
         if not held:
             return []
         known = self._ledger.revisions([one.job.id for one in held])
-        over = {one.job.id for one in held if known.get(one.job.id, 0) >= one.slot.rev}
+        over = {one.job.id for one in held if known.get(one.job.id, 0) >= one.occurrence.rev}
         for one in held:
             if one.job.id in over:
-                self._slots.remove(one.job)
+                self._occurrences.remove(one.job)
         return [one for one in held if one.job.id not in over]
 
     def _void(self, one: HeldJob) -> None:
         """Whoever dies in between leaves a job that can only be taken back."""
-        voided = one.job if one.fate is SlotFate.VOID else self._slots.void(one.job)
+        voided = one.job if one.fate is Decision.VOID else self._occurrences.void(one.job)
         if voided is not None:
             self._schedules.uncount(one.schedule_id, voided.id)
-            self._slots.remove(voided)
+            self._occurrences.remove(voided)
 
     def _refresh(self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]) -> list[HeldJob]:
         """As they are now; whoever else has changed one meanwhile."""
@@ -155,21 +165,21 @@ class Promotion:
             return []
         orders = orders_of(self._orders, [schedules[key] for key in {one.schedule_id for one in held}])
         for old in held:
-            new = refreshed(old.job, old.slot, schedules[old.schedule_id], orders.get(old.schedule_id))
-            if self._slots.refresh(old.job, new) and new.held is not old.fate:
+            new = refreshed(old.job, old.occurrence, schedules[old.schedule_id], orders.get(old.schedule_id))
+            if self._occurrences.refresh(old.job, new) and new.held is not old.fate:
                 self._schedules.uncount(old.schedule_id, old.job.id)
-        found = self._slots.read([old.job.id for old in held])
+        found = self._occurrences.read([old.job.id for old in held])
         return [one for job in found if (one := HeldJob.of(job))]
 
     def _finish(self, held: Sequence[HeldJob], settled: Settled) -> None:
-        """What was decided happens, now that the schedules have these slots behind them."""
+        """What was decided happens, now that the schedules have these occurrences behind them."""
         alike: defaultdict[tuple[int, bool, bool], list[HeldJob]] = defaultdict(list)
         for one in held:
             if one.job.is_final:
                 # it was cancelled while it was held
-                self._slots.release(one.job)
+                self._occurrences.release(one.job)
             else:
-                alike[one.slot.rev, one.fate is SlotFate.RUN, is_by_hand(one.job)].append(one)
+                alike[one.occurrence.rev, one.fate is Decision.RUN, is_by_hand(one.job)].append(one)
         for (rev, runs, by_hand), group in alike.items():
             if not runs:
                 self._let_pass(rev, group, settled)
@@ -179,10 +189,10 @@ class Promotion:
     def _run(self, rev: int, jobs: Sequence[Job], settled: Settled, *, by_hand: bool) -> Sequence[Job]:
         """Those that run, if any of them does by this call: else somebody else has promoted them, and goes on."""
         names = [job.id for job in jobs]
-        promoted = self._slots.promote(names, rev, by_hand=by_hand)
+        promoted = self._occurrences.promote(names, rev, by_hand=by_hand)
         if promoted < len(jobs):
             # the others were taken back by an edit in this moment, or promoted by somebody else
-            found = self._slots.read(names) if promoted else []
+            found = self._occurrences.read(names) if promoted else []
             running = {job.id for job in found if job.held is None and (by_hand or job.noted is False)}
             jobs = [job for job in jobs if job.id in running]
         for job in jobs:
@@ -194,27 +204,29 @@ class Promotion:
 
     def _let_pass(self, rev: int, held: Sequence[HeldJob], settled: Settled) -> None:
         entries = [
-            self._entry(one.job.id, one.schedule_id, one.slot, one.fate) for one in held if not is_by_hand(one.job)
+            self._entry(one.job.id, one.schedule_id, one.occurrence, one.fate)
+            for one in held
+            if not is_by_hand(one.job)
         ]
         if entries:
             self._ledger.record(entries)
-        self._slots.clear([one.job.id for one in held], rev)
+        self._occurrences.clear([one.job.id for one in held], rev)
         for one in held:
-            (settled.skipped if one.fate is SlotFate.SKIP else settled.missed).append(one.job.id)
+            (settled.skipped if one.fate is Decision.SKIP else settled.missed).append(one.job.id)
 
-    def _entry(self, job_id: str, schedule_id: str | None, slot: Slot, fate: SlotFate) -> LedgerEntry:
+    def _entry(self, job_id: str, schedule_id: str | None, occurrence: Occurrence, fate: Decision) -> LedgerEntry:
         return LedgerEntry(
             job_id=job_id,
             schedule_id=schedule_id or "",
             kind=_KINDS[fate],
             recorded_at=self._clock(),
-            late_by_seconds=max(0.0, (slot.fired_at - slot.due).total_seconds()),
-            **slot.model_dump(include={"at", "due", "missed", "reason", "rev"}),
+            late_by_seconds=max(0.0, (occurrence.fired_at - occurrence.due).total_seconds()),
+            **occurrence.model_dump(include={"at", "due", "missed", "reason", "rev"}),
         )
 
 
 def _verdict(one: HeldJob, schedules: Mapping[str, Schedule]) -> Verdict:
-    return Verdict.VOID if one.fate is SlotFate.VOID else judge(one.slot, schedules.get(one.schedule_id))
+    return Verdict.VOID if one.fate is Decision.VOID else judge(one.occurrence, schedules.get(one.schedule_id))
 
 
 # --- the tick
@@ -234,7 +246,7 @@ _MAX_COUNTED = 10_000
 
 
 class TickReport(NamedTuple):
-    """What one tick did, by job ids; for skipped and missed slots by the ids that their jobs would have had."""
+    """What one tick did, by job ids; for skipped and missed occurrences by the ids that their jobs would have had."""
 
     fired: list[str]
     skipped: list[str]
@@ -250,9 +262,9 @@ class TickReport(NamedTuple):
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Scheduling:
     _schedules: ScheduleStore
-    _slots: SlotStore
+    _occurrences: OccurrenceStore
     _promotion: Promotion
-    _orders: SlotOrders
+    _orders: OccurrenceOrders
     _waker: Waker
     _admission: Admission | None = None
     _clock: Clock = utc_now
@@ -268,13 +280,13 @@ class Scheduling:
         now, settled = self._clock(), Settled([], [], [], [])
         self._settle_left_over(now, settled)
         is_known = upcoming is not None and upcoming.is_certain
-        scheduled = upcoming.scheduled_at if upcoming and is_known else self._slots.next_scheduled()
+        scheduled = upcoming.scheduled_at if upcoming and is_known else self._occurrences.next_scheduled()
         next_run = self._schedules.next_run()
         promoted, passed = [], []
         if scheduled is not None and scheduled <= now:
             promoted = self._promote(now)
             # what is due still after less than a batch cannot be read
-            scheduled = self._slots.next_scheduled(after=now if len(promoted) < BATCH else None)
+            scheduled = self._occurrences.next_scheduled(after=now if len(promoted) < BATCH else None)
         if next_run is not None and next_run <= now:
             passed = self._fire_due(now, settled)
             next_run = self._schedules.next_run(but=passed)
@@ -288,15 +300,15 @@ class Scheduling:
             return
         self._looked_at = self._monotonic()
         before = now - LEFT_OVER
-        _add(settled, self._promotion.settle(self._slots.left_over(before, BATCH)))
+        _add(settled, self._promotion.settle(self._occurrences.left_over(before, BATCH)))
         if self._monotonic() - self._noted_at >= UNNOTED_SECONDS:
             self._noted_at = self._monotonic()
-            self._promotion.note(self._slots.unnoted(before, BATCH))
+            self._promotion.note(self._occurrences.unnoted(before, BATCH))
 
     def _promote(self, now: datetime) -> list[str]:
         """One-off jobs whose time has come."""
-        jobs = self._slots.scheduled(now, BATCH)
-        if jobs and self._slots.promote_scheduled([job.id for job in jobs]):
+        jobs = self._occurrences.scheduled(now, BATCH)
+        if jobs and self._occurrences.promote_scheduled([job.id for job in jobs]):
             for job in jobs:
                 self._waker.wake_job(job)
                 with about(job):
@@ -327,17 +339,17 @@ class Scheduling:
         jobs = self.decide(schedules, end)
         if not jobs:
             return Settled([], [], [], [])
-        taken = self._slots.insert(jobs)
+        taken = self._occurrences.insert(jobs)
         if taken:
             # whoever came first has decided
-            theirs = self._slots.read(taken)
+            theirs = self._occurrences.read(taken)
             self._pass_over([job for job in theirs if job.held is None], jobs, known)
             jobs = [job for job in jobs if job.id not in taken] + theirs
         return self._promotion.settle(jobs, known)
 
     def decide(self, schedules: Sequence[Schedule], end: float = float("inf")) -> list[Job]:
-        """The jobs of the slots that are due, held; of one at least, and of no more after `end`: to count what was
-        missed for months takes its time. Writes nothing.
+        """The jobs of the occurrences that are due, held; of one at least, and of no more after `end`: to count what
+        was missed for months takes its time. Writes nothing.
         """
         now = self._clock()
         orders = orders_of(self._orders, schedules)
@@ -358,17 +370,17 @@ class Scheduling:
     def _live(self, schedules: Sequence[Schedule]) -> dict[str, Run]:
         """By schedule, a run that keeps its next one from running."""
         skipping = {schedule.id: schedule for schedule in schedules if schedule.overlap is Overlap.SKIP}
-        runs = self._slots.live(list(skipping)) if skipping else []
+        runs = self._occurrences.live(list(skipping)) if skipping else []
         return {run.schedule_id: run for run in runs if _is_before(run, skipping[run.schedule_id])}
 
     def _pass_over(self, over: Sequence[Job], mine: Sequence[Job], known: Mapping[str, Schedule]) -> None:
         """Slots that have run already, by an earlier timing of the schedule: it goes on behind them."""
-        slots = {job.id: job.slot for job in mine}
+        occurrences = {job.id: job.slot for job in mine}
         advances = []
         for job in over:
-            slot, schedule = slots.get(job.id), known.get(job.schedule_id or "")
-            if slot and schedule:
-                advances.append(Advance(schedule, advanced(schedule, job.id, slot, None)))
+            occurrence, schedule = occurrences.get(job.id), known.get(job.schedule_id or "")
+            if occurrence and schedule:
+                advances.append(Advance(schedule, advanced(schedule, job.id, occurrence, None)))
         if advances:
             self._schedules.advance(advances)
 
@@ -379,17 +391,17 @@ class Scheduling:
 
 
 def _decided(
-    schedule: Schedule, order: SlotOrder | None, before: Run | None, look: Look | None, now: datetime
+    schedule: Schedule, order: OccurrenceOrder | None, before: Run | None, look: Look | None, now: datetime
 ) -> Job:
     if schedule.next_at is None or schedule.next_run is None:
         raise ValueError("it is due, but has no slot to come")
     planned = plan(schedule, now)
     fate, reason = planned.fate, planned.reason
-    if fate is SlotFate.RUN and (skip := _why_not(order, before)):
-        fate, reason = SlotFate.SKIP, skip
-    elif fate is SlotFate.RUN and look and (refusal := look.take(schedule.user_id)):
-        fate, reason, planned = SlotFate.SKIP, refusal, _after_a_rest(schedule, schedule.next_at, now)
-    slot = Slot(
+    if fate is Decision.RUN and (skip := _why_not(order, before)):
+        fate, reason = Decision.SKIP, skip
+    elif fate is Decision.RUN and look and (refusal := look.take(schedule.user_id)):
+        fate, reason, planned = Decision.SKIP, refusal, _after_a_rest(schedule, schedule.next_at, now)
+    occurrence = Occurrence(
         rev=schedule.rev,
         at=schedule.next_at,
         due=schedule.next_run,
@@ -399,25 +411,25 @@ def _decided(
         next_at=planned.next.at if planned.next else None,
         next_due=planned.next.due if planned.next else None,
     )
-    return slot_job(schedule, order, slot, fate, now)
+    return occurrence_job(schedule, order, occurrence, fate, now)
 
 
 def _after_a_rest(schedule: Schedule, at: datetime, now: datetime) -> Plan:
-    """This slot stands for those of the next seconds: they would be refused, too, and cost others their time."""
+    """This occurrence stands for those of the next seconds: they would be refused too, and take others' time."""
     until = now + QUOTA_REST
     missed = count_due(schedule.id, schedule.timing, at, until)
-    return Plan(SlotFate.SKIP, missed, following(schedule.id, schedule.timing, at, until))
+    return Plan(Decision.SKIP, missed, following(schedule.id, schedule.timing, at, until))
 
 
 def _is_before(run: Run, schedule: Schedule) -> bool:
-    """A run that is only held counts if it will run, by the present revision, and is not the slot that is due."""
+    """A run that is only held counts if it will run, by the present revision, and is not the due occurrence."""
     if run.held_by is None:
         return True
-    own = schedule.next_at and slot_id(schedule.id, schedule.next_at)
+    own = schedule.next_at and occurrence_id(schedule.id, schedule.next_at)
     return run.held_by == schedule.rev and run.job_id != own
 
 
-def _why_not(order: SlotOrder | None, before: Run | None) -> str | None:
+def _why_not(order: OccurrenceOrder | None, before: Run | None) -> str | None:
     if order is None:
         return NOTHING_TO_RUN
     if order.skip:

@@ -1,4 +1,4 @@
-"""The slots of a schedule: what becomes of one that is due, and the job that stands for it."""
+"""The occurrences of a schedule: what becomes of one that is due, and the job that stands for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pymongo.errors import BulkWriteError
 
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.crash_points import state_change
-from gateway.jobs.job import LIVE_STATUSES, PROMOTED, Job, JobStatus, Slot, SlotFate
+from gateway.jobs.job import LIVE_STATUSES, PROMOTED, Decision, Job, JobStatus, Occurrence
 from gateway.jobs.queue import JobDocuments, change
 from gateway.schedules.orders import NOTHING
 from gateway.schedules.recurrence import Moment, count_due, following, newest_due
@@ -22,38 +22,38 @@ from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals
 
 
 class Verdict(Enum):
-    #: The schedule does not have this slot, or not any more.
+    #: The schedule does not have this occurrence, or not any more.
     VOID = auto()
-    #: The slot is right, what it runs is out of date.
+    #: The occurrence is right, what it runs is out of date.
     REFRESH = auto()
-    #: The schedule has the slot before it.
+    #: The schedule has the occurrence before it.
     ADVANCE = auto()
     #: The schedule has it behind it: what was decided may happen.
     READY = auto()
 
 
-def judge(slot: Slot, schedule: Schedule | None) -> Verdict:
-    """`schedule` as read after the slot's job was inserted; `None` if it is gone.
+def judge(occurrence: Occurrence, schedule: Schedule | None) -> Verdict:
+    """`schedule` as read after the occurrence's job was inserted; `None` if it is gone.
 
     A job whose revision is the schedule's was decided about by that very revision: also where the schedule has ended
     by it, for whatever a person does raises the revision.
     """
     if schedule is None:
         return Verdict.VOID
-    if slot.rev != schedule.rev:
-        return Verdict.REFRESH if schedule.timing_rev <= slot.rev < schedule.rev else Verdict.VOID
-    return Verdict.ADVANCE if schedule.next_at == slot.at else Verdict.READY
+    if occurrence.rev != schedule.rev:
+        return Verdict.REFRESH if schedule.timing_rev <= occurrence.rev < schedule.rev else Verdict.VOID
+    return Verdict.ADVANCE if schedule.next_at == occurrence.at else Verdict.READY
 
 
-def advanced(schedule: Schedule, job_id: str, slot: Slot, fate: SlotFate | None) -> dict[str, Any]:
-    """What changes in the schedule when that slot is put behind it; `None`: the field goes. Without a `fate` the slot
-    has run before and is not counted again.
+def advanced(schedule: Schedule, job_id: str, occurrence: Occurrence, fate: Decision | None) -> dict[str, Any]:
+    """What changes in the schedule when that occurrence is put behind it; `None`: the field goes. Without a `fate`
+    the occurrence has run before and is not counted again.
     """
-    runs = schedule.runs + (fate is SlotFate.RUN)
-    changes: dict[str, Any] = {"next_at": slot.next_at, "next_run": slot.next_due}
-    if fate is SlotFate.RUN:
-        changes |= {"runs": runs, "last_run_at": slot.fired_at, "last_job_id": job_id}
-    if message := _end(schedule, slot, runs):
+    runs = schedule.runs + (fate is Decision.RUN)
+    changes: dict[str, Any] = {"next_at": occurrence.next_at, "next_run": occurrence.next_due}
+    if fate is Decision.RUN:
+        changes |= {"runs": runs, "last_run_at": occurrence.fired_at, "last_job_id": job_id}
+    if message := _end(schedule, occurrence, runs):
         changes |= ending(message)
     return changes
 
@@ -63,13 +63,13 @@ def ending(message: str) -> dict[str, Any]:
     return {"next_at": None, "next_run": None, "state": ScheduleState.ENDED, "message": message, "live_key": None}
 
 
-def _end(schedule: Schedule, slot: Slot, runs: int) -> str | None:
+def _end(schedule: Schedule, occurrence: Occurrence, runs: int) -> str | None:
     if schedule.max_runs is not None and runs >= schedule.max_runs:
         return f"it has run {runs} times" if runs > 1 else "it has run once"
-    return None if slot.next_at else "no run is left before its end"
+    return None if occurrence.next_at else "no run is left before its end"
 
 
-# --- what becomes of a slot that is due, and where its schedule goes from there. Pure.
+# --- what becomes of an occurrence that is due, and where its schedule goes from there. Pure.
 
 GRACE = timedelta(seconds=GRACE_SECONDS)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -78,8 +78,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 class Plan(NamedTuple):
     """`RUN` or `MISS`; whether the run before it is over yet is not asked here."""
 
-    fate: SlotFate
-    #: Later slots that were due as well, for which this one stands.
+    fate: Decision
+    #: Later occurrences that were due as well, for which this one stands.
     missed: int
     #: Absent where the schedule ends.
     next: Moment | None
@@ -88,29 +88,29 @@ class Plan(NamedTuple):
 
 
 def plan(schedule: Schedule, now: datetime) -> Plan:
-    """For the slot that comes next, `schedule.next_at`. Raises `ValueError` if there is none."""
+    """For the occurrence that comes next, `schedule.next_at`. Raises `ValueError` if there is none."""
     at, due, timing = schedule.next_at, schedule.next_run, schedule.timing
     if at is None or due is None:
         raise ValueError(f"schedule {schedule.id} has no slot to come")
     if now - due <= GRACE:
-        return Plan(SlotFate.RUN, 0, following(schedule.id, timing, at))
+        return Plan(Decision.RUN, 0, following(schedule.id, timing, at))
     if timing.ends_at is not None and now > timing.ends_at + GRACE:
         # nothing runs after the end date
         reason = f"found {_late(now, due)} late, after the end date {to_iso(timing.ends_at)}"
-        return Plan(SlotFate.MISS, count_due(schedule.id, timing, at, now), None, reason)
+        return Plan(Decision.MISS, count_due(schedule.id, timing, at, now), None, reason)
     if schedule.catch_up is CatchUp.ALL:
         return _each(schedule, at, due, now)
     if schedule.catch_up is CatchUp.NONE:
         return _none(schedule, at, due, now)
-    return Plan(SlotFate.RUN, count_due(schedule.id, timing, at, now), following(schedule.id, timing, at, now))
+    return Plan(Decision.RUN, count_due(schedule.id, timing, at, now), following(schedule.id, timing, at, now))
 
 
 def _none(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Plan:
-    """On to the first slot that is fresh or ahead."""
+    """On to the first occurrence that is fresh or ahead."""
     stale = now - GRACE - _MILLISECOND
     missed = count_due(schedule.id, schedule.timing, at, stale)
     reason = f"found {_late(now, due)} late, and catch_up is none"
-    return Plan(SlotFate.MISS, missed, following(schedule.id, schedule.timing, at, stale), reason)
+    return Plan(Decision.MISS, missed, following(schedule.id, schedule.timing, at, stale), reason)
 
 
 def _each(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Plan:
@@ -119,20 +119,21 @@ def _each(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Pla
     is_few = count_due(schedule_id, timing, at, now) < MAX_CATCH_UP
     oldest = None if is_few else newest_due(schedule_id, timing, now, MAX_CATCH_UP)
     if oldest is None or oldest.at <= at:
-        return Plan(SlotFate.RUN, 0, following(schedule_id, timing, at))
+        return Plan(Decision.RUN, 0, following(schedule_id, timing, at))
     missed = count_due(schedule_id, timing, at, oldest.due - _MILLISECOND)
     reason = f"found {_late(now, due)} late, and catch_up makes up for the newest {MAX_CATCH_UP} slots only"
-    return Plan(SlotFate.MISS, missed, oldest, reason)
+    return Plan(Decision.MISS, missed, oldest, reason)
 
 
 def _late(now: datetime, due: datetime) -> str:
     return f"{(now - due).total_seconds():.0f} s"
 
 
-# --- the jobs of slots, until they are jobs like all others. While it is held, a slot's job is the decision about it.
+# --- the jobs of occurrences, until they are jobs like all others. While it is held, an occurrence's job is the
+# decision about it.
 
 #: Not `$exists`: no index leads past those that have none.
-_HELD = {"$in": [fate.value for fate in SlotFate]}
+_HELD = {"$in": [fate.value for fate in Decision]}
 _FREE: Document = {"held": None}
 #: Not an equality: no index of it must be walked, however many jobs wait for their time, where the ids are known.
 _SCHEDULED = {"$in": [JobStatus.SCHEDULED]}
@@ -144,12 +145,12 @@ class Run(NamedTuple):
     job_id: str
     schedule_id: str
     status: JobStatus
-    #: Of a slot that is only held yet: by which revision; `None` for every other.
+    #: Of an occurrence that is only held yet: by which revision; `None` for every other.
     held_by: int | None
 
 
-class SlotStore:
-    """The `jobs` collection as the firing of slots needs it."""
+class OccurrenceStore:
+    """The `jobs` collection as the firing of occurrences needs it."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
@@ -158,7 +159,7 @@ class SlotStore:
 
     @state_change("schedules.insert_slots")
     def insert(self, jobs: Sequence[Job]) -> set[str]:
-        """Insert the jobs of slots, held; the ids of those that somebody has inserted before."""
+        """Insert the jobs of occurrences, held; the ids of those that somebody has inserted before."""
         try:
             self._jobs.insert_many([job.to_document() for job in jobs], ordered=False)
         except BulkWriteError as error:
@@ -173,14 +174,14 @@ class SlotStore:
         """All jobs of these schedules that are held."""
         wanted = {"schedule_id": {"$in": list(schedule_ids)}}
         # each by an equality, so that the index of the few that are held is taken and not that of all their jobs
-        return [job for fate in SlotFate for job in self._documents.many(self._jobs.find({"held": fate, **wanted}))]
+        return [job for fate in Decision for job in self._documents.many(self._jobs.find({"held": fate, **wanted}))]
 
     def left_over(self, before: datetime, limit: int) -> list[Job]:
         """Jobs that are held since before then: whoever held them has died, or is slow."""
         return self._documents.many(self._jobs.find({"held": _HELD, "updated_at": {"$lt": before}}, limit=limit))
 
     def unnoted(self, before: datetime, limit: int) -> list[Job]:
-        """Jobs of slots that ran, before then, and of which the ledger may know nothing."""
+        """Jobs of occurrences that ran, before then, and of which the ledger may know nothing."""
         query = {"noted": False, **_FREE, "updated_at": {"$lt": before}}
         return self._documents.many(self._jobs.find(query, limit=limit))
 
@@ -191,18 +192,18 @@ class SlotStore:
             query: Document = {"status": status, "schedule_id": {"$in": list(schedule_ids)}}
             for found in self._jobs.find(query, {"schedule_id": 1, "held": 1, "slot.rev": 1}):
                 held = found.get("held")
-                if held in (None, SlotFate.RUN):
+                if held in (None, Decision.RUN):
                     rev = found["slot"]["rev"] if held else None
                     runs.append(Run(found["_id"], found["schedule_id"], status, rev))
         return runs
 
     @state_change("schedules.promote")
     def promote(self, job_ids: Sequence[str], rev: int, *, by_hand: bool = False) -> int:
-        """These slots run, if they are still held by that revision; how many do by this call. What was asked for
-        `by_hand` was given a slot to be held by, and loses it.
+        """These occurrences run, if they are still held by that revision; how many do by this call. What was asked
+        for `by_hand` was given an occurrence to be held by, and loses it.
         """
         now = self._clock()
-        query = {"_id": {"$in": list(job_ids)}, "held": SlotFate.RUN, "slot.rev": rev, "status": _SCHEDULED}
+        query = {"_id": {"$in": list(job_ids)}, "held": Decision.RUN, "slot.rev": rev, "status": _SCHEDULED}
         pending = {**PROMOTED.change, "not_before": now}
         gone = ("held", "slot") if by_hand else ("held",)
         return self._jobs.update_many(query, change(now, pending, unset=gone)).modified_count
@@ -218,19 +219,19 @@ class SlotStore:
     @state_change("schedules.void")
     def void(self, job: Job) -> Job | None:
         """The job can run no more; as it is now, `None` if it was not as `job` still."""
-        update = change(self._clock(), {"held": SlotFate.VOID})
+        update = change(self._clock(), {"held": Decision.VOID})
         changed = self._jobs.find_one_and_update(_same(job), update, return_document=ReturnDocument.AFTER)
         return self._documents.optional(changed)
 
     @state_change("schedules.remove_slot")
     def remove(self, job: Job) -> None:
-        """As if the slot had never been found due, if the job is as `job` still."""
+        """As if the occurrence had never been found due, if the job is as `job` still."""
         self._jobs.delete_one(_same(job))
 
     @state_change("schedules.clear")
     def clear(self, job_ids: Sequence[str], rev: int) -> None:
-        """These slots are over without a run, and the ledger says so."""
-        without_run = {"$in": [SlotFate.SKIP, SlotFate.MISS]}
+        """These occurrences are over without a run, and the ledger says so."""
+        without_run = {"$in": [Decision.SKIP, Decision.MISS]}
         self._jobs.delete_many({"_id": {"$in": list(job_ids)}, "held": without_run, "slot.rev": rev})
 
     @state_change("schedules.release")
@@ -266,7 +267,7 @@ class SlotStore:
         return self._jobs.update_many(query, pending).modified_count
 
 
-#: All in which two revisions of a slot's job can differ.
+#: All in which two revisions of an occurrence's job can differ.
 _CONTENT = {"slot", "held", *NOTHING.job_fields("")}
 
 

@@ -1,4 +1,4 @@
-"""What a slot of a schedule runs, and the job that is made for it."""
+"""What an occurrence of a schedule runs, and the job that is made for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pymongo.errors import PyMongoError
 from gateway.contract.crawl import CrawlSpec
 from gateway.errors import InvalidRequestError
 from gateway.jobs.dedupe import fingerprint
-from gateway.jobs.job import CrawlOrder, Job, JobStatus, Slot, SlotFate, TargetRun, Trigger, slot_id
+from gateway.jobs.job import CrawlOrder, Decision, Job, JobStatus, Occurrence, TargetRun, Trigger, occurrence_id
 from gateway.projects.catalog import SpiderCatalog
 from gateway.schedules.schedule import Overlap, Schedule
 from gateway.stores.broker import current_correlation
@@ -21,13 +21,13 @@ from gateway.stores.broker import current_correlation
 log = structlog.get_logger()
 
 
-class SlotOrder(NamedTuple):
+class OccurrenceOrder(NamedTuple):
     crawl: CrawlOrder
     #: Of all jobs with the same text here only one runs at a time.
     exclusive: str | None = None
     trigger: Trigger | None = None
     target: TargetRun | None = None
-    #: Why this slot must not run.
+    #: Why this occurrence must not run.
     skip: str | None = None
 
     def to_job(self, user_id: str, now: datetime, **origin: Any) -> Job:
@@ -43,19 +43,19 @@ class SlotOrder(NamedTuple):
         return {"exclusive": self.exclusive, "trigger": self.trigger, "target": self.target}
 
 
-#: What the job of a slot holds that does not run.
-NOTHING = SlotOrder(CrawlOrder(spec=CrawlSpec(spider="none", start_urls=())))
+#: What the job of an occurrence holds that does not run.
+NOTHING = OccurrenceOrder(CrawlOrder(spec=CrawlSpec(spider="none", start_urls=())))
 
 
-class SlotOrders(Protocol):
-    def orders(self, schedules: Sequence[Schedule]) -> Mapping[str, SlotOrder]:
+class OccurrenceOrders(Protocol):
+    def orders(self, schedules: Sequence[Schedule]) -> Mapping[str, OccurrenceOrder]:
         """By the schedules' ids. One that is missing has nothing to run."""
 
 
 class CrawlOrders:
     """Of schedules that say themselves what they run."""
 
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
         return {one.id: _order(one, one.crawl) for one in schedules if one.crawl}
 
 
@@ -63,10 +63,10 @@ class CrawlOrders:
 class AllOrders:
     """Of schedules of every kind: those of sites and targets are `sites`' to know."""
 
-    _crawls: SlotOrders
-    _sites: SlotOrders
+    _crawls: OccurrenceOrders
+    _sites: OccurrenceOrders
 
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
         of_sites = [schedule for schedule in schedules if schedule.site]
         others = [schedule for schedule in schedules if not schedule.site]
         return {
@@ -75,8 +75,10 @@ class AllOrders:
         }
 
 
-def orders_of(orders: SlotOrders, schedules: Sequence[Schedule]) -> Mapping[str, SlotOrder]:
-    """The same; but one schedule of which no order can be made skips its slot, and keeps no other's from running."""
+def orders_of(orders: OccurrenceOrders, schedules: Sequence[Schedule]) -> Mapping[str, OccurrenceOrder]:
+    """The same; but one schedule of which no order can be made skips its occurrence, and keeps no other's from
+    running.
+    """
     try:
         return orders.orders(schedules)
     except PyMongoError:
@@ -85,7 +87,7 @@ def orders_of(orders: SlotOrders, schedules: Sequence[Schedule]) -> Mapping[str,
         return {schedule.id: order for schedule in schedules if (order := _order_of(orders, schedule))}
 
 
-def _order_of(orders: SlotOrders, schedule: Schedule) -> SlotOrder | None:
+def _order_of(orders: OccurrenceOrders, schedule: Schedule) -> OccurrenceOrder | None:
     try:
         return orders.orders([schedule]).get(schedule.id)
     except PyMongoError:
@@ -95,9 +97,9 @@ def _order_of(orders: SlotOrders, schedule: Schedule) -> SlotOrder | None:
         return NOTHING._replace(skip=f"what it runs could not be found out ({type(error).__name__})")
 
 
-def _order(schedule: Schedule, crawl: CrawlOrder) -> SlotOrder:
+def _order(schedule: Schedule, crawl: CrawlOrder) -> OccurrenceOrder:
     exclusive = f"schedule:{schedule.id}" if schedule.overlap is Overlap.QUEUE else None
-    return SlotOrder(crawl, exclusive)
+    return OccurrenceOrder(crawl, exclusive)
 
 
 # Each run of a deployed project takes the latest version of its time, where its schedule names none
@@ -105,13 +107,13 @@ def _order(schedule: Schedule, crawl: CrawlOrder) -> SlotOrder:
 class LatestVersions:
     """A job names its version: all its attempts run the same one, whatever is deployed meanwhile."""
 
-    _orders: SlotOrders
+    _orders: OccurrenceOrders
     _catalog: SpiderCatalog
 
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
         return {name: self._pinned(order) for name, order in self._orders.orders(schedules).items()}
 
-    def _pinned(self, order: SlotOrder) -> SlotOrder:
+    def _pinned(self, order: OccurrenceOrder) -> OccurrenceOrder:
         try:
             return order._replace(crawl=order.crawl.with_spec(self._catalog.pin(order.crawl.spec)))
         except InvalidRequestError as error:
@@ -119,14 +121,17 @@ class LatestVersions:
             return order._replace(skip=order.skip or error.message)
 
 
-# --- the job of a slot: made when the slot is found due, made anew when its schedule changes before it runs
+# --- the job of an occurrence: made when the occurrence is found due, made anew when its schedule changes before it
+# runs
 
 NOTHING_TO_RUN = "there is nothing to run: its site or target is gone"
 
 
-def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: SlotFate, now: datetime) -> Job:
+def occurrence_job(
+    schedule: Schedule, order: OccurrenceOrder | None, occurrence: Occurrence, fate: Decision, now: datetime
+) -> Job:
     """Held: nobody runs it before its schedule has it behind it."""
-    job_id = slot_id(schedule.id, slot.at)
+    job_id = occurrence_id(schedule.id, occurrence.at)
     return (order or NOTHING).to_job(
         schedule.user_id,
         now,
@@ -135,15 +140,15 @@ def slot_job(schedule: Schedule, order: SlotOrder | None, slot: Slot, fate: Slot
         status=JobStatus.SCHEDULED,
         held=fate,
         noted=False,
-        slot=slot,
+        slot=occurrence,
         correlation_id=job_id,
     )
 
 
-def job_by_hand(schedule: Schedule, order: SlotOrder, now: datetime) -> Job:
-    """A run that somebody asks for now. It is held as if it had a slot, so that it overtakes no change of the
-    schedule; it is no slot's, and the ledger does not know of it. Where runs must not overlap, there is one such job
-    at a time, however many ask for it at once.
+def job_by_hand(schedule: Schedule, order: OccurrenceOrder, now: datetime) -> Job:
+    """A run that somebody asks for now. It is held as if it had an occurrence, so that it overtakes no change of the
+    schedule; it is no occurrence's, and the ledger does not know of it. Where runs must not overlap, there is one
+    such job at a time, however many ask for it at once.
     """
     at = now if schedule.next_at != now else now - timedelta(milliseconds=1)
     return order.to_job(
@@ -151,8 +156,8 @@ def job_by_hand(schedule: Schedule, order: SlotOrder, now: datetime) -> Job:
         now,
         schedule_id=schedule.id,
         status=JobStatus.SCHEDULED,
-        held=SlotFate.RUN,
-        slot=Slot(rev=schedule.rev, at=at, due=at, fired_at=now),
+        held=Decision.RUN,
+        slot=Occurrence(rev=schedule.rev, at=at, due=at, fired_at=now),
         correlation_id=current_correlation(),
         live_key=f"run:{schedule.id}" if schedule.overlap is Overlap.SKIP else None,
         trigger=order.trigger and Trigger.MANUAL,
@@ -163,12 +168,12 @@ def is_by_hand(job: Job) -> bool:
     return job.noted is None
 
 
-def refreshed(job: Job, slot: Slot, schedule: Schedule, order: SlotOrder | None) -> Job:
+def refreshed(job: Job, occurrence: Occurrence, schedule: Schedule, order: OccurrenceOrder | None) -> Job:
     """The job by the schedule's present revision; one that was to run is skipped where that has nothing to run."""
     skip = NOTHING_TO_RUN if order is None else order.skip
-    new = slot.model_copy(update={"rev": schedule.rev})
-    if skip and job.held is SlotFate.RUN:
+    new = occurrence.model_copy(update={"rev": schedule.rev})
+    if skip and job.held is Decision.RUN:
         new = new.model_copy(update={"reason": skip})
-        return job.model_copy(update={"slot": new, "held": SlotFate.SKIP})
+        return job.model_copy(update={"slot": new, "held": Decision.SKIP})
     fresh = order.job_fields(schedule.user_id) if order else {}
     return job.model_copy(update={"slot": new, **fresh, "trigger": job.trigger})

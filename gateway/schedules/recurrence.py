@@ -73,7 +73,8 @@ FIELDS = (
 MAX_LENGTH = 200
 #: All clocks are changed at full quarters of an hour, local time.
 _QUARTER = 15
-#: How far back the slot before a moment is looked for, step by step; 50 years are as far as cronsim looks ahead.
+#: How far back the occurrence before a moment is looked for, step by step; 50 years are as far as cronsim looks
+#: ahead.
 _WINDOWS = tuple(timedelta(days=days) for days in (1 / 24, 1, 32, 367, 5 * 366, 50 * 366))
 
 
@@ -223,7 +224,7 @@ def _never(text: str) -> InvalidRequestError:
     return InvalidRequestError("interval", message)
 
 
-# --- a schedule's slots: the same, whoever asks, and whenever
+# --- a schedule's occurrences: the same, whoever asks, and whenever
 
 _EVERY = re.compile(r"every\s+([0-9]{1,8})\s*(s|m|h|d|w)", re.IGNORECASE)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -234,13 +235,13 @@ INTERVAL_JITTER = 0.1
 MAX_JITTER = 0.5
 #: Dates are refused from here on.
 LAST_YEAR = 2200
-#: Slots of a cron that were missed are counted to here.
+#: Occurrences of a cron that were missed are counted to here.
 MAX_COUNTED = 1000
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Moment(NamedTuple):
-    """A slot: its nominal time, which names it, and the same with jitter, when it is fired."""
+    """An occurrence: its nominal time, which names it, and the same with jitter, when it is fired."""
 
     at: datetime
     due: datetime
@@ -250,7 +251,7 @@ class Moment(NamedTuple):
 class Every:
     """Slots at equal distances, in absolute time, from `start`."""
 
-    #: Slots may come before their nominal time.
+    #: Occurrences may come before their nominal time.
     default_jitter = INTERVAL_JITTER
 
     gap: timedelta
@@ -300,7 +301,7 @@ class Calendar:
         return sum(1 for _ in itertools.islice(times, MAX_COUNTED))
 
     def move(self, at: datetime, start: datetime, jitter: float, chance: float) -> timedelta:
-        """Later only, by up to `jitter` of the time to the next slot."""
+        """Later only, by up to `jitter` of the time to the next occurrence."""
         following = next(self.walk(at, start), at) if jitter else at
         return _MILLISECOND * int(jitter * chance * ((following - at) // _MILLISECOND))
 
@@ -331,7 +332,7 @@ def _gap(text: str) -> timedelta:
 
 
 def check_timing(timing: Timing, now: datetime) -> None:
-    """Raises `InvalidRequestError` that names the field, unless there is a slot to come."""
+    """Raises `InvalidRequestError` that names the field, unless there is an occurrence to come."""
     parse_interval(timing.interval, timing.timezone)
     if timing.jitter is not None and not 0 <= timing.jitter <= MAX_JITTER:
         raise InvalidRequestError("jitter", f"must be from 0 to {MAX_JITTER}: a fraction of the gap to the next run")
@@ -350,19 +351,19 @@ def check_timing(timing: Timing, now: datetime) -> None:
 
 
 def first(schedule_id: str, timing: Timing, after: datetime) -> Moment | None:
-    """The first slot that is due later than `after`."""
+    """The first occurrence that is due later than `after`."""
     return next(_due_after(schedule_id, timing, after), None)
 
 
 def following(schedule_id: str, timing: Timing, at: datetime, after: datetime | None = None) -> Moment | None:
-    """The next slot behind the one at nominal `at`, and of those, the first due later than `after`."""
+    """The next occurrence behind the one at nominal `at`, and of those, the first due later than `after`."""
     if after is None or after < at:
         return next(_walk(schedule_id, timing, at), None)
     return next((moment for moment in _due_after(schedule_id, timing, after) if moment.at > at), None)
 
 
 def preview(schedule_id: str, timing: Timing, after: datetime, count: int) -> list[Moment]:
-    """The `count` slots that are due next after `after`, or as many as there are."""
+    """The `count` occurrences that are due next after `after`, or as many as there are."""
     return list(itertools.islice(_due_after(schedule_id, timing, after), count))
 
 
@@ -372,14 +373,15 @@ def count_due(schedule_id: str, timing: Timing, at: datetime, now: datetime) -> 
     until = now if timing.ends_at is None else min(now, timing.ends_at)
     count = recurrence.count(at, until, timing.starts_at)
     last = recurrence.newest(until, timing.starts_at, 1)
-    # jitter moves a slot by less than half a gap, so only the two at this side and that of `now` can be on the other
+    # jitter moves an occurrence by less than half a gap, so only the two at this side and that of `now` can be on the
+    # other
     count -= sum(moment.due > now for moment in _moments(schedule_id, timing, last) if moment.at > at)
     ahead = next(_walk(schedule_id, timing, max(at, until)), None)
     return count + (ahead is not None and ahead.due <= now)
 
 
 def newest_due(schedule_id: str, timing: Timing, now: datetime, count: int) -> Moment | None:
-    """The oldest of the last `count` slots that are due by `now`."""
+    """The oldest of the last `count` occurrences that are due by `now`."""
     recurrence = parse_interval(timing.interval, timing.timezone)
     until = now if timing.ends_at is None else min(now, timing.ends_at)
     times = recurrence.newest(until, timing.starts_at, count + 1)
@@ -389,7 +391,7 @@ def newest_due(schedule_id: str, timing: Timing, now: datetime, count: int) -> M
 
 
 def _due_after(schedule_id: str, timing: Timing, after: datetime) -> Iterator[Moment]:
-    """From one slot before `after` on: with jitter it may be due behind it, and the next one before."""
+    """From one occurrence before `after` on: with jitter it may be due behind it, and the next one before."""
     recurrence = parse_interval(timing.interval, timing.timezone)
     begin = after
     if _jitter(recurrence, timing):
@@ -419,6 +421,6 @@ def _jitter(recurrence: Recurrence, timing: Timing) -> float:
 
 
 def _chance(schedule_id: str, at: datetime) -> float:
-    """From 0 to below 1, always the same for one slot."""
+    """From 0 to below 1, always the same for one occurrence."""
     digest = hashlib.sha256(f"{schedule_id}:{at.astimezone(UTC).isoformat()}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / (1 << 48)

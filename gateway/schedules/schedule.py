@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.jobs.job import CrawlOrder
 
-#: Slots not later than this are fired one by one; older ones are missed, and `catch_up` says what follows.
+#: Occurrences not later than this are fired one by one; older ones are missed, and `catch_up` says what follows.
 GRACE_SECONDS = 5.0
-#: Missed slots that `CatchUp.ALL` makes up for, at the most: the newest.
+#: Missed occurrences that `CatchUp.ALL` makes up for, at the most: the newest.
 MAX_CATCH_UP = 100
 
 
 class Overlap(StrEnum):
-    """What a slot does that is due while the run before it is not over."""
+    """What an occurrence does that is due while the run before it is not over."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -25,7 +25,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """What becomes of slots that were missed."""
+    """What becomes of occurrences that were missed."""
 
     #: One run for all of them.
     ONE = "one"
@@ -42,7 +42,7 @@ class ScheduleState(StrEnum):
 
 
 class Timing(BaseModel):
-    """When. A change of it is a change of every slot."""
+    """When. A change of it is a change of every occurrence."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,7 +54,7 @@ class Timing(BaseModel):
     starts_at: datetime
     #: No run after it.
     ends_at: datetime | None = None
-    #: Fraction of the gap to the next slot by which a run is moved: to and fro for `every`, later for cron.
+    #: Fraction of the gap to the next occurrence by which a run is moved: to and fro for `every`, later for cron.
     #: `None`: 0.1 for `every`, 0 for cron.
     jitter: float | None = Field(default=None, ge=0, le=0.5)
 
@@ -67,7 +67,7 @@ class Schedule(BaseModel):
     id: str = Field(alias="_id")
     user_id: str
     name: str | None = None
-    #: What is run. Absent in the schedule of a site or a target: there it is made from those two at each slot.
+    #: What is run. Absent in the schedule of a site or a target: there it is made from those two at each occurrence.
     crawl: CrawlOrder | None = None
     #: Names of the site and, for a target's schedule, the id of the target.
     site: str | None = None
@@ -80,17 +80,17 @@ class Schedule(BaseModel):
     state: ScheduleState = ScheduleState.ACTIVE
     #: Why it ended.
     message: str | None = None
-    #: Raised by every change a person makes: a slot's job of an older revision never runs.
+    #: Raised by every change a person makes: an occurrence's job of an older revision never runs.
     rev: int = 1
-    #: The revision in which its slots became other ones: its timing was changed, or it was paused, resumed or ended
-    #: by a person. Slots of an older one are void.
+    #: The revision in which its occurrences became other ones: its timing was changed, or it was paused, resumed or
+    #: ended by a person. Occurrences of an older one are void.
     timing_rev: int = 1
-    #: The coming slot, as `Slot.at` and `Slot.due`; absent unless the schedule is active.
+    #: The coming occurrence, as `Occurrence.at` and `Occurrence.due`; absent unless the schedule is active.
     next_at: datetime | None = None
     next_run: datetime | None = None
-    #: Slots that ran.
+    #: Occurrences that ran.
     runs: int = 0
-    #: Of the slot that ran last: when it was fired, and its job.
+    #: Of the occurrence that ran last: when it was fired, and its job.
     last_run_at: datetime | None = None
     last_job_id: str | None = None
     #: Identity of the request; `live_key` is unique, and there until the schedule ends.
@@ -112,11 +112,11 @@ class LedgerKind(StrEnum):
 
 
 class LedgerEntry(BaseModel):
-    """What became of one slot; `_id` in MongoDB is the slot's job id."""
+    """What became of one occurrence; `_id` in MongoDB is the occurrence's job id."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    #: The job of a slot that was fired.
+    #: The job of an occurrence that was fired.
     job_id: str = Field(alias="_id")
     schedule_id: str
     kind: LedgerKind
@@ -124,7 +124,7 @@ class LedgerEntry(BaseModel):
     due: datetime
     recorded_at: datetime
     late_by_seconds: float
-    #: Slots for which a catch-up run stands, or that were missed with this one.
+    #: Occurrences for which a catch-up run stands, or that were missed with this one.
     missed: int = 0
     reason: str | None = None
     rev: int

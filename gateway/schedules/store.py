@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """A schedule, as it was read, and what it becomes once its coming slot is behind it (`None`: goes)."""
+    """A schedule, as it was read, and what it becomes once its coming occurrence is behind it (`None`: goes)."""
 
     schedule: Schedule
     changes: Document
@@ -145,13 +145,13 @@ class ScheduleStore:
     # --- firing
 
     def next_run(self, *, but: Sequence[str] = ()) -> datetime | None:
-        """When the next slot of any schedule is due, or was."""
+        """When the next occurrence of any schedule is due, or was."""
         query: Document = {"next_run": {"$gte": _NO_TIME}, **_all_but(but)}
         first = self._schedules.find_one(query, {"next_run": 1}, sort=[("next_run", ASCENDING)])
         return None if first is None else first["next_run"]
 
     def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> Found:
-        """Schedules whose coming slot is due, the longest first."""
+        """Schedules whose coming occurrence is due, the longest first."""
         query: Document = {"next_run": {"$lte": now}, **_all_but(but)}
         return self._found(self._schedules.find(query).sort("next_run", ASCENDING).limit(limit))
 
@@ -169,7 +169,7 @@ class ScheduleStore:
 
     @state_change("schedules.advance")
     def advance(self, advances: Sequence[Advance]) -> bool:
-        """Put the coming slot of each behind it, if it is as it was read still; whether each of them was."""
+        """Put the coming occurrence of each behind it, if it is as it was read still; whether each of them was."""
         now = self._clock()
         operations = [
             UpdateOne(
@@ -182,7 +182,7 @@ class ScheduleStore:
 
     @state_change("schedules.uncount")
     def uncount(self, schedule_id: str, job_id: str) -> None:
-        """The slot's job was made void after the schedule had counted it."""
+        """The occurrence's job was made void after the schedule had counted it."""
         self._schedules.update_one(
             {"_id": schedule_id, "last_job_id": job_id},
             {"$inc": {"runs": -1}, "$unset": {"last_job_id": "", "last_run_at": ""}},
@@ -210,7 +210,7 @@ def _update(changes: Document) -> Document:
     return {**update, "$unset": dict.fromkeys(gone, "")} if gone else update
 
 
-# The ledger: what became of each slot of each schedule
+# The ledger: what became of each occurrence of each schedule
 class LedgerStore:
     def __init__(self, database: Database[Document]) -> None:
         self._ledger = database["schedule_ledger"]
@@ -218,7 +218,7 @@ class LedgerStore:
 
     @state_change("schedule_ledger.record")
     def record(self, entries: Sequence[LedgerEntry]) -> None:
-        """One entry a slot, however often it is recorded. That it was fired is never replaced."""
+        """One entry an occurrence, however often it is recorded. That it was fired is never replaced."""
         operations = []
         for entry in entries:
             document = entry.model_dump(by_alias=True, exclude_none=True)
@@ -227,7 +227,7 @@ class LedgerStore:
         self._ledger.bulk_write(operations, ordered=False)
 
     def revisions(self, job_ids: Sequence[str]) -> dict[str, int]:
-        """Of those of these slots, named by their jobs' ids, that have an entry: by which revision."""
+        """Of those of these occurrences, named by their jobs' ids, that have an entry: by which revision."""
         found = self._ledger.find({"_id": {"$in": list(job_ids)}}, {"rev": 1})
         return {document["_id"]: document["rev"] for document in found}
 

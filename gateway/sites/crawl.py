@@ -14,7 +14,7 @@ from gateway.contract.public_address import Network, check_url
 from gateway.errors import InvalidRequestError, SiteDisabledError, StartingError
 from gateway.jobs.job import CrawlOrder, TargetRun, Trigger
 from gateway.projects.catalog import SpiderCatalog, check_fetch
-from gateway.schedules.orders import SlotOrder
+from gateway.schedules.orders import OccurrenceOrder
 from gateway.schedules.recurrence import check_timing
 from gateway.schedules.schedule import Overlap, Schedule, Timing
 from gateway.sites.site import FIELD, JOBS_SPIDER, KEYWORDS, LOCATION, PAGE, SELECTORS, SearchUrl, Site, Target
@@ -233,7 +233,7 @@ class SiteOrders:
     #: Seconds that one attempt may take.
     _job_timeout: int
 
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
         """By the schedules' ids, from two reads; those whose site or target is gone are left out."""
         targets = self._targets.identified(schedule.target for schedule in schedules if schedule.target)
         sites = self._sites.named(schedule.site for schedule in schedules if schedule.site)
@@ -253,7 +253,7 @@ class SiteOrders:
         location: str | None = None,
         results_wanted: int | None = None,
         is_remote: bool | None = None,
-    ) -> SlotOrder:
+    ) -> OccurrenceOrder:
         """For a run that somebody asks for. Words that are `None` are those of the site's own runs.
 
         Raises `SiteDisabledError`, and `InvalidRequestError` that names the field of `POST /jobs/scrape`.
@@ -265,22 +265,22 @@ class SiteOrders:
         search = Search(words[KEYWORDS], words[LOCATION], results_wanted, is_remote)
         return self._order(site, search, Trigger.MANUAL)
 
-    def _scheduled(self, schedule: Schedule, site: Site, target: Target | None) -> SlotOrder:
+    def _scheduled(self, schedule: Schedule, site: Site, target: Target | None) -> OccurrenceOrder:
         words = target.words if target else site.words
         search = Search.of_target(target) if target else Search.of_words(words or {})
         try:
             _refuse_run(site, words)
             order = self._order(site, search, Trigger.SCHEDULED)
         except (InvalidRequestError, SiteDisabledError, StartingError) as error:
-            order = SlotOrder(CrawlOrder(spec=site_crawl(site, search, self._job_timeout)), skip=error.message)
+            order = OccurrenceOrder(CrawlOrder(spec=site_crawl(site, search, self._job_timeout)), skip=error.message)
         if not order.exclusive and schedule.overlap is Overlap.QUEUE:
             order = order._replace(exclusive=f"schedule:{schedule.id}")
         return order._replace(target=_target_run(site, target)) if target else order
 
-    def _order(self, site: Site, search: Search, trigger: Trigger) -> SlotOrder:
+    def _order(self, site: Site, search: Search, trigger: Trigger) -> OccurrenceOrder:
         """Raises `InvalidRequestError` where the egg that it needs is nowhere."""
         spec = self._catalog.pin(site_crawl(site, search, self._job_timeout))
-        return SlotOrder(
+        return OccurrenceOrder(
             CrawlOrder(spec=spec, max_retries=site.max_retries),
             exclusive=None if site.allow_overlap else f"site:{site.name}",
             trigger=trigger,

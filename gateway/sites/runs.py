@@ -26,7 +26,7 @@ from gateway.jobs.job import Job, job_id_of, run_id_of
 from gateway.jobs.messages import Waker
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import Rendering, SpiderCatalog
-from gateway.schedules.orders import SlotOrder
+from gateway.schedules.orders import OccurrenceOrder
 from gateway.sites.crawl import SiteCheck, SiteOrders
 from gateway.sites.site import OPERATOR, Site
 from gateway.sites.store import SiteStore
@@ -143,7 +143,7 @@ class Scraping:
             correlation_id=order.correlation_id,
         )
 
-    def _made(self, order: RunOrder, site: Site) -> SlotOrder:
+    def _made(self, order: RunOrder, site: Site) -> OccurrenceOrder:
         """What can be found wrong now is not left to a worker to find."""
         try:
             made = self._orders.manual(

@@ -74,7 +74,7 @@ class PlatformFacts(NamedTuple):
     webhooks: CallsToCome
     schedules: dict[ScheduleState, int]
     schedules_due: int
-    #: Seconds by which the slot that waits longest is late.
+    #: Seconds by which the occurrence that waits longest is late.
     lag: float
     one_off_jobs: int
     beats: int
@@ -159,12 +159,12 @@ class SchedulerReport(NamedTuple):
     #: and those of them that are alive.
     alive: frozenset[str]
     due: int
-    #: Since when the slot that waits longest is due, or when the next one will be.
+    #: Since when the occurrence that waits longest is due, or when the next one will be.
     next_run: datetime | None
     schedules: dict[ScheduleState, int]
     #: Single crawls whose time has not come.
     one_off_jobs: int
-    #: What became of the last slots, newest first.
+    #: What became of the last occurrences, newest first.
     latest: list[LedgerEntry]
 
 

@@ -30,7 +30,7 @@ from fired_slots import (
 from stack import wait_until
 
 from gateway.clock import utc_now
-from gateway.jobs.job import JobStatus, slot_id
+from gateway.jobs.job import JobStatus, occurrence_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule
 from gateway.stores.indexes import ensure_indexes
@@ -187,7 +187,8 @@ def test_wrong_clocks_move_no_run(ring: Arena) -> None:
     for made in each:
         check_each_once(ring, made, until)
         delays = [
-            (seen.times[slot_id(made.id, moment.at)] - moment.due).total_seconds() for moment in slots(made, until)
+            (seen.times[occurrence_id(made.id, moment.at)] - moment.due).total_seconds()
+            for moment in slots(made, until)
         ]
         assert min(delays) > -0.1
         # less than a step

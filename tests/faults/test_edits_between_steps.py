@@ -18,7 +18,7 @@ from jobs import make_job
 from stores import embedded_mongo
 
 from gateway.errors import ScheduleEndedError, ScheduleNotFoundError
-from gateway.jobs.job import Job, slot_id
+from gateway.jobs.job import Job, occurrence_id
 from gateway.schedules.recurrence import preview
 from gateway.schedules.schedule import LedgerKind, Overlap, Schedule, ScheduleState, Timing
 
@@ -76,7 +76,7 @@ def check(stage: Scene, schedule: Schedule, request: str, before: dict[str, int]
     assert len(free) == len(jobs), "a job is held for ever"
     assert all(content == 2 or job_id in before for job_id, content in free.items()), "an old revision ran"
     assert schedule.next_at is not None
-    own = slot_id(schedule.id, schedule.next_at)
+    own = occurrence_id(schedule.id, schedule.next_at)
     assert set(free) <= {own}
     if request == "edit":
         assert set(free) == {own}, "a slot whose time did not change was lost"
@@ -93,14 +93,14 @@ def check_postponed(stage: Scene, schedule: Schedule, *, has_run: bool) -> None:
     assert schedule.next_at is not None
     slot, timing = schedule.next_at, _moved(schedule.timing)
     [moment] = [one for one in preview(schedule.id, timing, slot - GAP, 3) if one.at == slot]
-    expected = {slot_id(schedule.id, slot)} if has_run or moment.due > slot + LATE else set()
+    expected = {occurrence_id(schedule.id, slot)} if has_run or moment.due > slot + LATE else set()
     for then in (slot, slot + GAP):
         stage.now = then + HALF - timedelta(milliseconds=1)
         stage.other.scheduling.tick()
         assert stage.gateway.free(schedule.id).keys() == expected
         assert stage.gateway.schedules.get(schedule.id).runs == len(expected)
         assert len(stage.gateway.entries(schedule.id)) == len(expected)
-        expected.add(slot_id(schedule.id, then + GAP))
+        expected.add(occurrence_id(schedule.id, then + GAP))
 
 
 def check_books(stage: Scene, schedule: Schedule, ran: set[str]) -> None:
@@ -127,7 +127,7 @@ def check_goes_on(stage: Scene, schedule: Schedule, request: str) -> None:
     if request in ("end", "delete"):
         assert not ran
         return
-    assert ran == {slot_id(schedule.id, schedule.next_at + gap)}
+    assert ran == {occurrence_id(schedule.id, schedule.next_at + gap)}
     assert stage.gateway.schedules.get(schedule.id).next_at == schedule.next_at + 2 * gap
 
 
@@ -238,7 +238,7 @@ def test_a_beat_may_die_between_any_two_steps_and_its_slot_runs_once(stage: Scen
         stage.recover()
         assert schedule.next_at is not None
         ran = stage.gateway.free(schedule.id)
-        assert set(ran) == {slot_id(schedule.id, schedule.next_at)}
+        assert set(ran) == {occurrence_id(schedule.id, schedule.next_at)}
         assert len(stage.gateway.jobs(schedule.id)) == 1
         check_books(stage, schedule, set(ran))
     raise AssertionError("the tick does not come to an end")
@@ -263,4 +263,4 @@ def test_the_scene_is_set_as_the_tests_say(stage: Scene) -> None:
     schedule = stage.schedule()
     assert schedule.next_at is not None
     assert schedule.next_at > START
-    assert [stage.beat.scheduling.tick().fired] == [[slot_id(schedule.id, schedule.next_at)]]
+    assert [stage.beat.scheduling.tick().fired] == [[occurrence_id(schedule.id, schedule.next_at)]]

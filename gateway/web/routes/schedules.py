@@ -90,7 +90,7 @@ def get_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
 @router.patch("/{schedule_id}", summary="Change a schedule", responses=problems(404, 409, 413, 503))
 def change_schedule(schedule_id: ScheduleId, body: ScheduleChange, parts: Parts) -> ScheduleView:
     """What is given replaces what is there, all of it or nothing. Once it is answered, no run of what it was before
-    begins any more; runs under way go on. Its slots stay as they are unless its times are changed.
+    begins any more; runs under way go on. Its occurrences stay as they are unless its times are changed.
     """
     return ScheduleView.of(parts[ScheduleChanges].apply(schedule_id, change_of(body, parts.settings)))
 
@@ -103,13 +103,13 @@ def delete_schedule(schedule_id: ScheduleId, parts: Parts) -> None:
 
 @router.post("/{schedule_id}/pause", summary="Pause a schedule", responses=problems(404, 409, 503))
 def pause_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
-    """No run begins after the answer; the one under way goes on. Slots that pass meanwhile are not made up for."""
+    """No run begins after the answer; the one under way goes on. What is due meanwhile is not made up for."""
     return ScheduleView.of(parts[ScheduleChanges].pause(schedule_id))
 
 
 @router.post("/{schedule_id}/resume", summary="Resume a schedule", responses=problems(404, 409, 503))
 def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
-    """From the first slot that is still to come."""
+    """From the first occurrence that is still to come."""
     return ScheduleView.of(parts[ScheduleChanges].resume(schedule_id))
 
 
@@ -120,7 +120,7 @@ def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
     responses=problems(404, 409, 503),
 )
 def run_schedule(schedule_id: ScheduleId, parts: Parts) -> CrawlReceipt:
-    """Beside its slots, which stay as they are. 409 while a run goes on and its `overlap` is `skip`."""
+    """Beside its occurrences, which stay as they are. 409 while a run goes on and its `overlap` is `skip`."""
     return CrawlReceipt.of(parts[ScheduleChanges].run_now(schedule_id).id, cached=False)
 
 
@@ -133,7 +133,7 @@ def preview_schedule(
     count = query.count if schedule.max_runs is None else min(query.count, schedule.max_runs - schedule.runs)
     if schedule.state is ScheduleState.ENDED or count <= 0:
         return SchedulePreview.of(schedule, [])
-    # a slot that is due and not yet fired is still to come
+    # an occurrence that is due and not yet fired is still to come
     after = min(parts.clock(), (schedule.next_run or parts.clock()) - _MILLISECOND)
     return SchedulePreview.of(schedule, preview(schedule.id, schedule.timing, after, count))
 
@@ -170,7 +170,7 @@ class BeatView(BaseModel):
 
 
 class FireView(BaseModel):
-    """What became of one slot."""
+    """What became of one occurrence."""
 
     schedule_id: str
     job_id: str = Field(description="Of a slot that was fired; of another the id that its job would have had.")
@@ -227,5 +227,5 @@ def run_scheduler(parts: Parts) -> TickView:
 
 @scheduler_router.get("/status", summary="Who fires the schedules, and how late", responses=problems(503))
 async def scheduler_status(query: Annotated[SchedulerQuery, Query()], parts: Parts) -> SchedulerStatusView:
-    """Living beats, what is due, by how much the most delayed slot is late, and what became of the last ones."""
+    """Living beats, what is due, how late the most delayed occurrence is, and what became of the last ones."""
     return SchedulerStatusView.of(await parts.reads.run(parts[SchedulerStatus].report, query.last))

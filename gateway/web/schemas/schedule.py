@@ -1,4 +1,4 @@
-"""What is told of a schedule, of its coming runs, and of what became of its slots."""
+"""What is told of a schedule, of its coming runs, and of what became of its occurrences."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class SchedulePreview(BaseModel):
 
 
 class LedgerEntryView(BaseModel):
-    """What became of one slot."""
+    """What became of one occurrence."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_ENTRY]})
 

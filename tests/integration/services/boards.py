@@ -1,4 +1,4 @@
-"""Everything between a site's record and the job of its slot, with a clock that a test can turn."""
+"""Everything between a site's record and the job of its occurrence, with a clock that a test can turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.projects.catalog import SpiderCatalog
 from gateway.projects.eggs import SpiderStore
 from gateway.schedules.edits import ScheduleEdits
 from gateway.schedules.firing import Promotion, Scheduling
-from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.occurrences import OccurrenceStore
 from gateway.schedules.schedule import Schedule
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.sites.crawl import SiteCheck, SiteOrders
@@ -28,20 +28,20 @@ class Boards:
     def __init__(self, database: Database[dict[str, Any]]) -> None:
         self.ahead = timedelta()
         self.schedules, self.jobs = ScheduleStore(database, self.clock), JobStore(database, self.clock)
-        slots, ledger = SlotStore(database, self.clock), LedgerStore(database)
+        occurrences, ledger = OccurrenceStore(database, self.clock), LedgerStore(database)
         self.site_store, self.target_store = SiteStore(database), TargetStore(database)
         catalog = SpiderCatalog(SpiderStore(database))
         self.orders = SiteOrders(sites=self.site_store, targets=self.target_store, catalog=catalog, job_timeout=600)
-        settling = Promotion(
-            schedules=self.schedules, slots=slots, ledger=ledger, orders=self.orders, waker=self,
+        promotion = Promotion(
+            schedules=self.schedules, occurrences=occurrences, ledger=ledger, orders=self.orders, waker=self,
             targets=self.target_store, clock=self.clock,
         )  # fmt: skip
         self.edits = ScheduleEdits(
-            schedules=self.schedules, slots=slots, ledger=ledger, jobs=self.jobs, settling=settling,
+            schedules=self.schedules, occurrences=occurrences, ledger=ledger, jobs=self.jobs, promotion=promotion,
             orders=self.orders, clock=self.clock,
         )  # fmt: skip
         self.scheduling = Scheduling(
-            schedules=self.schedules, slots=slots, settling=settling, orders=self.orders, waker=self,
+            schedules=self.schedules, occurrences=occurrences, promotion=promotion, orders=self.orders, waker=self,
             clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
         aligned = SiteSchedules(self.schedules, self.edits, self.clock)
@@ -80,6 +80,6 @@ class Boards:
         return made.target.id, made.schedule
 
     def after(self, minutes: float) -> list[Job]:
-        """The jobs of the slots that are due after so long."""
+        """The jobs of the occurrences that are due after so long."""
         self.ahead += timedelta(minutes=minutes)
         return [self.jobs.get(job_id) for job_id in self.scheduling.tick().fired]

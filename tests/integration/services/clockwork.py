@@ -12,12 +12,12 @@ from pymongo import MongoClient
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.admission import Admission, Quotas, WaitingStore
-from gateway.jobs.job import CrawlOrder, Job, new_job_id, slot_id
+from gateway.jobs.job import CrawlOrder, Job, new_job_id, occurrence_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.edits import ScheduleEdits
 from gateway.schedules.firing import Promotion, Scheduling
-from gateway.schedules.occurrences import SlotStore
-from gateway.schedules.orders import CrawlOrders, SlotOrder
+from gateway.schedules.occurrences import OccurrenceStore
+from gateway.schedules.orders import CrawlOrders, OccurrenceOrder
 from gateway.schedules.recurrence import first
 from gateway.schedules.schedule import LedgerKind, Schedule, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
@@ -37,7 +37,7 @@ class Orders:
         self.gone = False
         self.bad: str | None = None
 
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, SlotOrder]:
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
         if self.bad in {schedule.id for schedule in schedules}:
             raise ValueError("a site that cannot be read")
         if self.gone:
@@ -55,24 +55,24 @@ class Clockwork:
         self.woken: list[str] = []
         self.orders = Orders()
         self.schedules = ScheduleStore(database, self.clock)
-        self.slots = SlotStore(database, self.clock)
+        self.occurrences = OccurrenceStore(database, self.clock)
         self.ledger = LedgerStore(database)
         self.jobs = JobStore(database, self.clock)
-        self.settling = Promotion(
-            schedules=self.schedules, slots=self.slots, ledger=self.ledger, orders=self.orders, waker=self,
-            clock=self.clock,
+        self.promotion = Promotion(
+            schedules=self.schedules, occurrences=self.occurrences, ledger=self.ledger, orders=self.orders,
+            waker=self, clock=self.clock,
         )  # fmt: skip
         self.edits = ScheduleEdits(
-            schedules=self.schedules, slots=self.slots, ledger=self.ledger, jobs=self.jobs, settling=self.settling,
-            orders=self.orders, clock=self.clock,
+            schedules=self.schedules, occurrences=self.occurrences, ledger=self.ledger, jobs=self.jobs,
+            promotion=self.promotion, orders=self.orders, clock=self.clock,
         )  # fmt: skip
         self.beat = self.new_beat()
 
     def new_beat(self, quotas: Quotas = Quotas()) -> Scheduling:  # noqa: B008 - immutable
         return Scheduling(
-            schedules=self.schedules, slots=self.slots, settling=self.settling, orders=self.orders, waker=self,
-            admission=Admission(WaitingStore(self.database), quotas, self.clock),
-            clock=self.clock, monotonic=self.seconds,
+            schedules=self.schedules, occurrences=self.occurrences, promotion=self.promotion, orders=self.orders,
+            waker=self, admission=Admission(WaitingStore(self.database), quotas, self.clock), clock=self.clock,
+            monotonic=self.seconds,
         )  # fmt: skip
 
     def clock(self) -> datetime:
@@ -89,7 +89,7 @@ class Clockwork:
         self.woken.append(job.id)
 
     def schedule(self, interval: str = "every 1h", **fields: Any) -> Schedule:
-        """A new one, whose first slot is at `START` for `every …`."""
+        """A new one, whose first occurrence is at `START` for `every …`."""
         schedule_id = fields.pop("id", None) or new_job_id()
         asked = {name: fields.pop(name) for name in ("starts_at", "ends_at", "timezone") if name in fields}
         timing = Timing.model_validate({"interval": interval, "jitter": 0, "starts_at": START, **asked})
@@ -114,24 +114,24 @@ class Clockwork:
         self.now = START + moment
 
     def runs(self, schedule: Schedule) -> list[Job]:
-        """Jobs that are no longer held, in the order of their slots."""
+        """Jobs that are no longer held, in the order of their occurrences."""
         found = self.database["jobs"].find({"schedule_id": schedule.id, "held": None}).sort("slot.at", 1)
         return list(map(reader(Job), found))
 
     def held(self, schedule: Schedule) -> list[Job]:
-        return self.slots.held([schedule.id])
+        return self.occurrences.held([schedule.id])
 
     def insert_slot(self, schedule: Schedule) -> Job:
         """What a beat leaves that dies after its first step."""
         jobs = self.beat.decide([schedule])
-        assert self.slots.insert(jobs) == set()
+        assert self.occurrences.insert(jobs) == set()
         return jobs[0]
 
     def finish(self, job: Job) -> None:
         self.database["jobs"].update_one({"_id": job.id}, {"$set": {"status": "finished", "finished_at": self.now}})
 
     def book(self, schedule: Schedule) -> list[tuple[LedgerKind, datetime, int]]:
-        """The ledger, oldest first: what, which slot, how many more."""
+        """The ledger, oldest first: what, which occurrence, how many more."""
         entries, _ = self.ledger.page(schedule.id, 1000)
         return [(entry.kind, entry.at, entry.missed) for entry in reversed(entries)]
 
@@ -142,8 +142,8 @@ def crawl(number: int = 1, **fields: Any) -> CrawlOrder:
 
 
 def slot(schedule: Schedule, number: int = 0) -> str:
-    """The id of the job of an hourly schedule's slot."""
-    return slot_id(schedule.id, START + number * HOUR)
+    """The id of the job of an hourly schedule's occurrence."""
+    return occurrence_id(schedule.id, START + number * HOUR)
 
 
 @contextmanager

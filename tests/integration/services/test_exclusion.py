@@ -14,7 +14,7 @@ from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderRepor
 from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.jobs.completion import Cancellation
-from gateway.jobs.job import Job, JobStatus, Slot, SlotFate, WaitingReason
+from gateway.jobs.job import Decision, Job, JobStatus, Occurrence, WaitingReason
 from gateway.jobs.store import CANCEL_SECONDS
 
 BOARD = "site:board"
@@ -146,9 +146,9 @@ def test_a_blocked_job_is_cancelled_at_once_and_leaves_the_lease_where_it_is(pla
 
 def test_a_job_whose_time_has_not_come_is_cancelled_at_once_and_so_is_one_that_is_held(platform: Platform) -> None:
     now = platform.clock()
-    slot = Slot(rev=1, at=now, due=now, fired_at=now)
+    slot = Occurrence(rev=1, at=now, due=now, fired_at=now)
     (ahead,) = submitted(platform, status=JobStatus.SCHEDULED, not_before=now + timedelta(hours=1))
-    (held,) = submitted(platform, status=JobStatus.SCHEDULED, held=SlotFate.RUN, slot=slot)
+    (held,) = submitted(platform, status=JobStatus.SCHEDULED, held=Decision.RUN, slot=slot)
     for job in (ahead, held):
         ended = cancelled(platform, job)
         assert (ended.status, ended.held) == (JobStatus.CANCELLED, None)

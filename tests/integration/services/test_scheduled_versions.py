@@ -20,7 +20,7 @@ from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import Rendering, SpiderCatalog, WorkCheck
 from gateway.projects.eggs import SpiderStore
 from gateway.schedules.edits import ScheduleChanges
-from gateway.schedules.orders import CrawlOrders, LatestVersions, SlotOrder
+from gateway.schedules.orders import CrawlOrders, LatestVersions, OccurrenceOrder
 from gateway.schedules.schedule import Schedule
 from gateway.schedules.store import ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When
@@ -45,7 +45,7 @@ class Shop(SimpleNamespace):
         spec = CrawlSpec(project="shop", version=version, spider="offers", start_urls=("https://site.example/",))
         return self.submission.submit(Order("ada", CrawlOrder(spec=spec)), when).found
 
-    def slot(self, schedule: Schedule | Job) -> SlotOrder:
+    def slot(self, schedule: Schedule | Job) -> OccurrenceOrder:
         assert isinstance(schedule, Schedule)
         return LatestVersions(CrawlOrders(), self.catalog).orders([schedule])[schedule.id]
 

@@ -11,7 +11,7 @@ from jobs import make_job
 from stores import embedded_mongo
 
 from gateway.jobs.admission import Quotas
-from gateway.jobs.job import JobStatus, SlotFate
+from gateway.jobs.job import Decision, JobStatus
 from gateway.schedules.firing import TICK_BUDGET
 from gateway.schedules.schedule import CatchUp, LedgerKind, Overlap, ScheduleState
 
@@ -164,7 +164,7 @@ def test_a_slot_is_skipped_also_while_the_one_before_it_is_only_held(works: Cloc
     works.at(HOUR)
     beat = works.new_beat()
     (job,) = beat.decide([works.schedules.get(schedule.id)])
-    assert job.held is SlotFate.SKIP
+    assert job.held is Decision.SKIP
 
 
 def test_queued_runs_share_a_lease_and_allowed_ones_do_not(works: Clockwork) -> None:

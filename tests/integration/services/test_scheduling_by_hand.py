@@ -13,7 +13,7 @@ from gateway.errors import ConflictError
 from gateway.jobs.job import Job, JobStatus, Trigger
 from gateway.jobs.outcome import Outcome
 from gateway.schedules.occurrences import Run
-from gateway.schedules.orders import SlotOrder, job_by_hand
+from gateway.schedules.orders import OccurrenceOrder, job_by_hand
 from gateway.schedules.schedule import LedgerKind, Overlap, Schedule
 
 HALF_HOUR = timedelta(minutes=30)
@@ -36,8 +36,8 @@ def page(job: Job) -> str:
     return job.spec.start_urls[0].rpartition("/")[2]
 
 
-def order() -> SlotOrder:
-    return SlotOrder(crawl(), trigger=Trigger.MANUAL)
+def order() -> OccurrenceOrder:
+    return OccurrenceOrder(crawl(), trigger=Trigger.MANUAL)
 
 
 def half_hourly(schedule: Schedule) -> dict[str, object]:
@@ -64,18 +64,18 @@ def test_a_run_that_is_asked_for_at_the_very_time_of_a_slot_is_not_that_slot(wor
 def test_a_run_that_was_asked_for_is_never_an_old_revisions(works: Clockwork) -> None:
     schedule = works.schedule(starts_at=START + HOUR, overlap=Overlap.ALLOW)
     kept, taken_back = (job_by_hand(schedule, order(), works.now) for _ in range(2))
-    works.slots.insert([kept])
+    works.occurrences.insert([kept])
     works.edits.edit(schedule.id, {"crawl": crawl(2)})
     assert [(job.id, page(job), job.slot) for job in works.runs(schedule)] == [(kept.id, "2", None)]
-    works.slots.insert([taken_back])
+    works.occurrences.insert([taken_back])
     works.edits.edit(schedule.id, half_hourly(schedule))
-    assert works.slots.read([taken_back.id]) == []
+    assert works.occurrences.read([taken_back.id]) == []
 
 
 def test_a_run_that_was_asked_for_of_a_gateway_that_died_comes_all_the_same(works: Clockwork) -> None:
     schedule = works.schedule(starts_at=START + HOUR)
     job = job_by_hand(schedule, order(), works.now)
-    works.slots.insert([job])
+    works.occurrences.insert([job])
     works.at(timedelta(seconds=2))
     assert works.new_beat().tick().fired == [job.id]
     assert works.book(schedule) == []
@@ -101,7 +101,7 @@ def test_of_two_who_ask_at_once_one_is_refused(works: Clockwork, monkeypatch: py
         assert rival.status is JobStatus.PENDING
         return []
 
-    monkeypatch.setattr(works.slots, "live", overtaken)
+    monkeypatch.setattr(works.occurrences, "live", overtaken)
     with pytest.raises(ConflictError, match="is not over"):
         works.edits.run_now(schedule.id)
     (rival,) = works.runs(schedule)

@@ -17,7 +17,7 @@ from gateway.errors import (
     ScheduleEndedError,
     ScheduleNotFoundError,
 )
-from gateway.jobs.job import Job, JobStatus, Slot, SlotFate
+from gateway.jobs.job import Decision, Job, JobStatus, Occurrence
 from gateway.schedules.schedule import LedgerKind, Overlap, Schedule, ScheduleState
 
 HALF_HOUR = timedelta(minutes=30)
@@ -112,7 +112,7 @@ def test_a_slot_that_was_voided_can_be_armed_again(works: Clockwork) -> None:
     # by a beat whose clock was ahead
     works.at(timedelta(minutes=59))
     edited = works.edits.edit(schedule.id, half_hourly(schedule) | {"crawl": crawl(2)})
-    assert (edited.next_at, works.slots.read([left.id])) == (START + HOUR, [])
+    assert (edited.next_at, works.occurrences.read([left.id])) == (START + HOUR, [])
     works.at(HOUR)
     assert works.beat.tick().fired == [left.id]
     assert [page(job) for job in works.runs(schedule)] == ["2"]
@@ -124,14 +124,14 @@ def test_a_slot_whose_time_was_taken_back_is_not_counted(works: Clockwork) -> No
     gone_on = {"next_at": START + HOUR, "next_run": START + HOUR, "runs": 1, "last_job_id": left.id}
     works.database["schedules"].update_one({"_id": schedule.id}, {"$set": gone_on})
     edited = works.edits.edit(schedule.id, half_hourly(schedule))
-    assert (edited.runs, edited.last_job_id, works.slots.read([left.id])) == (0, None, [])
+    assert (edited.runs, edited.last_job_id, works.occurrences.read([left.id])) == (0, None, [])
 
 
 def test_a_slow_beat_that_inserts_after_the_answer_runs_the_new_revision(works: Clockwork) -> None:
     schedule = works.schedule()
     slow = works.beat.decide([schedule])
     works.edits.edit(schedule.id, {"crawl": crawl(2)})
-    works.slots.insert(slow)
+    works.occurrences.insert(slow)
     works.beat.tick()
     assert [page(job) for job in works.runs(schedule)] == ["2"]
     assert works.schedules.get(schedule.id).next_at == START + HOUR
@@ -146,8 +146,8 @@ def test_nothing_runs_after_it_was_stopped(works: Clockwork, request_: str) -> N
         works.edits.end(schedule.id, "enough")
     else:
         getattr(works.edits, request_)(schedule.id)
-    assert works.slots.read([left.id]) == []
-    works.slots.insert(slow)
+    assert works.occurrences.read([left.id]) == []
+    works.occurrences.insert(slow)
     works.at(timedelta(seconds=2))
     works.new_beat().tick()
     assert (works.runs(schedule), works.held(schedule), works.book(schedule)) == ([], [], [])
@@ -159,7 +159,7 @@ def test_a_slot_from_before_a_pause_does_not_run_after_it(works: Clockwork) -> N
     works.edits.pause(schedule.id)
     works.at(HALF_HOUR)
     works.edits.resume(schedule.id)
-    works.slots.insert(slow)
+    works.occurrences.insert(slow)
     works.at(HALF_HOUR + timedelta(seconds=2))
     works.new_beat().tick()
     assert (works.runs(schedule), works.held(schedule)) == ([], [])
@@ -236,27 +236,27 @@ def test_a_deleted_schedule_leaves_its_runs_and_no_ledger(works: Clockwork) -> N
 
 def test_a_job_that_no_schedule_has_is_void(works: Clockwork) -> None:
     stray = make_job(
-        status=JobStatus.SCHEDULED, schedule_id="e" * 32, held=SlotFate.RUN, noted=False,
-        slot=Slot(rev=1, at=START, due=START, fired_at=START),
+        status=JobStatus.SCHEDULED, schedule_id="e" * 32, held=Decision.RUN, noted=False,
+        slot=Occurrence(rev=1, at=START, due=START, fired_at=START),
     )  # fmt: skip
     works.jobs.insert(stray)
     works.at(timedelta(days=900))
     works.beat.tick()
-    assert works.slots.read([stray.id]) == []
+    assert works.occurrences.read([stray.id]) == []
 
 
 def test_the_ledger_has_no_run_that_was_taken_back_while_others_were_promoted(
     works: Clockwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, paused = works.schedule(), works.schedule()
-    promote = works.slots.promote
+    promote = works.occurrences.promote
 
     def after_a_pause(job_ids: Sequence[str], rev: int, *, by_hand: bool) -> int:
         monkeypatch.undo()
         works.edits.pause(paused.id)
         return promote(job_ids, rev, by_hand=by_hand)
 
-    monkeypatch.setattr(works.slots, "promote", after_a_pause)
+    monkeypatch.setattr(works.occurrences, "promote", after_a_pause)
     assert works.beat.tick().fired == [job.id for job in works.runs(kept)] == works.woken
     assert (works.book(kept), works.book(paused)) == ([(FIRED, START, 0)], [])
     assert works.runs(paused) == []

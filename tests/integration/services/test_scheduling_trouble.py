@@ -11,7 +11,7 @@ from jobs import make_job
 from stores import embedded_mongo
 from structlog.testing import capture_logs
 
-from gateway.jobs.job import JobStatus, SlotFate
+from gateway.jobs.job import Decision, JobStatus
 from gateway.schedules.schedule import LedgerKind
 
 SECOND = timedelta(seconds=1)
@@ -96,7 +96,7 @@ def test_a_slow_beat_does_not_bring_back_a_slot_that_was_skipped(works: Clockwor
     (late,) = works.beat.decide([schedule])
     works.beat.tick()
     works.finish(before)
-    works.slots.insert([late.model_copy(update={"held": SlotFate.RUN})])
+    works.occurrences.insert([late.model_copy(update={"held": Decision.RUN})])
     works.at(2 * SECOND)
     assert works.new_beat().tick().fired == []
     assert works.book(schedule) == [(SKIPPED, START, 0)]

@@ -33,7 +33,7 @@ from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
 from gateway.retention.retention import READERS, UnreadableStore
-from gateway.schedules.occurrences import SlotStore
+from gateway.schedules.occurrences import OccurrenceStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore, StaticEntryStore
 from gateway.sites.store import SiteStore, TargetStore
@@ -113,7 +113,7 @@ KINDS = {
     ),
     "jobs, of slots": Kind(
         lambda db, number: JobStore(db).insert(make_job(status="scheduled", created_at=NINE + number * HOUR)),
-        lambda db: SlotStore(db).scheduled(utc_now(), 3),
+        lambda db: OccurrenceStore(db).scheduled(utc_now(), 3),
         "user_id",
     ),
     "jobs, ended": Kind(_ended, lambda db: EndedJobs(db).since(NINE, 3), "status"),

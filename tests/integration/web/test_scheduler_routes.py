@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.job import CrawlOrder, JobStatus, new_job_id, slot_id
+from gateway.jobs.job import CrawlOrder, JobStatus, new_job_id, occurrence_id
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Schedule, ScheduleState, Timing
@@ -79,10 +79,10 @@ def test_a_tick_fires_what_is_due_and_tells_what_it_did(
     once = make_job(status=JobStatus.SCHEDULED, not_before=now - timedelta(seconds=1))
     JobStore(own).insert(once)
     told = door.post("/scheduler/run").raise_for_status().json()
-    job_id = slot_id(due.id, now - timedelta(seconds=1))
+    job_id = occurrence_id(due.id, now - timedelta(seconds=1))
     assert set(told) == {"fired", "skipped", "missed", "promoted", "due_left", "next_due"}
     assert (told["fired"], told["promoted"]) == ([job_id], [once.id])
-    assert told["missed"] == [slot_id(long_missed.id, missed_at)]
+    assert told["missed"] == [occurrence_id(long_missed.id, missed_at)]
     assert (told["skipped"], told["due_left"]) == ([], 0)
     assert door.get(f"/jobs/{job_id}").json()["status"] == "pending"
     assert ScheduleStore(own).get(ahead.id).runs == 0
@@ -93,7 +93,7 @@ def test_a_tick_fires_what_is_due_and_tells_what_it_did(
 def test_a_slot_whose_run_before_is_not_over_is_skipped(door: httpx.Client, add: Add) -> None:
     due = utc_now() - timedelta(seconds=1)
     schedule = add(due, timing=Timing(interval="every 1s", starts_at=due - timedelta(seconds=60), jitter=0))
-    assert slot_id(schedule.id, due) in door.post("/scheduler/run").json()["fired"]
+    assert occurrence_id(schedule.id, due) in door.post("/scheduler/run").json()["fired"]
     deadline = utc_now() + timedelta(seconds=10)
     skipped: list[str] = []
     while not skipped and utc_now() < deadline:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.jobs.job import SlotFate
+from gateway.jobs.job import Decision
 from gateway.schedules.occurrences import Plan, plan
 from gateway.schedules.recurrence import Moment, preview
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, Timing
@@ -30,44 +30,44 @@ def at(**distance: float) -> Moment:
 @pytest.mark.parametrize("catch_up", CatchUp)
 @pytest.mark.parametrize("late", [timedelta(), GRACE])
 def test_a_slot_that_is_hardly_late_just_runs(catch_up: CatchUp, late: timedelta) -> None:
-    assert plan(schedule(catch_up), START + late) == Plan(SlotFate.RUN, 0, at(minutes=1))
+    assert plan(schedule(catch_up), START + late) == Plan(Decision.RUN, 0, at(minutes=1))
 
 
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_slots_within_the_grace_are_fired_one_by_one(catch_up: CatchUp) -> None:
-    assert plan(schedule(catch_up, "every 1s"), START + GRACE) == Plan(SlotFate.RUN, 0, at(seconds=1))
+    assert plan(schedule(catch_up, "every 1s"), START + GRACE) == Plan(Decision.RUN, 0, at(seconds=1))
 
 
 def test_one_run_stands_for_all_that_were_missed() -> None:
     assert plan(schedule(CatchUp.ONE, "every 1s"), START + timedelta(seconds=10)) == Plan(
-        SlotFate.RUN, 10, at(seconds=11)
+        Decision.RUN, 10, at(seconds=11)
     )
 
 
 def test_a_single_slot_that_was_missed_is_made_up_for() -> None:
-    assert plan(schedule(CatchUp.ONE, "every 1d"), START + timedelta(hours=9)) == Plan(SlotFate.RUN, 0, at(days=1))
+    assert plan(schedule(CatchUp.ONE, "every 1d"), START + timedelta(hours=9)) == Plan(Decision.RUN, 0, at(days=1))
 
 
 def test_without_catch_up_it_goes_on_with_the_first_slot_that_is_fresh() -> None:
     fate, missed, following, reason = plan(schedule(CatchUp.NONE, "every 1s"), START + timedelta(seconds=20))
-    assert (fate, missed, following) == (SlotFate.MISS, 14, at(seconds=15))
+    assert (fate, missed, following) == (Decision.MISS, 14, at(seconds=15))
     assert reason == "found 20 s late, and catch_up is none"
 
 
 def test_without_catch_up_a_daily_slot_waits_for_the_next_day() -> None:
     decided = plan(schedule(CatchUp.NONE, "every 1d"), START + timedelta(hours=1))
-    assert decided[:3] == (SlotFate.MISS, 0, at(days=1))
+    assert decided[:3] == (Decision.MISS, 0, at(days=1))
 
 
 def test_all_are_made_up_for_one_by_one() -> None:
     late = timedelta(minutes=MAX_CATCH_UP - 1)
-    assert plan(schedule(CatchUp.ALL), START + late) == Plan(SlotFate.RUN, 0, at(minutes=1))
+    assert plan(schedule(CatchUp.ALL), START + late) == Plan(Decision.RUN, 0, at(minutes=1))
 
 
 @pytest.mark.parametrize("interval", ["every 1m", "* * * * *"])
 def test_of_too_many_the_newest_are_made_up_for(interval: str) -> None:
     decided = plan(schedule(CatchUp.ALL, interval), START + timedelta(minutes=MAX_CATCH_UP + 50))
-    assert decided[:3] == (SlotFate.MISS, 50, at(minutes=51))
+    assert decided[:3] == (Decision.MISS, 50, at(minutes=51))
     assert decided.reason == "found 9000 s late, and catch_up makes up for the newest 100 slots only"
 
 
@@ -75,9 +75,9 @@ def test_of_too_many_the_newest_are_made_up_for(interval: str) -> None:
 def test_nothing_runs_after_the_end_date(catch_up: CatchUp) -> None:
     ending = schedule(catch_up, ends_at=START + timedelta(minutes=5))
     late = START + timedelta(minutes=5) + GRACE
-    assert plan(ending, late).fate is (SlotFate.MISS if catch_up is CatchUp.NONE else SlotFate.RUN)
+    assert plan(ending, late).fate is (Decision.MISS if catch_up is CatchUp.NONE else Decision.RUN)
     decided = plan(ending, late + MILLISECOND)
-    assert decided[:3] == (SlotFate.MISS, 5, None)
+    assert decided[:3] == (Decision.MISS, 5, None)
     assert decided.reason == "found 305 s late, after the end date 2027-03-01T08:05:00.000Z"
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequestError
-from gateway.jobs.job import SlotFate
+from gateway.jobs.job import Decision
 from gateway.schedules.occurrences import plan
 from gateway.schedules.recurrence import Cron, Moment, first, following, preview
 from gateway.schedules.schedule import CatchUp, Schedule, Timing
@@ -129,7 +129,7 @@ def fired(timing: Timing, after: datetime, end: datetime) -> list[datetime]:
     while moment is not None and moment.due <= end:
         times.append(moment.at)
         decided = plan(as_schedule(timing, moment), moment.due)
-        assert decided.fate is SlotFate.RUN
+        assert decided.fate is Decision.RUN
         moment = decided.next
     return times
 

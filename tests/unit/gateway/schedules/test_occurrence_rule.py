@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.jobs.job import Slot, SlotFate
+from gateway.jobs.job import Decision, Occurrence
 from gateway.schedules.occurrences import Verdict, advanced, judge
 from gateway.schedules.schedule import Schedule, ScheduleState, Timing
 
@@ -20,8 +20,8 @@ def schedule(**fields: Any) -> Schedule:
     return Schedule.model_validate({**known, "updated_at": NINE, **given, **fields})
 
 
-def slot(**fields: Any) -> Slot:
-    return Slot.model_validate(
+def slot(**fields: Any) -> Occurrence:
+    return Occurrence.model_validate(
         {"rev": 3, "at": NINE, "due": NINE, "fired_at": NINE, "next_at": TEN, "next_due": TEN, **fields}
     )
 
@@ -48,23 +48,23 @@ def test_a_job_whose_schedule_is_gone_is_void() -> None:
 
 
 def test_a_run_is_counted_and_named() -> None:
-    changes = advanced(schedule(runs=4), "job", slot(), SlotFate.RUN)
+    changes = advanced(schedule(runs=4), "job", slot(), Decision.RUN)
     assert changes == {
         "next_at": TEN, "next_run": TEN, "runs": 5, "last_run_at": NINE, "last_job_id": "job",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("fate", [SlotFate.SKIP, SlotFate.MISS, None])
-def test_what_does_not_run_is_not_counted(fate: SlotFate | None) -> None:
+@pytest.mark.parametrize("fate", [Decision.SKIP, Decision.MISS, None])
+def test_what_does_not_run_is_not_counted(fate: Decision | None) -> None:
     assert advanced(schedule(), "job", slot(), fate) == {"next_at": TEN, "next_run": TEN}
 
 
 def test_the_last_run_ends_it() -> None:
-    changes = advanced(schedule(max_runs=1), "job", slot(), SlotFate.RUN)
+    changes = advanced(schedule(max_runs=1), "job", slot(), Decision.RUN)
     assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "it has run once")
     assert (changes["next_at"], changes["next_run"], changes["live_key"]) == (None, None, None)
 
 
 def test_it_ends_where_no_slot_follows_also_without_a_run() -> None:
-    changes = advanced(schedule(), "job", slot(next_at=None, next_due=None), SlotFate.SKIP)
+    changes = advanced(schedule(), "job", slot(next_at=None, next_due=None), Decision.SKIP)
     assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "no run is left before its end")
