@@ -27,7 +27,7 @@ faults: $(STAMP) ## Run the fault tests in full, and print their table
 	@tests/install-system-packages
 	@table=$$(mktemp) && trap 'rm -f "$$table"' EXIT && \
 	FAULT_SECONDS=40 FAULT_TABLE=$$table $(PYTEST) -n 2 tests/faults; passed=$$?; \
-	$(BIN)/python tests/fault_table.py "$$table" && exit $$passed
+	$(BIN)/python tests/support/fault_table.py "$$table" && exit $$passed
 
 check: $(STAMP) ## Lint, formatting, types, import rules
 	$(BIN)/ruff check

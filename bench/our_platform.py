@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests/support"))
 from sites.server import Reply, Site, html, links  # noqa: E402 - only now can it be found
 from stack import Stack, running_stack, wait_until  # noqa: E402 - only now can it be found
 from stores import embedded_mongo, free_port, valkey_server  # noqa: E402 - only now can it be found

@@ -11,7 +11,8 @@ from typing import Any
 import hypothesis
 import structlog
 
-sys.path.insert(0, str(Path(__file__).parent))
+_TESTS = Path(__file__).parent
+sys.path[:0] = [str(_TESTS / "support"), str(_TESTS)]
 
 for _name in ("MONGO_URI", "REDIS_URL", "BROKER_URL", "RABBITMQ_URL", "DISCOVERYBOT_HOME", "DISCOVERYBOT_URL"):
     os.environ.pop(_name, None)

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from breakable import Platform, breakable_platform
+from crawl_verifier import CrawlVerifier
 from sites.server import Site
-from witness import Witness
 
 
 @pytest.fixture(scope="package")
@@ -22,6 +22,6 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def witness(platform: Platform, site: Site) -> Iterator[Witness]:
-    with Witness(platform.stack, site) as witness:
-        yield witness
+def verifier(platform: Platform, site: Site) -> Iterator[CrawlVerifier]:
+    with CrawlVerifier(platform.stack, site) as verifier:
+        yield verifier

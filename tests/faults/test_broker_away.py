@@ -6,8 +6,8 @@ import time
 
 import pytest
 from breakable import Platform
+from crawl_verifier import CrawlVerifier
 from fault_table import full_or_short, record
-from witness import Witness
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
@@ -15,18 +15,20 @@ SECONDS = full_or_short(60, 5)
 CRAWLS = full_or_short(500, 40)
 
 
-def test_crawls_that_are_accepted_without_a_broker_run_once_it_is_back(platform: Platform, witness: Witness) -> None:
+def test_crawls_that_are_accepted_without_a_broker_run_once_it_is_back(
+    platform: Platform, verifier: CrawlVerifier
+) -> None:
     with platform.broker.away():
         began = time.monotonic()
-        accepted = witness.begin(CRAWLS, at_once=4)
+        accepted = verifier.begin(CRAWLS, at_once=4)
         assert time.monotonic() - began < SECONDS, "not all was accepted while the broker was away"
-        assert not witness.client.refused
+        assert not verifier.client.refused
         # how long it is away is what is tested
         time.sleep(began + SECONDS - time.monotonic())
         back = time.monotonic()
-    recovered = witness.wait_for_visit(accepted, after=back)
-    witness.wait(timeout=300)
+    recovered = verifier.wait_for_visit(accepted, after=back)
+    verifier.wait(timeout=300)
     record(
         "Broker away while crawls are accepted", f"killed for {SECONDS} s, {CRAWLS} crawls",
-        recovered=recovered, **witness.verdict(),
+        recovered=recovered, **verifier.verdict(),
     )  # fmt: skip

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from crawl_verifier import CrawlVerifier
 from fault_table import full_or_short, record
 from node import TurnedClock
 from nodes import own_node
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 from stores import embedded_mongo
-from witness import Witness
 
 from gateway.clock import utc_now
 from gateway.nodes.health import WORKER, HeartbeatStore
@@ -73,19 +73,19 @@ def test_crawls_begin_within_seconds_whatever_clock_is_turned_by_an_hour(clocks:
         (clock, seconds) for clock, first in ((clocks.mongo, HOUR), (clocks.rest, -HOUR)) for seconds in (first, 0)
     ] * ROUNDS
     waited = []
-    with Witness(clocks.stack, site) as witness:
+    with CrawlVerifier(clocks.stack, site) as verifier:
         for clock, seconds in steps:
             clock.turn(seconds)
-            waited.append(witness.begun())
+            waited.append(verifier.begun())
             # and again once they go by it who decide whether the node is alive
             ahead = timedelta(seconds=seconds if clock is clocks.mongo else 0)
             wait_until(lambda ahead=ahead: goes_by(clocks.stack, ahead), what="a worker that goes by that clock")
-            waited.append(witness.begun())
+            waited.append(verifier.begun())
             wait_until(lambda off=bool(seconds): is_told(clocks.stack, off=off), what="a word in /health")
-        witness.wait()
+        verifier.wait()
         record(
             "Clocks turned by an hour, to and fro", f"MongoDB's, then all who ask it; {len(steps)} steps",
-            recovered=max(waited), **witness.verdict(),
+            recovered=max(waited), **verifier.verdict(),
         )  # fmt: skip
     assert max(waited) < BEGUN_WITHIN, waited
 

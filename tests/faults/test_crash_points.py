@@ -1,6 +1,6 @@
 """Every process is killed at every place where it changes state, and at random moments, under one load.
 
-The witness is the crawled site: what its access log shows is what was really fetched.
+The verifier is the crawled site: what its access log shows is what was really fetched.
 """
 
 from __future__ import annotations

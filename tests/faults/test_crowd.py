@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from crawl_verifier import Crawl, CrawlVerifier
 from fault_table import FULL, full_or_short, record
 from sites.server import Site
 from stack import Stack, running_stack
-from witness import Crawl, Witness
 
 CRAWLS = full_or_short(10_000, 500)
 #: Seconds in which they are asked for; not more of them may be accepted than can run in the time there is.
@@ -64,24 +64,24 @@ class Scales(threading.Thread):
 @pytest.mark.stack
 @pytest.mark.timeout(480)
 def test_of_any_number_of_crawls_each_runs_once_or_is_refused(stack: Stack) -> None:
-    with Site() as site, Witness(stack, site, pages=1) as witness:
+    with Site() as site, CrawlVerifier(stack, site, pages=1) as verifier:
         # what is loaded when it is first used is no growth
-        witness.begin(20, at_once=4)
-        witness.wait()
+        verifier.begin(20, at_once=4)
+        verifier.wait()
         scales = Scales(stack)
         scales.start()
         began = time.monotonic()
-        answers = Crowd(witness).rush()
+        answers = Crowd(verifier).rush()
         ended = time.monotonic()
         rushed = ended - began
         assert set(answers) == ({200, 429} if FULL else {200}), answers
-        witness.wait(timeout=PATIENCE)
+        verifier.wait(timeout=PATIENCE)
         recovered = time.monotonic() - ended
         growth = scales.growth()
         grown = ", ".join(f"{name} +{size >> 20} MiB" for name, size in growth.items())
         record(
             "More crawls at once than can run", f"{CRAWLS} in {rushed:.0f} s, {answers[429]} told 429; {grown}",
-            recovered=recovered, **witness.verdict(),
+            recovered=recovered, **verifier.verdict(),
         )  # fmt: skip
     assert max(growth.values()) < GROWTH, growth
 
@@ -89,11 +89,11 @@ def test_of_any_number_of_crawls_each_runs_once_or_is_refused(stack: Stack) -> N
 class Crowd:
     """Users who ask for one crawl after another, as fast as they are answered, but not faster than planned."""
 
-    def __init__(self, witness: Witness) -> None:
-        self._witness = witness
-        self._crawls = iter([witness.prepare() for _ in range(CRAWLS)])
+    def __init__(self, verifier: CrawlVerifier) -> None:
+        self._verifier = verifier
+        self._crawls = iter([verifier.prepare() for _ in range(CRAWLS)])
         self._lock = threading.Lock()
-        self._address = urlsplit(witness.stack.url).netloc
+        self._address = urlsplit(verifier.stack.url).netloc
         self._began = time.monotonic()
 
     def rush(self) -> Counter[int]:
@@ -121,8 +121,8 @@ class Crowd:
         answer = line.getresponse()
         content = json.loads(answer.read())
         if answer.status == http.client.OK:
-            self._witness.accept(crawl, content["job_id"])
+            self._verifier.accept(crawl, content["job_id"])
         else:
             assert int(answer.headers["Retry-After"]) > 0
-            self._witness.refuse(crawl)
+            self._verifier.refuse(crawl)
         return answer.status

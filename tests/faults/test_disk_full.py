@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from crawl_verifier import CrawlVerifier
 from fault_table import full_or_short, record
 from nodes import own_node
 from sites.gated import GatedSite
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
-from witness import Witness
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
@@ -76,22 +76,22 @@ def test_a_crawl_that_may_not_be_repeated_tells_of_a_full_disk_and_the_next_one_
 
 def test_crawls_outlive_a_disk_that_is_full_for_a_while(stack: Stack, disk: Path) -> None:
     recovered = 0.0
-    with GatedSite() as site, Witness(stack, site, pages=PAGES) as witness:
+    with GatedSite() as site, CrawlVerifier(stack, site, pages=PAGES) as verifier:
         for _ in range(ROUNDS):
             site.shut()
-            interrupted = witness.begin(SLOTS)
+            interrupted = verifier.begin(SLOTS)
             wait_until(lambda: site.under_way == SLOTS, timeout=PATIENCE, what="crawls in all slots")
             fill(disk / "filler")
             site.open()
-            waiting = witness.begin(SLOTS)
+            waiting = verifier.begin(SLOTS)
             wait_until(lambda: own_node(stack)["disk_full"], timeout=PATIENCE, what="a node that says it is full")
             time.sleep(FULL_FOR)  # how long it is full is what is tested
-            assert not witness.first_visit(waiting)
+            assert not verifier.first_visit(waiting)
             (disk / "filler").unlink()
-            recovered = max(recovered, witness.wait_for_visit(waiting, after=time.monotonic()))
-            witness.wait()
-            assert any(len(stack.job(witness.jobs[crawl.number])["attempts"]) > 1 for crawl in interrupted)
+            recovered = max(recovered, verifier.wait_for_visit(waiting, after=time.monotonic()))
+            verifier.wait()
+            assert any(len(stack.job(verifier.jobs[crawl.number])["attempts"]) > 1 for crawl in interrupted)
         record(
             "Disk of a node full", f"{ROUNDS} × to the last byte in mid-crawl, {2 * SLOTS} crawls each",
-            recovered=recovered, **witness.verdict(retried=True),
+            recovered=recovered, **verifier.verdict(retried=True),
         )  # fmt: skip

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pymongo
 import pytest
+from crawl_verifier import CrawlVerifier, Verdict
 from fault_table import full_or_short, record
 from sites.server import Site, links
 from stack import Stack, running_stack, wait_until
-from witness import Verdict, Witness
 
 from gateway.clock import to_iso, utc_now
 
@@ -44,8 +44,8 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 class Greedy:
     """`greedy`, with a page for each of his schedules."""
 
-    def __init__(self, stack: Stack, site: Site, witness: Witness) -> None:
-        self._stack, self._site, self._witness = stack, site, witness
+    def __init__(self, stack: Stack, site: Site, verifier: CrawlVerifier) -> None:
+        self._stack, self._site, self._witness = stack, site, verifier
         self._mongo: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(stack.environment()["MONGO_URI"])
         self._database = self._mongo.get_default_database()
         self._urls = {f"/greedy/{number}": f"{site.url}/greedy/{number}" for number in range(ASKED)}
@@ -119,19 +119,19 @@ class Greedy:
 @pytest.mark.stack
 @pytest.mark.timeout(480)
 def test_the_schedules_of_one_user_hold_up_nobody_else(stack: Stack, site: Site) -> None:
-    with Witness(stack, site, pages=1) as witness:
-        greedy = Greedy(stack, site, witness)
+    with CrawlVerifier(stack, site, pages=1) as verifier:
+        greedy = Greedy(stack, site, verifier)
         site.pages["/other"] = links()
         when = {"interval": "every 2s", "jitter": 0, "overlap": "allow"}
         order = {"user_id": "patient", "spider": "seo", "start_urls": [f"{site.url}/other"], **when}
         patient = stack.http.post(f"{stack.url}/crawl", json=order).raise_for_status().json()["job_id"]
         greedy.ask()
         assert 0 < len(greedy.schedules) <= SCHEDULES
-        assert witness.refused, "all that he asked for was accepted"
+        assert verifier.refused, "all that he asked for was accepted"
         others, most = 0, 0
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            assert witness.begun(user_id=f"other{others}") < PROMPT
+            assert verifier.begun(user_id=f"other{others}") < PROMPT
             others, most = others + 1, max(most, greedy.waiting())
             time.sleep(0.5)
         wait_until(lambda: "skipped within a minute" in stack.check("schedules")["message"], what="a word in /health")
@@ -145,8 +145,8 @@ def test_the_schedules_of_one_user_hold_up_nobody_else(stack: Stack, site: Site)
         assert len(fired) > SECONDS / 2 - PROMPT
         assert max(entry["late_by_seconds"] for entry in fired) < PROMPT
         stack.http.post(f"{stack.url}/schedules/{patient}/pause").raise_for_status()
-        witness.wait()
-        mine, his = witness.verdict(), greedy.verdict()
+        verifier.wait()
+        mine, his = verifier.verdict(), greedy.verdict()
         greedy.close()
     injected = f"{len(greedy.schedules)} at `every 1s`, {LATER} for later; {others} crawls of others, {SECONDS} s"
     found = Verdict(lost=mine["lost"] + his["lost"], doubled=mine["doubled"] + his["doubled"])

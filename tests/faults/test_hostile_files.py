@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from breakable import Platform
+from crawl_verifier import CrawlVerifier
 from eggs import egg, source
 from fault_table import FULL, full_or_short, record
 from hostile import KINDS
 from sites.server import Site, html
 from stack import Stack, wait_until
-from witness import Witness
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(720)]
 
@@ -85,27 +85,27 @@ def plant(stack: Stack, site: Site, gate: Path, kind: str, files: str) -> str:
 
 
 def test_a_hostile_file_of_any_kind_costs_nobody_else_anything(
-    stack: Stack, site: Site, witness: Witness, tmp_path_factory: pytest.TempPathFactory
+    stack: Stack, site: Site, verifier: CrawlVerifier, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     slowest = 0.0
     for kind in [*KINDS_PLANTED] * ROUNDS:
         gate = tmp_path_factory.mktemp("gate") / "open"
         planted = {files: plant(stack, site, gate, kind, files) for files in ("items.jsonl", " ".join(NAMES))}
-        slowest = max(slowest, witness.begun(BYSTANDERS))
+        slowest = max(slowest, verifier.begun(BYSTANDERS))
         unread = f"{planted['items.jsonl']}-1: items.jsonl "
         wait_until(lambda unread=unread: unread in stack.check("files")["message"], what="a word in /health")
         gate.touch()
-        slowest = max(slowest, witness.begun())
+        slowest = max(slowest, verifier.begun())
         for job in planted.values():
             stack.wait_final(job, timeout=PATIENCE)
             assert b"PATH=" not in stack.log(job)
         facts = stack.job(planted["items.jsonl"])["attempts"][0]["exit"]
         assert facts["items_lost"].startswith("items.jsonl ")
     wait_until(lambda: stack.check("files")["status"] == "ok", what="the end of it in /health")
-    witness.wait()
+    verifier.wait()
     assert slowest < PROMPT
     record(
         "Hostile files of every kind",
-        f"{len(NAMES) + 1} names × {len(KINDS_PLANTED)} kinds, {len(witness.crawls)} crawls of others",
-        recovered=slowest, **witness.verdict(),
+        f"{len(NAMES) + 1} names × {len(KINDS_PLANTED)} kinds, {len(verifier.crawls)} crawls of others",
+        recovered=slowest, **verifier.verdict(),
     )  # fmt: skip

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crawl_verifier import Crawl, CrawlVerifier
 from fault_table import full_or_short, record
 from nodes import ExtraNode, nodes_beside, own_node
 from sites.gated import GatedSite
 from stack import Stack, running_stack, wait_until
-from witness import Crawl, Witness
 
 #: Of each node.
 SLOTS = 3
@@ -41,16 +41,16 @@ def test_the_work_of_a_node_that_died_is_done_by_the_others(stack: Stack) -> Non
     with (
         nodes_beside(stack, "north", "south", NODE_SLOTS=str(SLOTS)) as nodes,
         GatedSite() as site,
-        Witness(stack, site) as witness,
+        CrawlVerifier(stack, site) as verifier,
     ):
         waited = []
         for number in range(ROUNDS):
             if number:
                 replace(nodes[(number - 1) % 2])
-            waited.append(lose(nodes[number % 2], witness, site))
+            waited.append(lose(nodes[number % 2], verifier, site))
         record(
             "A node dies for good, another one's Scrapyd in mid-crawl", f"{ROUNDS} × 2 SIGKILLs, 3 nodes",
-            recovered=max(waited), **witness.verdict(retried=True),
+            recovered=max(waited), **verifier.verdict(retried=True),
         )  # fmt: skip
 
 
@@ -60,13 +60,13 @@ def replace(node: ExtraNode) -> None:
     node.wait_until_ready()
 
 
-def lose(victim: ExtraNode, witness: Witness, site: GatedSite) -> float:
+def lose(victim: ExtraNode, verifier: CrawlVerifier, site: GatedSite) -> float:
     """All that ran on the victim runs elsewhere, nothing else is begun anew; seconds until the first one does."""
-    stack = witness.stack
+    stack = verifier.stack
     site.shut()
-    crawls = witness.begin(CRAWLS)
+    crawls = verifier.begin(CRAWLS)
     wait_until(lambda: site.under_way == 3 * SLOTS, timeout=PATIENCE, what="crawls in all slots")
-    placed = {crawl: nodes_of(witness, crawl) for crawl in crawls}
+    placed = {crawl: nodes_of(verifier, crawl) for crawl in crawls}
     interrupted = [crawl for crawl, nodes in placed.items() if nodes == [victim.name]]
     assert Counter(nodes[0] for nodes in placed.values() if nodes)[own_node(stack)["name"]] == SLOTS
     assert len(interrupted) == SLOTS
@@ -74,15 +74,15 @@ def lose(victim: ExtraNode, witness: Witness, site: GatedSite) -> float:
     victim.kill()
     killed = time.monotonic()
     site.open()
-    waited = witness.wait_for_visit(interrupted, after=killed)
-    witness.wait()
+    waited = verifier.wait_for_visit(interrupted, after=killed)
+    verifier.wait()
     for crawl in crawls:
-        nodes = nodes_of(witness, crawl)
+        nodes = nodes_of(verifier, crawl)
         assert len(nodes) == (2 if crawl in interrupted else 1)
         assert nodes[-1] != victim.name
     return waited
 
 
-def nodes_of(witness: Witness, crawl: Crawl) -> list[str]:
+def nodes_of(verifier: CrawlVerifier, crawl: Crawl) -> list[str]:
     """Of each of its attempts."""
-    return [attempt["node"] for attempt in witness.stack.job(witness.jobs[crawl.number])["attempts"]]
+    return [attempt["node"] for attempt in verifier.stack.job(verifier.jobs[crawl.number])["attempts"]]

@@ -1,6 +1,6 @@
 """A node's processes are killed at random while it crawls: zygote, Scrapyd, tailer and spiders.
 
-The witnesses are the crawled site, whose pages carry the job's number, and the attempts' own logs.
+The verifiers are the crawled site, whose pages carry the job's number, and the attempts' own logs.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crawl_verifier import CrawlVerifier
 from fault_table import full_or_short, record
 from nodes import ExtraNode, nodes_beside
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
-from witness import Witness
 
 ROUNDS = full_or_short(5, 2)
 CRAWLS = 6
@@ -28,7 +28,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 @pytest.mark.stack
 @pytest.mark.timeout(300)
 def test_a_second_machine_of_the_same_name_costs_nobody_anything(stack: Stack) -> None:
-    with nodes_beside(stack, "twice") as (first,), Site() as site, Witness(stack, site) as witness:
+    with nodes_beside(stack, "twice") as (first,), Site() as site, CrawlVerifier(stack, site) as verifier:
         second = ExtraNode(stack, "again", NODE_NAME="twice")
         try:
             second.start()
@@ -38,8 +38,8 @@ def test_a_second_machine_of_the_same_name_costs_nobody_anything(stack: Stack) -
             )
             slowest = 0.0
             for _ in range(ROUNDS):
-                slowest = max(slowest, witness.begun(CRAWLS))
-                witness.wait()
+                slowest = max(slowest, verifier.begun(CRAWLS))
+                verifier.wait()
             # each of its own outbox, and nothing but that
             ran = {path.name for path in first.outbox.iterdir()}
             assert ran
@@ -51,6 +51,6 @@ def test_a_second_machine_of_the_same_name_costs_nobody_anything(stack: Stack) -
             second.stop()
         assert slowest < PROMPT
         record(
-            "One name on two machines", f"{len(witness.crawls)} crawls beside the second",
-            recovered=slowest, **witness.verdict(),
+            "One name on two machines", f"{len(verifier.crawls)} crawls beside the second",
+            recovered=slowest, **verifier.verdict(),
         )  # fmt: skip

@@ -13,13 +13,13 @@ import pytest
 import warm
 from beats import Arena, Beat, arena
 from breakable import Platform
+from crawl_verifier import CrawlVerifier
 from fault_table import FULL, full_or_short, record
 from fired_slots import CRASH_POINTS, check_each_once, check_skipped, one_off, schedule, tally, wait_for
 from nodes import own_node
 from sites.gated import GatedSite
 from stack import Stack, wait_until
 from stores import ROOT
-from witness import Witness
 
 from gateway.clock import utc_now
 from gateway.jobs.job import JobStatus
@@ -129,38 +129,38 @@ class Worker:
 @pytest.mark.timeout(420)
 def test_a_worker_that_stands_still_for_too_long_changes_nothing_any_more(platform: Platform, tmp_path: Path) -> None:
     stack = platform.stack
-    with ExitStack() as ends, GatedSite() as site, Witness(stack, site) as witness:
+    with ExitStack() as ends, GatedSite() as site, CrawlVerifier(stack, site) as verifier:
         stack.kill("worker", signal.SIGSTOP)
         ends.callback(stack.kill, "worker", signal.SIGCONT)
         slow, other = (Worker(stack, tmp_path / name) for name in ("slow", "other"))
         for worker in (slow, other):
             ends.callback(worker.kill)
-        waited = [overtake(witness, site, slow, other, point) for point in POINTS]
+        waited = [overtake(verifier, site, slow, other, point) for point in POINTS]
         record(
             "Workers paused in the midst of a dispatch", f"at {len(POINTS)} steps",
-            recovered=max(waited), **witness.verdict(),
+            recovered=max(waited), **verifier.verdict(),
         )  # fmt: skip
 
 
-def overtake(witness: Witness, site: GatedSite, slow: Worker, other: Worker, point: str) -> float:
+def overtake(verifier: CrawlVerifier, site: GatedSite, slow: Worker, other: Worker, point: str) -> float:
     """Seconds until the job of the worker that stands still is begun by the other one."""
     site.shut()
     other.sleep()
     slow.stand_still_at(point)
-    [crawl] = witness.begin(1)
+    [crawl] = verifier.begin(1)
     wait_until(slow.stands_still, timeout=PATIENCE, what=f"a worker's coming to {point}")
     stopped = time.monotonic()
     other.wake()
-    recovered = max(0.0, witness.wait_for_visit([crawl], after=0) - stopped)
-    job = witness.jobs[crawl.number]
-    wait_until(lambda: witness.stack.status(job)["status"] == "running", timeout=PATIENCE, what="the job's start")
+    recovered = max(0.0, verifier.wait_for_visit([crawl], after=0) - stopped)
+    job = verifier.jobs[crawl.number]
+    wait_until(lambda: verifier.stack.status(job)["status"] == "running", timeout=PATIENCE, what="the job's start")
     other.sleep()
     slow.wake()
     # alone, it is done with what it was at once it does the next one, too
-    [following] = witness.begin(1)
-    witness.wait_for_visit([following], after=stopped)
+    [following] = verifier.begin(1)
+    verifier.wait_for_visit([following], after=stopped)
     other.wake()
-    assert own_node(witness.stack)["used_slots"] == 2
+    assert own_node(verifier.stack)["used_slots"] == 2
     site.open()
-    witness.wait()
+    verifier.wait()
     return recovered

@@ -8,11 +8,11 @@ from itertools import pairwise
 import httpx
 import pytest
 from breakable import Platform
+from crawl_verifier import CrawlVerifier
 from eggs import egg, source
 from fault_table import full_or_short, record
 from sites.server import Site, links
 from stack import Stack, wait_until
-from witness import Witness
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -63,17 +63,17 @@ def stack(platform: Platform) -> Stack:
 
 
 @pytest.fixture
-def bystanders(stack: Stack) -> Iterator[Witness]:
+def bystanders(stack: Stack) -> Iterator[CrawlVerifier]:
     """Crawls on the same node, of one page a second each."""
-    with Site(delay=1) as site, Witness(stack, site, pages=PAGES) as witness:
+    with Site(delay=1) as site, CrawlVerifier(stack, site, pages=PAGES) as verifier:
         for _ in range(NEIGHBOURS):
-            crawl, start = witness.prepare()
+            crawl, start = verifier.prepare()
             site.pages |= {here: links(there) for here, there in pairwise(crawl.paths)}
-            witness.accept(crawl, stack.crawl(start))
-        yield witness
+            verifier.accept(crawl, stack.crawl(start))
+        yield verifier
 
 
-def test_a_job_that_kills_is_tried_so_often_and_no_more(stack: Stack, bystanders: Witness) -> None:
+def test_a_job_that_kills_is_tried_so_often_and_no_more(stack: Stack, bystanders: CrawlVerifier) -> None:
     site = bystanders.site
     site.pages |= POISONS
     for neighbour in bystanders.crawls:

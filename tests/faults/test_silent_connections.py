@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Self
 
 import psutil
 import pytest
+from crawl_verifier import CrawlVerifier
 from fault_table import full_or_short, record
 from nodes import own_node
 from relay import LOSE, MongoRelay, Relay
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 from stores import embedded_mongo, valkey_server
-from witness import Witness
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 
@@ -107,20 +107,20 @@ class Pulse(threading.Thread):
 
 def test_a_connection_that_goes_silent_delays_a_crawl_by_seconds_and_kills_no_node(ways: Ways, site: Site) -> None:
     silenced, waited = 0, []
-    with Pulse(ways.stack) as pulse, Witness(ways.stack, site) as witness:
+    with Pulse(ways.stack) as pulse, CrawlVerifier(ways.stack, site) as verifier:
         for process in PROCESSES:
             began = time.monotonic()
             for relay, port in silences(ways, process):
                 relay.forget({port})
                 silenced += 1
-                waited.append(witness.begun())
+                waited.append(verifier.begun())
             wait_until_named(ways.stack, {named_as(ways.stack, process)}, began)
-        witness.wait()
+        verifier.wait()
         assert silenced >= len(PROCESSES)
         assert pulse.dead == 0
         record(
             "Connections that go silent, of each process", f"{silenced}, one after the other",
-            recovered=max(waited), **witness.verdict(),
+            recovered=max(waited), **verifier.verdict(),
         )  # fmt: skip
         assert max(waited) < BEGUN_WITHIN, waited
 
@@ -178,29 +178,31 @@ def test_an_answer_that_is_lost_at_any_kind_of_write_loses_and_doubles_nothing(w
         lost[kind] = str(command)
         return LOSE
 
-    with Witness(ways.stack, site) as witness:
-        witness.check_each_once()
+    with CrawlVerifier(ways.stack, site) as verifier:
+        verifier.check_each_once()
         began, ways.mongo.fault = time.monotonic(), fault
         asked = []
         try:
             for _ in range(CRAWLS):
                 asked.append(time.monotonic())
-                witness.begin(1)
+                verifier.begin(1)
                 time.sleep(PACE)
             names = {named_as(ways.stack, process) for process in PROCESSES if process != "beat"}
             wait_until_named(ways.stack, names, began)
-            witness.wait()
+            verifier.wait()
         finally:
             ways.mongo.fault = lambda _: None
         assert len(lost) > 12, sorted(lost)
         assert own_node(ways.stack)["used_slots"] == 0
         # a crawl that a worker had in hand just then waits until another one may take it over
         others = [
-            crawl for crawl in witness.crawls if not any(witness.jobs[crawl.number] in told for told in lost.values())
+            crawl
+            for crawl in verifier.crawls
+            if not any(verifier.jobs[crawl.number] in told for told in lost.values())
         ]
-        waited = [witness.wait_for_visit([crawl], after=asked[crawl.number]) for crawl in others]
+        waited = [verifier.wait_for_visit([crawl], after=asked[crawl.number]) for crawl in others]
         record(
             "MongoDB's answer lost, once at each kind of write", f"{len(lost)} kinds, {CRAWLS} crawls",
-            recovered=max(waited), **witness.verdict(),
+            recovered=max(waited), **verifier.verdict(),
         )  # fmt: skip
         assert max(waited) < BEGUN_WITHIN, waited

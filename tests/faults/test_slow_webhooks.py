@@ -9,10 +9,10 @@ from collections import Counter
 import psutil
 import pytest
 from breakable import Platform
+from crawl_verifier import CrawlVerifier
 from fault_table import full_or_short, record
 from receivers import Receiver, answer, drip
 from stack import Stack, wait_until
-from witness import Witness
 
 from gateway.signals.webhooks import USER_ROUNDS
 
@@ -28,14 +28,16 @@ UNTROUBLED = "each is called when it is due"
 
 
 @pytest.mark.parametrize("count", [8, 50])
-def test_slow_receivers_of_one_user_hold_up_nobody_else(platform: Platform, witness: Witness, count: int) -> None:
+def test_slow_receivers_of_one_user_hold_up_nobody_else(
+    platform: Platform, verifier: CrawlVerifier, count: int
+) -> None:
     with Receiver(drip(5)) as slow, Receiver(answer()) as quick:
         for number in range(count):
             hook = slow.url(f"/{number}", host=f"127.0.1.{number}")
-            witness.begin(1, user_id="greedy", webhook_url=hook)
+            verifier.begin(1, user_id="greedy", webhook_url=hook)
         wait_until(lambda: slow.open >= min(count, USER_ROUNDS), what="the slow calls")
         for number in range(OTHERS):
-            check_one_of_another_user(witness, quick, f"/{number}")
+            check_one_of_another_user(verifier, quick, f"/{number}")
         assert slow.open, "the slow ones were not slow"
         wait_until(lambda: platform.stack.check("webhooks")["message"] != UNTROUBLED, what="a word in /health")
         assert slow.most_open == USER_ROUNDS
@@ -45,21 +47,21 @@ def test_slow_receivers_of_one_user_hold_up_nobody_else(platform: Platform, witn
         wait_until(lambda: told(slow, mended).keys() >= {f"/{number}" for number in range(count)}, what="every call",
                    timeout=240)  # fmt: skip
         recovered = time.monotonic() - mended
-        witness.wait()
+        verifier.wait()
         # also those that answered are called no more
         wait_until(lambda: platform.stack.check("webhooks")["message"] == UNTROUBLED, what="the last record")
-        verdict = witness.verdict()
+        verdict = verifier.verdict()
         verdict["doubled"] += sum(calls - 1 for calls in told(slow, mended).values())
         verdict["doubled"] += len(quick.calls) - OTHERS
     injected = f"{count} that send a byte every 5 s, {OTHERS} crawls of others" + ", a SIGKILL of the worker" * KILLS
     record("Slow webhook receivers of one user", injected, recovered=recovered, **verdict)
 
 
-def test_a_worker_with_calls_under_way_stops_at_once(platform: Platform, witness: Witness) -> None:
+def test_a_worker_with_calls_under_way_stops_at_once(platform: Platform, verifier: CrawlVerifier) -> None:
     with Receiver(drip(5)) as slow:
         for number in range(USER_ROUNDS):
             hook = slow.url(f"/{number}", host=f"127.0.2.{number}")
-            witness.begin(1, user_id="greedy", webhook_url=hook)
+            verifier.begin(1, user_id="greedy", webhook_url=hook)
         wait_until(lambda: slow.open == USER_ROUNDS, what="the slow calls")
         assert end_worker(platform.stack, signal.SIGTERM) < PROMPT
 
@@ -75,11 +77,11 @@ def end_worker(stack: Stack, signum: int) -> float:
     return took
 
 
-def check_one_of_another_user(witness: Witness, receiver: Receiver, path: str) -> None:
+def check_one_of_another_user(verifier: CrawlVerifier, receiver: Receiver, path: str) -> None:
     asked = time.monotonic()
-    crawls = witness.begin(1, user_id=f"other{path[1:]}", webhook_url=receiver.url(path))
-    assert witness.wait_for_visit(crawls, after=asked) < PROMPT
-    witness.stack.wait_final(witness.jobs[crawls[0].number])
+    crawls = verifier.begin(1, user_id=f"other{path[1:]}", webhook_url=receiver.url(path))
+    assert verifier.wait_for_visit(crawls, after=asked) < PROMPT
+    verifier.stack.wait_final(verifier.jobs[crawls[0].number])
     ended = time.monotonic()
     wait_until(lambda: path in receiver.paths(), what=f"the call of {path}")
     assert time.monotonic() - ended < PROMPT

@@ -12,11 +12,11 @@ import httpx
 import pytest
 import redis
 from breakable import Platform
+from crawl_verifier import CrawlVerifier
 from event_source import Event, log_text, read_events
 from fault_table import full_or_short, record
 from sites.server import Site
 from stack import Stack, wait_until
-from witness import Witness
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -55,17 +55,17 @@ class Follower(threading.Thread):
 
 
 @pytest.fixture
-def long_crawls(platform: Platform, site: Site) -> Iterator[Witness]:
+def long_crawls(platform: Platform, site: Site) -> Iterator[CrawlVerifier]:
     """Of some seconds each."""
     site.delay = 0.2
-    with Witness(platform.stack, site, pages=40) as witness:
-        yield witness
+    with CrawlVerifier(platform.stack, site, pages=40) as verifier:
+        yield verifier
 
 
-def test_redis_is_emptied_while_crawls_run_and_are_followed(platform: Platform, long_crawls: Witness) -> None:
-    witness, stack = long_crawls, platform.stack
-    crawls = witness.begin(FOLLOWED)
-    followers = [Follower(stack, witness.jobs[crawl.number]) for crawl in crawls]
+def test_redis_is_emptied_while_crawls_run_and_are_followed(platform: Platform, long_crawls: CrawlVerifier) -> None:
+    verifier, stack = long_crawls, platform.stack
+    crawls = verifier.begin(FOLLOWED)
+    followers = [Follower(stack, verifier.jobs[crawl.number]) for crawl in crawls]
     for follower in followers:
         follower.start()
     wait_until(lambda: any(follower.first_line(after=0) for follower in followers), what="the first line")
@@ -77,38 +77,40 @@ def test_redis_is_emptied_while_crawls_run_and_are_followed(platform: Platform, 
                 client.flushall()
             flushed = time.monotonic()
             # what runs is known to be running though nobody remembers that it was asked for
-            [crawl] = witness.begin(1)
-            again = stack.crawl(f"{witness.site.url}{crawl.paths[0]}")
-            assert again == witness.jobs[crawl.number]
-            slowest = max(slowest, witness.wait_for_visit(witness.crawls, after=flushed))
-    witness.wait(timeout=240)
+            [crawl] = verifier.begin(1)
+            again = stack.crawl(f"{verifier.site.url}{crawl.paths[0]}")
+            assert again == verifier.jobs[crawl.number]
+            slowest = max(slowest, verifier.wait_for_visit(verifier.crawls, after=flushed))
+    verifier.wait(timeout=240)
     for follower in followers:
         follower.join(60)
         assert follower.events[-1].event == "end"
         assert log_text(follower.events).encode() == stack.log(follower.job_id)
-    injected = f"FLUSHALL × {FLUSHES}, {len(witness.crawls)} crawls, {FOLLOWED} followed"
-    record("Redis emptied while crawls run", injected, recovered=slowest, **witness.verdict())
+    injected = f"FLUSHALL × {FLUSHES}, {len(verifier.crawls)} crawls, {FOLLOWED} followed"
+    record("Redis emptied while crawls run", injected, recovered=slowest, **verifier.verdict())
 
 
-def test_mongodb_is_away_clients_are_told_and_everything_else_waits(platform: Platform, long_crawls: Witness) -> None:
-    witness, stack = long_crawls, platform.stack
-    running = witness.begin(RUNNING)
-    witness.wait_for_visit(running, after=0)
+def test_mongodb_is_away_clients_are_told_and_everything_else_waits(
+    platform: Platform, long_crawls: CrawlVerifier
+) -> None:
+    verifier, stack = long_crawls, platform.stack
+    running = verifier.begin(RUNNING)
+    verifier.wait_for_visit(running, after=0)
     with ThreadPoolExecutor(1) as users:
         with platform.mongo.away():
             gone = time.monotonic()
             # what runs needs nothing of it
-            witness.wait_for_visit(running, after=gone)
-            asking = users.submit(witness.begin, ASKED, at_once=CLIENTS)
-            refused = stack.http.get(f"{stack.url}/jobs/{witness.jobs[0]}/status")
+            verifier.wait_for_visit(running, after=gone)
+            asking = users.submit(verifier.begin, ASKED, at_once=CLIENTS)
+            refused = stack.http.get(f"{stack.url}/jobs/{verifier.jobs[0]}/status")
             assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
             # how long it is away is what is tested
             time.sleep(max(0.0, gone + SECONDS - time.monotonic()))
             back = time.monotonic()
         asked = asking.result()
-    recovered = witness.wait_for_visit(asked, after=back)
+    recovered = verifier.wait_for_visit(asked, after=back)
     # every client was told so, and none was left without an answer
-    assert witness.client.refused.keys() == {httpx.codes.SERVICE_UNAVAILABLE}
-    witness.wait(timeout=240)
+    assert verifier.client.refused.keys() == {httpx.codes.SERVICE_UNAVAILABLE}
+    verifier.wait(timeout=240)
     injected = f"killed for {SECONDS} s, {RUNNING} crawls running, {ASKED} asked for"
-    record("MongoDB away", injected, recovered=recovered, **witness.verdict())
+    record("MongoDB away", injected, recovered=recovered, **verifier.verdict())

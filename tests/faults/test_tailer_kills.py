@@ -1,6 +1,6 @@
 """The tailer is killed again and again, and frozen, while crawls write and people watch.
 
-The witnesses are the attempts' own logs, in which each line has its number, and the spools of their items.
+The verifiers are the attempts' own logs, in which each line has its number, and the spools of their items.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 import httpx
 import pytest
 from breakable import Platform
+from crawl_verifier import CrawlVerifier
 from eggs import egg, source
 from event_source import Event, log_text, read_events
 from fault_table import full_or_short, record
 from sites.gated import GatedSite
 from sites.server import Site, html
 from stack import Stack, running_stack, wait_until
-from witness import Witness
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
@@ -161,13 +161,13 @@ def test_what_ran_on_a_node_that_was_taken_for_dead_is_told_once(tmp_path: Path)
         # long before Scrapy asks again for a page that does not come, which would count as a second visit
         running_stack(tmp_path / "home", NODE_DEAD_AFTER="12") as stack,
         GatedSite() as site,
-        Witness(stack, site) as witness,
+        CrawlVerifier(stack, site) as verifier,
     ):
-        crawls = witness.begin(CRAWLS)
+        crawls = verifier.begin(CRAWLS)
         wait_until(lambda: site.under_way == CRAWLS, timeout=90, what="crawls under way")
         stack.kill("tailer", signal.SIGSTOP)
         try:
-            for job in witness.jobs.values():
+            for job in verifier.jobs.values():
                 wait_until(lambda job=job: stack.status(job)["status"] == "pending", timeout=120, what="the verdict")
             site.open()
             wait_until(lambda: all(site.hits(path) for crawl in crawls for path in crawl.paths), what="unseen ends")
@@ -175,9 +175,9 @@ def test_what_ran_on_a_node_that_was_taken_for_dead_is_told_once(tmp_path: Path)
             stack.kill("tailer", signal.SIGCONT)
         thawed = time.monotonic()
         # not by their visits: what the first attempts fetched is in the HTTP cache
-        witness.wait()
+        verifier.wait()
         recovered = time.monotonic() - thawed
         record(
             "Tailer frozen until its node counts as dead", f"SIGSTOP, {CRAWLS} crawls that run on meanwhile",
-            recovered=recovered, **witness.verdict(retried=True),
+            recovered=recovered, **verifier.verdict(retried=True),
         )  # fmt: skip

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crawl_verifier import Crawl, CrawlVerifier
 from fault_table import full_or_short, record
 from node import TurnedClock
 from nodes import nodes_beside, own_node
 from sites.gated import GatedSite
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
-from witness import Crawl, Witness
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
@@ -36,19 +36,19 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def test_what_a_node_refuses_its_neighbour_runs(stack: Stack, site: Site) -> None:
     # the emptiest, so that it is asked first
-    with nodes_beside(stack, "sick", NODE_SLOTS="50") as (sick,), Witness(stack, site) as witness:
+    with nodes_beside(stack, "sick", NODE_SLOTS="50") as (sick,), CrawlVerifier(stack, site) as verifier:
         change_queue(sick.home / "node", "ALTER TABLE spider_queue RENAME TO elsewhere")
-        waited = [witness.begun() for _ in range(CRAWLS)]
-        witness.wait()
-        crawls = list(witness.crawls)
-        assert {name for crawl in crawls for name in nodes_of(witness, crawl)} == {own_node(stack)["name"]}
+        waited = [verifier.begun() for _ in range(CRAWLS)]
+        verifier.wait()
+        crawls = list(verifier.crawls)
+        assert {name for crawl in crawls for name in nodes_of(verifier, crawl)} == {own_node(stack)["name"]}
         told = next(node for node in nodes(stack) if node["name"] == "sick")
         assert told["failures"], told
         assert "sick (" in stack.check("node_states")["message"]
         change_queue(sick.home / "node", "ALTER TABLE elsewhere RENAME TO spider_queue")
         record(
             "A refusing node", f"{CRAWLS} crawls beside it, the emptiest of two",
-            recovered=max(waited), **witness.verdict(),
+            recovered=max(waited), **verifier.verdict(),
         )  # fmt: skip
     assert max(waited) < BEGUN_WITHIN, waited
 
@@ -60,27 +60,27 @@ def test_nodes_whose_clocks_are_ten_minutes_off_run_crawls_like_others(stack: St
         nodes_beside(stack, "ahead", NODE_SLOTS=str(SLOTS), **ahead),
         nodes_beside(stack, "behind", NODE_SLOTS=str(SLOTS), **behind),
         GatedSite() as site,
-        Witness(stack, site) as witness,
+        CrawlVerifier(stack, site) as verifier,
     ):
         stack.http.post(f"{stack.url}/nodes/{own}/drain").raise_for_status()
         waited = []
         for _ in range(ROUNDS):
             site.shut()
             asked = time.monotonic()
-            witness.begin(2 * SLOTS)
+            verifier.begin(2 * SLOTS)
             wait_until(lambda: site.under_way == 2 * SLOTS, timeout=60, what="crawls in all slots")
             waited.append(time.monotonic() - asked)
             site.open()
-            witness.wait()
+            verifier.wait()
         told = stack.check("clocks")
         assert told["message"] == f"off from MongoDB's: ahead {OFF} s ahead, behind {OFF} s behind"
-        used = Counter(name for crawl in witness.crawls for name in nodes_of(witness, crawl))
+        used = Counter(name for crawl in verifier.crawls for name in nodes_of(verifier, crawl))
         stack.http.post(f"{stack.url}/nodes/{own}/resume").raise_for_status()
         assert used.keys() == {"ahead", "behind"}
         assert all(node["failures"] == 0 for node in nodes(stack) if node["name"] in used)
         record(
-            "A node ten minutes off", f"one ahead, one behind, {len(witness.crawls)} crawls",
-            recovered=max(waited), **witness.verdict(),
+            "A node ten minutes off", f"one ahead, one behind, {len(verifier.crawls)} crawls",
+            recovered=max(waited), **verifier.verdict(),
         )  # fmt: skip
     assert max(waited) < BEGUN_WITHIN, waited
 
@@ -100,6 +100,6 @@ def nodes(stack: Stack) -> list[dict[str, object]]:
     return found
 
 
-def nodes_of(witness: Witness, crawl: Crawl) -> list[str]:
+def nodes_of(verifier: CrawlVerifier, crawl: Crawl) -> list[str]:
     """Of each of its attempts."""
-    return [attempt["node"] for attempt in witness.stack.job(witness.jobs[crawl.number])["attempts"]]
+    return [attempt["node"] for attempt in verifier.stack.job(verifier.jobs[crawl.number])["attempts"]]

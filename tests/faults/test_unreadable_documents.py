@@ -11,10 +11,10 @@ from typing import Any
 
 import pymongo
 import pytest
+from crawl_verifier import CrawlVerifier
 from fault_table import full_or_short, record
 from sites.server import Site, links
 from stack import Stack, running_stack, wait_until
-from witness import Witness
 
 from gateway.clock import utc_now
 from gateway.retention.retention import READERS
@@ -107,7 +107,7 @@ class Spoiler:
 @pytest.mark.stack
 @pytest.mark.timeout(300)
 def test_what_cannot_be_read_is_nobody_elses_trouble(stack: Stack, site: Site) -> None:
-    with Witness(stack, site, pages=1) as witness:
+    with CrawlVerifier(stack, site, pages=1) as verifier:
         site.pages["/again"] = links()
         order = {"user_id": "patient", "spider": "seo", "start_urls": [f"{site.url}/again"]}
         first = stack.crawl(f"{site.url}/again", user_id="first")
@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_nobody_elses_trouble(stack: Stack, site: Site) -
         made = spoiler.spoil()
         others, slowest, end = 0, 0.0, time.monotonic() + SECONDS
         while time.monotonic() < end or not others:
-            slowest = max(slowest, witness.begun(user_id=f"other{others}"))
+            slowest = max(slowest, verifier.begun(user_id=f"other{others}"))
             assert slowest < PROMPT
             assert {path: code for path in _lists(first, schedule_id) if (code := _code(stack, path)) != 200} == {}
             others += 1
@@ -126,8 +126,8 @@ def test_what_cannot_be_read_is_nobody_elses_trouble(stack: Stack, site: Site) -
         fired = stack.http.get(f"{stack.url}/schedules/{schedule_id}").json()["runs"]
         assert fired >= SECONDS / 2
         stack.http.post(f"{stack.url}/schedules/{schedule_id}/pause").raise_for_status()
-        witness.wait()
-        verdict = witness.verdict()
+        verifier.wait()
+        verdict = verifier.verdict()
         assert not spoiler.removed(), "somebody removed what cannot be read"
         spoiler.close()
     injected = f"{made} in {len(READ)} collections; {others} crawls of others, {SECONDS} s"

@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from crawl_verifier import CrawlVerifier
 from rabbitmq import RabbitMQ, need_rabbitmq
 from sites.server import Site
 from stack import Stack, running_stack
-from witness import Witness
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,6 @@ def stack(rabbit: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def witness(stack: Stack, site: Site) -> Iterator[Witness]:
-    with Witness(stack, site) as witness:
-        yield witness
+def verifier(stack: Stack, site: Site) -> Iterator[CrawlVerifier]:
+    with CrawlVerifier(stack, site) as verifier:
+        yield verifier

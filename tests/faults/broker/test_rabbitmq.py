@@ -1,4 +1,4 @@
-"""RabbitMQ as the broker, itself and all around it going down. The site's access log is the witness."""
+"""RabbitMQ as the broker, itself and all around it going down. The site's access log is the verifier."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from busy_worker import BusyWorker
 from celery import Celery
+from crawl_verifier import CrawlVerifier
 from fault_table import full_or_short, record
 from rabbitmq import RabbitMQ
 from stack import ROOT, Stack, wait_until
 from structlog.testing import capture_logs
-from witness import Witness
 from worker_kills import kill_workers
 
 from gateway.jobs.messages import CeleryWaker, create_producer
@@ -55,16 +55,16 @@ def line(producer: Celery) -> Iterator[BrokerConnection]:
     line.close()
 
 
-def test_a_crawl_goes_through(witness: Witness) -> None:
-    witness.begin(3)
-    witness.check_each_once()
+def test_a_crawl_goes_through(verifier: CrawlVerifier) -> None:
+    verifier.begin(3)
+    verifier.check_each_once()
 
 
 def test_queues_are_what_we_say_and_gateway_worker_and_beat_agree(
-    witness: Witness, stack: Stack, rabbit: RabbitMQ
+    verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ
 ) -> None:
-    witness.begin(1)
-    witness.check_each_once()
+    verifier.begin(1)
+    verifier.check_each_once()
     queues = rabbit.described_queues()
     # none for workers to talk with each other, and none for delays
     assert set(queues) == {QUEUE, dead_letter_name(QUEUE)}
@@ -163,7 +163,7 @@ def _is_taken(line: BrokerConnection) -> bool:
     ],
 )
 def test_a_message_that_nobody_understands_is_put_aside_and_crawls_go_on(
-    witness: Witness, rabbit: RabbitMQ, body: bytes, headers: dict[str, str]
+    verifier: CrawlVerifier, rabbit: RabbitMQ, body: bytes, headers: dict[str, str]
 ) -> None:
     rabbit.take(dead_letter_name(QUEUE))
     content = {"content_type": "application/json", "content_encoding": "utf-8"}
@@ -171,30 +171,30 @@ def test_a_message_that_nobody_understands_is_put_aside_and_crawls_go_on(
     wait_until(lambda: rabbit.depth(dead_letter_name(QUEUE)) == 1, what="the dead letter")
     (dead,) = rabbit.take(dead_letter_name(QUEUE))
     assert bytes(dead.body if isinstance(dead.body, bytes) else dead.body.encode()) == body
-    witness.begin(1)
-    witness.check_each_once()
+    verifier.begin(1)
+    verifier.check_each_once()
 
 
 def test_a_queue_that_is_deleted_while_crawls_come_in_is_there_again_and_nothing_is_lost(
-    witness: Witness, stack: Stack, rabbit: RabbitMQ
+    verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ
 ) -> None:
     slowest = 0.0
     for _ in range(DELETIONS):
-        witness.begin(3)
-        _delete_unnoticed(witness, stack, rabbit)
+        verifier.begin(3)
+        _delete_unnoticed(verifier, stack, rabbit)
         time.sleep(SETTLED)
         with ThreadPoolExecutor(1) as users:
-            asking = users.submit(witness.begin, 8, at_once=4)
+            asking = users.submit(verifier.begin, 8, at_once=4)
             rabbit.delete(QUEUE)
             deleted = time.monotonic()
             asking.result()
-        slowest = max(slowest, witness.wait_for_visit(witness.begin(2), after=deleted))
-    witness.wait()
-    injected = f"deleted × {2 * DELETIONS}, {len(witness.crawls)} crawls"
-    record("Queue deleted while crawls come in", injected, recovered=slowest, **witness.verdict())
+        slowest = max(slowest, verifier.wait_for_visit(verifier.begin(2), after=deleted))
+    verifier.wait()
+    injected = f"deleted × {2 * DELETIONS}, {len(verifier.crawls)} crawls"
+    record("Queue deleted while crawls come in", injected, recovered=slowest, **verifier.verdict())
 
 
-def _delete_unnoticed(witness: Witness, stack: Stack, rabbit: RabbitMQ) -> None:
+def _delete_unnoticed(verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ) -> None:
     """So that it is not the worker who makes the queue anew before anybody sends something."""
     told = stack.output.read_text().count("message_unroutable")
     wait_until(lambda: rabbit.has(QUEUE), what="the last queue")
@@ -202,35 +202,35 @@ def _delete_unnoticed(witness: Witness, stack: Stack, rabbit: RabbitMQ) -> None:
     stack.kill("worker", signal.SIGSTOP)
     try:
         rabbit.delete(QUEUE)
-        witness.begin(3)
+        verifier.begin(3)
         wait_until(lambda: rabbit.has(QUEUE), what="a new queue")
         wait_until(lambda: stack.output.read_text().count("message_unroutable") > told, what="a word about it")
     finally:
         stack.kill("worker", signal.SIGCONT)
 
 
-def test_workers_that_are_killed_lose_nothing_and_double_nothing(witness: Witness, stack: Stack) -> None:
-    slowest = kill_workers(stack, witness, WORKER_KILLS)
-    witness.wait()
-    injected = f"SIGKILL × {WORKER_KILLS}, {len(witness.crawls)} crawls"
-    record("Worker killed under load, RabbitMQ as broker", injected, recovered=slowest, **witness.verdict())
+def test_workers_that_are_killed_lose_nothing_and_double_nothing(verifier: CrawlVerifier, stack: Stack) -> None:
+    slowest = kill_workers(stack, verifier, WORKER_KILLS)
+    verifier.wait()
+    injected = f"SIGKILL × {WORKER_KILLS}, {len(verifier.crawls)} crawls"
+    record("Worker killed under load, RabbitMQ as broker", injected, recovered=slowest, **verifier.verdict())
 
 
 def test_a_broker_that_is_killed_in_the_midst_of_it_loses_nothing_and_doubles_nothing(
-    witness: Witness, rabbit: RabbitMQ
+    verifier: CrawlVerifier, rabbit: RabbitMQ
 ) -> None:
     time.sleep(SETTLED)
     slowest = 0.0
     for _ in range(BROKER_KILLS):
-        witness.begin(6, at_once=3)
+        verifier.begin(6, at_once=3)
         rabbit.kill()
-        meanwhile = witness.begin(4)
+        meanwhile = verifier.begin(4)
         rabbit.start()
         back = time.monotonic()
-        slowest = max(slowest, witness.wait_for_visit(meanwhile, after=back))
-    witness.wait()
-    injected = f"kill -9 × {BROKER_KILLS}, {len(witness.crawls)} crawls"
-    record("RabbitMQ killed in the midst of it", injected, recovered=slowest, **witness.verdict())
+        slowest = max(slowest, verifier.wait_for_visit(meanwhile, after=back))
+    verifier.wait()
+    injected = f"kill -9 × {BROKER_KILLS}, {len(verifier.crawls)} crawls"
+    record("RabbitMQ killed in the midst of it", injected, recovered=slowest, **verifier.verdict())
 
 
 def test_a_worker_without_a_free_thread_comes_through_a_broker_that_is_killed_and_one_that_hangs(
@@ -245,7 +245,9 @@ def test_a_worker_without_a_free_thread_comes_through_a_broker_that_is_killed_an
         worker.check_works()
 
 
-def test_who_starts_while_the_broker_is_away_waits_for_it(witness: Witness, stack: Stack, rabbit: RabbitMQ) -> None:
+def test_who_starts_while_the_broker_is_away_waits_for_it(
+    verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ
+) -> None:
     time.sleep(SETTLED)
     rabbit.stop()
     before = stack.ready["pids"]
@@ -253,9 +255,9 @@ def test_who_starts_while_the_broker_is_away_waits_for_it(witness: Witness, stac
         stack.kill(name)
     for name in ("worker", "beat"):
         stack.wait_for_another(name, before[name])
-    witness.begin(3)
+    verifier.begin(3)
     rabbit.start()
-    witness.check_each_once()
+    verifier.check_each_once()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import httpx
 import warm
 from warm import WarmProcess
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 #: Seconds; generous, because machines are shared. A stack is up in a fraction of it.
 START_TIMEOUT = 90.0
 FINAL = frozenset({"finished", "partial", "error", "cancelled"})

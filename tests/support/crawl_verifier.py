@@ -1,10 +1,10 @@
 """Crawls that have pages of their own, and what became of each: by the site's access log, and by its documents.
 
-    with Witness(stack, site) as witness:
-        witness.begin(50)
+    with CrawlVerifier(stack, site) as verifier:
+        verifier.begin(50)
         ...  # the fault
-        witness.wait()
-        record("Broker away", "60 s, 50 crawls", recovered=…, **witness.verdict())
+        verifier.wait()
+        record("Broker away", "60 s, 50 crawls", recovered=…, **verifier.verdict())
 
 A crawl is *lost* if it has no complete run that is told as such, and *doubled* if it has more than one.
 """
@@ -47,13 +47,13 @@ class Crawl(NamedTuple):
     expected: str
 
 
-class Witness:
+class CrawlVerifier:
     def __init__(self, stack: Stack, site: Site, *, pages: int = 3) -> None:
         """Each crawl has so many `pages`."""
         self.stack, self.site = stack, site
         self.client = PatientClient(stack)
         self._pages = pages
-        #: Tells its crawls from those of another witness of the same stack.
+        #: Tells its crawls from those of another verifier of the same stack.
         self._name = secrets.token_hex(4)
         self.crawls: list[Crawl] = []
         #: The job of each crawl, by its number, once it was accepted.

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import psutil
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 #: Where the spiders that have no need of Scrapy are.
 STAND_IN = ROOT / "tests/integration/crawler_node/project"
 PASSWORD = "not-a-secret"
@@ -52,7 +52,7 @@ class TurnedClock:
         spared = f"'WRONG_CLOCK' not in os.environ or any({but!r} in word for word in sys.orig_argv)"
         code = f"import os\nimport sys\nif not ({spared}):\n    import turned_clock\n"
         (self.file.parent / "sitecustomize.py").write_text(code)
-        paths = (str(self.file.parent), str(ROOT / "tests"), str(STAND_IN), str(ROOT))
+        paths = (str(self.file.parent), str(ROOT / "tests/support"), str(STAND_IN), str(ROOT))
         return {"PYTHONPATH": os.pathsep.join(paths), "WRONG_CLOCK": str(self.file)}
 
 

@@ -17,7 +17,7 @@ import pymongo
 import redis
 from pymongo.errors import PyMongoError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 #: Seconds that a store may take to answer; a fraction of it is what it takes.
 START_TIMEOUT = 30.0
 #: MongoDB servers that store tests run against, besides mongomock.

@@ -6,8 +6,8 @@ import random
 import sys
 import time
 
+from crawl_verifier import CrawlVerifier
 from stack import Stack
-from witness import Witness
 
 #: Crawls that are asked for before each kill, and that wait or run when it comes.
 LOAD = 12
@@ -15,19 +15,19 @@ LOAD = 12
 PAUSE = 0.3
 
 
-def kill_workers(stack: Stack, witness: Witness, kills: int) -> float:
+def kill_workers(stack: Stack, verifier: CrawlVerifier, kills: int) -> float:
     """The longest time, in seconds, from a kill to the first page of a crawl that was not yet begun by then."""
     seed = random.SystemRandom().randrange(1 << 32)
     sys.stdout.write(f"seed of the kills: {seed}\n")  # shown where the test fails
     chance = random.Random(seed)
     slowest = 0.0
     for _ in range(kills):
-        crawls = witness.begin(LOAD, at_once=4)
+        crawls = verifier.begin(LOAD, at_once=4)
         time.sleep(chance.uniform(0, PAUSE))  # at any moment, that is
         killed = stack.ready["pids"]["worker"]
         stack.kill("worker")
         died = time.monotonic()
         stack.wait_for_another("worker", killed)
-        if waiting := [crawl for crawl in crawls if witness.first_visit([crawl]) is None]:
-            slowest = max(slowest, witness.wait_for_visit(waiting, after=died))
+        if waiting := [crawl for crawl in crawls if verifier.first_visit([crawl]) is None]:
+            slowest = max(slowest, verifier.wait_for_visit(waiting, after=died))
     return slowest

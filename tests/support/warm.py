@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 #: Seconds that one may take that is to come to an end.
 _PATIENCE = 60
 

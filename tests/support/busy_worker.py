@@ -40,7 +40,9 @@ class BusyWorker:
             "HELD_TASKS_HOME": str(self._home),
         }
         command = ("--quiet", "-A", "held_tasks", "worker")
-        worker = warm.start("celery.__main__", *command, env=environment, cwd=ROOT / "tests", stdout=self._log)
+        worker = warm.start(
+            "celery.__main__", *command, env=environment, cwd=ROOT / "tests/support", stdout=self._log
+        )
         try:
             yield self
         finally:

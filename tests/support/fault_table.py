@@ -2,7 +2,7 @@
 
 `make faults` names a file in FAULT_TABLE, to which each scenario adds its row, and prints them:
 
-    python tests/fault_table.py <file>
+    python tests/support/fault_table.py <file>
 """
 
 from __future__ import annotations

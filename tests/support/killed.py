@@ -43,7 +43,7 @@ def killed_everywhere(
     for point in points:
         for side in ("before", "after"):
             (plan / f"{point}.{side}").touch()
-    paths = (str(Path(beside).parent), str(ROOT / "tests"), str(ROOT))
+    paths = (str(Path(beside).parent), str(ROOT / "tests/support"), str(ROOT))
     done = subprocess.run(
         [
             sys.executable,
