@@ -18,7 +18,7 @@ from bench.table import Row, alternate
 from gateway.stores import mongo
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tests")]
 from integration.event_stream.gateway_process import GatewayProcess  # noqa: E402 - the tests' own stage serves here too
 from integration.event_stream.stage import Play, lines  # noqa: E402
 from stores import embedded_mongo, valkey_server  # noqa: E402

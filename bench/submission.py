@@ -1,0 +1,131 @@
+"""`POST /crawl` beside a bare FastAPI handler with the same model: answers per CPU second of one process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+import orjson
+import psutil
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from bench.our_platform import ROOT, embedded_mongo, free_port, valkey_server
+from bench.table import Row, alternate
+from gateway.contract.outbox import SpiderInfo
+from gateway.projects.eggs import SpiderStore
+from gateway.stores.mongo import connect
+from gateway.web.schemas.crawl import CrawlRequest
+
+CLIENTS = 8
+SECONDS = 4.0
+ROUNDS = 3
+#: What was asked for: of a request that a dedupe key answers, and of one that makes a job.
+KNOWN, NEW = 0.4, 0.15
+_UVICORN = ("--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning")
+
+
+class Answer(BaseModel):
+    job_id: str
+
+
+def bare() -> FastAPI:
+    """The ceiling: reads and checks the same body, and answers."""
+    app = FastAPI()
+
+    @app.post("/crawl")
+    async def crawl(body: CrawlRequest) -> Answer:
+        return Answer(job_id=body.spider)
+
+    return app
+
+
+def run() -> list[Row]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stores = {
+            "REDIS_URL": str(stack.enter_context(valkey_server(folder / "valkey"))),
+            "MONGO_URI": str(stack.enter_context(embedded_mongo(folder / "mongo"))),
+            "BROKER_URL": str(stack.enter_context(valkey_server(folder / "broker"))),
+            "DISCOVERYBOT_HOME": str(folder / "home"),
+            "CRAWL_QUEUE_MAX": "1000000",
+            "CRAWL_USER_WAITING_MAX": "1000000",
+        }
+        with closing(connect(stores["MONGO_URI"]).client) as mongo:
+            # as a node that is up would have it
+            SpiderStore(mongo.get_default_database()).publish("n1", [SpiderInfo(project="default", name="seo")])
+        port = free_port()
+        ours = stack.enter_context(_served("-m", "gateway.web", port=port, GATEWAY_PORT=str(port), **stores))
+        port = free_port()
+        ceiling = ("-m", "uvicorn", "bench.submission:bare", "--factory", *_UVICORN, "--port", str(port))
+        beside = stack.enter_context(_served(*ceiling, port=port))
+        numbers = itertools.count()
+        rows = []
+        for what, is_new, wanted in (("answered by its dedupe key", False, KNOWN), ("that makes a job", True, NEW)):
+            measured = alternate(
+                lambda is_new=is_new: asyncio.run(_measure(*ours, numbers if is_new else None)),
+                lambda: asyncio.run(_measure(*beside, None)),
+                ROUNDS,
+            )
+            rows.append(
+                Row(
+                    f"`POST /crawl` {what}, per CPU second of one process", "1/s", *measured,
+                    "a bare FastAPI handler with the same model", measured[0] / measured[1], f">= {wanted:g}",
+                )
+            )  # fmt: skip
+    return rows
+
+
+@contextmanager
+def _served(*command: str, port: int, **variables: str) -> Iterator[tuple[int, int]]:
+    """Its port and its process."""
+    environment = {**os.environ, **variables}
+    process = subprocess.Popen([sys.executable, *command], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/openapi.json").close()
+                break
+            time.sleep(0.1)
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def _measure(port: int, pid: int, numbers: Iterator[int] | None) -> float:
+    process, end = psutil.Process(pid), time.monotonic() + SECONDS
+    before = process.cpu_times()
+    answered = await asyncio.gather(*(_ask(port, numbers, end) for _ in range(CLIENTS)))
+    after = process.cpu_times()
+    return sum(answered) / (after.user + after.system - before.user - before.system)
+
+
+async def _ask(port: int, numbers: Iterator[int] | None, end: float) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answered = 0
+    while time.monotonic() < end:
+        url = f"http://93.184.215.14/{next(numbers) if numbers else ''}"
+        body = orjson.dumps({"user_id": "bench", "spider": "seo", "start_urls": [url]})
+        head = (
+            b"POST /crawl HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        )
+        writer.write(head % len(body) + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(answer.decode())
+        length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        await reader.readexactly(int(length.partition(b":")[2]))
+        answered += 1
+    writer.close()
+    return answered
