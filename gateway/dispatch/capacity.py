@@ -76,9 +76,8 @@ class EggNeeds:
         return told
 
     def _tell(self, query: Document, message: str) -> list[Job]:
-        update = change(self._clock(), {"message": message})
-        document = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
-        return self._documents.many([] if document is None else [document])
+        job = self._documents.update(query, change(self._clock(), {"message": message}))
+        return [job] if job else []
 
 
 #: A node in one of these gets work soon, or as soon as its disk is freed; in any other not before somebody acts, or

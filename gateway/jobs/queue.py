@@ -43,6 +43,11 @@ class JobDocuments(SetAside[Job]):
     def __init__(self, database: Database[Document]) -> None:
         super().__init__(database["jobs"], reader(Job))
 
+    def update(self, query: Document, update: Document) -> Job | None:
+        """The job as it is then; `None` where there is no such job, or it cannot be read."""
+        changed = self.collection.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        return self.optional(changed)
+
 
 def change(now: datetime, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None) -> Document:
     """The update that makes these changes, and tells when."""
@@ -318,9 +323,7 @@ class JobQueue:
     def _change(
         self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
     ) -> Job | None:
-        update = change(self._clock(), changes, unset=unset, increment=increment)
-        changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
-        return self._documents.optional(changed)
+        return self._documents.update(query, change(self._clock(), changes, unset=unset, increment=increment))
 
 
 def avoiding(job: Job, node: str) -> list[str]:

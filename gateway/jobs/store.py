@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self
 
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
@@ -181,8 +181,7 @@ class JobStore:
             "$min": {"started_at": started_at},
         }
         query = {"_id": job_id, "attempt": attempt, **unknown}
-        changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
-        return self._documents.optional(changed)
+        return self._documents.update(query, update)
 
     @state_change("jobs.record_progress")
     def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:
@@ -224,8 +223,7 @@ class JobStore:
         changes = {**facts_set, **ACCEPTED.change, "node": found["attempts"][str(attempt)]["node"]}
         decided = ("lane", "blocked", "waiting_reason", "message", f"{path}.status", f"{path}.message")
         update = {**change(self._clock(), changes, unset=decided), "$inc": {"failures": -1}}
-        changed = self._jobs.find_one_and_update(waits, update, return_document=ReturnDocument.AFTER)
-        return self._documents.optional(changed)
+        return self._documents.update(waits, update)
 
     # --- outcome
 
@@ -349,9 +347,7 @@ class JobStore:
     def _change(
         self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
     ) -> Job | None:
-        update = change(self._clock(), changes, unset=unset, increment=increment)
-        changed = self._jobs.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
-        return self._documents.optional(changed)
+        return self._documents.update(query, change(self._clock(), changes, unset=unset, increment=increment))
 
 
 def _decided_on(job: Job) -> Document:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
@@ -219,9 +219,7 @@ class OccurrenceStore:
     @state_change("schedules.void")
     def void(self, job: Job) -> Job | None:
         """The job can run no more; as it is now, `None` if it was not as `job` still."""
-        update = change(self._clock(), {"held": Decision.VOID})
-        changed = self._jobs.find_one_and_update(_same(job), update, return_document=ReturnDocument.AFTER)
-        return self._documents.optional(changed)
+        return self._documents.update(_same(job), change(self._clock(), {"held": Decision.VOID}))
 
     @state_change("schedules.remove_slot")
     def remove(self, job: Job) -> None:

@@ -188,7 +188,7 @@ CSRF_HEADER = "X-CSRF-Token"
 COOKIE = "discoverybot_session"
 #: Over https: then no neighbouring host can plant one (RFC 6265bis, 4.1.3.2).
 SECURE_COOKIE = f"__Host-{COOKIE}"
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
 #: A form on a node's own page, which knows no token: there the browser has to name our origin.
 _NODES_FORM = re.compile(r"/nodes/[^/]+/scrapyd/cancel\.json")
 
@@ -202,7 +202,7 @@ def session_of(scope: Scope) -> ConsoleSession | None:
 
 def refuse_forgery(scope: Scope, csrf_token: str) -> None:
     """Raises `ForgedRequestError` where somebody else's page may be behind this."""
-    if scope["method"] in _READING:
+    if scope["method"] in READING:
         return
     refuse_others(scope)
     headers = Headers(scope=scope)

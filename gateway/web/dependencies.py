@@ -23,6 +23,7 @@ from gateway.errors import (
 )
 from gateway.jobs.job import job_id_of
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authentication import READING
 from gateway.web.parts import GatewayParts
 
 
@@ -48,7 +49,11 @@ _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 async def _parts(request: Request) -> GatewayParts:
-    return cast("GatewayParts", request.app.state.parts)
+    """Nothing is changed before the database is prepared. Raises `UnavailableError`."""
+    parts = cast("GatewayParts", request.app.state.parts)
+    if request.method not in READING:
+        parts.readiness.require()
+    return parts
 
 
 def _given_by_crawl(example: str) -> Any:

@@ -20,7 +20,7 @@ from gateway.access.audit import AuditEntry, AuditTrail
 from gateway.access.keys import ANYBODY, Caller
 from gateway.access.keys import Scope as KeyScope
 from gateway.contract.public_address import is_loopback
-from gateway.web.authentication import signs_in
+from gateway.web.authentication import READING, signs_in
 from gateway.web.errors import BodyTooLargeError, problem
 from gateway.web.parts import GatewayParts
 
@@ -32,7 +32,6 @@ from gateway.web.parts import GatewayParts
 # listed.
 
 _OUR_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class LoopbackGuard:
@@ -61,7 +60,7 @@ class LoopbackGuard:
         host = headers.get("host", "").lower()
         if self.local and _name(host) not in self.names:
             return f"this gateway is not known as {host!r}"
-        if scope["method"] in _READING:
+        if scope["method"] in READING:
             return None
         origin = headers.get("origin")
         if origin is not None and origin not in self.origins and origin.lower().partition("://")[2] != host:
@@ -245,7 +244,7 @@ class Audit:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in _READING:
+        if scope["type"] != "http" or scope["method"] in READING:
             await self.app(scope, receive, send)
             return
         answer = _NotedAnswer(scope, send)

@@ -145,7 +145,6 @@ async def crawl(
     with the job or schedule that exists, however old, until it has ended.
     """
     caller.acting_for(body.user_id)
-    parts.readiness.require()
     order = order_of(body, query, parts.settings)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
     when = when_of(body)

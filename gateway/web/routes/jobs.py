@@ -112,7 +112,6 @@ def cancel_job(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusVie
 )
 def retry_job(job_id: JobId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
     """As a new job, linked to the old by `retry_of`: the same spider, in the same version of its project."""
-    parts.readiness.require()
     if parts[JobOrSchedule].is_schedule(job_id):
         raise ConflictError(f"a schedule is run by itself, and at once by POST /schedules/{job_id}/run")
     job = parts[Resubmission].run_again(job_id, request_id)
@@ -310,7 +309,6 @@ async def list_dead_letters(
 )
 def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
     """As a new job, linked to the old by `retry_of`; the old one stays as it ended, and leaves this list."""
-    parts.readiness.require()
     job = parts[DeadLetters].requeue(letter_id, request_id)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
 

@@ -138,7 +138,6 @@ def list_nodes(parts: Parts) -> NodeList:
 @router.post("/{node}/drain", summary="Give a node no new work", responses=problems(404, 503))
 def drain_node(node: NodeName, parts: Parts) -> NodeView:
     """What runs there ends by itself. It stays drained until it is resumed, however often it is started anew."""
-    parts.readiness.require()
     with mongo_errors():
         return _view(_known(parts[NodeStore].drain(node), node), parts)
 
@@ -146,7 +145,6 @@ def drain_node(node: NodeName, parts: Parts) -> NodeView:
 @router.post("/{node}/resume", summary="Give a node work again", responses=problems(404, 503))
 def resume_node(node: NodeName, parts: Parts) -> NodeView:
     """Undoes a draining. One that rests because it has failed is probed at once, and its failures are forgotten."""
-    parts.readiness.require()
     with mongo_errors():
         return _view(_known(parts[NodeStore].resume(node), node), parts)
 

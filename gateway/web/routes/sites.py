@@ -237,7 +237,6 @@ async def list_sites(query: Annotated[SitesQuery, Query()], parts: Parts) -> Sit
 @router.post("/sites", summary="Add a site", status_code=201, responses=problems(409, 413, 503))
 def add_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView:
     """It is crawled every `interval_minutes` from now on, unless its template needs words that `payload` has not."""
-    parts.readiness.require()
     view = SiteView.of(*parts[SiteService].create(body.given()))
     response.headers["Location"] = f"/sites/{view.name}"
     return view
@@ -253,14 +252,12 @@ def change_site(name: NamedSite, body: SiteChanges, parts: Parts) -> SiteView:
     """What is named is replaced, and no run of what it was begins after the answer. Disabling it pauses its schedule
     and those of its targets; runs that have begun go on.
     """
-    parts.readiness.require()
     return SiteView.of(*parts[SiteService].edit(name, body.given()))
 
 
 @router.delete("/sites/{name}", summary="Delete a site", status_code=204, responses=problems(404, 409, 503))
 def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts: Parts) -> None:
     """One that targets name only with `force=true`, which deletes them too. Runs that have been made go on."""
-    parts.readiness.require()
     parts[SiteService].delete(name, force=query.force)
 
 
@@ -406,7 +403,6 @@ async def list_targets(query: Annotated[TargetsQuery, Query()], parts: Parts) ->
 @targets_router.post("", summary="Add a target", status_code=201, responses=problems(409, 413, 503))
 def add_target(body: TargetRequest, parts: Parts, response: Response) -> TargetView:
     """Something to search for on a site, again and again, from now on."""
-    parts.readiness.require()
     view = TargetView.of(*parts[TargetService].create(body.given()))
     response.headers["Location"] = f"/targets/{view.id}"
     return view
@@ -420,12 +416,10 @@ def get_target(target_id: TargetId, parts: Parts) -> TargetView:
 @targets_router.patch("/{target_id}", summary="Change a target", responses=problems(404, 409, 413, 503))
 def change_target(target_id: TargetId, body: TargetChanges, parts: Parts) -> TargetView:
     """What is named is replaced, and no run of what it was begins after the answer."""
-    parts.readiness.require()
     return TargetView.of(*parts[TargetService].edit(target_id, body.given()))
 
 
 @targets_router.delete("/{target_id}", summary="Delete a target", status_code=204, responses=problems(404, 409, 503))
 def delete_target(target_id: TargetId, parts: Parts) -> None:
     """With its schedule. Runs that have been made go on."""
-    parts.readiness.require()
     parts[TargetService].delete(target_id)
