@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from pymongo import ReturnDocument
 from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now

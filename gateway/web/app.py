@@ -22,7 +22,6 @@ from gateway.web.dependencies import OPEN, RULES, authorise
 from gateway.web.errors import problems
 from gateway.web.middleware import Audit, BodyLimit, LoopbackGuard, RequestContext, SecurityHeaders
 from gateway.web.parts import gateway_parts
-from gateway.web.request_rate import FailedLogins, RequestRate
 from gateway.web.routes import (
     access,
     crawl,
@@ -38,6 +37,7 @@ from gateway.web.routes import (
     sites,
 )
 from gateway.web.routes.metrics import ProcessMetrics, RequestMeter
+from gateway.web.throttling import FailedLogins, RequestRate
 
 _SCHEME = "key"
 _KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}

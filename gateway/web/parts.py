@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from gateway.access.audit import AuditTrail
 from gateway.access.keys import Seal
-from gateway.access.request_rates import RequestRates
+from gateway.access.rate_counter import RateCounter
 from gateway.clock import Clock
 from gateway.container import Container, part, value
 from gateway.dispatch.deployment import Deployment
@@ -26,7 +26,7 @@ from gateway.stores.redis import connect_async
 from gateway.web.authentication import KeyRing
 from gateway.web.database import MongoReadiness, ThreadPool
 from gateway.web.event_stream.streams import EventStreams
-from gateway.web.request_rate import tell
+from gateway.web.throttling import tell
 
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0
@@ -38,7 +38,7 @@ _HEALTH_SECONDS = 2.0
 _REST_SECONDS = 10.0
 _STOP_PATIENCE = 3.0
 #: What takes long to build, so that no request has to wait for it; or may not be built at all, as the settings are.
-_AT_START = (KeyRing, RequestRates, NodeConsole, Submission, SharedHealth, Deployment)
+_AT_START = (KeyRing, RateCounter, NodeConsole, Submission, SharedHealth, Deployment)
 
 
 class GatewayParts(Container):
@@ -110,8 +110,8 @@ class GatewayParts(Container):
         return Dedupe(client, self.settings.crawl_cache_ttl)
 
     @part
-    def rates(self) -> RequestRates:
-        rates = RequestRates(self.settings.redis_location, tell)
+    def rates(self) -> RateCounter:
+        rates = RateCounter(self.settings.redis_location, tell)
         self._async_end.push_async_callback(rates.close)
         return rates
 
