@@ -75,7 +75,7 @@ class EggNeeds:
         return told
 
     def _tell(self, query: Document, message: str) -> list[Job]:
-        job = self._documents.update(query, change(self._clock(), {"message": message}))
+        job = self._documents.find_one_and_update(query, change(self._clock(), {"message": message}))
         return [job] if job else []
 
 

@@ -43,7 +43,7 @@ class JobDocuments(SetAside[Job]):
     def __init__(self, database: Database[Document]) -> None:
         super().__init__(database["jobs"], reader(Job))
 
-    def update(self, query: Document, update: Document) -> Job | None:
+    def find_one_and_update(self, query: Document, update: Document) -> Job | None:
         """The job as it is then; `None` where there is no such job, or it cannot be read."""
         changed = self.collection.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
         return self.optional(changed)
@@ -323,7 +323,9 @@ class JobQueue:
     def _change(
         self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
     ) -> Job | None:
-        return self._documents.update(query, change(self._clock(), changes, unset=unset, increment=increment))
+        return self._documents.find_one_and_update(
+            query, change(self._clock(), changes, unset=unset, increment=increment)
+        )
 
 
 def avoiding(job: Job, node: str) -> list[str]:

@@ -181,7 +181,7 @@ class JobStore:
             "$min": {"started_at": started_at},
         }
         query = {"_id": job_id, "attempt": attempt, **unknown}
-        return self._documents.update(query, update)
+        return self._documents.find_one_and_update(query, update)
 
     @state_change("jobs.record_progress")
     def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:
@@ -223,7 +223,7 @@ class JobStore:
         changes = {**facts_set, **ACCEPTED.change, "node": found["attempts"][str(attempt)]["node"]}
         decided = ("lane", "blocked", "waiting_reason", "message", f"{path}.status", f"{path}.message")
         update = {**change(self._clock(), changes, unset=decided), "$inc": {"failures": -1}}
-        return self._documents.update(waits, update)
+        return self._documents.find_one_and_update(waits, update)
 
     # --- outcome
 
@@ -347,7 +347,9 @@ class JobStore:
     def _change(
         self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
     ) -> Job | None:
-        return self._documents.update(query, change(self._clock(), changes, unset=unset, increment=increment))
+        return self._documents.find_one_and_update(
+            query, change(self._clock(), changes, unset=unset, increment=increment)
+        )
 
 
 def _decided_on(job: Job) -> Document:

@@ -219,7 +219,7 @@ class OccurrenceStore:
     @state_change("schedules.void")
     def void(self, job: Job) -> Job | None:
         """The job can run no more; as it is now, `None` if it was not as `job` still."""
-        return self._documents.update(_same(job), change(self._clock(), {"held": Decision.VOID}))
+        return self._documents.find_one_and_update(_same(job), change(self._clock(), {"held": Decision.VOID}))
 
     @state_change("schedules.remove_slot")
     def remove(self, job: Job) -> None:

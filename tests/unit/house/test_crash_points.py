@@ -20,12 +20,13 @@ WRITING_FOLDERS = (
 )
 #: Where whatever is written to is Redis.
 REDIS_FILES = {
-    *("gateway/stores/redis.py", "gateway/stores/rate_limit.py", "gateway/access/request_rates.py"),
+    *("gateway/stores/redis.py", "gateway/stores/rate_limit.py", "gateway/access/rate_counter.py"),
     *("gateway/jobs/dedupe.py", "gateway/jobs/messages.py", "gateway/logs/store.py"),
 }
 #: `file function` → why a process that dies there leaves nothing that anybody has to mend.
 NEEDS_NONE = {
     "gateway/dispatch/egg_delivery.py EggDelivery._send": "a temporary file of its own",
+    "gateway/jobs/queue.py JobDocuments.find_one_and_update": "a step of whoever asks for it, and has one",
     "gateway/sites/edits.py SiteService.edit": "asks the store, which has one",
     "gateway/sites/edits.py TargetService.edit": "asks the store, which has one",
     "crawler/node/egg.py _keep": "a private copy for one attempt",
