@@ -1,7 +1,7 @@
 # All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo test faults check bench fmt clean
+.PHONY: help up demo quick test faults check bench fmt clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -18,6 +18,9 @@ up: $(STAMP) ## Start the whole platform on this machine; Ctrl-C stops it; ARGS=
 
 demo: $(STAMP) ## Crawl a small bundled site on a scratch platform and show what is wrong with it
 	@exec $(BIN)/discoverybot demo $(ARGS)
+
+quick: $(STAMP) ## Run the unit tests: no system packages, no stores
+	@exec $(PYTEST) -n 3 tests/unit
 
 test: $(STAMP) ## Run all tests
 	@tests/install-system-packages
