@@ -81,7 +81,7 @@ def _settings(spec: NodeSpec, folder: str) -> ProjectSettings:
             HTTPCACHE_USER: _cache_owner(spec),
             HTTPCACHE_REFRESH: spec.ignore_cache,
             FETCH_OPTIONS: spec.fetch,
-            FETCH_START_URLS: spec.start_urls,
+            FETCH_START_URLS: list(spec.start_urls),
             RATE_LIMIT_SITE: spec.site,
             SITE_RATE_LIMIT: spec.site_rate_limit,
         },
@@ -142,9 +142,9 @@ def _arguments(spec: NodeSpec, spider: type[Spider]) -> Arguments:
         raise ValueError(f"not to be used as parameters: {', '.join(sorted(reserved))}")
     depth = {} if spec.depth is None else {"depth": spec.depth}
     if has_model:
-        return Arguments({**spec.params, **depth, "start_urls": spec.start_urls}, {})
+        return Arguments({**spec.params, **depth, "start_urls": list(spec.start_urls)}, {})
     params = {name: _text(value) for name, value in spec.params.items()}
-    return for_constructor(spider, {**params, **depth, "start_urls": spec.start_urls})
+    return for_constructor(spider, {**params, **depth, "start_urls": list(spec.start_urls)})
 
 
 def _text(value: Any) -> str:
