@@ -1,4 +1,7 @@
-"""The one Scrapy add-on that turns any project into a DiscoveryBot project."""
+"""The one Scrapy add-on that turns any project into a DiscoveryBot project.
+
+Scrapy makes it by itself, so it is a composition root: it reads the node's settings and hands them on as Scrapy's.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
 
-from crawler.activity import Activity
 from crawler.closing import Closing
-from crawler.downloader import CountingDownloader
-from crawler.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
-from crawler.log_limit import LogLimit
-from crawler.page_limit import ItemLimit, PageCount, PageLimit
-from crawler.politeness import FetchIdentity, FetchProxy, apply_fetch_options
+from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
+from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
+from crawler.net.response_limits import AttributeLimit, ResponseLimits, at_most
+from crawler.pace.pacing import Pacing, StartPace
+from crawler.pace.robots import use_robots
 from crawler.render.setup import browser_handler, use_browser
-from crawler.report import Report
-from crawler.request_limits import AttributeLimit, RequestLimits, at_most
-from crawler.request_rate import Turns
-from crawler.robots import use_robots
+from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
+from crawler.report.progress import Report
+from crawler.report.requests import Activity, CountingDownloader
 from crawler.setting_names import (
+    CHROMIUM_PATH,
     EGRESS_ALLOWED_NETWORKS,
     HTTPCACHE_REDIS_URL,
     HTTPCACHE_REFRESH,
@@ -29,8 +31,9 @@ from crawler.setting_names import (
     MAX_PAGE_BYTES,
     MAX_PAGE_SECONDS,
     RATE_LIMIT_REDIS_URL,
+    STALL_SECONDS,
+    STOP_GRACE,
 )
-from crawler.start_pace import StartPace
 from gateway.contract.log_line import LOG_DATEFORMAT, LOG_FORMAT
 from gateway.settings import NodeSettings
 
@@ -56,7 +59,7 @@ _DOWNLOADER_MIDDLEWARES = {
     MetaProxy: 750,
     FetchIdentity: 897,
     EgressCheck: 898,
-    RequestLimits: 899,
+    ResponseLimits: 899,
 }
 _LOCKED_OUT = (
     "scrapy.extensions.remote_control.RemoteControl",
@@ -65,7 +68,9 @@ _LOCKED_OUT = (
 
 
 class DiscoveryBot:
-    """Report, progress and item spool of an attempt; page limit, HTTP cache, egress rule; doors closed."""
+    """Puts in the report, the progress and the items of an attempt, its limits, the HTTP cache and the egress rule;
+    closes what would lead past them.
+    """
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
@@ -88,7 +93,7 @@ class DiscoveryBot:
         _limit(settings, node)
         apply_fetch_options(settings)
         use_robots(settings)
-        for extension in (Activity, Closing, LogLimit, Report, Turns):
+        for extension in (Activity, Closing, LogLimit, Report, Pacing):
             settings.set_in_component_priority_dict("EXTENSIONS", extension, 900)
         for middleware, order in _DOWNLOADER_MIDDLEWARES.items():
             settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)
@@ -121,6 +126,9 @@ def _unchangeable(node: NodeSettings) -> dict[str, Any]:
         MAX_PAGE_BYTES: node.crawl_max_page_bytes,
         MAX_PAGE_SECONDS: node.crawl_max_page_seconds,
         MAX_LOG_BYTES: node.crawl_max_log_bytes,
+        STOP_GRACE: node.crawl_stop_grace,
+        STALL_SECONDS: node.crawl_stall_seconds,
+        CHROMIUM_PATH: node.chromium_path,
         RATE_LIMIT_REDIS_URL: node.rate_limit_redis_url or node.http_cache_redis_url,
     }
 
@@ -138,7 +146,7 @@ def _limit(settings: BaseSettings, node: NodeSettings) -> None:
 
 def _lock_out(settings: BaseSettings) -> None:
     if settings.getdict("EXTENSIONS"):
-        # under whatever name the project knows them
+        # by any of the names that the project knows them by
         for path in _LOCKED_OUT:
             settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
     else:

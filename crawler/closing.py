@@ -1,4 +1,4 @@
-"""Ending a crawl that has had what it was allowed, though pages are under way and callbacks wait for something."""
+"""Ending a crawl in time, though pages are still being fetched and callbacks wait for something."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scrapy.exceptions import IgnoreRequest
 
-from gateway.settings import NodeSettings
+from crawler.setting_names import STOP_GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Shares of the grace after which responses under way are given up, and then whatever else the crawl waits for; the
+#: Shares of the grace after which responses under way are given up, and then all else that the crawl waits for; the
 #: rest is for pipelines, feeds and the report.
 PATIENCE = 0.5
 PATIENCE_WITH_CALLBACKS = 0.75
@@ -28,11 +28,11 @@ class StoppedError(IgnoreRequest):
 
 
 class Closing:
-    """Extension that closes the spider. Scrapy's own closing waits for every download and callback, for ever."""
+    """Extension that closes the spider in time. Scrapy's own closing waits for all downloads and callbacks."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._grace = NodeSettings.load().crawl_stop_grace
+        self._grace = crawler.settings.getfloat(STOP_GRACE)
         self._begun: asyncio.Future[None] | None = None
 
     @classmethod
@@ -111,6 +111,6 @@ def _nothing() -> None:
 
 
 class _Forgotten(set[Any]):
-    """Whatever is taken out of it was in it."""
+    """A set from which anything may be removed, whether or not it is there."""
 
     remove = set.discard

@@ -17,7 +17,7 @@ from scrapy.extensions.httpcache import DummyPolicy
 from scrapy.http import Headers
 from scrapy.responsetypes import responsetypes
 
-from crawler.downloader import is_error_status
+from crawler.report.failures import is_error_status
 from crawler.setting_names import HTTPCACHE_REDIS_URL, HTTPCACHE_REFRESH, HTTPCACHE_USER
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class RedisCacheStorage:
             return unpack(packed, self._largest) if isinstance(packed, bytes) else None
         except RedisError as error:
             self._pause.begin(error)
-        except Exception as error:  # noqa: BLE001 - whatever else is stored there is not a page
+        except Exception as error:  # noqa: BLE001 - anything else that is stored there is not a page
             logger.warning("An entry of the HTTP cache is unreadable: %s", error)
         return None
 

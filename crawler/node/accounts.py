@@ -1,7 +1,7 @@
-"""Whom a project's processes run as, and what Scrapyd may do about them.
+"""The system user as which a project's processes run, and what Scrapyd may do to these.
 
-Without `NODE_UIDS` everybody is Scrapyd's own user. With it each project has one of its own, for ever, and what
-Scrapyd may not do to other users' processes and folders it has the keeper do (`crawler.node.keeper`).
+Without `NODE_UIDS` all run as Scrapyd's own user. With it each project has a user of its own, for ever. Scrapyd has
+no rights over other users' processes and folders, so it asks the keeper (`crawler.node.keeper`).
 """
 
 # mypy: allow-untyped-calls
@@ -21,14 +21,14 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 
 import psutil
+from twisted.internet import reactor
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
-from crawler.node import family
-from crawler.node.egg import EGG
+from crawler.node import process_tree
+from crawler.node.eggs import EGG
 from crawler.node.keeper import KEEPER, MOST
-from crawler.node.loop import reactor
 from gateway.contract.outbox import remove_tree, write_atomically
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings
@@ -49,7 +49,7 @@ _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 class Ended(Protocol):
-    """Who is told of the end of a process."""
+    """What hears of the end of a process."""
 
     pid: int
 
@@ -63,7 +63,7 @@ class Account:
     uid: int | None = None
 
     def environment(self, _folder: Path) -> dict[str, str]:
-        """What its processes are told beside what all are."""
+        """Variables for its processes, beside those that all get."""
         return {}
 
     def start(self, args: list[str], env: Mapping[str, str], fds: Mapping[int, int], mark: int | None = None) -> int:
@@ -92,23 +92,23 @@ class Account:
         os.kill(pid, number)
 
     def kill_group(self, pid: int) -> None:
-        family.kill_group(pid)
+        process_tree.kill_group(pid)
 
     def kill_rest(self, pid: int, folder: Path) -> None:
-        family.kill_rest(pid, folder)
+        process_tree.kill_rest(pid, folder)
 
     def uses_more_than(self, limit: int, pid: int, folder: Path) -> bool:
-        return family.uses_more_than(limit, pid, folder)
+        return process_tree.uses_more_than(limit, pid, folder)
 
     def find_leader(self, folder: Path) -> int | None:
-        return family.find_leader(folder)
+        return process_tree.find_leader(folder)
 
     def make_folder(self, folder: Path) -> None:
         """Where an attempt can write. Raises `OSError`."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def hand_over(self, egg: Path, folder: Path) -> dict[str, str]:  # noqa: ARG002 - others have to
-        """What a process in `folder` has to be told to find the egg; ours look for it themselves."""
+        """Variables by which a process in `folder` finds the egg; ours look for it themselves."""
         return {}
 
     @contextmanager
@@ -121,8 +121,8 @@ class Account:
             deferToThread(remove_tree, folder)
 
 
-class Keeper:
-    """The keeper's other end. There is no node without it: it ends with it."""
+class KeeperClient:
+    """Scrapyd's end of the way to the keeper. Without a keeper there is no node: Scrapyd ends with it."""
 
     def __init__(self, questions: int, ends: int) -> None:
         self._questions, self._ends = socket.socket(fileno=questions), socket.socket(fileno=ends)
@@ -176,7 +176,7 @@ class Keeper:
 class KeptAccount(Account):
     """A user of `NODE_UIDS`."""
 
-    def __init__(self, keeper: Keeper, uid: int, outbox: Path) -> None:
+    def __init__(self, keeper: KeeperClient, uid: int, outbox: Path) -> None:
         self.uid: int = uid
         self.keeper = keeper
         self._outbox = outbox
@@ -250,7 +250,7 @@ class KeptAccount(Account):
 class Accounts:
     """The account of each project; a component of Scrapyd's application, under its own class."""
 
-    def __init__(self, settings: NodeSettings, keeper: Keeper | None = None) -> None:
+    def __init__(self, settings: NodeSettings, keeper: KeeperClient | None = None) -> None:
         self._settings = settings
         self._keeper = keeper
         self._own = Account()
@@ -279,7 +279,7 @@ class Accounts:
         reactor.addReader(self._keeper)
         self._sweep.start(_SWEEP)
 
-    def _account(self, keeper: Keeper, uid: int) -> KeptAccount:
+    def _account(self, keeper: KeeperClient, uid: int) -> KeptAccount:
         return self._kept.setdefault(uid, KeptAccount(keeper, uid, self._settings.outbox))
 
     @state_change("node.give_user")
@@ -342,6 +342,6 @@ def close_to_others(settings: NodeSettings) -> None:
 def open_accounts(settings: NodeSettings) -> Accounts:
     """As the environment says. Raises `OSError`."""
     fds = os.environ.pop(KEEPER, None)
-    accounts = Accounts(settings, Keeper(*map(int, fds.split(","))) if fds else None)
+    accounts = Accounts(settings, KeeperClient(*map(int, fds.split(","))) if fds else None)
     accounts.start()
     return accounts

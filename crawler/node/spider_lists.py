@@ -1,7 +1,7 @@
 """Which spiders every project on this node has, found out before anybody asks.
 
 Scrapyd runs `scrapy list` when the first `schedule.json` comes, and stands still for as long as that takes. Here our
-own project is listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own; whoever asks
+own project is listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own; a request
 in between waits without keeping others waiting.
 """
 
@@ -10,28 +10,28 @@ in between waits without keeping others waiting.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from scrapyd.config import Config
+import orjson
 from scrapyd.exceptions import RunnerError
 from scrapyd.interfaces import IEggStorage, IEnvironment
 from twisted.application.service import IServiceCollection, Service
+from twisted.internet import reactor
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.catalog import write_catalog
-from crawler.node.command import Command
-from crawler.node.config import load_settings
-from crawler.node.egg import EGG, EggStorage, stored_version
-from crawler.node.egg_listings import EggListings
+from crawler.node.config import NodeConfig
+from crawler.node.eggs import EGG, EggListings, EggStorage, stored_version
 from crawler.node.listing import Listing
-from crawler.node.loop import reactor
-from crawler.node.project_names import OWN_PROJECT
-from crawler.render.browser import write_browser_file
-from gateway.contract.outbox import SpiderInfo
+from crawler.node.projects import OWN_PROJECT
+from crawler.node.spawn import Command
+from crawler.render.browser import find_chromium, write_browser_file
+from gateway.contract.outbox import CATALOG, SpiderInfo, write_atomically
+from gateway.crash_points import state_change
 
 log = Logger()
 
@@ -46,11 +46,11 @@ _AT_ONCE = 2
 class SpiderLists(Service):
     name = "spider_lists"
 
-    def __init__(self, config: Config, app: Any) -> None:
+    def __init__(self, config: NodeConfig, app: Any) -> None:
         #: Module that lists one project, see `crawler.node.listing`.
         self._lister: str = config.get("lister", "crawler.node.listing")
         self._app = app
-        self._settings = load_settings()
+        self._settings = config.settings
         self._eggs: EggStorage = app.getComponent(IEggStorage)
         self._listings = EggListings(self._eggs)
         self._own: list[SpiderInfo] | None = None
@@ -90,7 +90,7 @@ class SpiderLists(Service):
         return spider in [info.name for info in await self._shared(OWN_PROJECT, self._list_own)]
 
     async def examine(self, egg: Path, project: str, version: str) -> Listing:
-        """What there is in an egg that may not be stored yet. Raises `RunnerError` where that cannot be told."""
+        """What there is in an egg that may not be stored yet. Raises `RunnerError` where nobody can say."""
         account = self._accounts.of(project)
         with account.folder_for_a_moment() as folder:
             path = account.hand_over(egg, folder).get(EGG, str(egg))
@@ -102,7 +102,7 @@ class SpiderLists(Service):
         self.write_catalog()
 
     def write_catalog(self) -> None:
-        """Tell what is known; nothing as long as our own project is being listed for the first time."""
+        """Publish what is known; nothing as long as our own project is being listed for the first time."""
         if self._own is not None:
             write_catalog(self._settings.node_dir, [*self._own, *self._infos_of_eggs()])
 
@@ -128,7 +128,7 @@ class SpiderLists(Service):
         return await self._shared(f"{project}/{stored}", lambda: self._list_egg(project, stored))
 
     async def _find_browser(self) -> None:
-        write_browser_file(self._settings.node_dir, self._settings)
+        write_browser_file(self._settings.node_dir, find_chromium(self._settings.chromium_path))
 
     async def _list_all(self) -> None:
         await self._try_own()
@@ -165,7 +165,7 @@ class SpiderLists(Service):
         return listing.spiders
 
     async def _shared(self, key: str, work: Any) -> list[SpiderInfo]:
-        """Do what `work()` returns; whoever asks for what is being done shares its answer."""
+        """Do what `work()` returns; requests for the same `key` meanwhile share its answer."""
         waiter: Deferred[list[SpiderInfo]] = Deferred()
         waiting = self._waiting.setdefault(key, [])
         waiting.append(waiter)
@@ -212,3 +212,13 @@ def spider_lists(app: Any) -> SpiderLists:
     collection: Any = IServiceCollection(app)
     lists: SpiderLists = collection.getServiceNamed(SpiderLists.name)
     return lists
+
+
+# --- `catalog.json`: every spider that this node can run, for the tailer to publish
+
+
+@state_change("node.catalog")
+def write_catalog(node_dir: Path, infos: Iterable[SpiderInfo]) -> None:
+    node_dir.mkdir(parents=True, exist_ok=True)
+    content = [info.model_dump(mode="json") for info in infos]
+    write_atomically(node_dir / CATALOG, orjson.dumps(content, option=orjson.OPT_INDENT_2))

@@ -1,4 +1,4 @@
-"""Scrapyd's console and services behind this node's door."""
+"""Scrapyd's console and services, and who may talk to them."""
 
 # mypy: allow-untyped-calls
 # Twisted is typed in parts only.
@@ -6,40 +6,40 @@ from __future__ import annotations
 
 import errno
 import os
+from ipaddress import ip_address
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
+from urllib.parse import SplitResult, urlsplit
 
 from scrapyd import website
-from scrapyd.config import Config
 from scrapyd.webservice import WsResource
 from twisted.web import http
 from twisted.web.resource import IResource, Resource
 from twisted.web.server import Request
 
-from crawler.node.config import load_settings
-from crawler.node.door import open_door
-from crawler.node.project_names import canonical
+from crawler.node.config import NodeConfig
+from crawler.node.projects import canonical
 from gateway.contract.outbox import LOG, AttemptId, HostileFileError, attempt_dir, open_file
 
 _CORS = (b"Access-Control-Allow-Origin", b"Access-Control-Allow-Methods", b"Access-Control-Allow-Headers")
 
 
 class Root(website.Root):
-    """Scrapyd's pages, as they are. Scrapyd puts the password in front of this; the rest of the door is here, at the
-    one place that every request passes.
+    """Scrapyd's pages, as they are. Scrapyd asks for the password before this; Host and Origin are looked at here, at
+    the one place that every request passes.
     """
 
-    def __init__(self, config: Config, app: Any) -> None:
+    def __init__(self, config: NodeConfig, app: Any) -> None:
         super().__init__(config, app)
         bind_address = os.environ.get("SCRAPYD_BIND_ADDRESS") or config.get("bind_address", "127.0.0.1")
-        self._door = open_door(bind_address, load_settings().node_base_url)
-        self.putChild(b"logs", Logs(self.logs_dir, "text/plain"))
+        self._origins = origin_guard(bind_address, config.settings.node_base_url)
+        self.putChild(b"logs", Logs(self.logs_dir, config.settings.outbox))
 
     def putChild(self, path: bytes, child: IResource) -> None:  # noqa: N802 - Twisted's name
         super().putChild(path, WithoutCors(child) if isinstance(child, WsResource) else child)
 
     def getChildWithDefault(self, path: bytes, request: Request) -> Any:  # noqa: N802 - Twisted's name
-        if refusal := self._door.refusal(request.getHeader("host"), request.getHeader("origin")):
+        if refusal := self._origins.refusal(request.getHeader("host"), request.getHeader("origin")):
             return Refused(refusal)
         while not path and request.postpath:  # scrapyd-client puts two slashes after a URL that ends with one
             path = request.postpath.pop(0)
@@ -51,7 +51,7 @@ class Root(website.Root):
 
 
 class WithoutCors(Resource):
-    """A service without the leave for every page on the web to read it, which Scrapyd gives."""
+    """A service without Scrapyd's CORS headers, which let every page on the web read it."""
 
     def __init__(self, service: WsResource) -> None:
         super().__init__()
@@ -85,10 +85,17 @@ class Logs(website.File):
 
     _size = 0
 
+    def __init__(self, path: str, outbox: Path) -> None:
+        super().__init__(path, "text/plain")
+        self._outbox = outbox
+
+    def createSimilarFile(self, path: str) -> Logs:  # noqa: N802 - Twisted's name
+        return Logs(path, self._outbox)
+
     def openForReading(self) -> IO[bytes]:  # noqa: N802 - Twisted's name
         path = Path(os.fsdecode(self.path))
         try:
-            log = os.fdopen(open_file(_attempt_log(path) or path), "rb")
+            log = os.fdopen(open_file(self._attempt_log(path) or path), "rb")
         except HostileFileError as error:
             raise PermissionError(errno.EACCES, str(error)) from error
         self._size = os.fstat(log.fileno()).st_size
@@ -100,9 +107,78 @@ class Logs(website.File):
     def listNames(self) -> list[str]:  # noqa: N802 - Twisted's name
         return [name for name in super().listNames() if self.child(name).exists()]
 
+    def _attempt_log(self, link: Path) -> Path | None:
+        """The log that the launcher's link leads to; `None` for everything else, links of other people included."""
+        attempt = AttemptId.parse(link.stem)
+        log = attempt_dir(self._outbox, attempt) / LOG if attempt else None
+        return log if log and link.is_symlink() and link.readlink() == log else None
 
-def _attempt_log(link: Path) -> Path | None:
-    """The log that the launcher's link leads to; `None` for everything else, links of other people included."""
-    attempt = AttemptId.parse(link.stem)
-    log = attempt_dir(load_settings().outbox, attempt) / LOG if attempt else None
-    return log if log and link.is_symlink() and link.readlink() == log else None
+
+# --- authentication: who may talk to this node's Scrapyd, besides knowing the password
+#
+# A browser hands over a saved password for any page that asks it to, and a name can be made to resolve to 127.0.0.1
+# after the page was loaded (DNS rebinding). So a request must be addressed to a name that is the node's own, and if a
+# page sent it, that page must be the node's own.
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class OriginGuard(NamedTuple):
+    #: Host names and addresses, lower case, that the node answers to besides loopback.
+    hosts: frozenset[str]
+    #: Origin (`scheme://host:port`) of `NODE_URL`: a proxy may have changed the Host header.
+    public_origin: str
+
+    def refusal(self, host_header: str | None, origin_header: str | None) -> str | None:
+        """Why the request is refused, or `None`."""
+        host = _split(f"//{host_header}") if host_header else None
+        if host is None or not self._is_ours(host.hostname or ""):
+            return "the Host header names another host; set NODE_URL if this node has that name"
+        if origin_header is None:
+            return None
+        origin = _split(origin_header)
+        if origin is not None and (_same(origin, host) or _text(origin) == self.public_origin):
+            return None
+        return "the request comes from a page of another origin"
+
+    def _is_ours(self, host: str) -> bool:
+        return host in self.hosts or host == "localhost" or _is_loopback(host)
+
+
+def origin_guard(bind_address: str, node_url: str) -> OriginGuard:
+    """That of a node that listens on `bind_address` and is known to others as `node_url`."""
+    url = urlsplit(node_url)
+    names = {bind_address.lower().strip("[]"), (url.hostname or "").lower()}
+    return OriginGuard(frozenset(name for name in names if name and not _is_wildcard(name)), _text(url))
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port, parts.hostname
+    except ValueError:
+        return None
+    return parts
+
+
+def _same(origin: SplitResult, host: SplitResult) -> bool:
+    port = _DEFAULT_PORTS.get(origin.scheme)
+    return port is not None and origin.hostname == host.hostname and (origin.port or port) == (host.port or port)
+
+
+def _text(url: SplitResult) -> str:
+    return f"{url.scheme}://{url.hostname}:{url.port or _DEFAULT_PORTS.get(url.scheme)}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False

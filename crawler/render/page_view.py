@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeoutError
 
-from crawler.render.instructions import Instructions
+from crawler.render.setup import Instructions
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -79,7 +79,7 @@ class RenderError(Exception):
     """The page could not be rendered; the message says why."""
 
 
-class Limits(NamedTuple):
+class ViewLimits(NamedTuple):
     """What one page may take."""
 
     seconds: float
@@ -89,7 +89,9 @@ class Limits(NamedTuple):
 class PageView:
     """What happens on one page. It is asked for once, and its later moves to other documents are only noted."""
 
-    def __init__(self, document: Response, instructions: Instructions, limits: Limits, stats: StatsCollector) -> None:
+    def __init__(
+        self, document: Response, instructions: Instructions, limits: ViewLimits, stats: StatsCollector
+    ) -> None:
         self._document = document
         self._instructions = instructions
         self._limits = limits
@@ -98,7 +100,7 @@ class PageView:
         self._served = False
         self._under_way = 0
         self._quiet_since = monotonic()
-        #: Bytes as scripts see them, and as they came; of what becomes a blob only the latter are told.
+        #: Bytes as scripts see them, and as they came; of what becomes a blob only the latter are known.
         self._decoded = 0
         self._encoded = 0
         self._cdp: CDPSession | None = None

@@ -9,24 +9,26 @@ from typing import TYPE_CHECKING, Any, Self
 
 from playwright.async_api import Error as PlaywrightError
 from scrapy import signals
+from scrapy.downloadermiddlewares.redirect import BaseRedirectMiddleware
+from scrapy.exceptions import NotConfigured
+from scrapy.http import HtmlResponse
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawler.closing import StoppedError
-from crawler.egress import EgressBlockedError
+from crawler.net.egress import EgressBlockedError, EgressDownloadHandler
+from crawler.net.egress_proxy import REFUSED_HEADER, EgressProxy
 from crawler.render.browser import Chromium, find_chromium
-from crawler.render.egress_proxy import REFUSED_HEADER, EgressProxy
-from crawler.render.page_view import Limits, PageView, RenderError
+from crawler.render.page_view import PageView, RenderError, ViewLimits
 from crawler.render.playwright_handler import VIEW, NoPageError, PlaywrightHandler
-from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
+from crawler.render.setup import RENDER, Instructions
+from crawler.setting_names import CHROMIUM_PATH, EGRESS_ALLOWED_NETWORKS, MAX_PAGE_BYTES, MAX_PAGE_SECONDS
 from gateway.contract.public_address import parse_networks
-from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response, TextResponse
 
-    from crawler.render.instructions import Instructions
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +43,12 @@ class Renderer:
     """Renders pages that Scrapy fetched, and fetches those that a project wants fetched by the browser."""
 
     def __init__(self, crawler: Crawler) -> None:
-        node = NodeSettings.load()
         self._crawler = crawler
-        self._executable = find_chromium(node)
-        allowed = parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
-        self._limits = Limits(node.crawl_max_page_seconds, node.crawl_max_page_bytes)
-        self._proxy = EgressProxy(allowed, node.crawl_max_page_bytes)
+        settings = crawler.settings
+        self._executable = find_chromium(settings.get(CHROMIUM_PATH))
+        allowed = parse_networks(settings.getlist(EGRESS_ALLOWED_NETWORKS))
+        self._limits = ViewLimits(settings.getfloat(MAX_PAGE_SECONDS), settings.getint(MAX_PAGE_BYTES))
+        self._proxy = EgressProxy(allowed, settings.getint(MAX_PAGE_BYTES))
         self._chromium: Chromium | None = None
         self._handler: PlaywrightHandler | None = None
         self._starting = asyncio.Lock()
@@ -140,7 +142,7 @@ class Renderer:
         self._crawler.stats.set_value("render/refused", self._proxy.refusals)
 
     async def close(self) -> None:
-        """Whatever does not end by itself is ended with the crawl's process."""
+        """What does not end by itself ends with the crawl's process."""
         self._stopping = True
         if self._handler:
             with suppress(PlaywrightError, TimeoutError):
@@ -150,3 +152,62 @@ class Renderer:
 
 def _first_line(error: PlaywrightError) -> str:
     return error.message.partition("\n")[0]
+
+
+# --- pages of our spiders: they are rendered once Scrapy has fetched them
+
+_OK = range(200, 300)
+
+
+class RenderPages(BaseRedirectMiddleware):
+    """Nearer to the spider than redirects, retries and decompression: what it renders is a whole, good page.
+
+    The document itself is fetched by Scrapy, so robots.txt, the HTTP cache, limits and retries are what they are for
+    any page. Where a script moves on to another document, that is a redirect like any other.
+    """
+
+    _renderer: Renderer
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        renderer = crawler.get_extension(Renderer)
+        if renderer is None:
+            raise NotConfigured
+        self = super().from_crawler(crawler)
+        self._renderer = renderer
+        return self
+
+    async def process_response(self, request: Request, response: Response) -> Request | Response:
+        wanted = request.meta.get(RENDER)
+        if not wanted or not isinstance(response, HtmlResponse) or not _is_whole(response):
+            return response
+        try:
+            rendered, moved_to = await self._renderer.render(request, response, Instructions(*wanted))
+        except RenderError as error:
+            logger.error("%s was not rendered: %s", response.url, error)  # noqa: TRY400 - it is not ours
+            raise
+        if moved_to:
+            redirected = self._build_redirect_request(request, response, url=moved_to, method="GET", body=b"")
+            return self._redirect(redirected, request, "script")
+        return rendered
+
+
+def _is_whole(response: Response) -> bool:
+    """One of another type has had no body fetched; an error's page is not worth the browser's time."""
+    return response.status in _OK and "download_stopped" not in response.flags
+
+
+# --- projects that use scrapy-playwright themselves
+
+
+class RenderingDownloadHandler(EgressDownloadHandler):
+    """Our own handler; requests with `meta["playwright"]` go to the browser."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._renderer = crawler.get_extension(Renderer)
+
+    async def fetch(self, request: Request) -> Response:
+        if request.meta.get("playwright") and self._renderer:
+            return await self._renderer.fetch(request)
+        return await super().fetch(request)

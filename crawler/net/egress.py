@@ -1,0 +1,223 @@
+"""The SSRF guard: which machines a spider may talk to. Each connection is checked, at the address that it will use.
+
+A name is checked where it has been resolved, not where a URL was seen, so neither a redirect, nor robots.txt, nor
+a name whose address changes between the check and the connection leads past it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
+from scrapy.downloadermiddlewares.httpproxy import HttpProxyMiddleware
+from scrapy.exceptions import CannotResolveHostError, IgnoreRequest
+from scrapy.resolver import CachingThreadedResolver
+from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.url import add_http_if_no_scheme
+from twisted.internet.error import DNSLookupError
+from twisted.internet.threads import deferToThreadPool
+
+from crawler.closing import StoppedError
+from crawler.net.response_limits import ConnectionFactory, ResponseLimits
+from crawler.pace.pacing import Pacing
+from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
+from gateway.contract.public_address import (
+    Network,
+    ascii_host,
+    check_url,
+    is_allowed,
+    is_nearby,
+    literal_address,
+    parse_networks,
+    told_address,
+)
+from gateway.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.internet.base import ReactorBase
+    from twisted.internet.defer import Deferred
+    from twisted.python.failure import Failure
+
+
+class EgressBlockedError(IgnoreRequest):
+    """The request would have gone where crawls may not go. An `IgnoreRequest`: no retry, no traceback."""
+
+
+class EgressResolver(CachingThreadedResolver):
+    """Resolves what may be reached, to IPv4 where there is one. Literal addresses come through here as well."""
+
+    def __init__(
+        self, reactor: ReactorBase, cache_size: int, timeout: float, allowed: Iterable[Network] = ()
+    ) -> None:
+        super().__init__(reactor, cache_size, timeout)
+        self._allowed = tuple(allowed)
+        #: Name → the address for which it was refused.
+        self.refused: dict[str, str] = {}
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, reactor: ReactorBase) -> Self:
+        settings = crawler.settings
+        cache_size = settings.getint("DNSCACHE_SIZE") if settings.getbool("DNSCACHE_ENABLED") else 0
+        allowed = parse_networks(settings.getlist(EGRESS_ALLOWED_NETWORKS))
+        return cls(reactor, cache_size, settings.getfloat("DNS_TIMEOUT"), allowed)
+
+    def getHostByName(self, name: str, timeout: Sequence[int] = ()) -> Deferred[str]:  # noqa: N802 - Twisted's
+        address = super().getHostByName(name, timeout).addErrback(self._try_ipv6, name)
+        return address.addCallback(self._check, name)
+
+    def _try_ipv6(self, failure: Failure, name: str) -> Deferred[str]:
+        reactor: Any = self.reactor
+        address = deferToThreadPool(reactor, reactor.getThreadPool(), _ipv6_address, name)
+        # that there is no IPv4 address says as much as any other failure
+        return address.addTimeout(self.timeout, reactor).addErrback(lambda _: failure)
+
+    def _check(self, address: str, name: str) -> str:
+        if not is_allowed(address, self._allowed):
+            self.refused[name] = address
+            raise DNSLookupError(f"{name} is {address}, which is not a public address")
+        self.refused.pop(name, None)
+        return address
+
+
+def _ipv6_address(name: str) -> str:
+    return str(socket.getaddrinfo(name, None, socket.AF_INET6, socket.SOCK_STREAM)[0][4][0])
+
+
+class EgressCheck:
+    """Downloader middleware before the cache: what may not be fetched may not come from the cache either."""
+
+    def __init__(self, allowed: Iterable[Network]) -> None:
+        self._allowed = tuple(allowed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS)))
+
+    def process_request(self, request: Request) -> None:
+        host = urlparse_cached(request).hostname or ""
+        address = told_address(host)
+        if address is not None and not is_allowed(address, self._allowed):
+            raise _blocked(host, str(address))
+
+
+class MetaProxy(HttpProxyMiddleware):
+    """Scrapy's own, for `meta["proxy"]` alone: proxies that the environment names are not for spiders."""
+
+    def __init__(self, auth_encoding: str | None = "latin-1") -> None:
+        super().__init__(auth_encoding)
+        self.proxies = {}
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler.settings.get("HTTPPROXY_AUTH_ENCODING"))
+
+
+class EgressDownloadHandler(HTTP11DownloadHandler):
+    """Scrapy's own handler; says clearly what the resolver refused, checks proxies, and can be asked to let go."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._pool._factory = ConnectionFactory  # noqa: SLF001 - as Scrapy does with its own
+        self._limits = ResponseLimits(crawler)
+        self._pacing = crawler.get_extension(Pacing)
+        self._allowed = parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
+        self._downloads: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+
+    async def download_request(self, request: Request) -> Response:
+        if self._pacing is None:
+            return await self.fetch(request)
+        async with self._pacing.turn(request):
+            return await self.fetch(request)
+
+    async def fetch(self, request: Request) -> Response:
+        """Now that it is the request's turn."""
+        if self._stopping:
+            raise StoppedError("the crawl was stopped")
+        self._limits.hold(request)
+        task = asyncio.current_task()
+        if task:
+            self._downloads.add(task)
+        try:
+            await self._check_proxy(request)
+            return await super().download_request(request)
+        except CannotResolveHostError as error:
+            raise _refusal(request) or error from None
+        except asyncio.CancelledError:
+            raise StoppedError("the crawl was stopped") from None
+        finally:
+            self._downloads.discard(task) if task else None
+
+    def let_go(self) -> None:
+        """Give up what is still being downloaded, so that a stopped crawl ends while it can still report."""
+        self._stopping = True
+        for task in tuple(self._downloads):
+            task.cancel()
+
+    async def _check_proxy(self, request: Request) -> None:
+        """The proxy's name is resolved, and checked, when it is connected to; but a tunnel to a literal address is
+        opened without asking the resolver. The target is the proxy's to resolve, so that is looked at here.
+        """
+        proxy = request.meta.get("proxy")
+        if not proxy:
+            return
+        host = _proxy_host(proxy)
+        address = literal_address(ascii_host(host))
+        if address is not None and not is_allowed(address, self._allowed):
+            raise _blocked(host, str(address))
+        try:
+            check_url("through a proxy", request.url, self._allowed)
+        except InvalidRequestError as error:
+            raise EgressBlockedError(error.message) from None
+        await self._check_name(urlparse_cached(request).hostname or "")
+
+    async def _check_name(self, name: str) -> None:
+        resolver = _resolver()
+        try:
+            await maybe_deferred_to_future(resolver.getHostByName(ascii_host(name)))
+        except DNSLookupError:
+            # that we do not know the name does not mean that the proxy does not
+            if address := resolver.refused.get(ascii_host(name)):
+                raise _blocked(name, address) from None
+            if is_nearby(name):
+                raise EgressBlockedError(f"{name} is not a public name") from None
+
+
+def _proxy_host(proxy: str) -> str:
+    try:
+        parts = urlsplit(add_http_if_no_scheme(proxy))
+    except ValueError:
+        raise EgressBlockedError("the proxy's address cannot be read") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise EgressBlockedError("a proxy must be an http:// or https:// URL")
+    return parts.hostname
+
+
+def _resolver() -> Any:
+    from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
+
+    return reactor.resolver
+
+
+def _refusal(request: Request) -> EgressBlockedError | None:
+    asked = (
+        _proxy_host(request.meta["proxy"]) if request.meta.get("proxy") else urlparse_cached(request).hostname or ""
+    )
+    refused: dict[str, str] = getattr(_resolver(), "refused", {})
+    address = refused.get(asked) or refused.get(ascii_host(asked))
+    return _blocked(asked, address) if address else None
+
+
+def _blocked(name: str, address: str) -> EgressBlockedError:
+    where = name if name == address else f"{name} ({address})"
+    return EgressBlockedError(f"{where} is not a public address")

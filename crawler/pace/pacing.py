@@ -1,0 +1,315 @@
+"""How often a crawl may ask: its pauses, its own rate, and the rate that it shares with other crawls of its site."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import defaultdict
+from contextlib import asynccontextmanager, nullcontext, suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+from scrapy import signals
+from scrapy.exceptions import NotConfigured
+from scrapy.utils.httpobj import urlparse_cached
+
+from crawler.closing import StoppedError, is_closing
+from crawler.setting_names import FETCH_OPTIONS, RATE_LIMIT_REDIS_URL, RATE_LIMIT_SITE, SITE_RATE_LIMIT
+from gateway.contract import redis_keys
+from gateway.contract.crawl import FetchOptions, parse_rate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
+
+    from gateway.stores.rate_limit import RateLimit
+
+
+logger = logging.getLogger(__name__)
+
+#: How far ahead of its time a turn is reserved: enough for a busy loop to miss none, and all that a crawl which is
+#: killed can leave unused beside the one it waits for.
+AHEAD_SECONDS = 0.1
+#: How long a Redis that failed is left alone: twice as long each time, at most the second.
+REST_SECONDS = 1.0
+REST_SECONDS_MAX = 15.0
+
+
+class Rate(Protocol):
+    """Where turns come from."""
+
+    async def reserve(self) -> float:
+        """Take the next one; the seconds until then."""
+
+    async def withdraw(self) -> None:
+        """Give the newest back."""
+
+    async def close(self) -> None:
+        """No more will be asked for."""
+
+
+class OwnRate:
+    """Turns of this crawl alone, `rate` a second, an interval apart."""
+
+    def __init__(self, rate: float) -> None:
+        self._interval = 1 / rate
+        self._next = 0.0
+
+    async def reserve(self) -> float:
+        now = monotonic()
+        self._next = max(self._next, now)
+        wait = self._next - now
+        self._next += self._interval
+        return wait
+
+    async def withdraw(self) -> None:
+        self._next -= self._interval
+
+    @property
+    def left(self) -> float:
+        """Seconds until the next one that nobody has."""
+        return self._next - monotonic()
+
+    def follow(self, wait: float) -> None:
+        """The newest turn, `wait` seconds from now, came from elsewhere."""
+        self._next = monotonic() + wait + self._interval
+
+    async def close(self) -> None:
+        """It is only a number."""
+
+
+class SharedRate:
+    """Turns of all crawls of a site. While Redis is away this crawl takes the whole rate for itself: it neither fails
+    nor stands still for want of an answer.
+    """
+
+    def __init__(self, shared: RateLimit, own: OwnRate, site: str) -> None:
+        self._shared = shared
+        self._own = own
+        self._site = site
+        self._rests_until = 0.0
+        self._rest = REST_SECONDS
+        self._is_away = False
+
+    async def reserve(self) -> float:
+        if monotonic() < self._rests_until:
+            return await self._own.reserve()
+        try:
+            wait = await self._shared.reserve()
+            while self._is_away and wait < self._own.left:
+                # taken already, while Redis knew nothing of it
+                wait = await self._shared.reserve()
+        except _unreachable() as error:
+            self._begin_rest(error)
+            return await self._own.reserve()
+        self._end_rest()
+        self._own.follow(wait)
+        return wait
+
+    async def withdraw(self) -> None:
+        if not self._is_away:
+            with suppress(*_unreachable()):
+                await self._shared.withdraw()
+
+    async def close(self) -> None:
+        with suppress(*_unreachable()):
+            await self._shared.close()
+
+    def _begin_rest(self, error: Exception) -> None:
+        if not self._is_away:
+            reason = str(error) or "no answer in time"
+            logger.warning(
+                "The rate limit of site %s is held by this crawl alone until Redis answers again: %s",
+                self._site, reason,
+            )  # fmt: skip
+        self._is_away = True
+        self._rests_until = monotonic() + self._rest
+        self._rest = min(REST_SECONDS_MAX, self._rest * 2)
+
+    def _end_rest(self) -> None:
+        if self._is_away:
+            logger.info("The rate limit of site %s is held together with its other crawls again", self._site)
+        self._is_away, self._rest = False, REST_SECONDS
+
+
+def _unreachable() -> tuple[type[Exception], ...]:
+    # the Redis client takes a tenth of a second to import; who gets here has it
+    from redis.exceptions import RedisError  # noqa: PLC0415 - as said above
+
+    return (RedisError, OSError)
+
+
+class Gate:
+    """Lets one request after the other through, each at its turn, in the order in which they came."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+        self._next = asyncio.Lock()
+
+    async def wait(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        """Until it is this request's turn. `sleep` may raise: the turn is then given back where that is possible."""
+        async with self._next:
+            at = await self._rate.reserve() + monotonic()
+            early = at - AHEAD_SECONDS - monotonic()
+            if early > 0:
+                # nobody behind has one yet
+                try:
+                    await sleep(early)
+                except BaseException:
+                    await self._rate.withdraw()
+                    raise
+        if (left := at - monotonic()) > 0:
+            await sleep(left)
+
+    async def close(self) -> None:
+        await self._rate.close()
+
+
+# --- when a request may go out: after the pause its host is given, when there is a place, and at the rate allowed.
+#
+# A turn is taken at the last moment, between Scrapy's queues and the connection: what is answered from the cache
+# takes none, and no time-out of the page runs while it is waited for.
+
+#: Within it a crawl that is asked to stop notices it, however long the pause.
+LOOK_SECONDS = 0.25
+
+
+class Pauses(NamedTuple):
+    """Seconds between two requests to a host, each drawn anew from between the two."""
+
+    shortest: float
+    longest: float
+
+    @classmethod
+    def of(cls, options: FetchOptions) -> Self | None:
+        shortest, longest = options.min_pause_seconds, options.max_pause_seconds
+        if shortest is None and longest is None:
+            return None
+        return cls(shortest or 0.0, max(shortest or 0.0, longest or 0.0))
+
+    def draw(self) -> float:
+        return random.uniform(self.shortest, self.longest)  # noqa: S311 - to look like a person, not to be secret
+
+
+class _Host:
+    """One at a time waits for its pause."""
+
+    def __init__(self) -> None:
+        self.next = asyncio.Lock()
+        self.not_before = 0.0
+
+
+class Pacing:
+    """Extension that every download handler asks; there is none in a crawl that is not held."""
+
+    def __init__(self, crawler: Crawler, pauses: Pauses | None, places: int | None, gates: list[Gate]) -> None:
+        self._crawler = crawler
+        self._pauses = pauses
+        self._place = asyncio.Semaphore(places) if places else nullcontext()
+        self._gates = gates
+        self._hosts: defaultdict[str, _Host] = defaultdict(_Host)
+        self._sleepers = 0
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        options = crawler.settings.get(FETCH_OPTIONS) or FetchOptions()
+        pauses, gates = Pauses.of(options), _gates(crawler.settings, options)
+        if not (pauses or gates or options.concurrency):
+            raise NotConfigured
+        if pauses:
+            logger.info("Pausing for %g to %g s between two requests to a host", pauses.shortest, pauses.longest)
+        self = cls(crawler, pauses, options.concurrency, gates)
+        crawler.signals.connect(self.close, signals.engine_stopped)
+        return self
+
+    @asynccontextmanager
+    async def turn(self, request: Request) -> AsyncIterator[None]:
+        """Raises `StoppedError` if the crawl is closed before it comes."""
+        host = self._hosts[urlparse_cached(request).hostname or ""] if self._pauses else _Host()
+        async with host.next:
+            await self._sleep(host.not_before - monotonic())
+            await self._place.__aenter__()
+            try:
+                for gate in self._gates:
+                    await gate.wait(self._sleep)
+                self._go_on()
+            except BaseException:
+                await self._place.__aexit__(None, None, None)
+                raise
+            host.not_before = monotonic() + (self._pauses.draw() if self._pauses else 0)
+        try:
+            yield
+        finally:
+            await self._place.__aexit__(None, None, None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request waits for its time to come, and not for an answer."""
+        return self._sleepers > 0
+
+    async def close(self) -> None:
+        for gate in self._gates:
+            await gate.close()
+
+    async def _sleep(self, seconds: float) -> None:
+        until = monotonic() + seconds
+        self._go_on()
+        self._sleepers += 1
+        try:
+            while (left := until - monotonic()) > 0:
+                await asyncio.sleep(min(left, LOOK_SECONDS))
+                self._go_on()
+        finally:
+            self._sleepers -= 1
+
+    def _go_on(self) -> None:
+        if (self._pauses or self._gates) and is_closing(self._crawler):
+            raise StoppedError("the crawl was stopped")
+
+
+def _gates(settings: BaseSettings, options: FetchOptions) -> list[Gate]:
+    """The crawl's own limit first: a turn of the site's is worth more."""
+    gates = [Gate(OwnRate(parse_rate(options.rate_limit)))] if options.rate_limit else []
+    limit, site = settings.get(SITE_RATE_LIMIT), settings.get(RATE_LIMIT_SITE)
+    if limit and site:
+        gates.append(Gate(_site_rate(site, parse_rate(limit), settings.get(RATE_LIMIT_REDIS_URL))))
+        logger.info("Asking for at most %s together with all other crawls of site %s", limit, site)
+    return gates
+
+
+def _site_rate(site: str, rate: float, redis_url: str | None) -> Rate:
+    own = OwnRate(rate)
+    if not redis_url:
+        logger.warning("The rate limit of site %s is held by this crawl alone: it is told of no Redis", site)
+        return own
+    from gateway.stores.rate_limit import RateLimit  # noqa: PLC0415 - a tenth of a second that few crawls need
+
+    return SharedRate(RateLimit.open(redis_url, redis_keys.site_rate(site), rate), own, site)
+
+
+# --- a `start()` that awaits nothing must not take the turn of all others
+
+
+class StartPace:
+    """Spider middleware nearest to the engine. While that has enough to do, or closes, it takes one request after the
+    other from `start()` without a pause: one without end would keep downloads, and the closing, from their turn.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for one in start:
+            if is_closing(self._crawler):
+                return
+            yield one
+            if self._crawler.engine and self._crawler.engine.needs_backout():
+                await asyncio.sleep(0)

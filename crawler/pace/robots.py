@@ -1,0 +1,52 @@
+"""robots.txt: fetched once for all requests that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
+from scrapy.utils.httpobj import urlparse_cached
+
+from crawler.setting_names import FETCH_OPTIONS
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.robotstxt import RobotParser
+    from scrapy.settings import BaseSettings
+
+    from gateway.contract.crawl import FetchOptions
+
+_SCRAPYS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
+_SCRAPYS_ORDER = 100
+
+
+def use_robots(settings: BaseSettings) -> None:
+    """Put ours where Scrapy's is, or where a project has put that; nowhere if the project has taken it out, unless
+    the request for the crawl wants robots.txt obeyed.
+    """
+    name = "DOWNLOADER_MIDDLEWARES"
+    orders = [order for key, order in settings.getdict(name).items() if key in {_SCRAPYS, RobotsTxtMiddleware}]
+    order = orders[-1] if orders else _SCRAPYS_ORDER
+    options: FetchOptions | None = settings.get(FETCH_OPTIONS)
+    if order is None and options and options.obey_robots:
+        order = _SCRAPYS_ORDER
+    settings.set_in_component_priority_dict(name, RobotsTxtMiddleware, None)
+    settings.set_in_component_priority_dict(name, Robots, order)
+
+
+class Robots(RobotsTxtMiddleware):
+    """Scrapy's own, in which the first request to wait for another's look at robots.txt takes the result away from
+    all others that wait (one `Deferred` cannot be awaited twice; https://github.com/scrapy/scrapy/pull/6802 changed
+    it): they would be let through.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def robot_parser(self, request: Request) -> RobotParser | None:
+        async with self._turns[urlparse_cached(request).netloc]:
+            return await super().robot_parser(request)

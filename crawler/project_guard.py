@@ -1,0 +1,125 @@
+"""Projects that somebody else wrote: what they may not decide while they run on a node. Everything else they may."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from scrapy.settings import SETTINGS_PRIORITIES, Settings, get_settings_priority
+from scrapy.settings.default_settings import TWISTED_REACTOR
+from scrapy.utils.project import get_project_settings
+
+from crawler.net.egress import EgressResolver
+from crawler.setting_names import ATTEMPT_DIR, NODE_LOG_LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy.settings import BaseSettings
+
+
+logger = logging.getLogger(__name__)
+
+_FORCED = "cmdline"
+#: Schemes whose handlers talk to nobody (`data:`), or are ours.
+_KNOWN_SCHEMES = frozenset({"http", "https", "data", "file", "ftp", "s3"})
+#: Settings of a project that have no effect here. Another add-on's business, most of them.
+OVERRULED = frozenset(
+    {
+        *("DOWNLOADER", "TWISTED_DNS_RESOLVER", "TWISTED_REACTOR", "TWISTED_REACTOR_ENABLED", "HTTPPROXY_ENABLED"),
+        *("REMOTE_CONTROL_ENABLED", "TELNETCONSOLE_ENABLED", "JOBDIR"),
+        *("LOG_FILE", "LOG_ENABLED", "LOG_FORMAT", "LOG_DATEFORMAT", "LOG_LEVEL", "LOG_INSTALL_ROOT_HANDLER"),
+    }
+)
+
+
+class ProjectGuard:
+    """Add-on, put in by the runner between a project's own and DiscoveryBot's: keeps the log and the loop as the node
+    needs them. Most projects set none of it.
+    """
+
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        _hold(settings)
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        _hold(settings)
+        _close_schemes(settings)
+
+
+def choices(settings: BaseSettings) -> dict[str, Any]:
+    """What a project has decided of that which it cannot."""
+    return {name: settings[name] for name in OVERRULED if settings.getpriority(name)}
+
+
+def _hold(settings: BaseSettings) -> None:
+    # the egress rule, the report and a graceful stop are written for asyncio
+    _force(settings, "TWISTED_REACTOR", TWISTED_REACTOR)
+    if settings.getpriority("DNS_RESOLVER"):
+        # the deprecated name would win over the other
+        _force(settings, "DNS_RESOLVER", EgressResolver)
+    if settings.get(ATTEMPT_DIR):
+        if settings.getpriority("LOG_LEVEL"):
+            _force(settings, "LOG_LEVEL", _talkative(settings["LOG_LEVEL"], settings[NODE_LOG_LEVEL]))
+        _force(settings, "LOG_INSTALL_ROOT_HANDLER", True)  # noqa: FBT003 - a setting's value
+        # what a killed attempt left in it would end the next one at once, with nothing
+        _force(settings, "JOBDIR", None)
+
+
+def _talkative(level: Any, node_level: str) -> str | int:
+    """The project's level, unless it would hide what the node is asked to show."""
+    ours = logging.getLevelNamesMapping()[node_level]
+    theirs = level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), ours)
+    level = min(ours, theirs)
+    name: str = logging.getLevelName(level)
+    return level if name not in logging.getLevelNamesMapping() else name
+
+
+def _close_schemes(settings: BaseSettings) -> None:
+    """Nothing is known of how a handler for another scheme connects."""
+    handlers = settings.getdict("DOWNLOAD_HANDLERS")
+    for scheme in sorted(scheme for scheme, handler in handlers.items() if handler and scheme not in _KNOWN_SCHEMES):
+        logger.warning("%s is not used for %s: its connections cannot be checked", handlers[scheme], scheme)
+        handlers[scheme] = None
+    settings.set("DOWNLOAD_HANDLERS", handlers, priority=_FORCED)
+
+
+def _force(settings: BaseSettings, name: str, value: Any) -> None:
+    settings.set(name, value, priority=_FORCED)
+
+
+# --- a project's settings as this node runs it: with our add-ons in, wherever and however it sets its own
+
+#: After all of the project's, in this order: the last one has the last word.
+OUR_ADDONS = ("crawler.project_guard.ProjectGuard", "crawler.addon.DiscoveryBot")
+_FIRST_ORDER = 500
+
+
+class ProjectSettings(Settings):
+    """Our add-ons come after all of `ADDONS`, be it set by the project, a spider's `custom_settings` or `-s`; and
+    nothing ranks above the command line, which is where our add-ons set what nobody may change.
+    """
+
+    def set(self, name: str, value: Any, priority: int | str = "project") -> None:
+        rank = min(get_settings_priority(priority), SETTINGS_PRIORITIES["cmdline"])
+        super().set(name, with_ours(value) if name == "ADDONS" else value, rank)
+
+
+def project_settings() -> ProjectSettings:
+    """The settings of the project that `SCRAPY_PROJECT` and `SCRAPY_SETTINGS_MODULE` name."""
+    settings = ProjectSettings()
+    settings.update(get_project_settings())
+    return settings
+
+
+def with_ours(addons: str | Mapping[Any, Any] | None) -> dict[Any, Any]:
+    """`addons` (a dictionary, or JSON of one) with ours at the end, even if it tries to order or disable them."""
+    every = json.loads(addons) if isinstance(addons, str) else dict(addons or {})
+    theirs = {addon: order for addon, order in every.items() if _path(addon) not in OUR_ADDONS}
+    last = max([_FIRST_ORDER, *(order for order in theirs.values() if isinstance(order, int | float))])
+    return {**theirs, **{addon: last + place for place, addon in enumerate(OUR_ADDONS, 1)}}
+
+
+def _path(addon: Any) -> Any:
+    return f"{addon.__module__}.{addon.__qualname__}" if isinstance(addon, type) else addon

@@ -1,0 +1,220 @@
+"""What one crawl may have: pages, items, bytes of log. Never one page or item more, however many are in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+from scrapy import signals
+from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
+from scrapy.http.request import NO_CALLBACK
+from scrapy.utils.log import get_scrapy_root_handler
+
+from crawler.closing import Closing
+from crawler.report.progress import Report
+from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS, MAX_LOG_BYTES, MAX_PAGES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+
+
+def is_page(request: Request) -> bool:
+    """Not robots.txt and not an image of a media pipeline: those are fetched by components, for themselves."""
+    return request.callback is not NO_CALLBACK
+
+
+def is_new_page(request: Request) -> bool:
+    """Neither the next hop of a redirect nor a retry of what was counted before."""
+    meta = request.meta
+    return is_page(request) and not meta.get("redirect_times") and not meta.get("retry_times")
+
+
+# Counts the pages that a crawl asks for, from wherever they are then answered (a site, or the cache)
+class PageCount:
+    """Downloader middleware, behind those that drop requests and before the cache that answers them."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        report = crawler.get_extension(Report)
+        if report is None:
+            raise NotConfigured
+        return cls(report)
+
+    def process_request(self, request: Request) -> None:
+        if is_new_page(request):
+            self._report.requested()
+
+
+# --- `max_pages`: never one page more, however many are in flight
+
+#: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
+REASON = "closespider_pagecount"
+#: Between two looks at whether the pages that were counted are done.
+LOOK_SECONDS = 0.5
+
+
+class PageLimitError(IgnoreRequest):
+    """The crawl has had all the pages that it was allowed."""
+
+
+class PageLimit:
+    """Downloader middleware, after robots.txt: what that forbids is not fetched and costs nothing.
+
+    Once the limit is reached everything new is dropped and the spider ends when it is idle, so retries and
+    redirects of the pages that were counted still come to their end; Scrapy's own `CLOSESPIDER_PAGECOUNT` would
+    cut those short and lets through what is in flight.
+    """
+
+    def __init__(self, crawler: Crawler, limit: int) -> None:
+        if not limit:
+            raise NotConfigured
+        self._crawler = crawler
+        self._limit = limit
+        self._asked_for = 0
+        self._dropped = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        self = cls(crawler, crawler.settings.getint(MAX_PAGES))
+        crawler.signals.connect(self.request_scheduled, signals.request_scheduled)
+        crawler.signals.connect(self.spider_idle, signals.spider_idle)
+        return self
+
+    def request_scheduled(self, request: Request, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
+        if self._asked_for >= self._limit and is_new_page(request):
+            self._drop()
+
+    def process_request(self, request: Request) -> None:
+        if not is_new_page(request):
+            return
+        if self._asked_for >= self._limit:
+            self._drop()
+        self._asked_for += 1
+
+    def spider_idle(self, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
+        if self._dropped:
+            raise CloseSpider(REASON)
+
+    def _drop(self) -> None:
+        if not self._dropped:
+            self._dropped = True
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._end_when_done)
+        raise PageLimitError(f"the limit of {self._limit} pages is reached")
+
+    def _end_when_done(self) -> None:
+        """A spider whose `start()` goes on for ever is never idle."""
+        engine, closing = self._crawler.engine, self._crawler.get_extension(Closing)
+        if engine is None or engine.scheduler is None or engine.scraper.slot is None or closing is None:
+            return
+        if engine.downloader.active or not engine.scraper.slot.is_idle() or engine.scheduler.has_pending_requests():
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._end_when_done)
+        else:
+            closing.close(REASON)
+
+
+# `max_items`: the spider is asked for nothing more once the crawl has had them
+class ItemLimit:
+    """Spider middleware nearest to the engine. `Report` counts the items, spools none beyond the limit and closes the
+    spider; but a callback that yields for ever would keep the loop, and with it the closing, from its turn.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        report = crawler.get_extension(Report)
+        if report is None or not crawler.settings.getint(MAX_ITEMS):
+            raise NotConfigured
+        return cls(report)
+
+    def process_spider_output(self, response: Any, result: Iterable[Any]) -> Iterator[Any]:  # noqa: ARG002 - Scrapy's signature
+        for one in result:
+            if self._report.has_all_items():
+                return
+            yield one
+
+    async def process_spider_output_async(self, response: Any, result: AsyncIterator[Any]) -> AsyncIterator[Any]:  # noqa: ARG002 - Scrapy's signature
+        async for one in result:
+            if self._report.has_all_items():
+                return
+            yield one
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for one in start:
+            if self._report.has_all_items():
+                return
+            yield one
+
+
+# --- the log: beyond its limit there is nothing but how the crawl ends. The launcher stops those who print instead.
+
+logger = logging.getLogger(__name__)
+
+#: Bytes below the limit that are kept for the end of the crawl, but no more than this share of it.
+RESERVE = 512 << 10
+RESERVE_SHARE = 0.25
+#: Who tells how a crawl ends.
+_EPILOGUE = frozenset({"scrapy.core.engine", "scrapy.statscollectors", __name__})
+
+
+class LogLimit:
+    """Extension that bounds Scrapy's log handler. It asks the file for its size, since not all of it is logged."""
+
+    def __init__(self, limit: int) -> None:
+        reserve = min(RESERVE, int(limit * RESERVE_SHARE))
+        self._limit = limit - reserve
+        self._longest = max(reserve // 2, 1000)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        limit = crawler.settings.getint(MAX_LOG_BYTES)
+        if not limit or not crawler.settings.get(ATTEMPT_DIR):
+            raise NotConfigured
+        self = cls(limit)
+        # not before: Scrapy makes a new handler once the extensions are there
+        crawler.signals.connect(self.spider_opened, signals.spider_opened)
+        return self
+
+    def spider_opened(self) -> None:
+        handler = get_scrapy_root_handler()
+        if isinstance(handler, logging.StreamHandler):
+            handler.setFormatter(_Cut(handler.formatter or logging.Formatter(), self._longest))
+            handler.addFilter(_Filter(handler.stream.fileno(), self._limit))
+
+
+class _Filter(logging.Filter):
+    def __init__(self, file: int, limit: int) -> None:
+        super().__init__()
+        self._file = file
+        self._limit = limit
+        self._reached = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not self._reached and os.fstat(self._file).st_size < self._limit:
+            return True
+        if not self._reached:
+            self._reached = True
+            logger.warning("Log limit reached: from here on there is only how the crawl ends (CRAWL_MAX_LOG_BYTES)")
+        return record.name in _EPILOGUE and record.levelno >= logging.INFO
+
+
+class _Cut(logging.Formatter):
+    """The formatter it is given, but no record is longer than `longest` characters."""
+
+    def __init__(self, inner: logging.Formatter, longest: int) -> None:
+        super().__init__()
+        self._inner = inner
+        self._longest = longest
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = self._inner.format(record)
+        return text if len(text) <= self._longest else f"{text[: self._longest]}… ({len(text)} characters)"

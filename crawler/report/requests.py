@@ -1,0 +1,134 @@
+"""What is seen of each request: how it ended, after all middlewares have had their say; and that the crawl lives."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from scrapy import signals
+from scrapy.core.downloader import Downloader
+from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.http import Request, Response
+from scrapy.utils.asyncio import create_looping_call
+from twisted.python.failure import Failure
+
+from crawler.pace.pacing import Pacing
+from crawler.report.crawl_limits import is_page
+from crawler.report.failures import exception_reason, is_error, is_error_status, status_reason
+from crawler.report.progress import Report
+from crawler.setting_names import ATTEMPT_DIR, STALL_SECONDS
+from gateway.contract.outbox import ACTIVE
+from gateway.crash_points import state_change
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from twisted.internet.defer import Deferred
+
+
+logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT", bound=Response | Request | Failure)
+
+
+class CountingDownloader(Downloader):
+    """Scrapy's downloader; counts in the report what became of each page."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._report = crawler.get_extension(Report)
+        self._activity = crawler.get_extension(Activity)
+
+    def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy passes none any more
+        outcome = super().fetch(request)
+        if self._activity:
+            self._activity.note()
+            outcome.addBoth(self._note, self._activity)
+        if self._report and is_page(request):
+            outcome.addBoth(self._count, request, self._report)
+        return outcome
+
+    def _note(self, result: ResultT, activity: Activity) -> ResultT:
+        activity.note()
+        return result
+
+    def _count(self, result: ResultT, request: Request, report: Report) -> ResultT:
+        if isinstance(result, Response):
+            if is_error_status(result.status):
+                report.failed(result.url, status_reason(result.status))
+            else:
+                report.completed(request)
+        elif isinstance(result, Failure) and is_error(result.value):
+            reason = exception_reason(result.value)
+            report.failed(request.url, reason)
+            if isinstance(result.value, IgnoreRequest):
+                # of these alone Scrapy says nothing in the log
+                logger.error("Gave up %s: %s", request.url, reason)
+        return result
+
+
+# --- signs of life for those who watch from outside: a log may be silent while the crawl does very much
+
+#: Seconds between two signs at most, and how many there are at least in the time without any that is allowed.
+EVERY = 1.0
+SIGNS = 10
+
+
+class Activity:
+    """Extension that touches the attempt's `active` while requests go out, are answered or wait for their turn, and
+    while there are items. One that is blocked touches nothing.
+    """
+
+    def __init__(self, crawler: Crawler, folder: Path, every: float) -> None:
+        self._crawler = crawler
+        self._path = folder / ACTIVE
+        self._every = every
+        self._happened = False
+        self._items = 0
+        self._timer: Any = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        folder, limit = crawler.settings.get(ATTEMPT_DIR), crawler.settings.getfloat(STALL_SECONDS)
+        if not (folder and limit):
+            raise NotConfigured
+        self = cls(crawler, Path(folder), min(EVERY, limit / SIGNS))
+        crawler.signals.connect(self.spider_opened, signals.spider_opened)
+        crawler.signals.connect(self.note, signals.item_dropped)
+        crawler.signals.connect(self.spider_closed, signals.spider_closed)
+        return self
+
+    def note(self) -> None:
+        """Something has happened. Called for each request, so it does nothing but remember."""
+        self._happened = True
+
+    def spider_opened(self) -> None:
+        self._timer = create_looping_call(self._look)
+        self._timer.start(self._every, now=False)
+
+    def spider_closed(self) -> None:
+        if self._timer and self._timer.running:
+            self._timer.stop()
+
+    def _look(self) -> None:
+        report = self._crawler.get_extension(Report)
+        items, self._items = self._items, report.items_count if report else 0
+        if self._happened or items != self._items or self._waits_on_purpose():
+            self._happened = False
+            self._touch()
+
+    def _waits_on_purpose(self) -> bool:
+        pacing = self._crawler.get_extension(Pacing)
+        if pacing and pacing.is_waiting:
+            return True
+        downloader = self._crawler.engine.downloader if self._crawler.engine else None
+        # Scrapy's own delay between two requests
+        return downloader is not None and any(slot.queue and slot.latercall for slot in downloader.slots.values())
+
+    @state_change("spider.active")
+    def _touch(self) -> None:
+        try:
+            self._path.touch()
+        except OSError as error:
+            logger.error("%s could not be touched: %s", ACTIVE, error)  # noqa: TRY400 - a full disk needs no traceback
