@@ -444,7 +444,7 @@ class Dispatch:
         return self._clock() > assignment.until + CLOCK_MARGIN
 
     def _may_have(self, job: Job, node: Node | None) -> bool:
-        """Whether the node is live and may have the attempt. Only a heartbeat after the deadline rules that out."""
+        """Whether the node is live and may have the attempt; a heartbeat after the deadline can rule that out."""
         if node is None or job.assignment is None or not node.is_alive(self._clock(), self._dead_after):
             return False
         told = node.heartbeat_at > job.assignment.until + CLOCK_MARGIN

@@ -89,8 +89,8 @@ class JobQueries:
         return JobsPage(jobs, searched_to, moment_of(searched_to) if searched_to else None)
 
     def _leads(self, wanted: JobFilter) -> tuple[list[Document], bool]:
-        """The conditions to look up in an index, of which a job must meet one; and whether few jobs meet them. It is
-        the most selective of all conditions that the jobs must meet.
+        """The conditions to look up in an index, of which a job must meet one; and whether few jobs meet them. The
+        conditions that the fewest jobs meet are chosen.
         """
         equalities = _equalities(wanted)
         if len(equalities) + (wanted.q is not None) <= 1:
