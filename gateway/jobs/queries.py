@@ -41,17 +41,17 @@ class JobFilter(NamedTuple):
     status: tuple[JobStatus, ...] = ()
     spider: str | None = None
     tag: str | None = None
-    #: Created at or after,
+    #: Jobs created at this moment or later.
     since: datetime | None = None
-    #: and before.
+    #: Jobs created before this moment.
     until: datetime | None = None
     #: Text in the id, the spider, a tag, a start URL or the message; case does not matter.
     q: str | None = None
     #: Dead letters only.
     dead: bool = False
-    #: Runs of this schedule,
+    #: Runs of this schedule only.
     schedule_id: str | None = None
-    #: or of this site.
+    #: Runs of this site only.
     site: str | None = None
 
 
