@@ -1,4 +1,4 @@
-"""Which node may be offered a job, and why there is none. Judged from what the nodes said last."""
+"""Which node may be offered a job, or why no node may. This is judged from the last report of each node."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gateway.stores.mongo import Document
 
 
 class Capacity(NamedTuple):
-    """Of all nodes together. A job of our own project, which is on every node, fits wherever there is room at all."""
+    """The capacity of all nodes together. A job of our own project, which every node has, fits on any free slot."""
 
-    #: What was deployed where a slot is free.
+    #: The eggs on nodes that have a free slot.
     eggs: frozenset[Egg] = frozenset()
-    #: What was deployed where a browser may be driven as well; `None` where none may.
+    #: The eggs on nodes that also have a free render slot; `None` if no node has one.
     render_eggs: frozenset[Egg] | None = None
 
     def fits(self, requirements: Requirements) -> bool:
@@ -35,7 +35,7 @@ class Capacity(NamedTuple):
         return Egg(requirements.project, requirements.version) in eggs
 
 
-# --- what waiting jobs need: the eggs that no node with room has
+# --- the eggs that waiting jobs need and that no node with a free slot has
 class EggNeed(NamedTuple):
     egg: Egg
     #: Its job drives a browser.
@@ -50,11 +50,11 @@ class EggNeeds:
         self._clock = clock
 
     def lacking(self, capacity: Capacity) -> Iterator[EggNeed]:
-        """Of jobs that could be started now, if a node with room had their egg; each is looked for when it is asked
-        for, by one look, however many jobs need it.
+        """The needs of jobs that could start now if a node with a free slot had their egg. They are read lazily: one
+        query finds each need, however many jobs have it.
         """
         for requirements in self._queue.requirements():
-            # of our own project, and of no certain version, there is nothing to bring
+            # our own project has no egg, and without a version it is not known which egg to deliver
             if requirements.project == DEFAULT_PROJECT or requirements.version is None or capacity.fits(requirements):
                 continue
             if not requirements.render or capacity.render_eggs is not None:
@@ -62,7 +62,7 @@ class EggNeeds:
 
     @state_change("egg_needs.tell")
     def tell(self, egg: Egg, message: str, limit: int) -> list[Job]:
-        """Let jobs that wait for this egg say why it does not come; those that did not say so."""
+        """Set the message of jobs that wait for this egg. Returns the jobs whose message changed, up to `limit`."""
         alike = (Requirements(egg.project, egg.version, render) for render in (False, True))
         partitions: list[Document] = [{"lane": {"$gt": f"{one}/", "$lt": one.end}} for one in alike]
         told: list[Job] = []
@@ -79,18 +79,18 @@ class EggNeeds:
         return [job] if job else []
 
 
-#: A node in one of these gets work soon, or as soon as its disk is freed; in any other not before somebody acts, or
-#: for minutes.
+#: A node in one of these states gets work soon, or as soon as its disk has space. In any other state it gets none
+#: for minutes, or until an operator acts.
 _HOPEFUL = frozenset({NodeState.UP, NodeState.RESTING, NodeState.DISK_FULL})
 
 
 class NodeChoice:
-    """Of the nodes as they were read at `now`, and of what was put on them since."""
+    """Chooses among the nodes as they were read at `now`, and counts the jobs that it has placed on them since."""
 
     def __init__(
         self, nodes: Iterable[Node], now: datetime, dead_after: timedelta, busy: Collection[str] = ()
     ) -> None:
-        """Nodes that are `busy` are spoken to right now; they are offered more in a moment."""
+        """A call to the `busy` nodes is under way; they are offered more work when it is done."""
         states = [(node, node.state(now, dead_after)) for node in nodes]
         self._hopeful = [node for node, state in states if state in _HOPEFUL]
         up = [node for node, state in states if state is NodeState.UP and node.id not in busy]
@@ -99,13 +99,13 @@ class NodeChoice:
 
     @property
     def able(self) -> list[Node]:
-        """Those with room, the best first. One that has failed before comes last: were it the emptiest, it would get
-        all there is.
+        """Nodes with a free slot, the best first. Nodes that have failed come last: otherwise an empty one would get
+        all jobs.
         """
         return sorted(self._able, key=lambda node: (node.failures > 0, -node.free_slots, node.id))
 
     def capacity(self) -> Capacity | None:
-        """What could be started now; `None` if nothing."""
+        """What could start now; `None` if no job can."""
         if self._able and self._capacity is None:
             self._capacity = self._look()
         return self._capacity if self._able else None
@@ -116,7 +116,7 @@ class NodeChoice:
         return Capacity(frozenset(egg for node in self._able for egg in node.eggs), rendered)
 
     def place(self, requirements: Requirements, avoid: Collection[str] = ()) -> Node | None:
-        """The node that is offered the job, which counts there from now on; one to `avoid` comes last of all."""
+        """The node that is offered the job; the job occupies a slot there from now on. Nodes to `avoid` come last."""
         suitable = self._suitable(requirements)
         if not suitable:
             return None
@@ -125,20 +125,20 @@ class NodeChoice:
         best.used_render_slots += requirements.render
         if requirements.render or not best.free_slots or best.failures:
             self._capacity = None
-        # one that has failed before has one attempt at a time
+        # a node on probation gets one attempt at a time
         if not best.free_slots or best.failures:
             self._able.remove(best)
         return best
 
     def suits(self, requirements: Requirements) -> bool:
-        """Whether some node could be offered a job that needs this."""
+        """Whether a node could be offered a job with these requirements."""
         return bool(self._suitable(requirements))
 
     def _suitable(self, requirements: Requirements) -> list[Node]:
         return [node for node in self._able if _has_code(node, requirements) and _has_slot(node, requirements)]
 
     def reason(self, requirements: Requirements) -> WaitingReason | None:
-        """Why a job that needs this cannot be started now; `None` if it can."""
+        """Why a job with these requirements cannot start now; `None` if it can."""
         if self._suitable(requirements):
             return None
         steps: tuple[tuple[Callable[[Node, Requirements], bool], WaitingReason], ...] = (
@@ -151,7 +151,7 @@ class NodeChoice:
             if not left:
                 return reason
             left, reason = [node for node in left if is_suitable(node, requirements)], reason_without
-        # the node that is left only rests
+        # the nodes that are left are only resting
         return WaitingReason.CAPACITY if left else reason
 
 

@@ -1,4 +1,4 @@
-"""Puts a project's egg on every living crawl node, tells what each of them said, and keeps it for those to come."""
+"""Deploys a project's egg to every live node, returns their answers, and stores the egg for nodes that come later."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from gateway.stores.mongo import mongo_errors
 
 log = structlog.get_logger()
 
-#: Nodes that are sent the egg at once.
+#: How many nodes are sent the egg at the same time.
 _AT_ONCE = 4
-#: Times that others may deploy the same version between our looking and our writing.
+#: Tries to store the egg: another request may deploy the same version between our read and our write.
 _TRIES = 5
 
 
 class NodeAnswer(NamedTuple):
     node: str
     accepted: bool
-    #: In the egg; 0 where it was not taken.
+    #: How many spiders the egg has; 0 if the node did not accept it.
     spiders: int = 0
-    #: Why it was not taken.
+    #: Why the node did not accept the egg.
     message: str | None = None
-    #: The node has looked at the egg and said no.
+    #: The node has read the egg and refused it.
     refused: bool = False
 
     @classmethod
@@ -55,12 +55,12 @@ class Deployment:
     _clock: Clock = utc_now
 
     def deploy(self, project: str, version: str, egg: Path) -> list[NodeAnswer]:
-        """Every living node's answer. The first that takes it makes the version count, and those that could not be
-        asked are brought it later. Doing it again is safe: a version is replaced.
+        """The answer of every live node. The version counts as deployed once the first node accepts it; nodes that
+        cannot be reached get the egg later. Repeating it is safe: the version is replaced.
 
-        Raises `InvalidRequestError` for what is no egg, or one that all nodes refuse; `NodeError`, whose detail has
-        the answers, if some refuse it or none could be asked; `ConflictError` when there is no node, or another
-        egg was deployed as this version in the same moment; `UnavailableError`.
+        Raises `InvalidRequestError` if `egg` is no egg, or if all nodes refuse it; `NodeError`, whose detail has the
+        answers, if some nodes refuse it or no node could be reached; `ConflictError` if there is no live node, or
+        if another egg was deployed as this version at the same moment; `UnavailableError`.
         """
         check_egg(project, egg)
         nodes = self._living()
@@ -92,7 +92,7 @@ class Deployment:
                 self._eggs.discard(content)
 
     def _keep(self, egg: Egg, content: Content) -> bool:
-        """Let the version be this content from now on; false if it is the same already."""
+        """Store this content as the version. False if the version has the same content already."""
         for _ in range(_TRIES):
             before = self._eggs.get(egg)
             if before and before.content and before.content.sha256 == content.sha256:
@@ -112,7 +112,7 @@ class Deployment:
 
 
 def check_egg(project: str, egg: Path) -> None:
-    """Raises `InvalidRequestError` for what no node has to be asked about."""
+    """Raises `InvalidRequestError` for errors that can be found without asking a node."""
     if project_name(project) == DEFAULT_PROJECT:
         raise InvalidRequestError("project", f"{project!r} is our own, which has no egg: deploy under another name")
     if not zipfile.is_zipfile(egg):
@@ -133,15 +133,15 @@ def _require_taken(answers: Sequence[NodeAnswer]) -> None:
 
 # --- deletes a version of a project everywhere
 
-#: Waiting jobs that are told.
+#: How many waiting jobs get a message about the deletion.
 _TOLD = 200
 
 
 class NodeRemoval(NamedTuple):
     node: str
-    #: It is not there any more.
+    #: The node no longer has the version.
     removed: bool
-    #: Why it still is; it is removed once the node can be asked.
+    #: Why the node still has the version; it is removed once the node can be reached.
     message: str | None = None
 
 
@@ -156,7 +156,7 @@ class Undeployment:
     _clock: Clock = utc_now
 
     def delete(self, project: str, version: str) -> list[NodeRemoval]:
-        """What became of it on each node that had it. It is deleted first in MongoDB, so that nobody brings it back.
+        """The result for each node that had the version. MongoDB comes first, so that no worker delivers it again.
 
         Raises `InvalidRequestError` for our own project, `VersionNotFoundError`, `UnavailableError`.
         """
@@ -166,7 +166,7 @@ class Undeployment:
         with mongo_errors():
             kept = self._eggs.get(egg)
             nodes = self._nodes.all()
-            # one that was deleted may still be on a node that is dead
+            # a version that was deleted before may still be on a dead node
             if kept.content is None if kept else not any(egg in node.eggs for node in nodes):
                 raise VersionNotFoundError(project, version)
             self._eggs.delete(egg)
@@ -182,8 +182,8 @@ class Undeployment:
         return removals
 
     def _remove(self, node: Node, egg: Egg, now: datetime) -> NodeRemoval | None:
-        """`None` of a node that had none."""
-        # what was deployed a moment ago it has not told yet
+        """`None` for a node that did not have the version."""
+        # the node may not have reported yet what was deployed a moment ago, so it is asked in any case
         told = egg in node.eggs
         if not node.is_alive(now, self._dead_after):
             left = NodeRemoval(node.id, removed=False, message="it is dead; removed once it is back")

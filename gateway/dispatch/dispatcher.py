@@ -1,4 +1,4 @@
-"""Fills free slots with the best waiting jobs. The message that woke us is only a reason to look."""
+"""Fills free slots with the best waiting jobs. The message that wakes a worker is only a reason to look."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ log = structlog.get_logger()
 #: A node, or its name.
 NodeT = TypeVar("NodeT", Node, str)
 
-#: Jobs that are assigned in one go.
+#: How many jobs are assigned at once.
 BATCH = 64
-#: Jobs that are looked at in one go because their node's answer is missing, or their back-off is over.
+#: How many jobs are read at once because their node's answer is missing or their backoff is over.
 OVERDUE = 200
-#: Seconds after which a look ends, though more jobs wait: messages of other kinds want their turn.
+#: Seconds after which a look ends even if more jobs wait: messages of other kinds need their turn.
 LOOK_SECONDS = 2.0
-#: Nodes that are spoken to at once.
+#: How many nodes are called at once.
 POSTING = 16
-#: Other calls to one node that may be under way at once.
+#: How many other calls to one node may be under way at once.
 CALLS = 4
-#: A node must have started an attempt by then, or never.
+#: Seconds within which a node must start an attempt; after that it must not start it any more.
 START_SECONDS = 120
-#: What a node knows of MongoDB's time may be off by this much.
+#: A node's idea of MongoDB's time may be wrong by this much.
 CLOCK_MARGIN = timedelta(seconds=30)
-#: Refusals in a row after which a job is given up.
+#: A job is given up after this many refusals in a row.
 MAX_DISPATCH_FAILURES = 8
 #: Seconds between two looks at a job whose node cannot be asked.
 LATER_SECONDS = 2
-#: Longest waits between two tries: of a job that no node has, and of one that a node may have.
+#: The longest backoff of a job that no node has, and of a job that a node may have.
 MAX_DELAY = timedelta(seconds=60)
 MAX_UNSURE_DELAY = timedelta(seconds=8)
 
@@ -76,7 +76,7 @@ _SITE = "site:"
 
 
 class _Planned(NamedTuple):
-    """A job, and the node that is to run it."""
+    """A job and the node that is to run it."""
 
     candidate: Candidate
     node: Node
@@ -87,7 +87,7 @@ class _Planned(NamedTuple):
         return str(AttemptId(self.candidate.job_id, self.assignment.attempt))
 
     def wishes(self, most_of_user: int) -> list[Wish]:
-        """What the attempt needs to hold."""
+        """The holds that the attempt needs."""
         partition, node = self.candidate.partition, self.node
         wishes = [
             Wish(node_resource(node.id), self.attempt, node.max_slots),
@@ -102,8 +102,8 @@ class _Planned(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class NodeCalls:
-    """Calls to nodes that nobody waits for: whoever asked for one asks again if nothing comes of it. A node that does
-    not answer keeps few threads from the others.
+    """Calls to nodes that run in the background. The caller asks again if a call has no effect. `CALLS` limits how
+    many threads a node that does not answer can keep busy.
     """
 
     _nodes: NodeStore
@@ -115,7 +115,7 @@ class NodeCalls:
     _counting: threading.Lock = field(init=False, factory=threading.Lock)
 
     def make(self, node_id: str, step: Callable[[Node], object]) -> None:
-        """Carry out the step soon, unless `CALLS` to the node are under way."""
+        """Carry out the step soon; skip it if `CALLS` calls to the node are under way."""
         with self._counting:
             if self._under_way[node_id] >= CALLS:
                 return
@@ -152,19 +152,19 @@ class Dispatch:
     _dead_after: timedelta
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
-    #: Carries out what nobody waits for. Default: threads of its own.
+    #: Carries out the calls in the background. Default: threads of its own.
     _threads: Executor | None = field(default=None, alias="calls")
     _health: NodeHealth = field(init=False)
     _calls: NodeCalls = field(init=False)
     _posting: Executor = field(init=False)
     _looking: threading.Lock = field(init=False, factory=threading.Lock)
-    #: Nodes that are posted to right now: one that does not answer costs one wait, not one for each job.
+    #: Nodes that are being posted to. So a node that does not answer costs one time-out, and not one for each job.
     _busy: set[str] = field(init=False, factory=set)
-    #: Since the last look: jobs that somebody waits for, and whether others are asked for, or overdue.
+    #: Since the last look: jobs that messages named; whether a look was asked for; whether it includes overdue jobs.
     _named: list[str] = field(init=False, factory=list)
     _is_asked: bool = field(init=False, default=False)
     _is_overdue: bool = field(init=False, default=False)
-    #: Nodes, because they were busy.
+    #: Whether the last look left out nodes because they were busy.
     _passed_over: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
@@ -176,11 +176,12 @@ class Dispatch:
     # --- the look
 
     def fill(self, hint: str | None = None, *, overdue: bool = True) -> int:
-        """Start jobs until room or jobs run out, or `LOOK_SECONDS` are over; how many were started by this call.
-        `hint` names the job that somebody waits for; `overdue` is to see to jobs as well whose node has not answered,
-        or whose back-off is over.
+        """Start jobs until no slot or no job is left, or `LOOK_SECONDS` are over. Returns how many this call started.
+        `hint` names the job that the message was about. With `overdue` the look includes jobs whose node has not
+        answered or whose backoff is over.
 
-        One thread looks at a time. The others leave it word, and return at once: it looks once more.
+        One thread looks at a time. Another thread leaves its request to that thread, which looks once more, and
+        returns at once.
         """
         if hint is not None:
             self._named.append(hint)
@@ -188,7 +189,7 @@ class Dispatch:
         try:
             return self._fill()
         except PyMongoError as error:
-            # a connection may have gone silent, and others have left it to this look
+            # the connection may have died; try again, because other threads rely on this look
             log.warning("look_failed", error=str(error), kind=type(error).__name__)
             self._is_asked = self._is_overdue = True
             return self._fill()
@@ -203,25 +204,25 @@ class Dispatch:
                 self._looking.release()
             started += self._by_node(assigned, self._post_to_node)
             started += self._by_node(overdue, self._settle_all)
-            # another thread has left out the nodes that were busy with us
+            # another thread has left out the nodes that were busy with this one
             self._is_asked |= self._passed_over
         return started
 
     def _look(self) -> tuple[list[tuple[Job, Node]], list[tuple[Job, str]]]:
-        """Jobs with the nodes that they are assigned to from now on, and those whose nodes are asked again. Until
-        they have answered, these nodes are busy.
+        """Newly assigned jobs with their nodes, and jobs whose nodes are to be asked again. These nodes are busy
+        until they have answered.
         """
         named, self._named = self._named, []
         is_overdue, self._is_asked, self._is_overdue, self._passed_over = self._is_overdue, False, False, False
         overdue = self._overdue() if is_overdue else []
         busy = self._busy | {node for _, node in overdue}
         assigned = self._assign_batch(named, busy)
-        # not before: what was raised until here is tried again, with all nodes
+        # not earlier: if an error is raised before this line, the look is repeated with all nodes
         self._busy |= {node.id for _, node in assigned} | {node for _, node in overdue}
         return assigned, overdue
 
     def _assign_batch(self, named: Sequence[str], busy: set[str]) -> list[tuple[Job, Node]]:
-        """The next jobs, each assigned to a node and holding all that it needs."""
+        """The next jobs, each assigned to a node and with all its holds."""
         look = self._fair.look()
         if not named and self._fair.is_empty():
             return []
@@ -238,7 +239,7 @@ class Dispatch:
         return assigned
 
     def _plan(self, choice: NodeChoice, look: Selection) -> list[_Planned]:
-        """Who goes where, by what is known now."""
+        """Choose jobs and their nodes from what is known now; nothing is written."""
         planned: list[_Planned] = []
         token, until = uuid.uuid4().hex, self._clock() + timedelta(seconds=START_SECONDS)
         while len(planned) < BATCH and (capacity := choice.capacity()) is not None:
@@ -262,8 +263,8 @@ class Dispatch:
         return planned
 
     def _take_and_assign(self, planned: Sequence[_Planned]) -> list[tuple[Job, Node]]:
-        """First all holds, then the assignment: in this order an attempt that is assigned never lacks one. What was
-        taken for an attempt that is not assigned is given back.
+        """Take all holds first, then assign: so an assigned attempt never lacks a hold. The holds of an attempt that
+        is not assigned are given back.
         """
         if not planned:
             return []
@@ -274,11 +275,11 @@ class Dispatch:
         complete = [one for one in planned if one.attempt not in lacking and self._may_try(one)]
         tried = [(one.candidate, one.assignment) for one in complete]
         jobs = {job.id: job for job in self._queue.assign(tried)}
-        # others may go in the place of those that wait no more
+        # some jobs no longer wait: look again, because others may go in their place
         self._is_asked |= len(jobs) < len(complete)
         assigned = [(jobs[one.candidate.job_id], one.node) for one in planned if one.candidate.job_id in jobs]
         kept = {str(AttemptId(job.id, job.attempt)) for job, _ in assigned}
-        # another worker may have taken over what this one has assigned: then it needs what is held
+        # another worker may have taken over what this one has assigned: then that attempt needs its holds
         without = self._queue.without([one for one in tried if one[0].job_id not in jobs])
         unsure = {one.attempt for one in complete if one.candidate.job_id not in {*jobs, *without}}
         self._holds.give_back([pair for pair in taken if pair[1] not in kept | unsure], token)
@@ -288,27 +289,27 @@ class Dispatch:
         return assigned
 
     def _may_try(self, one: _Planned) -> bool:
-        """A node that has failed gets one attempt at a time, until one succeeds."""
+        """A node on probation gets one attempt at a time, until one succeeds."""
         return not one.node.failures or self._nodes.begin_trial(one.node, one.attempt)
 
     def _hindered(self, one: _Planned, taken: set[tuple[str, str]]) -> None:
-        """The attempt could not have all that it needs. What it needs for itself alone is worth being told of."""
+        """The attempt did not get all its holds. If its `exclusive` resource is taken, block the job."""
         exclusive, job_id = one.candidate.exclusive, one.candidate.job_id
         if exclusive is None:
             return
         if (exclusive, one.attempt) in taken:
-            # who was blocked by it meanwhile is free to go
+            # a job that this hold has blocked meanwhile may go now
             self._completion.admit(exclusive)
             return
         self._is_asked = True
         reason = WaitingReason.SITE_BUSY if exclusive.startswith(_SITE) else WaitingReason.PREVIOUS_RUN
         if blocked := self._queue.block(job_id, reason):
             self._publisher.status(blocked)
-            # who freed it before that was written has not seen anybody waiting
+            # if the resource became free before this write, the process that freed it saw no blocked job
             self._completion.admit(exclusive)
 
     def _explain(self, job_ids: Collection[str], nodes: Sequence[Node]) -> None:
-        """Tell whoever waits for the jobs why they do."""
+        """Record and publish why these jobs wait."""
         choice, full = NodeChoice(nodes, self._clock(), self._dead_after), self._fair.full()
         reasons: dict[str, WaitingReason] = {}
         for job in self._queue.in_partitions(list(job_ids)):
@@ -320,7 +321,7 @@ class Dispatch:
     # --- posting
 
     def _by_node(self, jobs: Sequence[tuple[Job, NodeT]], step: Callable[[Sequence[tuple[Job, NodeT]]], int]) -> int:
-        """Several nodes at once, the jobs of one node one after the other; the sum of what the steps say."""
+        """Several nodes at once, the jobs of one node one after the other. Returns the sum of the steps' results."""
         groups: defaultdict[str, list[tuple[Job, NodeT]]] = defaultdict(list)
         for job, node in jobs:
             groups[node if isinstance(node, str) else node.id].append((job, node))
@@ -336,7 +337,7 @@ class Dispatch:
                     is_well, accepted = self._post(job, node, is_first=True)
                 started += accepted
                 if not is_well:
-                    # those that were assigned to it and not posted yet others may have at once
+                    # the jobs that are assigned to this node and not posted yet may go to other nodes at once
                     for left, _ in group[number + 1 :]:
                         self._release(left)
                     break
@@ -345,7 +346,7 @@ class Dispatch:
         return started
 
     def _post(self, job: Job, node: Node, *, is_first: bool) -> tuple[bool, bool]:
-        """Whether the node is well, and whether it has accepted."""
+        """Whether the node works, and whether it has accepted the attempt."""
         assignment = job.assignment
         if assignment is None:
             return True, False
@@ -355,13 +356,13 @@ class Dispatch:
         except (NodeUnreachableError, NodeRefusedError) as error:
             if error.is_nodes_fault:
                 self._health.failed(node.id, error.message, began_at)
-            # a first posting that certainly did not arrive, or was refused, left nothing behind; any other may have
+            # only after a first post that was refused, or surely did not arrive, does the node surely have nothing
             may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
             self._not_accepted(job, error, certain=is_first and not may_have_arrived)
             return not error.is_nodes_fault, False
         running = self._jobs.mark_running(job.id, assignment)
         log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
-        # None: the tailer was quicker to see it run
+        # None: the tailer saw the attempt run before this worker recorded it
         if running is not None:
             self._publisher.status(running)
             if running.cancel_requested_at is not None:
@@ -389,26 +390,26 @@ class Dispatch:
     def _release(
         self, job: Job, *, not_before: datetime | None = None, message: str | None = None, avoid: bool = False
     ) -> Job | None:
-        """The attempt can never start: the job waits for the next one, and what was held for this one is free."""
+        """The attempt can never start: free its holds, and let the job wait for its next attempt."""
         released = self._queue.release(job, not_before=not_before or self._clock(), message=message, avoid=avoid)
-        # without its assignment a worker that was slow has nothing to say
+        # None: the worker was too slow, and the assignment is no longer its own
         if released is not None and job.assignment is not None:
             if not_before is None:
-                # somebody may have it at once
+                # another node may get the job at once
                 self._is_asked = self._is_overdue = True
             self._completion.free(job, job.assignment.attempt, job.assignment.node)
         return released
 
-    # --- answers that are missing
+    # --- missing answers
 
     def _overdue(self) -> list[tuple[Job, str]]:
-        """Jobs whose nodes have not answered, and are asked again now."""
+        """Jobs whose nodes have not answered and are asked again now."""
         found = self._queue.overdue(OVERDUE)
         overdue = [(job, job.assignment.node) for job in found if job.assignment]
         return [(job, node) for job, node in overdue if node not in self._busy]
 
     def _settle_all(self, group: Sequence[tuple[Job, str]]) -> int:
-        """Ask a node again for its answers, however full it is; how many attempts it has accepted."""
+        """Ask a node again for its answers, even if it has no free slot. Returns how many attempts it accepted."""
         try:
             return sum(self._settle(job) for job, _ in group)
         finally:
@@ -443,7 +444,7 @@ class Dispatch:
         return self._clock() > assignment.until + CLOCK_MARGIN
 
     def _may_have(self, job: Job, node: Node | None) -> bool:
-        """Whether the node has files of the attempt, as far as it could tell since it was too late to start it."""
+        """Whether the node is live and may have the attempt; a heartbeat after the deadline can rule that out."""
         if node is None or job.assignment is None or not node.is_alive(self._clock(), self._dead_after):
             return False
         told = node.heartbeat_at > job.assignment.until + CLOCK_MARGIN
@@ -453,10 +454,10 @@ class Dispatch:
         if now is not None and (now.message, now.assignment is None) != (before.message, before.assignment is None):
             self._publisher.status(now)
 
-    # --- calls that nobody waits for; whoever asked for one asks again if nothing comes of it
+    # --- calls in the background; the caller asks again if a call has no effect
 
     def cancel(self, job: Job) -> None:
-        """Ask the node to stop the running attempt. What ends it, and how, is the exit report's to say."""
+        """Ask the node to stop the running attempt. The exit report says how the attempt really ended."""
         attempt = job.current
         if attempt is not None and attempt.exit is None:
             self.stop(attempt.node, job.spec.project, AttemptId(job.id, attempt.attempt))
@@ -466,11 +467,11 @@ class Dispatch:
         self._calls.make(node_id, lambda node: self._scrapyd.cancel(node.url, project, attempt))
 
     def post_again(self, job: Job) -> None:
-        """The attempt shows no sign of life: hand it to its node once more, which changes nothing if it has it."""
+        """The attempt shows no sign of life: post it to its node again. That changes nothing if the node has it."""
         attempt = job.current
         if attempt is None or attempt.exit is not None or attempt.started_at is not None:
             return
-        # it is given up for lost by the time that was said at first
+        # keep the first deadline, because the attempt is given up for lost after it
         until = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
         number, name, instance = attempt.attempt, attempt.node, attempt.instance
         same = Assignment(attempt=number, node=name, token="", until=until, instance=instance)
@@ -482,7 +483,7 @@ class Dispatch:
         self._calls.make(name, post)
 
     def probe(self, node_id: str, then: Callable[[], object] | None = None) -> None:
-        """Ask a node that has rested whether it is well, and carry out `then` if it is."""
+        """Ask a node that has rested whether it works, and carry out `then` if it does."""
 
         def look(node: Node) -> None:
             if self._probe.may_be_asked(node) and node.is_resting and then is not None:
@@ -492,7 +493,7 @@ class Dispatch:
 
 
 def _is_meant(assignment: Assignment, node: Node) -> bool:
-    """Not if another machine has the name by now: it has not got the attempt."""
+    """False if another machine has the node's name by now: that one does not have the attempt."""
     return assignment.instance in {None, node.instance}
 
 

@@ -1,4 +1,4 @@
-"""Brings a node the egg that it lacks, or has in another content; and takes away what was deleted."""
+"""Delivers to a node an egg that it lacks, or has with other content; and removes deleted versions from nodes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from gateway.stores.mongo import within
 
 log = structlog.get_logger()
 
-#: Seconds between two looks.
+#: Seconds between two looks at what nodes lack.
 LOOK_SECONDS = 2.0
-#: and more where there are no eggs at all: whoever deploys one brings it to the nodes.
+#: Additional seconds if there is no egg at all: a deployment sends the egg to the nodes itself.
 NONE_SECONDS = 6.0
-#: Seconds between two looks at what nobody needs any more.
+#: Seconds between two clean-ups.
 CLEAN_SECONDS = 600.0
-#: Chunks that are nobody's after so long were left by somebody who died.
+#: Chunks that no version names after this time were left by a process that died.
 ORPHANED_AFTER = timedelta(hours=1)
-#: Versions that are brought, or mended, by one look.
+#: How many versions one look delivers, and how many outdated ones it replaces.
 BATCH = 20
-#: A node that has not taken it by then is not waited for: the next one is tried.
+#: If a node has not accepted the egg after this time, the next node is tried.
 PATIENCE = timedelta(seconds=20)
 
 
@@ -52,7 +52,7 @@ class EggWatch:
     _cleaned_at: float = field(init=False, default=float("-inf"))
 
     def look(self) -> None:
-        """Every other second; what is asked for twice is done once."""
+        """Looks every two seconds. A delivery that is asked for twice is made once."""
         if self._monotonic() - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = self._monotonic()
@@ -74,13 +74,13 @@ class EggWatch:
         if capacity is None:
             return
         lacking = self._needs.lacking(capacity)
-        # what cannot be brought is passed over, or it would keep all others waiting
+        # needs without a receiver are skipped, so that they do not hold up the others
         brought = ((node, need) for need in lacking if (node := self._receiver(need, choice.able)) is not None)
         for node, need in islice(brought, BATCH):
             self._waker.wake(BRING_EGG, node.id, *need.egg)
 
     def _receiver(self, need: EggNeed, able: list[Node]) -> Node | None:
-        """The node with most room that may be brought the egg; none while another is being brought it."""
+        """The node with the most free slots that may get the egg; `None` while another node is getting it."""
         kept = self._eggs.get(need.egg)
         if kept is None or kept.content is None:
             return None
@@ -98,14 +98,14 @@ class EggWatch:
             log.info("orphaned_egg_chunks_removed", chunks=removed)
 
 
-#: Seconds that reading an egg may take; with the call that brings it, fewer than the lease on the copy has.
+#: Seconds that reading an egg may take. Together with the call to the node this is less than the lease on the copy.
 READ_SECONDS = 20.0
-#: What a node has taken it tells within a few seconds; asked for again before then it would be sent twice.
+#: A node reports an egg only some seconds after it has accepted it; before that, another look would send it again.
 QUIET = timedelta(seconds=30)
-#: Before the next try, doubled with each: of a node that did not answer, and of one that looked at it and said no.
+#: Time before the next try, doubled with each try: after no answer from the node, and after a refusal of the egg.
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=2)
 FIRST_REFUSAL, LONGEST_REFUSAL = timedelta(minutes=1), timedelta(hours=1)
-#: Waiting jobs that are told in one go why they do.
+#: How many waiting jobs get a message at once about why they wait.
 TOLD = 200
 
 
@@ -120,8 +120,8 @@ class EggDelivery:
     _clock: Clock = utc_now
 
     def bring(self, node_id: str, egg: Egg) -> None:
-        """Have the node run what is kept of the version. Nothing happens while another does the same, or too soon
-        after the node refused it.
+        """Make the node's copy of the version equal to the stored one. It does nothing while another worker does the
+        same, or too soon after the node refused it.
         """
         node, kept = self._nodes.get(node_id), self._eggs.get(egg)
         if node is None or kept is None:
@@ -156,7 +156,7 @@ class EggDelivery:
         except NodeRefusedError as error:
             if error.is_nodes_fault:
                 raise
-            # it is not there any more
+            # the node no longer has it
             log.info("egg_not_removed", node=node.id, project=copy.project, version=copy.version, why=error.message)
         self._copies.brought(copy, None, self._clock() + QUIET)
         log.info("egg_removed", node=node.id, project=copy.project, version=copy.version)

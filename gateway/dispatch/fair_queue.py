@@ -1,7 +1,8 @@
-"""Who goes next: of the users who wait for what there is room for, the one that has least; of its jobs, the best.
+"""Which job goes next. Among the users with a job that fits, it is the user with the fewest running crawls; among
+that user's jobs, the best one.
 
-Of those that have equally much it is the one whose last turn is longest ago. Were it the one whose job waits longest,
-users with few slots between them would have to wait for the whole backlog of the one who came first.
+If users have equally many, it is the one whose last turn is longest ago. If it were the one whose job has waited
+longest, users who share few slots would have to wait for the whole backlog of the user who came first.
 """
 
 from __future__ import annotations
@@ -20,52 +21,52 @@ from gateway.jobs.queue import Candidate, Front, JobQueue
 from gateway.nodes.holds import HoldStore
 from gateway.nodes.node import user_resource
 
-#: Partitions that are compared at once. Where more wait, their turn to be looked at goes round.
+#: How many partitions are compared at once. If more wait, the next read goes on with the others.
 PARTITIONS = 100
-#: After that long what was read is too old to tell who goes next.
+#: After this time the partitions are read again: the old data no longer shows which job goes next.
 FRESH = timedelta(seconds=1)
-#: Users whose last turn is remembered.
+#: How many users' last turns are remembered.
 REMEMBERED = 10_000
-#: Candidates of all partitions that are read ahead.
+#: How many candidates are read ahead, of all partitions together.
 READ_AHEAD = 64
 _USER = user_resource("")
 
 
 @define(eq=False, repr=False, slots=False)
 class FairQueue:
-    """Of one process: whose turn it was there, and what it knows of the partitions. Nothing of it need be kept: where
-    several processes are fair by themselves, all of them together are.
+    """The fair queue of one process: the users' last turns, and the partitions that the process has read. None of it
+    is stored: if each process is fair, all of them together are fair.
 
-    What it knows may be out of date by a second. That is never wrong about who gets a job: the assignment decides.
+    What it has read may be a second old. That never assigns a job wrongly, because the assignment decides.
     """
 
     _queue: JobQueue
     _holds: HoldStore
-    #: Crawls of one user that may run at once; 0 is no limit.
+    #: How many crawls of one user may run at once; 0 means no limit.
     most: int = 0
     _clock: Clock = utc_now
-    #: The best of each partition that is known; none is empty.
+    #: The best candidates of each partition that was read; no entry is empty.
     partitions: dict[Partition, deque[Candidate]] = field(init=False, factory=dict)
-    #: Partitions of which nobody is left but who is known.
+    #: Partitions of which all waiting jobs were read.
     _whole: set[Partition] = field(init=False, factory=set)
-    #: There are no other partitions that fit.
+    #: `partitions` has all partitions that fit.
     _is_all: bool = field(init=False, default=False)
     _read_at: datetime | None = field(init=False, default=None)
-    #: Where the next read begins, if there are more partitions than are compared at once.
+    #: The next read begins after this partition, if there are more than are compared at once.
     _after: str = field(init=False, default="")
     _turn: int = field(init=False, default=0)
     _last: dict[str, int] = field(init=False, factory=dict)
 
     def look(self) -> Selection:
-        """For one thread at a time."""
+        """Begin to choose jobs; only one thread at a time may do so."""
         if self._read_at is None or self._clock() - self._read_at > FRESH:
             self.partitions, self._read_at = {}, None
         return Selection(self)
 
     def named(self, job_id: str) -> None:
-        """Somebody waits for this job: its partition may have been empty when it was read."""
+        """A message asks for this job: its partition may have been empty when the partitions were read."""
         if self._read_at is None:
-            # it will be
+            # the partitions will be read before the next choice
             return
         partition = self._queue.partition_of(job_id)
         if partition is None:
@@ -75,11 +76,11 @@ class FairQueue:
             self.partitions[partition] = deque(best)
 
     def is_empty(self) -> bool:
-        """Whether nobody waits for a slot. Asked only where nobody is known to."""
+        """Whether no job waits for a slot. It queries MongoDB only if no waiting job is known."""
         return not self.partitions and self._queue.is_empty()
 
     def candidate(self, capacity: Capacity) -> Candidate | None:
-        """A job that could be started, if any can."""
+        """A job that could start now; `None` if no job can."""
         full = self.full()
         best = (front.candidates[0] for front in self._queue.fronts(capacity.fits))
         return next((one for one in best if one.partition.user_id not in full), None)
@@ -90,18 +91,18 @@ class FairQueue:
         return Counter({resource.removeprefix(_USER): number for resource, number in used.items()})
 
     def full(self) -> set[str]:
-        """Users that may have no more."""
+        """Users who may not have more running crawls."""
         return {user for user, number in self.running().items() if number >= self.most} if self.most else set()
 
     @staticmethod
     def reason(user_id: str, of_nodes: WaitingReason | None, full: Collection[str]) -> WaitingReason | None:
-        """Why a job of the user's waits, where `of_nodes` is what it waits for as far as nodes are concerned."""
+        """Why a job of the user waits. `of_nodes` is the reason as far as nodes are concerned, if there is one."""
         is_next = of_nodes in {None, WaitingReason.CAPACITY}
         return WaitingReason.USER_QUOTA if is_next and user_id in full else of_nodes
 
     def read(self, capacity: Capacity, but: Collection[str]) -> bool:
-        """The best of each partition that fits, without those that are on their way already (`but`); from where the
-        last read ended if there are too many partitions. Whether these are all partitions that fit.
+        """Read the best jobs of each partition that fits, without those that were chosen already (`but`). If there
+        are too many partitions, it continues where the last read ended. Returns whether all partitions were read.
         """
         behind = self._queue.fronts(capacity.fits, self._after)
         before = takewhile(self._is_before, self._queue.fronts(capacity.fits)) if self._after else ()
@@ -123,17 +124,17 @@ class FairQueue:
         return str(front.candidates[0].partition) <= self._after
 
     def pop(self, partition: Partition, but: Collection[str]) -> Candidate:
-        """The best of the partition; `but` are on their way already, with this one."""
+        """Take the best job of the partition. `but` are the jobs that were chosen already."""
         best = self.partitions[partition].popleft()
         if not self._is_all:
-            # others have their turn before its next
+            # the other partitions have a turn before this one has its next
             del self.partitions[partition]
         elif not self.partitions[partition]:
             self._read_on(partition, {*but, best.job_id})
         return best
 
     def _read_on(self, partition: Partition, but: Collection[str]) -> None:
-        """The next ones of the partition."""
+        """Read the next jobs of the partition."""
         found: list[Candidate] = []
         if partition not in self._whole:
             ahead = max(2, READ_AHEAD // max(1, len(self.partitions))) + len(but)
@@ -149,13 +150,13 @@ class FairQueue:
             self.partitions.pop(partition, None)
 
     def last(self, user_id: str) -> int:
-        """The user's last turn, as a running number; 0 if it has had none."""
+        """The running number of the user's last turn; 0 if the user had none."""
         return self._last.get(user_id, 0)
 
     def count(self, user_id: str) -> None:
-        """The user has its turn now."""
+        """Record that the user has a turn now."""
         self._turn += 1
-        # the dictionary is in the order of the turns
+        # delete the old entry first, so that the dictionary is in the order of the turns
         self._last.pop(user_id, None)
         self._last[user_id] = self._turn
         if len(self._last) > REMEMBERED:
@@ -164,7 +165,7 @@ class FairQueue:
 
 @define(eq=False, repr=False, slots=False)
 class Selection:
-    """One filling of slots: who has how many, and who was passed over."""
+    """One round of choosing jobs: how many crawls each user has, and which partitions were passed over."""
 
     _queue: FairQueue
     _running: Counter[str] | None = field(init=False, default=None)
@@ -174,9 +175,9 @@ class Selection:
     _has_read_all: bool = field(init=False, default=False)
 
     def next(self, capacity: Capacity) -> Candidate | None:
-        """The job that goes next of those that fit into `room`; the partitions are read anew before there is none."""
+        """The next job that fits into `capacity`. Before it returns `None`, it has read the partitions again."""
         while not (partitions := self._that_may_go(capacity)):
-            # who has come since then says so
+            # a job that came after the read sends a message of its own
             if self._has_read or self._has_read_all:
                 return None
             self._has_read = True
@@ -188,14 +189,14 @@ class Selection:
         return candidate
 
     def started(self, candidate: Candidate) -> None:
-        """It is to be put on a node."""
+        """The job has a node: count it as running and as the turn of its user."""
         user = candidate.partition.user_id
         if self._running is not None:
             self._running[user] += 1
         self._queue.count(user)
 
     def pass_over(self, candidate: Candidate) -> None:
-        """There turned out to be no room for its partition: not again in this look."""
+        """No node can take this job after all: its partition is not tried again in this round."""
         self._passed.add(candidate.partition)
         self._on_their_way.discard(candidate.job_id)
         self._queue.partitions.setdefault(candidate.partition, deque()).appendleft(candidate)
@@ -207,7 +208,7 @@ class Selection:
             if partition not in self._passed and capacity.fits(partition.requirements)
         ]
         most = self._queue.most
-        # where one user waits alone, nothing need be counted
+        # if only one user waits, nothing needs to be counted
         if self._running is None and (most or len({partition.user_id for partition in partitions}) > 1):
             self._running = self._queue.running()
         return [partition for partition in partitions if not most or self._has(partition.user_id) < most]

@@ -1,4 +1,4 @@
-"""Finds again what a lost message, a killed process or a lost node left undone."""
+"""Finds and finishes what a lost message, a killed process or a lost node left undone."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ from gateway.nodes.health import NodeHealth, NodeWatch
 from gateway.nodes.holds import Held, Holder, HoldStore
 from gateway.nodes.store import Node, NodeStore
 
-# --- holds what should run against what the nodes say runs, and against what is held; acts on the differences alone
+# --- compares what should run with what the nodes report and with the holds; acts only on the differences
 
 log = structlog.get_logger()
 
-#: An accepted attempt that shows no sign of life for this long is handed over again.
+#: An accepted attempt that shows no sign of life for this long is posted again.
 SILENCE = timedelta(seconds=5)
-#: What a node has accepted and not started by then it never will.
+#: A node that has accepted an attempt and not started it within this time never starts it.
 NEVER = timedelta(seconds=START_SECONDS) + CLOCK_MARGIN
-#: An attempt that has lived for so long runs.
+#: An attempt that has lived for this long counts as running.
 RUNS_AFTER = timedelta(seconds=10)
-#: So many heartbeats, all begun after its start, must not know an attempt before it is taken for gone.
+#: An attempt counts as gone if this many heartbeats, all begun after its start, do not contain it.
 ABSENT_HEARTBEATS = 3
-#: A worker takes holds and assigns within moments. One that has not by then has died, or must not do so any more.
+#: A worker takes holds and assigns within moments. After this time it has died, or must not assign any more.
 TAKEN_FOR = timedelta(seconds=15)
-#: Of so many looks at which nobody holds anything, one asks nevertheless who should run.
+#: While nothing is held, only one of this many looks asks which attempts should run.
 ASK_EVERY = 8
-#: Between two times that what nobody holds is forgotten: the next crawl of the same user is about to hold it.
+#: Time between two deletions of unheld resources: the next crawl of the same user will soon hold them again.
 FORGET_AFTER = timedelta(minutes=1)
 NEVER_YET = datetime.fromtimestamp(0, UTC)
-#: Differences of a kind that are seen to in one go; the next go is some seconds away.
+#: How many differences of one kind are handled at once; the next look comes some seconds later.
 BATCH = 500
 
 
@@ -73,8 +73,8 @@ class _Absence(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Reconciliation:
-    """For a beat. It asks MongoDB twice however many nodes and crawls there are, and once or twice more where
-    something differs. Nodes are spoken to by workers.
+    """Runs in a beat. It needs two queries to MongoDB for any number of nodes and crawls, and one or two more if
+    something differs. Only workers call nodes.
     """
 
     _sweeps: JobSweeps
@@ -87,7 +87,7 @@ class Reconciliation:
     _clock: Clock = utc_now
     _absences: dict[AttemptId, _Absence] = field(init=False, factory=dict)
     _forgot_at: datetime = field(init=False, default=NEVER_YET)
-    #: Looks in a row at which nobody held anything.
+    #: How many looks in a row found nothing held.
     _unasked: int = field(init=False, default=-1)
     _health: NodeHealth = field(init=False)
 
@@ -95,8 +95,8 @@ class Reconciliation:
         self._health = NodeHealth(self._nodes, self._clock)
 
     def run(self, nodes: Sequence[Node], dead: Collection[str], held: Sequence[Held]) -> None:
-        """`nodes` and what is `held` as they were read just now, in any order; `dead` are those that were watched for
-        long enough to say so.
+        """`nodes` and `held` were read just now, in any order. `dead` has the names of the nodes that were watched
+        for long enough to know that they are dead.
         """
         live = self._live(held)
         by_name = {node.id: node for node in nodes}
@@ -106,11 +106,11 @@ class Reconciliation:
         self._look_after_failing(live, nodes, dead)
 
     def _live(self, held: Sequence[Held]) -> list[LiveAttempt]:
-        """What lives holds something: where nobody does it is asked once in a while, to be sure."""
+        """Every live attempt holds something. So if nothing is held, this asks only now and then, to be sure."""
         self._unasked = 0 if any(one.holders for one in held) else self._unasked + 1
         return self._sweeps.live_attempts() if self._unasked % ASK_EVERY == 0 else []
 
-    # --- what should run, and is not there
+    # --- attempts that should run and are missing
 
     def _missing(
         self, live: Iterable[LiveAttempt], nodes: Mapping[str, Node], dead: Collection[str]
@@ -126,7 +126,7 @@ class Reconciliation:
         for attempt_id in missing[:BATCH]:
             job = jobs.get(attempt_id.job_id)
             attempt = job.current if job else None
-            # it may have ended since it was found
+            # the attempt may have ended since it was found missing
             if job is None or attempt is None or attempt.attempt != attempt_id.attempt or attempt.exit is not None:
                 continue
             node = nodes.get(attempt.node)
@@ -146,11 +146,11 @@ class Reconciliation:
             self._waker.wake(POST_AGAIN, job.id)
 
     def _is_gone(self, job: Job, attempt: Attempt, node: Node) -> bool:
-        """Unknown to the tailer, though it should have been started by now and has no end: its folder was taken away,
-        or there was never one.
+        """Whether the tailer does not know the attempt, although it should have started by now and has not ended: its
+        folder was removed or never existed.
         """
         attempt_id = AttemptId(job.id, attempt.attempt)
-        # not when it started, which is told by the node's clock
+        # the time of its start is not used, because it comes from the node's clock
         began = max(node.beating_since, attempt.dispatched_at)
         if node.heartbeat_at <= began:
             self._absences.pop(attempt_id, None)
@@ -171,10 +171,10 @@ class Reconciliation:
         except RedisError as error:
             log.warning("conclude_failed", job_id=job.id, error=str(error))
 
-    # --- what runs, and should not
+    # --- attempts that run and should not
 
     def _end_superseded(self, live: Iterable[LiveAttempt], nodes: Iterable[Node]) -> None:
-        """Attempts that are alive though their job has gone on without them, or is gone."""
+        """Stop live attempts whose job has gone on without them or no longer exists."""
         wanted = {str(one.id) for one in live}
         strays = [
             (node, attempt_id)
@@ -191,10 +191,10 @@ class Reconciliation:
                 log.warning("superseded_attempt", job_id=attempt_id.job_id, attempt=attempt_id.attempt, node=node.id)
                 self._waker.wake(STOP_ATTEMPT, node.id, project, str(attempt_id))
 
-    # --- what is held, and need not be
+    # --- holds that are no longer needed
 
     def _free_leaked(self, live: Iterable[LiveAttempt], all_held: Iterable[Held]) -> None:
-        """Holds of attempts that do not live; and what nobody holds any more."""
+        """Free the holds of attempts that do not live, and forget resources without a holder."""
         nodes = {str(one.id): one.node for one in live}
         empty: list[str] = []
         for held in all_held:
@@ -203,14 +203,14 @@ class Reconciliation:
             for holder in held.holders:
                 if not _needs(held, nodes.get(holder.attempt)):
                     self._free_if_over(held, holder)
-        # a node's is about to be taken again
+        # not those of nodes: they will soon be held again
         unused = [resource for resource in empty if not resource.startswith("node:")]
         if unused and self._clock() - self._forgot_at >= FORGET_AFTER:
             self._forgot_at = self._clock()
             self._holds.forget(unused[:BATCH])
 
     def _free_if_over(self, held: Held, holder: Holder) -> None:
-        """Before a hold is freed it is certain that its attempt runs no more, and never will: see the rule."""
+        """Free a hold only if its attempt certainly does not run and never will: see the rule in `nodes/holds.py`."""
         if self._clock() - holder.at < TAKEN_FOR:
             return
         attempt = AttemptId.parse(holder.attempt)
@@ -221,7 +221,7 @@ class Reconciliation:
         if job is None or _lives(job, attempt, held):
             return
         if attempt.attempt > job.attempt and not job.is_final and not self._queue.use_up(job.id, attempt.attempt):
-            # somebody was quicker: the next go knows more
+            # another process was quicker: the next look decides
             return
         log.info("hold_freed", resource=held.resource, attempt=holder.attempt)
         self._holds.free(holder.attempt, [held.resource])
@@ -238,7 +238,7 @@ class Reconciliation:
                 self._waker.wake(PROBE_NODE, node.id)
 
     def _forgive_if_well(self, node: Node, live: Sequence[LiveAttempt]) -> None:
-        """A crawl that runs leaves no doubt that the node can run crawls: what it cannot run dies at once."""
+        """A running crawl proves that the node can run crawls, because a crawl that it cannot run dies at once."""
         for job in self._sweeps.jobs(one.id.job_id for one in live).values():
             if (attempt := job.current) and self._runs(job, attempt, node):
                 self._health.succeeded(node.id, attempt.dispatched_at)
@@ -252,7 +252,7 @@ class Reconciliation:
 
 
 def _needs(held: Held, node: str | None) -> bool:
-    """Whether an attempt that lives on this node, or nowhere, needs what it holds."""
+    """Whether an attempt on this node needs this hold; `None`: the attempt lives on no node."""
     if node is None:
         return False
     kind, _, name = held.resource.partition(":")
@@ -269,14 +269,14 @@ def _lives(job: Job, attempt: AttemptId, held: Held) -> bool:
 
 
 def _projects(attempt_id: AttemptId, node: Node, jobs: Mapping[str, Job], there: Collection[str]) -> list[str]:
-    """Where to look for the attempt that nobody needs any more; nowhere, if somebody does."""
+    """The projects under which the node may run this superseded attempt; none if the attempt is still needed."""
     job = jobs.get(attempt_id.job_id)
     if job is not None:
         return [job.spec.project] if _is_superseded(job, attempt_id.attempt) else []
     if attempt_id.job_id in there:
-        # it cannot be read
+        # the job cannot be read
         return []
-    # deleted, so it had ended elsewhere; a node that was away for long knows nothing of it
+    # the job was deleted, so it had ended on another node; this node was away for long and does not know that
     return sorted({DEFAULT_PROJECT, *(egg.project for egg in node.eggs)})
 
 
@@ -286,17 +286,17 @@ def _is_superseded(job: Job, attempt: int) -> bool:
     return attempt < job.attempt or (record is not None and record.exit is not None and record.exit.lost)
 
 
-# --- the safety net: whatever a lost message or a killed process left undone is found again within seconds
+# --- the sweeper: it finds within seconds what a lost message or a killed process left undone
 
-#: Jobs looked at in one sweep; the next one is a moment away.
+#: How many jobs one sweep handles; the next sweep comes a moment later.
 SWEEP_BATCH = 200
-#: Seconds between two looks at who waits, and at what runs on the nodes.
+#: Seconds between two looks at the jobs that wait and at what runs on the nodes.
 RECONCILE_SECONDS = 2.5
-#: Seconds between two looks at what has been kept for long enough.
+#: Seconds between two deletions of data whose retention has ended.
 RETENTION_SECONDS = 60.0
-#: Seconds after which a job that could not be helped is looked at again.
+#: Seconds after which a job that raised an error is looked at again.
 LATER_SECONDS = 5.0
-#: What a job waits for that comes or goes without anybody looking at the job; a back-off ends by itself.
+#: Reasons that can change without a look at the job, such as free capacity; a backoff ends by itself.
 PASSING = (
     WaitingReason.CAPACITY,
     WaitingReason.NO_NODE,
@@ -308,13 +308,13 @@ PASSING = (
 
 
 class Upcoming(NamedTuple):
-    """What comes before the next sweep does."""
+    """What will be due before the next sweep."""
 
-    #: When some job must be looked at; `None` if none must.
+    #: When the next job must be looked at; `None` if there is none.
     next_at: datetime | None
-    #: When a job that waits for its time becomes due, or was;
+    #: When the first job that waits for its start time is due; it may lie in the past.
     scheduled_at: datetime | None
-    #: and whether that is certain.
+    #: Whether `scheduled_at` is certain.
     is_certain: bool
 
 
@@ -336,7 +336,7 @@ class Sweeper:
     _watch: NodeWatch = field(init=False)
     _reconcile_at: float = field(init=False, default=float("-inf"))
     _removed_at: float = field(init=False, default=float("-inf"))
-    #: Where the next look at who waits goes on.
+    #: Where the next look at the waiting jobs goes on.
     _explained: str = field(init=False, default="")
     _blocked_for: str = field(init=False, default="")
 
@@ -344,21 +344,21 @@ class Sweeper:
         self._watch = NodeWatch(self._dead_after, self._monotonic)
 
     def sweep(self, ahead: timedelta = timedelta()) -> Upcoming:
-        """One look at everything, and at what comes within the time `ahead`. Decides and settles by itself, so that
-        no broker is needed for that.
+        """Handle everything that is due, and return what becomes due within the time `ahead`. The sweep itself
+        decides on attempts and settles jobs, so that this needs no broker.
         """
         now = self._clock()
         found = self._jobs.to_attend(now + ahead, SWEEP_BATCH)
         upcoming = _upcoming(found, now)
         self._attend([job for job in found if job.attend_at is not None and job.attend_at <= now])
         if self._monotonic() >= self._reconcile_at:
-            # also where it fails
+            # set first, so that it also holds if the reconciliation fails
             self._reconcile_at = self._monotonic() + RECONCILE_SECONDS
             self._reconcile()
         return upcoming
 
     def _attend(self, due: Sequence[Job]) -> None:
-        """See to all jobs that somebody must look at."""
+        """Handle all jobs whose `attend_at` has come."""
         needs_worker = False
         for job in due:
             try:
@@ -394,9 +394,9 @@ class Sweeper:
         if job.status is not JobStatus.SCHEDULED or job.held is not None:
             self._jobs.attended(job)
         elif (ahead := (job.not_before - self._clock()).total_seconds()) > 0:
-            # it could not be read for a time
+            # the job could not be read for a time
             self._jobs.attend_later(job.id, ahead)
-        # else its time has come, and the tick sees to it
+        # otherwise its start time has come, and the tick promotes it
         return False
 
     def _reconcile(self) -> None:
@@ -405,7 +405,7 @@ class Sweeper:
         dead = {node.id for node in nodes if self._watch.is_dead(node)}
         self._reconciliation.run(nodes, dead, held)
         if rests := [node.rest_until for node in nodes if node.rest_until]:
-            # to ask the node whether it is well
+            # when the rest is over, the node is asked whether it works
             left = (min(rests) - self._clock()).total_seconds()
             self._reconcile_at = min(self._reconcile_at, self._monotonic() + max(1.0, left))
         if self._queue.is_anybody_pending():
@@ -423,16 +423,16 @@ class Sweeper:
                 self._waker.wake(ENQUEUE_CRAWL)
 
     def _admit_blocked(self) -> None:
-        """Make up for whoever freed what they wait for, and did not live to let them go."""
+        """Unblock jobs whose resource is free: the process that freed it may have died before it could do so."""
         resources = self._queue.blocked_for(SWEEP_BATCH, self._blocked_for)
-        # it goes round, however many wait for one of them
+        # continue there next time, so that every resource gets its turn
         self._blocked_for = resources[-1] if resources else ""
         for resource in self._holds.free_of(resources) if resources else ():
             if admitted := self._completion.admit(resource):
                 self._waker.wake_job(admitted)
 
     def _explain_hindered(self, choice: NodeChoice) -> None:
-        """What jobs wait for may have changed though they still have to wait."""
+        """Jobs that still wait may now wait for another reason: record and publish that."""
         hindered = self._queue.hindered(PASSING, SWEEP_BATCH, self._explained)
         self._explained = hindered[-1].job_id if len(hindered) == SWEEP_BATCH else ""
         full, of_nodes = self._fair.full() if hindered else set(), cache(choice.reason)

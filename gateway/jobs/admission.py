@@ -1,9 +1,9 @@
-"""How many crawls may wait, of one user and of all, and what a user's schedules may bring along. Whoever asks for one
-more is told when to ask again; an occurrence that finds no room is skipped.
+"""Limits on how many crawls may wait, of one user and of all users, and on the runs of a user's schedules. A request
+beyond a limit is refused, and the answer says when to ask again; an occurrence beyond a limit is skipped.
 
-Nothing is locked across processes: each counts at most every `FRESH` seconds and adds what it has admitted itself.
-So one process keeps the limits to the job, but for those that schedules and retries bring along in between; several
-may together go beyond one by what the others admit within that time.
+There is no lock across processes. Each process counts at most every `FRESH` seconds and adds the jobs that it has
+admitted itself. So a single process keeps the limits exactly, except for jobs of schedules and retries since its last
+count. Several processes may exceed a limit by the jobs that the other processes admit within that time.
 """
 
 from __future__ import annotations
@@ -34,60 +34,60 @@ class WaitingStore:
         self._jobs = database["jobs"]
         self._schedules = database["schedules"]
 
-    # each up to `limit`; equalities that an index answers without looking at a document
+    # each counts up to `limit`, by equalities that an index answers without reading a document
 
     def count(self, limit: int) -> int:
-        """Of all users, for a slot."""
+        """Jobs of all users that wait for a slot."""
         return self._jobs.count_documents({"status": JobStatus.PENDING}, limit=limit)
 
     def of_user(self, limit: int, user_id: str) -> int:
-        """For a slot, or for their time."""
+        """Jobs of the user that wait for a slot or for their start time."""
         statuses = (JobStatus.PENDING, JobStatus.SCHEDULED)
         return sum(
             self._jobs.count_documents({"status": status, "user_id": user_id}, limit=limit) for status in statuses
         )
 
     def begun_by_schedules(self, limit: int, user_id: str, since: datetime) -> int:
-        """Runs of the user's schedules."""
+        """Runs that the user's schedules have begun since then."""
         query: Document = {"user_id": user_id, "created_at": {"$gte": since}, "schedule_id": {"$gt": ""}}
         return self._jobs.count_documents(query, limit=limit)
 
     def schedules_of(self, limit: int, user_id: str) -> int:
-        """Those that have not ended."""
+        """The user's schedules that have not ended."""
         states = (ScheduleState.ACTIVE, ScheduleState.PAUSED)
         return sum(
             self._schedules.count_documents({"user_id": user_id, "state": state}, limit=limit) for state in states
         )
 
 
-#: Seconds for which a count is good,
+#: Seconds for which a count is valid, at least.
 FRESH = 0.25
-#: or longer: at most one twentieth of the time is spent on counting.
+#: A count is valid for this many times as long as it took: at most one twentieth of the time is spent on counting.
 _SPARING = 20
-#: Seconds after which to ask again, drawn anew each time: a crowd shall not come back as one.
+#: Seconds after which to ask again, at random, so that many refused clients do not come back at the same moment.
 _ASK_AGAIN = (5, 15)
-#: Counted no further than so far beyond a limit: it is only told.
+#: Counting stops this far beyond a limit: the number only appears in messages.
 _BEYOND = 1000
 _MINUTE = timedelta(minutes=1)
-#: Users of whom a count is remembered.
+#: Counts that are remembered, one for each user and kind.
 _MOST_USERS = 1000
 
 
 class Quotas(NamedTuple):
-    """0 is no limit, and costs nothing."""
+    """0 means no limit; then nothing is counted."""
 
     #: Crawls of all users that may wait for a slot.
     queue: int = 0
-    #: Crawls of one user that may wait, for a slot or for their time.
+    #: Crawls of one user that may wait, for a slot or for their start time.
     waiting: int = 0
-    #: Schedules of one user that have not ended,
+    #: Schedules that one user may have; those that have ended do not count.
     schedules: int = 0
-    #: and runs that they may begin within a minute.
+    #: Runs that the schedules of one user may begin within a minute.
     begun: int = 0
 
 
 class _Kind(Enum):
-    """Of what a user may have so many: its name among the quotas and in the refusal, and what that says."""
+    """What is limited for each user: its name in `Quotas` and in the refusal, and the text of the refusal."""
 
     WAITING = ("waiting", "{count} crawls of {user!r} wait, and {limit} may (CRAWL_USER_WAITING_MAX)")
     SCHEDULES = ("schedules", "{user!r} has {count} schedules, and may have {limit} (CRAWL_USER_SCHEDULES_MAX)")
@@ -111,7 +111,7 @@ class Admission:
 
     @contextmanager
     def room(self, user_id: str) -> Iterator[None]:
-        """For the insertion of one job that somebody asks for; if it fails, its place is free again.
+        """Takes a place for one job that a client asks for. If the insertion fails, the place is free again.
 
         Raises `UserQuotaError`, `QueueFullError`, `PyMongoError`.
         """
@@ -121,12 +121,12 @@ class Admission:
             yield
 
     def room_for_later(self, user_id: str) -> AbstractContextManager[None]:
-        """The same for one whose time lies ahead: when it comes, nobody asks whether it may wait."""
+        """The same for a job with a later start time. It takes its place now; at that time it is not checked."""
         return self._places(user_id, _Kind.WAITING)
 
     @contextmanager
     def room_by_hand(self, user_id: str) -> Iterator[None]:
-        """The same for a run of a schedule that somebody asks for."""
+        """The same for a run of a schedule that a client asks for by hand."""
         with self._places(user_id, _Kind.BEGUN), self.room(user_id):
             yield
 
@@ -135,7 +135,7 @@ class Admission:
         return self._places(user_id, _Kind.SCHEDULES)
 
     def look(self) -> Look:
-        """For the occurrences that are found due at once."""
+        """For the occurrences that one beat finds due together."""
         return Look(self._count, self._quotas)
 
     @contextmanager
@@ -172,7 +172,7 @@ class Admission:
 
 
 class Look:
-    """What users' schedules may begin: counted anew at each look, since several beats look at the same."""
+    """What users' schedules may still begin. It counts anew each time, because several beats fire schedules."""
 
     def __init__(self, count: Callable[[_Kind, str, int], int], quotas: Quotas) -> None:
         limits = {_Kind.WAITING: quotas.waiting, _Kind.BEGUN: quotas.begun}
@@ -181,7 +181,7 @@ class Look:
         self._counts: dict[tuple[_Kind, str], int] = {}
 
     def take(self, user_id: str) -> str | None:
-        """A place for one more run; or why there is none. Raises `PyMongoError`."""
+        """Take a place for one more run: `None`, or the reason why there is no place. Raises `PyMongoError`."""
         for kind, limit in self._limits.items():
             if (kind, user_id) not in self._counts:
                 self._counts[kind, user_id] = self._count(kind, user_id, limit + _BEYOND)
@@ -197,7 +197,7 @@ def _reason(kind: _Kind, user_id: str, count: int, limit: int) -> str:
 
 
 class _Tally:
-    """How many wait: as many as were counted, and those that this process has admitted since."""
+    """How many wait: the last count, plus the jobs that this process has admitted since."""
 
     def __init__(self, count: Callable[[int], int], most: int) -> None:
         self.most = most
@@ -205,13 +205,13 @@ class _Tally:
         self._lock = threading.Lock()
         self._counted: int | None = None
         self._count_at = 0.0
-        #: Admitted by this process, ever; as many of them as were certainly inserted when the count began; and those
-        #: that are being inserted.
+        #: How many this process has admitted in total; how many of these were certainly inserted when the last count
+        #: began; how many are being inserted now.
         self._admitted = self._included = self._under_way = 0
 
     @contextmanager
     def place(self) -> Iterator[int | None]:
-        """`None`, and the place is taken; or how many wait, if there is none."""
+        """Yields `None` if a place is taken, or how many wait if there is no place."""
         self._refresh()
         with self._lock:
             waiting = (self._counted or 0) + self._admitted - self._included
@@ -229,13 +229,13 @@ class _Tally:
                 self._under_way -= taken
 
     def _refresh(self) -> None:
-        """Not under the lock: where the database hangs, it hangs for whoever asks it, and for nobody else."""
+        """Counts without the lock: if the database hangs, only the thread that counts waits for it."""
         with self._lock:
             began = time.monotonic()
             if self._counted is not None and began < self._count_at:
                 return
             self._count_at = began + FRESH
-            # those under way may be counted, and may not
+            # the count may contain those that are being inserted, or not
             included = self._admitted - self._under_way
         counted = self._count(self.most + _BEYOND)
         with self._lock:

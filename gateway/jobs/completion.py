@@ -1,6 +1,7 @@
-"""From facts to an end: how an attempt ended is recorded first, decided second, and its consequences follow.
+"""Ends attempts and jobs: the gateway first records how an attempt ended, then decides, then carries out the
+consequences.
 
-Each step is a compare-and-set or idempotent, so any process may take it, twice, at any time.
+Each step is a compare-and-set or idempotent, so any process may repeat it at any time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from gateway.stores.mongo import mongo_errors
 
 log = structlog.get_logger()
 
-#: Attempts that a node took and did not start for which a job is not to blame. One that no node can start has an end.
+#: Attempts that nodes accepted and did not start count as no failure of the job up to this number. The limit ends a
+#: job that no node can start.
 MAX_NEVER_STARTED = 8
 
 
@@ -56,7 +58,7 @@ class Completion:
         self._health = NodeHealth(self._nodes, self._clock)
 
     def attempt_started(self, attempt_id: AttemptId, started_at: datetime) -> None:
-        """A node saw the attempt start, which the dispatcher may not have lived to record."""
+        """A node saw the attempt start. The dispatcher may have died before it could record the dispatch."""
         job_id, attempt = attempt_id
         started = self._jobs.record_started(job_id, attempt, started_at)
         if started is None and self._acknowledge(attempt_id):
@@ -67,8 +69,8 @@ class Completion:
                 log.info("attempt_started", attempt=attempt, status=started.status.value)
 
     def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> bool:
-        """Write the facts, then ask for a decision; whether the job has the attempt. One that nobody waits for any
-        more is let go.
+        """Record the facts, then wake a worker to decide. Returns whether the job knows the attempt; the facts of an
+        unknown attempt are dropped.
         """
         job_id, attempt = attempt_id
         recorded = self._jobs.record_exit(job_id, attempt, facts, log_end)
@@ -82,7 +84,7 @@ class Completion:
         return known
 
     def conclude(self, job_id: str) -> None:
-        """Decide what follows from the facts, and carry it out. Nothing happens where nothing is due."""
+        """Decide from the facts and carry out the consequences. It does nothing if nothing is due."""
         try:
             job = self._jobs.get(job_id)
         except JobNotFoundError:
@@ -91,7 +93,7 @@ class Completion:
             self.conclude_job(job)
 
     def conclude_job(self, job: Job) -> None:
-        """`conclude`, for a job that was read just now."""
+        """The same as `conclude`, for a job that was just read."""
         if job.is_final:
             self.settle(job)
             return
@@ -102,7 +104,7 @@ class Completion:
             self._conclude_attempt(job, attempt, decide(attempt.exit, cancel_requested_at=job.cancel_requested_at))
 
     def end_waiting(self, job: Job, outcome: Outcome) -> Job | None:
-        """End a job that no node has; `None` if one has it by now."""
+        """End a job that no node has. `None` if a node has it by now."""
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:
             with about(finished):
@@ -110,7 +112,7 @@ class Completion:
         return finished
 
     def settle(self, job: Job) -> None:
-        """Carry out every consequence of the job's end. Repeated until all of them succeed."""
+        """Carry out all consequences of the job's end. The sweeper repeats this until all of them succeed."""
         if job.settled is not False:
             return
         admitted = None
@@ -125,12 +127,12 @@ class Completion:
         else:
             self._waker.wake(ENQUEUE_CRAWL)
         if job.webhooks:
-            # from here on `webhooks_due` keeps them from being forgotten
+            # if this message is lost, `webhooks_due` makes sure that they are called
             self._waker.wake(CALL_WEBHOOKS, job.id)
         self._jobs.settle(job.id)
 
     def _settle_soon(self, job: Job) -> None:
-        """The end is written and told; what Redis has to forget waits, if need be, for the sweeper."""
+        """The end is recorded and logged. If Redis fails, the sweeper carries out the consequences later."""
         log.info("job_ended", job_id=job.id, status=job.status.value, message=job.message)
         try:
             self.settle(job)
@@ -138,13 +140,13 @@ class Completion:
             log.warning("settle_later", job_id=job.id, error=str(error))
 
     def free(self, job: Job, attempt: int, node: str) -> Job | None:
-        """What the attempt holds, for it is over, or can never start; the job that may be looked at now instead."""
+        """Free what the attempt holds: it is over or can never start. Returns the blocked job that may go on now."""
         self._holds.free(str(AttemptId(job.id, attempt)), job.resources(node))
         return self.admit(job.exclusive) if job.exclusive else None
 
     def admit(self, exclusive: str) -> Job | None:
-        """Let the best job go that is blocked by what nobody holds any more. One more that was let go in vain is
-        blocked again when it is looked at.
+        """Unblock the best job that waits for this resource, if no attempt holds the resource any more. If that turns
+        out to be too early, the job is blocked again when a worker looks at it.
         """
         admitted = self._queue.unblock(exclusive) if self._holds.free_of([exclusive]) else None
         if admitted is not None:
@@ -152,7 +154,7 @@ class Completion:
         return admitted
 
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
-        """The job, if this attempt is one of its own; a dispatch that nobody lived to record is recorded now."""
+        """The job, if it has this attempt. If the dispatcher died before it recorded the dispatch, record it now."""
         try:
             job = self._jobs.get(attempt_id.job_id)
         except JobNotFoundError:
@@ -170,7 +172,7 @@ class Completion:
             and job.failures - never_started(job) < job.max_retries
         )
         if again and job.cancel_requested_at is not None:
-            # it would go on, had nobody asked for its end
+            # the job would be retried, but its cancellation was requested
             again, outcome = False, CANCELLED
         if again:
             admitted = self.free(job, attempt.attempt, attempt.node)
@@ -187,12 +189,12 @@ class Completion:
 
 
 def never_started(job: Job) -> int:
-    """Attempts that nodes did not start for reasons of their own, up to `MAX_NEVER_STARTED`: they cost no retry."""
+    """Attempts that nodes did not start for reasons of the nodes, up to `MAX_NEVER_STARTED`. They cost no retry."""
     ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit and attempt.exit.refused]
     return min(MAX_NEVER_STARTED, sum(end.fault != "job" for end in ends))
 
 
-# Ends a job early: asked for on the document first, carried out by whoever has the job
+# Ends a job early: the request is recorded in the document first, and carried out by the process that has the job
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Cancellation:
     _jobs: JobStore
@@ -200,16 +202,16 @@ class Cancellation:
     _waker: Waker
 
     def cancel(self, job_id: str) -> Job:
-        """The job as it is now: a waiting one has ended, a running one has been asked to.
+        """The job as it is now: a waiting job has ended, a running job has been asked to stop.
 
-        Raises `JobNotFoundError`, and `ConflictError` for a job that has ended.
+        Raises `JobNotFoundError`, and `ConflictError` if the job has ended.
         """
         with mongo_errors():
             job = self._jobs.request_cancel(job_id) or self._jobs.get(job_id)
             if job.is_final:
                 raise ConflictError(f"the job has ended already ({job.status})")
             if job.status is not JobStatus.RUNNING and job.assignment is None:
-                # None: a worker was quicker; it looks again after it has handed the job over
+                # None: a worker was quicker, and it checks for a cancellation after the node has the job
                 job = self._completion.end_waiting(job, CANCELLED) or self._jobs.get(job_id)
             else:
                 self._waker.wake(CANCEL_CRAWL, job_id)

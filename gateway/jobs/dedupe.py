@@ -1,7 +1,7 @@
-"""Which job answers a request: one Redis string a request, claimed with a single command.
+"""Which job answers a request: one Redis string for each request, claimed with a single command.
 
-The string is a hint. What decides is MongoDB's unique `live_key`; a key that was flushed, or whose owner died
-before its document was there, costs the next request a look into MongoDB and nothing else.
+The string is only a hint; MongoDB's unique `live_key` decides. If the key was flushed, or its owner died before it
+inserted the document, the next request needs one query to MongoDB and nothing else.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from gateway.crash_points import state_change
 
 
 def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
-    """SHA-256, hexadecimal, over everything that changes the work: who, project, spider, the set of start URLs
-    (canonical, order and repeats ignored), version, depth, params, limits and, for schedules, when.
+    """SHA-256, hexadecimal, over everything that changes the work: user, project, spider, the set of start URLs
+    (canonical, order and repeats ignored), version, depth, params, limits and, for schedules, the times.
 
-    `ignore_cache` is how the answer may be found, not what is asked: it is left out.
+    `ignore_cache` is left out, because it says how to find the answer and not what is asked.
     """
     return _digest(user_id, spec, when, _canonical)
 
 
 def former_fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
-    """As versions before this one had it: without fragments, and with the query in order. What lives under it is the
-    same request only if the `start_pages` are the same.
+    """The fingerprint of earlier versions of the gateway: without fragments, and with the query parameters sorted. A
+    job that has it answers the same request only if its `start_pages` are the same.
     """
     return _digest(user_id, spec, when, canonicalize_url)
 
@@ -41,7 +41,7 @@ def start_pages(spec: CrawlSpec) -> list[str]:
 
 
 def _canonical(url: str) -> str:
-    """A fragment may name a page of its own, and a site may read its query in order."""
+    """It keeps the fragment, which may name a page of its own, and the query's order, which a site may depend on."""
     query = urlsplit(safe_url_string(url)).query
     return urlsplit(canonicalize_url(url, keep_fragments=True))._replace(query=query).geturl()
 
@@ -67,18 +67,18 @@ def _digest(user_id: str, spec: CrawlSpec, when: dict[str, str] | None, canonica
 
 _PROVISIONAL, _CONFIRMED = "P", "C"
 
-# KEYS: key; ARGV: what must stand there, what shall, TTL in seconds. An absent key stays absent: a job that has
-# failed meanwhile released it, and one that was flushed costs the next request a look into MongoDB.
+# KEYS: key; ARGV: expected entry, new entry, TTL in seconds. An absent key stays absent: either its job has failed
+# meanwhile and released it, or it was flushed, and then the next request needs one query to MongoDB.
 _CONFIRM = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1 end
 return 0
 """
-# KEYS: key; ARGV: the entry. Only that very entry is removed: not one that was confirmed meanwhile.
+# KEYS: key; ARGV: the entry. Only exactly this entry is removed, not one that was confirmed meanwhile.
 _WITHDRAW = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-# KEYS: key; ARGV: job id. Either spelling of that job's entry is removed, another job's stays.
+# KEYS: key; ARGV: job id. The job's entry is removed, provisional or confirmed; an entry of another job stays.
 _RELEASE = """
 local present = redis.call('GET', KEYS[1])
 if present and string.sub(present, 3, 2 + #ARGV[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
@@ -103,7 +103,7 @@ class Entry(NamedTuple):
 
 
 class Dedupe:
-    """The event loop's side: what `POST /crawl` waits for. `ttl` in seconds."""
+    """The part that `POST /crawl` waits for, for the event loop. `ttl` in seconds."""
 
     def __init__(self, client: redis.asyncio.Redis, ttl: int) -> None:
         self._redis = client
@@ -113,36 +113,36 @@ class Dedupe:
 
     @state_change("dedupe.claim")
     async def claim(self, key: str, mine: Entry) -> Entry | None:
-        """Take the key unless somebody has it; their entry, or `None` where it is ours now."""
+        """Take the key unless another request has it. Returns that request's entry, or `None` if `mine` is stored."""
         present = await self._redis.set(key, mine.encode(), nx=True, get=True, ex=self._ttl)
         return Entry.decode(present) if isinstance(present, bytes) else None
 
     async def present(self, key: str) -> Entry | None:
-        """Who has the key."""
+        """The entry under the key."""
         present = await self._redis.get(key)
         return Entry.decode(present) if isinstance(present, bytes) else None
 
     @state_change("dedupe.confirm")
     async def confirm(self, key: str, claimed: Entry, job_id: str) -> None:
-        """The document exists: from now on the key alone answers. `job_id` differs if another job has won. What was
-        released, flushed or taken by another request meanwhile is left as it is.
+        """The document exists: from now on the key alone answers. `job_id` differs from the claimed one if another
+        job has won. A key that was released, flushed or taken by another request meanwhile is not changed.
         """
         confirmed = Entry(job_id, claimed.at_ms, confirmed=True)
         await self._confirm(keys=[key], args=[claimed.encode(), confirmed.encode(), self._ttl])
 
     @state_change("dedupe.overwrite")
     async def overwrite(self, key: str, entry: Entry) -> None:
-        """A fresh run was asked for: its job answers from now on."""
+        """The client asked for a fresh run: its job answers from now on."""
         await self._redis.set(key, entry.encode(), ex=self._ttl)
 
     @state_change("dedupe.withdraw")
     async def withdraw(self, key: str, claimed: Entry) -> None:
-        """The request was refused after all: leave nothing behind."""
+        """The request was refused after all: remove its claim."""
         await self._withdraw(keys=[key], args=[claimed.encode()])
 
 
 class DedupeRelease:
-    """The other side, for whoever ends or deletes a job."""
+    """The synchronous part, for processes that end or delete a job."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._release = client.register_script(_RELEASE)

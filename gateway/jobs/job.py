@@ -1,4 +1,4 @@
-"""The job: its place among those that wait, the slot that it is the run of, its states, and its name as a run."""
+"""The job: its place in the queue, the occurrence that it runs, its states, and its id as a run of a site."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gateway.contract.outbox import ExitReport, Progress
 from gateway.errors import RunNotFoundError
 from gateway.nodes.node import browser_resource, node_resource, user_resource
 
-#: A point of priority is worth as much as having waited for so much longer.
+#: One point of priority counts as much as this much waiting time.
 POINT = timedelta(minutes=1)
 _BROWSER, _PLAIN = "browser", "plain"
-#: Comes after every character of a quoted text.
+#: Sorts after every character of a quoted text.
 _LAST = "\x7f"
 
 
 class Requirements(NamedTuple):
-    """What a job needs of a node besides a slot."""
+    """What a job needs of a node in addition to a slot."""
 
     project: str
-    #: `None` is any.
+    #: `None`: any version.
     version: str | None = None
     render: bool = False
 
@@ -37,12 +37,12 @@ class Requirements(NamedTuple):
 
     @property
     def end(self) -> str:
-        """Above the names of all partitions that need this, and below those of all that follow."""
+        """A text that sorts after the names of all partitions with these requirements, and before the next ones."""
         return f"{self}/{_LAST}"
 
 
 class Partition(NamedTuple):
-    """The jobs of one user that need the same: where there is room for one of them there is for any."""
+    """The jobs of one user that have the same requirements: a node that can run one of them can run any of them."""
 
     requirements: Requirements
     user_id: str
@@ -52,49 +52,49 @@ class Partition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The partition of that name. Raises `ValueError` for what is none."""
+        """The partition with this name. Raises `ValueError` if `text` is not the name of a partition."""
         kind, project, version, user_id = text.split("/")
         return cls(Requirements(unquote(project), unquote(version) or None, kind == _BROWSER), unquote(user_id))
 
 
 def rank(due: datetime, priority: int) -> datetime:
-    """Who has the lowest goes first. All age alike, a second each second, so that who is before whom never changes,
-    and is known when a job is made: Jackson's urgency numbers (Naval Research Logistics Quarterly 9, 1962).
+    """The job with the lowest rank goes first. All jobs age equally fast, so their order never changes and is known
+    when a job is made: Jackson's urgency numbers (Naval Research Logistics Quarterly 9, 1962).
     """
     return due - priority * POINT
 
 
-# --- the slot of a schedule that a job is the run of. Who fires it, and how often it is tried, changes nothing.
+# --- the occurrence of a schedule that a job runs. The result is the same whichever beat fires it, and however often.
 class Decision(StrEnum):
-    """What becomes of a slot. Decided once, by whoever inserts its document first; all others follow."""
+    """What happens to an occurrence. The beat that first inserts its job decides; all others follow that decision."""
 
     RUN = "run"
-    #: The run before it was not over yet.
+    #: The previous run was not over yet.
     SKIP = "skip"
-    #: Nobody was there when it was due, and the schedule does not make up for that.
+    #: No beat fired it in time, and the schedule does not catch up.
     MISS = "miss"
-    #: The schedule does not have it any more: its job is being taken back, and can never run.
+    #: The schedule no longer has this occurrence. Its job is being removed and can never run.
     VOID = "void"
 
 
 class Occurrence(BaseModel):
-    """Stands in the job of a slot, from before the schedule is advanced; so every beat advances it alike."""
+    """The job stores this before the schedule is advanced, so every beat advances the schedule in the same way."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    #: Revision of the schedule by which the job was made.
+    #: Revision of the schedule that the job was made from.
     rev: int
-    #: Nominal time; with the schedule it makes the job's id.
+    #: Nominal time. The job's id is made from it and the schedule's id.
     at: datetime
-    #: `at` with jitter.
+    #: `at` plus jitter.
     due: datetime
-    #: When it was found to be due.
+    #: When a beat found it due.
     fired_at: datetime
-    #: Later slots that were due as well and for which this one stands.
+    #: How many later occurrences were due as well; this one replaces them.
     missed: int = 0
     #: Why it does not run.
     reason: str | None = None
-    #: Where the schedule goes from here, as `at` and `due`; `None` where it ends.
+    #: `at` and `due` of the schedule's next occurrence; `None` if the schedule ends.
     next_at: datetime | None = None
     next_due: datetime | None = None
 
@@ -107,7 +107,7 @@ class Trigger(StrEnum):
 
 
 class TargetRun(BaseModel):
-    """What the message of a target's run says beside the job's id, with `attempt_count`."""
+    """What the message about a target's run contains besides the job's id and `attempt_count`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -126,7 +126,7 @@ class TargetRun(BaseModel):
 
 
 def occurrence_id(schedule_id: str, at: datetime) -> str:
-    """The id of the one job that this slot can have: 32 hexadecimal digits."""
+    """The id of the only job that this occurrence can have: 32 hexadecimal digits."""
     return uuid.uuid5(uuid.UUID(hex=schedule_id), str(int(at.timestamp() * 1000))).hex
 
 
@@ -141,12 +141,12 @@ class JobStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-#: A job in one of these will never change again.
+#: A job in one of these states never leaves it.
 FINAL_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED})
-#: Results worth answering a repeated request with.
+#: A job in one of these states may answer a repeated request.
 GOOD_STATUSES = frozenset({JobStatus.FINISHED, JobStatus.PARTIAL})
 LIVE_STATUSES = frozenset(JobStatus) - FINAL_STATUSES
-#: What may follow what. Every compare-and-set of a status is made from it, by `Step`.
+#: Which status may follow which. `Step` makes every compare-and-set of a status from it.
 TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.SCHEDULED: frozenset({JobStatus.PENDING, JobStatus.CANCELLED}),
     JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELLED, JobStatus.ERROR}),
@@ -157,14 +157,14 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
 
 
 class Step(NamedTuple):
-    """From one status to the next, in MongoDB's words."""
+    """One change of status, as a MongoDB query and the fields to set."""
 
     query: dict[str, Any]
     change: dict[str, Any]
 
     @classmethod
     def of(cls, before: JobStatus, after: JobStatus) -> Self:
-        """Raises `ValueError` where that may not follow."""
+        """Raises `ValueError` if `after` may not follow `before`."""
         if after not in TRANSITIONS[before]:
             raise ValueError(f"no job that is {before} becomes {after}")
         return cls({"status": before}, {"status": after})
@@ -181,7 +181,7 @@ class WaitingReason(StrEnum):
     CAPACITY = "capacity"
     #: Another run of its site holds the site's lease.
     SITE_BUSY = "site_busy"
-    #: The run of its schedule before it is not over.
+    #: The previous run of its schedule is not over.
     PREVIOUS_RUN = "previous_run"
     USER_QUOTA = "user_quota"
     NO_NODE = "no_node"
@@ -191,49 +191,49 @@ class WaitingReason(StrEnum):
 
 
 class Assignment(BaseModel):
-    """Which node the coming attempt goes to, from the decision until the node's answer is known. An attempt whose
-    answer was lost goes to the same node again: only there is it impossible to launch it twice.
+    """Which node the next attempt goes to. It exists from the worker's decision until the node's answer is known. If
+    the answer is lost, the attempt goes to the same node again, because only that node cannot start it twice.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     attempt: int
     node: str
-    #: Names the worker's decision. Whoever takes the assignment over gives it a new token, so that the first worker
-    #: can no longer undo it.
+    #: Identifies the worker's decision. A worker that takes the assignment over gives it a new token, so that the
+    #: first worker can no longer undo it.
     token: str
     #: The node must not start the attempt later than this.
     until: datetime
-    #: Which of the machines that ever had the node's name is meant; absent if it is not known.
+    #: Identifies the machine, because several machines may have had the node's name; absent if unknown.
     instance: str | None = None
-    #: The node had failed before, and this attempt shows whether it is well again.
+    #: The node is on probation: it failed before, and this attempt shows whether it works again.
     is_trial: bool | None = None
 
 
 class Attempt(BaseModel):
-    """One try at running the job, with its own record."""
+    """One attempt to run the job."""
 
     model_config = ConfigDict(extra="forbid")
 
     attempt: int
     node: str
-    #: As its assignment's.
+    #: As in its assignment.
     instance: str | None = None
     is_trial: bool | None = None
     dispatched_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    #: The facts, as the node reported them; present before anything is decided.
+    #: The facts as the node reported them, recorded before the gateway decides on them.
     exit: ExitReport | None = None
-    #: Decided from the facts.
+    #: What the gateway decided from the facts.
     status: JobStatus | None = None
     message: str | None = None
-    #: Byte offset one past the attempt's last log byte; set with the exit.
+    #: Byte offset one past the attempt's last log byte; set together with `exit`.
     log_end: int | None = None
 
 
 class CrawlOrder(BaseModel):
-    """What somebody wants crawled, without who asks and when it runs."""
+    """What is to be crawled. It does not say who asks for it, nor when it runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -262,66 +262,66 @@ class Job(BaseModel):
     status: JobStatus = JobStatus.PENDING
     #: Identity of the request (see `dedupe.py`).
     fingerprint: str
-    #: The fingerprint while the job is not final and was not overtaken; unique.
+    #: The fingerprint; absent once the job is final or a fresh run has replaced it. Unique.
     live_key: str | None = None
     #: `<user_id>:<Idempotency-Key>`; unique.
     idempotency_key: str | None = None
-    #: It drives a browser, so it needs one of a node's render slots as well; true or absent.
+    #: It drives a browser, so it also needs one of a node's render slots; true or absent.
     render: bool | None = None
-    #: The schedule that it is a run of, and the slot; without a slot it was asked for by hand.
+    #: The schedule that this job is a run of, and its occurrence; a run asked for by hand has no occurrence.
     schedule_id: str | None = None
     slot: Occurrence | None = None
-    #: The slot's job waits for its schedule to be advanced; what then becomes of it. Never there once that is done.
+    #: While the job waits for its schedule to be advanced: what happens to it then. Absent afterwards.
     held: Decision | None = None
-    #: False until the schedule's ledger has the slot.
+    #: False until the schedule's ledger has an entry for the occurrence.
     noted: bool | None = None
     #: For runs of a site or a target.
     trigger: Trigger | None = None
     target: TargetRun | None = None
-    #: Of all jobs with the same text here only one runs at a time (`site:<name>`, `schedule:<id>`).
+    #: Only one of the jobs with the same text here runs at a time (`site:<name>`, `schedule:<id>`).
     exclusive: str | None = None
-    #: Another one holds that lease: not looked at before it is free.
+    #: Another job holds the `exclusive` resource; no worker looks at this job until the resource is free.
     blocked: bool | None = None
     priority: int = 0
     tags: list[str] = Field(default_factory=list)
     webhooks: list[str] = Field(default_factory=list)
-    #: Those that have answered.
+    #: The webhooks that have answered.
     webhooks_delivered: list[str] = Field(default_factory=list)
-    #: When the others are to be called (again); absent before the job's end and when there is nothing left to do.
+    #: When to call the others (again); absent before the job's end and once no call is left.
     webhooks_due: datetime | None = None
     webhook_failures: int = 0
-    #: Why those failed that were called last and did not answer.
+    #: Why the last calls failed.
     webhook_message: str | None = None
     max_retries: int = 3
     created_at: datetime
     updated_at: datetime
-    #: Pending jobs are not looked at before this (back-off).
+    #: No worker looks at a pending job before this time (backoff).
     not_before: datetime
     waiting_reason: WaitingReason | None = None
     assignment: Assignment | None = None
-    #: When somebody must look at the job again, if nobody has by then: its exit is recorded and not decided upon, its
-    #: end has consequences that are not carried out, its node has not answered, its back-off is over, or it waits and
-    #: was cancelled.
+    #: When a beat or a worker must look at the job again, if none has by then: its exit is recorded but not decided
+    #: on, its end has consequences that are not carried out, its node has not answered, its backoff ends, or it
+    #: waits and was cancelled.
     attend_at: datetime | None = None
-    #: Number of the newest attempt that was ever assigned; 0 before the first. A number is assigned at most once.
+    #: Number of the newest attempt that was assigned; 0 before the first. A number is assigned at most once.
     attempt: int = 0
-    #: Nodes where its last attempts failed, the latest last: others are tried first.
+    #: Nodes where its last attempts failed, the latest last. Other nodes are tried first.
     avoid: list[str] = Field(default_factory=list)
-    #: By number as a string: MongoDB paths can then name one (`attempts.2.exit`).
+    #: By number as a string, so that a MongoDB path can name one (`attempts.2.exit`).
     attempts: dict[str, Attempt] = Field(default_factory=dict)
     #: Attempts that ran and failed; compared with `max_retries`.
     failures: int = 0
-    #: Dispatches that failed in a row; drives the back-off and, in the end, gives up.
+    #: Dispatches that failed in a row. It sets the length of the backoff; at a limit the job is given up.
     dispatch_failures: int = 0
     progress: Progress | None = None
     cancel_requested_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     message: str | None = None
-    #: When its time was over: what there was of it before is gone, or about to be.
+    #: When the retention of its logs, and of its items, ended: what existed then is deleted or about to be.
     logs_removed_at: datetime | None = None
     items_removed_at: datetime | None = None
-    #: False from the outcome until every consequence of it has been carried out.
+    #: False from the outcome until all its consequences are carried out.
     settled: bool | None = None
     #: Out of retries: a dead letter.
     dead: bool = False
@@ -331,8 +331,8 @@ class Job(BaseModel):
 
     @classmethod
     def new(cls, user_id: str, crawl: CrawlOrder, identity: str, now: datetime, **origin: Any) -> Self:
-        """The only place where a job is made. `identity` is its fingerprint. `origin` is what it has from where it
-        comes: from a request, a schedule, a site or a job before it.
+        """The only place where a job is made. `identity` is its fingerprint. `origin` holds the fields that depend on
+        where the job comes from: a request, a schedule, a site or an earlier job.
         """
         made = {"id": new_job_id(), "user_id": user_id, "fingerprint": identity}
         times = {"created_at": now, "updated_at": now, "not_before": now}
@@ -355,7 +355,7 @@ class Job(BaseModel):
         return self.attempts[max(self.attempts, key=int)] if self.attempts else None
 
     def to_document(self) -> dict[str, Any]:
-        """As stored: absent rather than null, so that sparse and partial indexes see what is there."""
+        """The stored form. Empty fields are absent rather than null, so that sparse and partial indexes skip them."""
         document = {**self.model_dump(by_alias=True, exclude_none=True), **self.queue_place()}
         if self.status is JobStatus.PENDING and self.blocked:
             del document["lane"]
@@ -367,7 +367,7 @@ class Job(BaseModel):
         return document
 
     def resources(self, node: str) -> list[str]:
-        """What an attempt on this node occupies: see `gateway/nodes/holds.py`."""
+        """The resources that an attempt on this node holds: see `gateway/nodes/holds.py`."""
         browser = [browser_resource(node)] if self.render else []
         exclusive = [self.exclusive] if self.exclusive else []
         return [node_resource(node), *browser, user_resource(self.user_id), *exclusive]
@@ -377,7 +377,7 @@ class Job(BaseModel):
         return Partition(Requirements(self.spec.project, self.spec.version, bool(self.render)), self.user_id)
 
     def queue_place(self) -> dict[str, Any]:
-        """The job's place among those that wait. A pending job waits for a slot exactly while it has a partition."""
+        """The job's place in the queue. A pending job waits for a slot exactly while it has a partition."""
         return {"lane": str(self.partition), "rank": rank(max(self.created_at, self.not_before), self.priority)}
 
 
@@ -386,7 +386,7 @@ def new_job_id() -> str:
     return uuid.uuid4().hex
 
 
-# --- the run model: the same facts as a job's, under the names that runs of sites go by
+# --- the run model: the facts of a job, under the names used for runs of sites
 class RunStatus(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
@@ -404,18 +404,18 @@ RUN_STATUSES: dict[JobStatus, RunStatus] = {
     JobStatus.ERROR: RunStatus.FAILED,
     JobStatus.CANCELLED: RunStatus.FAILED,
 }
-#: What a run's id begins with says who asked for it.
+#: The prefix of a run's id says who asked for the run.
 PREFIXES: dict[Trigger, str] = {Trigger.MANUAL: "manual_", Trigger.SCHEDULED: "sched_"}
 _RUN_ID = re.compile(r"(manual_|sched_)([0-9a-f]{32})")
 
 
 def run_id_of(job: Job) -> str | None:
-    """The job's id behind its prefix, not a second identity; `None` for a job that is no run of a site."""
+    """The prefix and the job's id, so no second identity; `None` for a job that is not a run of a site."""
     return None if job.trigger is None else PREFIXES[job.trigger] + job.id
 
 
 def job_id_of(run_id: str) -> str:
-    """Raises `RunNotFoundError` for what cannot be the id of a run."""
+    """Raises `RunNotFoundError` if `run_id` cannot be the id of a run."""
     match = _RUN_ID.fullmatch(run_id)
     if match is None:
         raise RunNotFoundError(run_id)

@@ -1,4 +1,4 @@
-"""What is said of a job while it lives: in log lines, to those who watch, and to workers."""
+"""What is published about a job while it lives: in log lines, to clients that watch it, and to workers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from gateway.crash_points import state_change
 from gateway.jobs.job import Job, JobStatus, run_id_of
 from gateway.stores.broker import BrokerConnection, broker_settings, current_correlation
 
-# --- what every log line about a job says of it, and the one id that leads through all processes that had to do with
-# it.
+# --- what every log line about a job contains, and the correlation id that is the same in all processes.
 #
-# The id is that of the request that asked for the job; one that a schedule made has its own id for one. It travels in
-# the job's document, in the headers of messages about it, and in its attempts' `spec.json`.
+# The correlation id is the id of the request that asked for the job; for a job that a schedule made it is the job's
+# own id. It is stored in the job's document, in the headers of messages about it, and in its attempts' `spec.json`.
 
 
 def correlation_of(job: Job) -> str:
@@ -34,21 +33,21 @@ def correlation_of(job: Job) -> str:
 
 
 def about(job: Job) -> AbstractContextManager[object]:
-    """Every line that is logged within says which job it is about."""
+    """Every line that is logged in this context names the job."""
     names = {"run_id": run_id_of(job), "site_name": job.spec.site}
     known = {name: value for name, value in names.items() if value}
     return bound_contextvars(job_id=job.id, task_id=job.id, correlation_id=correlation_of(job), **known)
 
 
 def about_message(job_id: str | None, correlation_id: str | None) -> AbstractContextManager[object]:
-    """As `about`, for whoever knows no more of the job than its message or its attempt says."""
+    """As `about`, for callers that have only a message about the job, or an attempt, and not the job itself."""
     names = {"job_id": job_id, "task_id": job_id, "correlation_id": correlation_id or job_id}
     return bound_contextvars(**{name: value for name, value in names.items() if value})
 
 
-# --- what travels on a job's pub/sub channel: one message is a batch of events of one kind.
+# --- the messages on a job's pub/sub channel: each is a batch of events of one kind.
 #
-# JSON objects, told apart by `kind`:
+# They are JSON objects that differ by `kind`:
 #
 # - `{"kind": "log", "attempt": 1, "entries": [[start, end, "<the SSE data, as JSON text>"], …]}`: in order
 # - `{"kind": "progress", "attempt": 1, "data": {…Progress…}}`
@@ -82,7 +81,7 @@ def decode(message: bytes) -> dict[str, Any]:
     return decoded
 
 
-# --- tells whoever is watching. Losing an announcement costs a watcher a second; so nothing here ever fails.
+# --- publishes events to the clients that watch. A lost event costs a client one second, so publishing never raises.
 
 log = structlog.get_logger()
 
@@ -93,7 +92,7 @@ class EventPublisher:
 
     @state_change("announcer.status")
     def status(self, job: Job) -> None:
-        """Publish where the job stands now."""
+        """Publish the job's present status."""
         told = {"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)}
         event = orjson.dumps(told)
         try:
@@ -105,7 +104,7 @@ class EventPublisher:
             log.warning("announce_failed", job_id=job.id, error=str(error))
 
 
-# --- wakes a worker: "look at job X now". The message is a hint; the sweeper finds whatever a lost one named.
+# --- wakes a worker: "look at job X now". The message is only a hint: if it is lost, the sweeper finds the job.
 
 ENQUEUE_CRAWL = "enqueue_crawl"
 SEE_TO_OVERDUE = "see_to_overdue"
@@ -120,13 +119,13 @@ BRING_EGG = "bring_egg"
 
 
 class Waker(Protocol):
-    """Each of these returns at once and never fails."""
+    """Each method returns at once and never raises."""
 
     def wake(self, task: str, *args: Any) -> None:
         """Ask for `task` soon."""
 
     def wake_job(self, job: Job) -> None:
-        """Ask for a look at this job. The message of a target's run also says what is searched for, where."""
+        """Ask a worker to look at this job. For a target's run the message also says what to search for, where."""
 
 
 class _Message(NamedTuple):
@@ -137,12 +136,13 @@ class _Message(NamedTuple):
 
 
 class CeleryWaker:
-    """Publishes from a few threads of its own: a broker that is away stalls neither a request nor a tick."""
+    """Publishes from a few threads of its own, so that an unreachable broker delays neither a request nor a tick."""
 
-    #: Messages waiting for the broker; beyond that the sweeper is quicker. More than schedules fire at once: 1,000
-    #: take about a second.
+    #: Messages that may wait for the broker; with more, the sweeper would be quicker. It is more than schedules fire
+    #: at once: 1,000 messages take about a second.
     MAX_WAITING = 10_000
-    #: Seconds after which nothing that is still unsent is worth the time that a broker takes to fail.
+    #: Seconds. If a call to the broker fails this long after a message was handed in, the message is dropped: a hint
+    #: is not worth the time that another failing call takes.
     PATIENCE = 5.0
 
     def __init__(self, app: Celery, *, threads: int = 4) -> None:
@@ -151,7 +151,7 @@ class CeleryWaker:
         self._connections: list[BrokerConnection] = []
         self._own = threading.local()
         self._declaring = threading.Lock()
-        #: Messages that the broker has not taken yet.
+        #: Messages that the broker has not accepted yet.
         self.unsent = 0
         self._lock = threading.Lock()
         self._failed_at = float("-inf")

@@ -1,4 +1,4 @@
-"""How an attempt ended, decided from facts: Scrapyd's "finished" only says that the process is gone."""
+"""Decides from facts how an attempt ended: Scrapyd's "finished" only says that the process is gone."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import NamedTuple
 from gateway.contract.outbox import ITEMS_LOST, ExitReport, SpiderReport
 from gateway.jobs.job import JobStatus
 
-#: Share of given-up requests and exceptions among all that was tried, up to which a crawl is `partial`.
+#: A crawl is `partial` up to this share of given-up requests and exceptions among everything it tried.
 PARTIAL_ERROR_RATE = 0.30
 #: Scrapy finish reasons that mean the crawl has reached a limit it was given.
 OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
-#: What the next attempt would meet again: code that lacks something, arguments that the spider does not take, URLs of
-#: a scheme that nobody fetches.
+#: Errors that the next attempt would meet again: code that lacks something, arguments that the spider does not take,
+#: URLs with a scheme that Scrapy does not fetch.
 _FOR_GOOD = re.compile(
     r"(in the spider: |in an item pipeline: )?"
-    # a library that one node lacks is an ImportError, too
+    # not every ImportError: one node alone may lack a library
     r"((ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError: cannot import name"
     r"|NotSupported: Unsupported URL scheme|KeyError: .Spider not found"
     r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
 )
-#: Seconds before the first retry; doubled for each further one.
+#: Seconds before the first retry; doubled for each further retry.
 BACKOFF_BASE = 2.0
 BACKOFF_MAX = 300.0
 
@@ -41,9 +41,9 @@ CANCELLED = Outcome(JobStatus.CANCELLED, "cancelled on request")
 
 
 def decide(exit_report: ExitReport, *, cancel_requested_at: datetime | None = None) -> Outcome:
-    """The first rule that says something about the facts wins."""
+    """The first rule that applies to the facts decides."""
     if cancel_requested_at is not None and (
-        # the node that ended it says so, whatever its clock says
+        # a node that stopped the attempt for the cancellation says so, even if its clock is wrong
         exit_report.stopped_by == "cancel" or cancel_requested_at <= exit_report.ended_at
     ):
         return CANCELLED
@@ -74,7 +74,7 @@ def _failed(message: str, exit_report: ExitReport, *, retryable: bool = True) ->
 def _never_ran(exit_report: ExitReport) -> Outcome | None:
     if exit_report.refused is None:
         return None
-    # a stale attempt is the platform's business; what cannot be spawned at all might be the machine's
+    # retryable: a stale attempt is the platform's fault, a failed spawn may be the machine's
     return _failed(f"the node did not start it ({exit_report.refused})", exit_report)
 
 
@@ -118,7 +118,7 @@ def _could_not_be_kept(exit_report: ExitReport) -> Outcome | None:
     report = exit_report.report
     if report is None or report.finish_reason != ITEMS_LOST:
         return None
-    # no fault of the crawl's: where there is room it finds them again
+    # not the fault of the crawl: on a node with free disk space it finds the items again
     return Outcome(JobStatus.ERROR, f"the node could not keep what was found{_example(report)}", retryable=True)
 
 
@@ -145,7 +145,7 @@ def _measured(report: SpiderReport) -> Outcome:
         return Outcome(JobStatus.PARTIAL, f"ended early ({report.finish_reason})")
     rate = errors / (pages + errors)
     if report.finish_reason in OWN_LIMITS and rate <= PARTIAL_ERROR_RATE:
-        # it has all that it was to have
+        # it has everything that it was asked for
         return Outcome(JobStatus.FINISHED, f"reached its own limit ({report.finish_reason})")
     if errors == 0:
         return Outcome(JobStatus.FINISHED, "1 page" if pages == 1 else f"{pages} pages")
@@ -155,7 +155,7 @@ def _measured(report: SpiderReport) -> Outcome:
 
 
 def _may_pass(report: SpiderReport) -> bool:
-    """Whether another attempt might be spared one of the errors that are told of, the first few."""
+    """Whether another attempt might avoid at least one of the errors in the report, which lists the first few."""
     reasons = [error.get("reason", "") for error in report.errors]
     return not reasons or not all(map(_FOR_GOOD.match, reasons))
 
@@ -173,5 +173,5 @@ def _forbidden_by_robots(report: SpiderReport, errors: int) -> Outcome | None:
     if not isinstance(forbidden, int) or forbidden <= 0:
         return None
     message = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
-    # what is forbidden is no error; what failed besides might not fail again
+    # a forbidden page is no error; other requests that failed might succeed next time
     return Outcome(JobStatus.ERROR, message + _example(report), retryable=errors > 0)

@@ -1,4 +1,4 @@
-"""Lists of jobs, and where a job stands among the others. The path of a single job's life is `JobStore`'s."""
+"""Lists of jobs, and the place of a job in the queue. `JobStore` has the operations on a single job."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ from gateway.jobs.store import WATCHED
 from gateway.stores.documents import NEWEST_FIRST, Documents, cursor_of, down_to, moment_of, older_than
 from gateway.stores.mongo import Document
 
-#: A slot's job that waits for its schedule to be advanced may never become one.
+#: Leaves out an occurrence's job that waits for its schedule to be advanced: it may never become a real job.
 _DECIDED: Document = {"held": {"$exists": False}}
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-#: As many jobs are looked at without asking how long that takes.
+#: Up to this many jobs are read without a time limit.
 FEW = 500
 #: Seconds after which a search answers with what it has found.
 SEARCH_SECONDS = 0.5
-#: Jobs that a search looks at in one go: at first, and at most.
+#: How many jobs a search reads in one step: in the first step, and at most.
 FIRST_LOOK, LARGEST_LOOK = 250, 4000
-#: A place in the queue beyond this is not worth counting to.
+#: Places in the queue are counted up to this.
 MAX_QUEUE_POSITION = 10_000
-#: Users of whom it is looked up how many jobs are before another's.
+#: The jobs of up to this many other users are counted for a place in the queue.
 MAX_USERS = 32
 
 
 class JobFilter(NamedTuple):
-    """Which jobs; what is `None` or empty does not restrict."""
+    """Which jobs to list; a field that is `None` or empty does not restrict the list."""
 
     user_id: str | None = None
     status: tuple[JobStatus, ...] = ()
     spider: str | None = None
     tag: str | None = None
-    #: Created at or after,
+    #: Jobs created at this moment or later.
     since: datetime | None = None
-    #: and before.
+    #: Jobs created before this moment.
     until: datetime | None = None
-    #: Text, of either case, in the id, the spider, a tag, a start URL or the message.
+    #: Text in the id, the spider, a tag, a start URL or the message; case does not matter.
     q: str | None = None
     #: Dead letters only.
     dead: bool = False
-    #: Runs of this schedule,
+    #: Runs of this schedule only.
     schedule_id: str | None = None
-    #: or of this site.
+    #: Runs of this site only.
     site: str | None = None
 
 
 class JobsPage(NamedTuple):
     jobs: list[Job]
-    #: Cursor of the page that follows; `None` after the last.
+    #: Cursor of the next page; `None` on the last page.
     next: str | None
-    #: Of a search that ran out of time: it has not looked at jobs that were created before then.
+    #: If the search ran out of time: it has not read jobs that were created before this moment.
     searched_to: datetime | None = None
 
 
 class JobQueries:
-    """Lists never read all history: an index leads to what they show, or they stop after a time and say so."""
+    """A list never reads all jobs: it finds its rows through an index, or it stops after a time limit and says so."""
 
     def __init__(self, database: Database[Document], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._jobs = database["jobs"]
@@ -72,9 +72,9 @@ class JobQueries:
         self._monotonic = monotonic
 
     def page(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> JobsPage:
-        """Newest first; fewer than `limit` also where it took too long to look for more.
+        """Newest first. A page may have fewer than `limit` jobs if the search ran out of time.
 
-        Raises `InvalidRequestError` for a cursor that none of our pages gave out.
+        Raises `InvalidRequestError` for a cursor that was not taken from one of these pages.
         """
         leads, is_few = self._leads(wanted)
         others = [_only_checked(lead) for lead in _equalities(wanted) if lead != leads]
@@ -89,8 +89,8 @@ class JobQueries:
         return JobsPage(jobs, searched_to, moment_of(searched_to) if searched_to else None)
 
     def _leads(self, wanted: JobFilter) -> tuple[list[Document], bool]:
-        """What an index is to lead by, one or the other, and whether that leads to few jobs: of what all have to
-        fulfil that which the fewest do.
+        """The conditions to look up in an index, of which a job must meet one; and whether few jobs meet them. The
+        conditions that the fewest jobs meet are chosen.
         """
         equalities = _equalities(wanted)
         if len(equalities) + (wanted.q is not None) <= 1:
@@ -98,7 +98,7 @@ class JobQueries:
         counts = [sum(self._jobs.count_documents(one, limit=FEW) for one in leads) for leads in equalities]
         if counts and min(counts) < FEW:
             return equalities[counts.index(min(counts))], True
-        # any of several would have to be merged
+        # alternatives are left out, because their results would have to be merged
         return next((leads for leads in equalities if len(leads) == 1), [{}]), False
 
     def _first(self, leads: list[Document], conditions: list[Document], count: int) -> list[Job]:
@@ -108,8 +108,8 @@ class JobQueries:
     def _search(
         self, leads: list[Document], wanted: JobFilter, checked: list[Document], count: int, cursor: str | None
     ) -> tuple[list[Job], str | None]:
-        """Up to `count` of the jobs to which the one lead leads; and the place up to which was looked, if not to the
-        end. Each look is twice as long as the one before.
+        """Up to `count` jobs that meet the one condition of `leads`; and the cursor of the last job that was read, if
+        the search did not reach the end. Each step reads twice as many jobs as the previous one.
         """
         began, size, found = self._monotonic(), FIRST_LOOK, list[Job]()
         while True:
@@ -123,20 +123,21 @@ class JobQueries:
             size = min(2 * size, LARGEST_LOOK)
 
     def _end_of_look(self, span: list[Document], size: int) -> str | None:
-        """The place of the last of so many jobs; `None` if there are no more."""
+        """The cursor of the job at place `size`; `None` if there are fewer jobs."""
         last = self._jobs.find_one({"$and": span}, {"created_at": 1}, sort=NEWEST_FIRST, skip=size - 1)
         return cursor_of(last["created_at"], last["_id"]) if last else None
 
     def latest_run(self, schedule_id: str) -> Job | None:
-        """Of a schedule: the one under way, or the one before."""
+        """The newest run of the schedule, whether it is under way or has ended."""
         query = {"schedule_id": schedule_id, **_DECIDED}
         return self._documents.optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
 
     def queue_position(self, job: Job) -> int | None:
-        """1 for the job that is started next, if users who wait take turns: as many jobs of each other user are
-        before it as of its own, and one more. `None` for one that does not wait, or waits for another job's end.
+        """The job's place in the queue; 1 for the job that starts next. It is computed as if waiting users took
+        turns: as many jobs of each other user are ahead as of the job's own user, and perhaps one more. `None` for a
+        job that does not wait, or that waits for the end of another job.
 
-        A place beyond `MAX_QUEUE_POSITION`, or behind more users than `MAX_USERS`, is counted no further.
+        Counting stops at `MAX_QUEUE_POSITION` places and at `MAX_USERS` users.
         """
         if job.status is not JobStatus.PENDING or job.blocked:
             return None
@@ -148,7 +149,7 @@ class JobQueries:
         return min(before + others, MAX_QUEUE_POSITION) + 1
 
     def _waiting_users(self, but: str) -> Iterator[str]:
-        """In order; each by one look, however many jobs it has."""
+        """Users with waiting jobs, by id; one query finds each of them, however many jobs the user has."""
         query: Document = {**FREE_TO_START, "user_id": {"$gt": ""}}
         for _ in range(MAX_USERS):
             found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING)])
@@ -159,7 +160,7 @@ class JobQueries:
             query["user_id"] = {"$gt": found["user_id"]}
 
     def _first_jobs(self, user_id: str, turns: int, before: datetime) -> int:
-        """Jobs that the user starts in so many turns; and one more if it goes first in the next."""
+        """How many jobs the user starts in this many turns; one more if its next job ranks before `before`."""
         waiting = {**FREE_TO_START, "user_id": user_id}
         count = self._jobs.count_documents(waiting, limit=turns + 1)
         if count <= turns:
@@ -180,7 +181,7 @@ class JobQueries:
 
 
 def _equalities(wanted: JobFilter) -> list[list[Document]]:
-    """What a job has to fulfil one of, each of which an index leads by."""
+    """Lists of conditions: a job must meet one condition of each list. An index starts with the field of each."""
     equal = {
         "user_id": wanted.user_id,
         "spec.spider": wanted.spider,
@@ -194,12 +195,12 @@ def _equalities(wanted: JobFilter) -> list[list[Document]]:
 
 
 def _only_checked(leads: list[Document]) -> Document:
-    """The same condition, put so that no server takes it for something to lead an index by."""
+    """The same condition, written so that the server does not choose an index for it."""
     return {"$nor": [{"$nor": leads}]}
 
 
 def _span(wanted: JobFilter, cursor: str | None) -> list[Document]:
-    """Of times. What has none is in no list."""
+    """The conditions on the time of creation. A job without one is in no list."""
     conditions: list[Document] = [{"created_at": {"$gte": wanted.since or _BEGINNING}}]
     if wanted.until is not None:
         conditions.append({"created_at": {"$lt": wanted.until}})
@@ -213,9 +214,9 @@ def _text(q: str) -> Document:
     return {"$or": [{path: text} for path in ("_id", "spec.spider", "tags", "spec.start_urls", "message")]}
 
 
-# --- the questions that the beat asks of all jobs at once. Reads only; each is one indexed query.
+# --- the queries of the beat, which concern all jobs. They only read, and each of them uses an index.
 class LiveAttempt(NamedTuple):
-    """An attempt that runs, or is on its way to a node."""
+    """An attempt that runs, or that is assigned to a node."""
 
     id: AttemptId
     node: str
@@ -228,7 +229,7 @@ class JobSweeps:
         self._documents = JobDocuments(database)
 
     def live_attempts(self) -> list[LiveAttempt]:
-        """All that should be on a node."""
+        """All attempts that should be on a node."""
         running = self._jobs.find({"status": JobStatus.RUNNING}, {"attempt": 1, "node": 1})
         assigned = self._jobs.find({"assignment.attempt": {"$gte": 1}}, {"assignment": 1})
         found = [(one["_id"], one["attempt"], one.get("node", ""), True) for one in running]
@@ -236,33 +237,33 @@ class JobSweeps:
         return [LiveAttempt(AttemptId(job, attempt), node, is_running) for job, attempt, node, is_running in found]
 
     def jobs(self, job_ids: Iterable[str]) -> dict[str, Job]:
-        """Those of them that there are and that can be read."""
+        """The jobs with these ids that exist and can be read."""
         wanted = list(job_ids)
         found = self._documents.many(self._jobs.find({"_id": {"$in": wanted}})) if wanted else ()
         return {job.id: job for job in found}
 
     def existing(self, job_ids: Iterable[str]) -> set[str]:
-        """Those of them that there are."""
+        """The ids of which a job exists."""
         return {one["_id"] for one in self._jobs.find({"_id": {"$in": list(job_ids)}}, {"_id": 1})}
 
     def running_on(self, node: str) -> list[str]:
         return [one["_id"] for one in self._jobs.find({"status": JobStatus.RUNNING, "node": node}, {"_id": 1})]
 
 
-# --- what has been due for longest, jobs and webhooks, for whoever asks why it still is
+# --- the jobs and webhooks that have been due for longest, so that an operator can find out why
 
-#: Ended jobs that are looked at.
+#: At most this many ended jobs are read.
 MAX_COUNTED = 1000
 
 
 class CallsToCome(NamedTuple):
-    """Ended jobs of which somebody is still to be told."""
+    """Ended jobs whose webhooks are still to be called."""
 
-    #: Due, and nobody is at them,
+    #: Jobs whose webhooks are due and that no worker has claimed.
     waiting: int
-    #: and since when the first of these.
+    #: Since when the first of these is due.
     since: datetime | None
-    #: Called before, in vain.
+    #: Jobs whose webhooks were called before and failed.
     failing: int
 
 
@@ -271,14 +272,14 @@ class DueJobs:
         self._documents = JobDocuments(database)
 
     def since(self, moment: datetime, limit: int) -> list[Job]:
-        """Those that have waited for nothing but a slot since then, the longest first; `limit` are looked at."""
+        """Jobs that have waited only for a slot since `moment`, the longest first; at most `limit` are read."""
         query = {**FREE_TO_START, "not_before": {"$lte": moment}, "assignment": None}
         found = self._documents.collection.find(query, sort=[("not_before", ASCENDING)], limit=limit)
         return self._documents.many(found)
 
     def webhooks(self, moment: datetime) -> CallsToCome:
-        """Waiting: those that were due at `moment` already. Of many, the first `MAX_COUNTED` by their users."""
-        # an index leads to them by their users; not `$exists`: none leads past those that have none
+        """Jobs count as waiting if they were due at `moment`. Only the first `MAX_COUNTED` by user id are counted."""
+        # the index begins with the user; `$exists` is not used, because an index cannot skip documents by it
         query = {"user_id": {"$gte": ""}, "webhooks_due": {"$gt": datetime.fromtimestamp(0, UTC)}, **WATCHED}
         fields = {"webhooks_due": 1, "webhook_failures": 1}
         found = list(self._documents.collection.find(query, fields, limit=MAX_COUNTED))
@@ -287,7 +288,7 @@ class DueJobs:
         return CallsToCome(len(waiting), min(waiting, default=None), failing)
 
 
-# --- what the jobs that ended lately tell of how things go: a few figures of each
+# --- a few figures of each job that ended recently, for statistics
 
 _FIELDS = (
     "status", "spec.site", "created_at", "not_before", "started_at", "finished_at", "attempt",
@@ -302,11 +303,11 @@ class EndedJob(NamedTuple):
     site: str | None
     status: JobStatus
     finished_at: datetime
-    #: When it could have been started first.
+    #: The earliest time at which it could have started.
     due: datetime
-    #: When a node was given its first attempt,
+    #: When its first attempt was dispatched to a node.
     dispatched_at: datetime | None
-    #: and when that ran.
+    #: When its first attempt started.
     started_at: datetime | None
     #: Attempts after the first.
     retries: int
@@ -316,13 +317,13 @@ class EndedJob(NamedTuple):
 
 
 class EndedJobs:
-    """Reads only, by the index on `finished_at`."""
+    """Only reads, and uses the index on `finished_at`."""
 
     def __init__(self, database: Database[Document]) -> None:
         self._documents = Documents(database["jobs"], _ended_job)
 
     def since(self, moment: datetime, limit: int) -> list[EndedJob]:
-        """Those that ended then or later, newest first."""
+        """Jobs that ended at `moment` or later, newest first."""
         found = self._documents.collection.find({"finished_at": {"$gte": moment}}, dict.fromkeys(_FIELDS, 1))
         return self._documents.many(found.sort("finished_at", DESCENDING).limit(limit))
 
@@ -347,7 +348,7 @@ def _ended_job(document: Document) -> EndedJob:
 
 
 def _due(document: Document, dispatched_at: datetime | None, retries: int) -> datetime:
-    """A crawl for later has its time in `not_before`; after a retry that holds the time of the retry instead."""
+    """`not_before` is the start time of a scheduled crawl; after a retry it is the time of the retry instead."""
     created_at: datetime = document["created_at"]
     not_before: datetime = document["not_before"]
     if retries or (dispatched_at is not None and not_before > dispatched_at):
@@ -355,42 +356,42 @@ def _due(document: Document, dispatched_at: datetime | None, retries: int) -> da
     return max(created_at, not_before)
 
 
-# --- what the jobs say together: why they wait, since when, and how the runs of sites have ended lately
+# --- figures over all jobs: why they wait, since when, and how the runs of sites have ended recently
 class EndedRun(NamedTuple):
     site: str
     status: JobStatus
-    #: Of its first attempt; `None` for one that ended before any.
+    #: When its first attempt started; `None` if it ended before that.
     started_at: datetime | None
     finished_at: datetime
 
 
 class RunStatistics:
-    """Reads only, each led by an index."""
+    """Only reads; each query uses an index."""
 
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
         self._ended = Documents(self._jobs, _ended_run)
 
     def waiting_reasons(self) -> dict[WaitingReason, int]:
-        """How many jobs wait for what; those nobody has looked at yet are not among them."""
+        """How many jobs wait for which reason; jobs that no worker has looked at yet are left out."""
         counts = {reason: self._jobs.count_documents({"waiting_reason": reason}) for reason in WaitingReason}
         return {reason: count for reason, count in counts.items() if count}
 
     def oldest_due(self, now: datetime) -> datetime | None:
-        """Since when the job that waits longest has been due, which may be days after it was asked for."""
+        """Since when the longest-waiting job has been due. That may be days after it was requested."""
         query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}}
         first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
         return None if first is None else first["not_before"]
 
     def one_off_jobs(self) -> int:
-        """Single crawls that lie ahead: scheduled, but not by a schedule."""
+        """How many single crawls wait for their start time; runs of schedules do not count."""
         scheduled = {"status": JobStatus.SCHEDULED}
-        # not those without `schedule_id`: no index says of a job that it has none, and each would have to be read
+        # a query for jobs without `schedule_id` would read every job, because no index finds a missing field
         of_schedules = {**scheduled, "schedule_id": {"$gte": ""}}
         return max(0, self._jobs.count_documents(scheduled) - self._jobs.count_documents(of_schedules))
 
     def ended_runs(self, since: datetime, limit: int) -> list[EndedRun]:
-        """The latest runs of sites that ended since then."""
+        """The latest runs of sites that ended since `since`."""
         query = {"spec.site": {"$exists": True}, "finished_at": {"$gte": since}}
         fields = {"spec.site": 1, "status": 1, "started_at": 1, "finished_at": 1}
         found = self._jobs.find(query, fields).sort("finished_at", DESCENDING).limit(limit)

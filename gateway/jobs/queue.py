@@ -1,8 +1,8 @@
-"""The waiting jobs, and their way to a node: found, assigned, or given back with the reason.
+"""The waiting jobs and their way to a node: they are found, assigned, or put back with the reason.
 
 A pending job waits for a slot exactly while it has a partition (`lane` in its document). It has none while it is
-assigned to a node, blocked by another crawl, or in a back-off: so an index on partitions holds those alone that could
-be started now.
+assigned to a node, blocked by another crawl, or in a backoff. So an index on partitions contains only the jobs that
+could start now.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from gateway.stores.mongo import Document
 
 Model = TypeVar("Model")
 
-#: Nobody looks at it for work: it cannot be read. Taken away once it can.
+#: Marks a job that cannot be read: no worker considers it. The mark is removed once the job can be read.
 SET_ASIDE = "set_aside"
-#: Waits for nothing but a slot. Equalities, so that an index leads past all those that wait for another job.
+#: Jobs that wait only for a slot. These are equalities, so that an index skips all jobs that wait for another job.
 FREE_TO_START: Document = {"status": JobStatus.PENDING, "blocked": None, SET_ASIDE: None}
 
 
 class SetAside(Documents[Model]):
-    """Of the `jobs` collection. What cannot be read is set aside: looking for work does not come upon it again."""
+    """Reads the `jobs` collection. A job that cannot be read is set aside: no query for work finds it again."""
 
     @state_change("jobs.set_aside")
     def _note(self, found: Unreadable) -> None:
@@ -44,13 +44,13 @@ class JobDocuments(SetAside[Job]):
         super().__init__(database["jobs"], reader(Job))
 
     def find_one_and_update(self, query: Document, update: Document) -> Job | None:
-        """The job as it is then; `None` where there is no such job, or it cannot be read."""
+        """The job after the update; `None` if there is no such job, or if it cannot be read."""
         changed = self.collection.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
         return self.optional(changed)
 
 
 def change(now: datetime, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None) -> Document:
-    """The update that makes these changes, and tells when."""
+    """The update that makes these changes and sets `updated_at`."""
     update: dict[str, Any] = {"$set": {**changes, "updated_at": now}}
     if unset:
         update["$unset"] = dict.fromkeys(unset, "")
@@ -61,24 +61,24 @@ def change(now: datetime, changes: Document, *, unset: Sequence[str] = (), incre
 
 # --- the queue
 
-#: An assignment without an answer is looked at again after so many seconds; longer than all time-outs of a posting.
+#: Seconds after which a worker looks again at an assignment without an answer; longer than all time-outs of a post.
 ATTEND_SECONDS = 15
-#: Nodes that a job remembers to avoid.
+#: How many nodes to avoid a job remembers.
 _AVOIDED = 5
 _IN_A_PARTITION: Document = {"status": JobStatus.PENDING, "lane": {"$gt": ""}}
 _BEST_FIRST = [("rank", ASCENDING)]
 _BY_PARTITION = [("lane", ASCENDING), ("rank", ASCENDING)]
-#: Jobs that one step of a skip scan reads: where few wait it is the only one.
+#: Jobs that one step of a skip scan reads. If only few wait, one step is enough.
 _STEP = 4
 
 
 class Candidate(NamedTuple):
-    """A job that could be started now: what must be known to choose a node for it, and its document."""
+    """A job that could start now: the fields needed to choose a node for it, and its document."""
 
     partition: Partition
     rank: datetime
     job_id: str
-    #: Its last attempt.
+    #: Number of its last attempt.
     attempt: int
     exclusive: str | None
     avoid: tuple[str, ...]
@@ -86,14 +86,14 @@ class Candidate(NamedTuple):
 
 
 class Front(NamedTuple):
-    """The best jobs of one partition, in their order; and whether there are no others."""
+    """The best jobs of one partition, in their order; and whether the partition has no others."""
 
     candidates: list[Candidate]
     is_all: bool
 
 
 class Waiting(NamedTuple):
-    """A job that waits in its partition, and why as far as it has been told."""
+    """A job that waits in its partition, and the reason that its document has."""
 
     job_id: str
     partition: Partition
@@ -101,7 +101,7 @@ class Waiting(NamedTuple):
 
 
 class JobQueue:
-    """The `jobs` collection as a dispatcher needs it. What follows is `JobStore`'s."""
+    """The `jobs` collection as the dispatcher needs it. `JobStore` has the steps after that."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
@@ -109,20 +109,20 @@ class JobQueue:
         self._candidates = SetAside(self._jobs, _candidate)
         self._clock = clock
 
-    # --- who waits
+    # --- which jobs wait
 
     def is_anybody_pending(self) -> bool:
-        """Whether a job waits, for a slot or for anything else."""
+        """Whether any job waits, for a slot or for anything else."""
         return self._jobs.find_one({"status": JobStatus.PENDING}, {"_id": 1}) is not None
 
     def is_empty(self) -> bool:
-        """Whether nobody waits for a slot."""
+        """Whether no job waits for a slot."""
         return self._first("") is None
 
     def fronts(self, fits: Callable[[Requirements], bool], after: str = "") -> Iterator[Front]:
-        """The best of each partition that fits, by their names, from above `after` on. They are read when they are
-        asked for: one seek leads past all jobs of a partition, and one past all partitions that require what nobody
-        has (a "skip scan").
+        """The best jobs of each partition that fits, in the order of the partitions' names, starting after `after`.
+        They are read lazily. One seek skips the other jobs of a partition, and one skips all partitions whose
+        requirements do not fit (a "skip scan").
         """
         while found := self._ahead(after, _STEP):
             is_all = len(found) < _STEP
@@ -142,24 +142,24 @@ class JobQueue:
         return list(self._jobs.find(query, sort=_BY_PARTITION, limit=limit))
 
     def best(self, partition: Partition, limit: int) -> list[Candidate]:
-        """The best of the partition, in their order."""
+        """The best jobs of the partition, in their order."""
         query = {"status": JobStatus.PENDING, "lane": str(partition)}
         return self._candidates.many(self._jobs.find(query, sort=_BEST_FIRST, limit=limit))
 
     def partition_of(self, job_id: str) -> Partition | None:
-        """In which the job waits; `None` if it does not."""
+        """The partition in which the job waits; `None` if it does not wait for a slot."""
         found = self._jobs.find_one({"_id": job_id, **_IN_A_PARTITION}, {"lane": 1})
         return None if found is None else Partition.parse(found["lane"])
 
     def requirements(self) -> Iterator[Requirements]:
-        """What waiting jobs need, each once."""
+        """The different requirements of the waiting jobs."""
         after = ""
         while (first := self._first(after)) is not None:
             yield first.partition.requirements
             after = first.partition.requirements.end
 
     def hindered(self, reasons: Sequence[WaitingReason], limit: int, after: str = "") -> list[Waiting]:
-        """Jobs that wait in a partition and have said so why, by their ids, from above `after` on."""
+        """Jobs that wait in a partition for one of these reasons, ordered by their ids, starting after `after`."""
         found: list[Waiting] = []
         for reason in reasons:
             query: Document = {"waiting_reason": reason, "_id": {"$gt": after}, "lane": {"$gt": ""}}
@@ -168,7 +168,7 @@ class JobQueue:
         return sorted(found)[:limit]
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
-        """Resources that blocked jobs wait for, in order, from above `after` on; of so many jobs."""
+        """Resources that blocked jobs wait for, in order, starting after `after`. At most `limit` jobs are read."""
         query = {"blocked": True, "exclusive": {"$gt": after}}
         found = self._jobs.find(query, {"exclusive": 1}, sort=[("exclusive", ASCENDING)], limit=limit)
         return list(dict.fromkeys(document["exclusive"] for document in found))
@@ -176,13 +176,13 @@ class JobQueue:
     # --- the way to a node
 
     def assign(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> list[Job]:
-        """Decide, before a node is told, which attempt goes to which node. Those that are assigned so now: of a job
-        that was assigned, blocked or ended since it was read, there is nothing to assign any more.
+        """Record which attempt goes to which node, before any node gets its attempt. Returns the jobs that are
+        assigned now. A job that was assigned, blocked or ended since it was read is left out.
         """
         if not wanted:
             return []
         decided = {one.job_id: (one, assignment) for one, assignment in wanted}
-        # as they were read, a second ago at the most: what has changed since is not what is assigned by
+        # the jobs as they were read, at most a second ago: the assignment does not depend on what may have changed
         found = self._documents.many(one.document for one, _ in wanted)
         if found and self._assign([decided[job.id] for job in found]) < len(found):
             won = self._jobs.find({"_id": {"$in": list(decided)}}, {"assignment.token": 1})
@@ -192,8 +192,8 @@ class JobQueue:
         return [job.model_copy(update={"assignment": one, "attempt": one.attempt}) for job, one in given]
 
     def without(self, wanted: Sequence[tuple[Candidate, Assignment]]) -> set[str]:
-        """Jobs of which it is certain that the attempt does not live: they have not come to it, or are past it. Any
-        other may have been assigned by the caller, and taken over by another worker before the caller looked.
+        """Jobs whose attempt certainly does not live: they have not reached its number, or it is over. Any other job
+        may have been assigned by the caller, and then taken over by another worker before the caller looked.
         """
         number = {one.job_id: assignment.attempt for one, assignment in wanted}
         fields = {"attempt": 1, "attempts": 1, "status": 1}
@@ -214,7 +214,7 @@ class JobQueue:
 
     @state_change("jobs.take_over")
     def take_over(self, job: Job, token: str) -> Job | None:
-        """The assignment without an answer, under a new token; `None` if somebody else was quicker."""
+        """Give the unanswered assignment a new token. `None` if another worker was quicker."""
         if job.assignment is None:
             return None
         now = self._clock()
@@ -227,9 +227,9 @@ class JobQueue:
     def release(
         self, job: Job, *, not_before: datetime, message: str | None = None, avoid: bool = False
     ) -> Job | None:
-        """The node certainly has not got the attempt, and will not start it: the job waits for its next one, from
-        `not_before` on. With a `message` that counts as a failed dispatch; not so with `avoid`, for then it was the
-        node's fault, and others are tried first.
+        """The node certainly does not have the attempt and will not start it. The job waits for its next attempt,
+        from `not_before` on. With a `message` this counts as a failed dispatch, unless `avoid` is set: then it is
+        the node's fault, and other nodes are tried first.
         """
         if job.assignment is None:
             return None
@@ -247,7 +247,7 @@ class JobQueue:
 
     @state_change("jobs.ask_later")
     def ask_later(self, job: Job, message: str, at: datetime) -> Job | None:
-        """The node may have the attempt: it is asked again at `at`."""
+        """The node may have the attempt: ask it again at `at`."""
         if job.assignment is None:
             return None
         changes = {"message": message, "attend_at": at, "waiting_reason": WaitingReason.BACKOFF}
@@ -255,15 +255,15 @@ class JobQueue:
 
     @state_change("jobs.use_up")
     def use_up(self, job_id: str, attempt: int) -> bool:
-        """Nobody assigns this attempt any more: its number is used up. Whether nobody had by now."""
+        """Use up this attempt's number, so that no worker can assign it any more. False if it was used already."""
         query = {"_id": job_id, "status": JobStatus.PENDING, "attempt": attempt - 1}
         return self._jobs.update_one(query, {"$set": {"attempt": attempt}}).matched_count == 1
 
     # --- waiting
 
     def overdue(self, limit: int) -> list[Job]:
-        """See who must be looked at: jobs that were assigned to a node whose answer is missing. Those whose back-off
-        is over are ranked again.
+        """Jobs that were assigned to a node whose answer is missing. Jobs whose backoff is over get their partition
+        and rank again.
         """
         now = self._clock()
         due: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING}
@@ -283,14 +283,14 @@ class JobQueue:
 
     @state_change("jobs.block")
     def block(self, job_id: str, reason: WaitingReason) -> Job | None:
-        """Another crawl holds what the job needs for itself: it is not looked at before that is free."""
+        """Another crawl holds the job's `exclusive` resource. No worker looks at the job until that is free."""
         return self._change(
             {"_id": job_id, **_IN_A_PARTITION}, {"blocked": True, "waiting_reason": reason}, unset=("lane",)
         )
 
     @state_change("jobs.unblock")
     def unblock(self, exclusive: str) -> Job | None:
-        """The best of the jobs that wait for this resource, which from now on waits like all others."""
+        """The best of the jobs that wait for this resource. It is no longer blocked and waits for a slot."""
         query = {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING}
         for best in self._documents.many(self._jobs.find(query, sort=_BEST_FIRST, limit=9)):
             unset = ("blocked", "waiting_reason")
@@ -299,12 +299,12 @@ class JobQueue:
         return None
 
     def in_partitions(self, job_ids: Sequence[str]) -> list[Job]:
-        """Those of them that wait for a slot."""
+        """The jobs with these ids that wait for a slot."""
         return self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}))
 
     @state_change("jobs.note_waiting")
     def note_waiting(self, reasons: Mapping[str, WaitingReason]) -> list[Job]:
-        """Say why jobs have no slot yet; those of them that waited for something else before, or had not said why."""
+        """Record why jobs have no slot yet. Returns the jobs whose reason has changed or is new."""
         changed = [job for job in self.in_partitions(list(reasons)) if job.waiting_reason is not reasons[job.id]]
         operations = [
             UpdateOne({"_id": job.id, **_IN_A_PARTITION}, change(self._clock(), {"waiting_reason": reasons[job.id]}))
@@ -329,7 +329,7 @@ class JobQueue:
 
 
 def avoiding(job: Job, node: str) -> list[str]:
-    """The nodes that the job avoids, and this one."""
+    """The nodes that the job avoids, with this one added."""
     return [*(other for other in job.avoid if other != node), node][-_AVOIDED:]
 
 
@@ -345,7 +345,7 @@ def _may_live(document: Document, attempt: int) -> bool:
 
 
 def _by(assignment: Assignment) -> Document:
-    """As long as nobody has taken it over."""
+    """Matches only while no other worker has taken the assignment over."""
     return {"status": JobStatus.PENDING, "assignment.token": assignment.token}
 
 

@@ -44,9 +44,9 @@ class Resubmission:
     _clock: Clock = utc_now
 
     def run_again(self, job_id: str, correlation_id: str | None = None) -> Job:
-        """The new job: the same spider of the same version. Raises `JobNotFoundError`, and `ConflictError` while the
-        old one or a twin is alive, or when that version or a browser that it needs is no longer there;
-        `SiteDisabledError` for a run of a site that is not to be visited; `TooManyError`.
+        """The new job, with the same spider in the same version. Raises `JobNotFoundError`; `ConflictError` while the
+        old job or an identical one is live, or if that version, or a browser that the job needs, is gone;
+        `SiteDisabledError` for a run of a disabled site; `TooManyError`.
         """
         with mongo_errors():
             old = self._jobs.get(job_id)
@@ -64,7 +64,7 @@ class Resubmission:
             return new
 
     def _require_means(self, old: Job) -> None:
-        # one whose site is gone has all that it needs
+        # a job whose site was deleted needs nothing of it: the job's spec is complete
         site = self._sites.named([old.spec.site]).get(old.spec.site) if old.spec.site else None
         if site and not site.enabled:
             raise SiteDisabledError(f"site {site.name!r} is disabled")
@@ -75,7 +75,7 @@ class Resubmission:
             raise ConflictError(f"it cannot be run again: {error.message}", detail=error.detail) from error
 
     def _forget(self, old: Job) -> None:
-        """A repeated request shall be answered with the new job, which its live key leads to."""
+        """Release the Redis key of the old job, so that its live key leads a repeated request to the new job."""
         try:
             self._dedupe.release(redis_keys.dedupe(old.user_id, old.spec.spider, old.fingerprint), old.id)
         except RedisError as error:
@@ -92,14 +92,14 @@ def _anew(old: Job, now: datetime, correlation_id: str | None) -> Job:
         retry_of=old.id,
         correlation_id=correlation_id,
         schedule_id=old.schedule_id,
-        # somebody asks for it now, whoever has asked for the old one
+        # this run is asked for by hand, even if a schedule made the old one
         trigger=old.trigger and Trigger.MANUAL,
         target=old.target,
         exclusive=old.exclusive,
     )
 
 
-# Dead letters: jobs that are out of retries and wait for a person. Which ones there are is `JobQueries`' to tell.
+# Dead letters: jobs that are out of retries and wait for an operator. `JobQueries` lists them.
 class DeadLetterStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
@@ -110,12 +110,12 @@ class DeadLetterStore:
 
     @state_change("dead_letters.dismiss")
     def dismiss(self, job_id: str) -> bool:
-        """Somebody has seen to it: the job stays as it ended, and is no dead letter any more; whether it was one."""
+        """The job keeps its outcome and is no longer a dead letter. Returns whether it was one."""
         seen = {"$set": {"dead": False, "updated_at": self._clock()}}
         return self._jobs.update_one({"_id": job_id, "dead": True}, seen).modified_count == 1
 
 
-# What becomes of jobs that are out of retries: run again, or let go
+# What an operator does with dead letters: run the job again, or dismiss it
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class DeadLetters:
     _jobs: JobStore
@@ -123,13 +123,13 @@ class DeadLetters:
     _resubmission: Resubmission
 
     def requeue(self, job_id: str, correlation_id: str | None = None) -> Job:
-        """The new job, which names the old one; that is no dead letter any more.
+        """The new job, which names the old one. The old job is no longer a dead letter.
 
-        Raises `DeadLetterNotFoundError`, and `ConflictError` where the job cannot be run again.
+        Raises `DeadLetterNotFoundError`, and `ConflictError` if the job cannot be run again.
         """
         with mongo_errors():
             self._require(job_id)
-            # the new one first: a letter may be answered twice, and must not be lost
+            # the new job first: a dead letter that is run twice is harmless, one that is lost is not
             new = self._resubmission.run_again(job_id, correlation_id)
             self._letters.dismiss(job_id)
             return new

@@ -1,4 +1,4 @@
-"""Jobs: every state change is one compare-and-set on one document, so repeating any of them changes nothing."""
+"""Jobs. Every change of state is one compare-and-set on one document, so repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from gateway.jobs.queue import JobDocuments, avoiding, change
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
 
-#: Told of one job's end, at the most.
+#: How many webhooks a job may have.
 MAX_WEBHOOKS = 20
 #: Seconds after which a cancellation that has had no effect is carried out again.
 CANCEL_SECONDS = 5
-#: What may have ended an attempt that was given up for lost, because it was.
+#: What may have stopped an attempt because it was given up for lost.
 _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
-#: Somebody is to be told. Each job is due for a moment when it ends, also one that nobody wants to hear of.
+#: Jobs that have a webhook. The query is needed because `webhooks_due` is set at the end of every job for a moment.
 WATCHED: Document = {"webhooks.0": {"$exists": True}}
 
 
 class DueWebhooks(NamedTuple):
-    """An ended job that somebody is to be told of."""
+    """An ended job whose webhooks are due."""
 
     job_id: str
-    #: Who has not answered yet.
+    #: The webhooks that have not answered yet.
     urls: tuple[str, ...]
 
     @classmethod
@@ -56,15 +56,15 @@ class DueWebhooks(NamedTuple):
 
 
 _KEY_USED = "Idempotency-Key: it was used before, for another request"
-#: A key's claim decides between requests of one moment; after that the documents that have the key do.
+#: A claim only decides between simultaneous requests; later the documents that have the key decide.
 CLAIM_KEPT = timedelta(days=1)
-#: Which collection holds what a claim is for; of one user and key there is one document in one of them.
+#: The collection for each kind of claim. For one user and key there is one document in one of them.
 _MADE_IN = {"job": "jobs", "schedule": "schedules"}
 
 
 class IdempotencyKeys:
-    """Whether `<user_id>:<Idempotency-Key>` is a job's or a schedule's, decided before either is inserted. Whoever
-    dies in between has decided no more than that: the same request, asked again, is carried out.
+    """Decides whether `<user_id>:<Idempotency-Key>` belongs to a job or to a schedule, before either is inserted. If
+    the process dies in between, only this is decided: the same request, sent again, is carried out.
     """
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
@@ -74,26 +74,26 @@ class IdempotencyKeys:
 
     @state_change("idempotency_keys.claim")
     def claim(self, key: str, kind: Literal["job", "schedule"]) -> None:
-        """Raises `IdempotencyConflictError` where the key is of the other kind."""
+        """Raises `IdempotencyConflictError` if the key belongs to the other kind."""
         try:
             self._claims.insert_one({"_id": key, "kind": kind, "claimed_at": self._clock()})
         except DuplicateKeyError:
             found = self._claims.find_one({"_id": key})
             if found and found["kind"] != kind:
                 raise IdempotencyConflictError(_KEY_USED) from None
-        # of versions that made no claims, or of long ago
+        # from a version that made no claims, or from so long ago that the claim was deleted
         (other,) = _MADE_IN.keys() - {kind}
         if self._database[_MADE_IN[other]].find_one({"idempotency_key": key}, {"_id": 1}):
             raise IdempotencyConflictError(_KEY_USED)
 
     @state_change("idempotency_keys.forget")
     def forget(self, before: datetime) -> None:
-        """What was claimed before then."""
+        """Delete the claims that were made before then."""
         self._claims.delete_many({"claimed_at": {"$lt": before}})
 
 
 class JobStore:
-    """The `jobs` collection as the path of a job's life needs it, but for its way to a node: that is `JobQueue`'s."""
+    """The `jobs` collection: all steps of a job's life except its way to a node, which is in `JobQueue`."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
@@ -105,13 +105,13 @@ class JobStore:
 
     @state_change("jobs.insert")
     def insert(self, job: Job) -> None:
-        """Raises `JobExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by which key was taken."""
+        """Raises `JobExistsError`, `LiveTwinError` or `IdempotencyConflictError`, depending on which key is taken."""
         if job.idempotency_key:
             self._keys.claim(job.idempotency_key, "job")
         try:
             self._jobs.insert_one(job.to_document())
         except DuplicateKeyError as error:
-            # asked rather than parsed: what a duplicate key error tells of its key differs between servers
+            # query instead of parsing the error: servers differ in what a duplicate key error contains
             if self._jobs.find_one({"_id": job.id}, {"_id": 1}):
                 raise JobExistsError(f"there is a job {job.id!r} already") from error
             if job.idempotency_key and self.find_idempotent(job.idempotency_key):
@@ -137,12 +137,12 @@ class JobStore:
 
     @state_change("jobs.overtake")
     def overtake(self, live_key: str) -> None:
-        """Whoever holds `live_key` gives it up to a request that asked for a fresh run."""
+        """Take `live_key` from the job that has it, because a request asked for a fresh run."""
         self._jobs.update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
 
     @state_change("jobs.add_webhook")
     def add_webhook(self, job_id: str, url: str) -> None:
-        """One more to be told of the job's end, up to `MAX_WEBHOOKS`; of one that has ended, soon."""
+        """Add a webhook to the job, up to `MAX_WEBHOOKS`. If the job has ended, the webhook is due at once."""
         room = {f"webhooks.{MAX_WEBHOOKS - 1}": {"$exists": False}}
         self._jobs.update_one({"_id": job_id, **room}, {"$addToSet": {"webhooks": url}})
         ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks_delivered": {"$ne": url}}
@@ -169,15 +169,15 @@ class JobStore:
 
     @state_change("jobs.record_started")
     def record_started(self, job_id: str, attempt: int, started_at: datetime) -> Job | None:
-        """The tailer saw the attempt's started mark: it runs, whatever became of the dispatcher's own record.
+        """The tailer saw the attempt's started mark, so the attempt runs, even if the dispatcher could not record it.
 
-        `None` if that is recorded already, or the attempt is not the job's current one.
+        `None` if the start is recorded already, or the attempt is not the job's current one.
         """
         path = f"attempts.{attempt}"
         unknown = {path: {"$exists": True}, f"{path}.started_at": {"$exists": False}}
         update: dict[str, Any] = {
             "$set": {f"{path}.started_at": started_at, "updated_at": self._clock()},
-            # the job's is that of its first attempt
+            # the job's time is that of its first attempt
             "$min": {"started_at": started_at},
         }
         query = {"_id": job_id, "attempt": attempt, **unknown}
@@ -192,8 +192,8 @@ class JobStore:
 
     @state_change("jobs.record_exit")
     def record_exit(self, job_id: str, attempt: int, facts: ExitReport, log_end: int) -> Job | None:
-        """Write how the attempt ended, once. `None` if it is recorded already or the job is gone. What was only
-        supposed, that the attempt is lost, is corrected for as long as no other attempt has a node.
+        """Record once how the attempt ended. `None` if that is recorded already or the job is gone. If the attempt
+        was only assumed to be lost, this corrects the record, as long as no other attempt has a node.
         """
         path = f"attempts.{attempt}"
         facts_set: Document = {
@@ -206,7 +206,7 @@ class JobStore:
             facts_set[f"{path}.started_at"] = facts.started_at
         query: Document = {"_id": job_id, path: {"$exists": True}, f"{path}.exit": {"$exists": False}}
         recorded = self._change(query, facts_set)
-        # one that was lost indeed, or that was stopped because it was given up, is no news
+        # if it was really lost, or was stopped because it was given up, there is nothing to correct
         if recorded is None and not (facts.lost or facts.refused) and facts.stopped_by not in _GIVEN_UP:
             return self._correct(job_id, attempt, facts_set)
         return recorded
@@ -219,7 +219,7 @@ class JobStore:
         waits: Document = {**lost, **ACCEPTED.query, "assignment": None}
         if (found := self._jobs.find_one(waits, {f"{path}.node": 1})) is None:
             return None
-        # as before it was decided upon
+        # back to the state before the decision
         changes = {**facts_set, **ACCEPTED.change, "node": found["attempts"][str(attempt)]["node"]}
         decided = ("lane", "blocked", "waiting_reason", "message", f"{path}.status", f"{path}.message")
         update = {**change(self._clock(), changes, unset=decided), "$inc": {"failures": -1}}
@@ -229,7 +229,7 @@ class JobStore:
 
     @state_change("jobs.finish")
     def finish(self, job: Job, outcome: Outcome, *, dead: bool = False) -> Job | None:
-        """The job's end. It is not settled until every consequence has been carried out."""
+        """End the job. It is not settled until all consequences are carried out."""
         now, step = self._clock(), Step.of(job.status, outcome.status)
         changes: Document = {
             **step.change,
@@ -238,7 +238,7 @@ class JobStore:
             "settled": False,
             "attend_at": now,
             "dead": dead,
-            # also without webhooks: one that is added in this moment must not be forgotten
+            # also without webhooks, because one that is added at this moment must not be forgotten
             "webhooks_due": now,
         }
         changes.update(_attempt_outcome(job, outcome))
@@ -252,7 +252,7 @@ class JobStore:
 
     @state_change("jobs.retry")
     def retry(self, job: Job, outcome: Outcome, not_before: datetime) -> Job | None:
-        """The attempt failed, the job goes on: it waits for its next attempt."""
+        """The attempt failed, and the job waits for its next attempt."""
         return self._change(
             {"_id": job.id, **RETRIED.query, "attempt": job.attempt, **_decided_on(job)},
             {
@@ -270,23 +270,23 @@ class JobStore:
 
     @state_change("jobs.settle")
     def settle(self, job_id: str) -> None:
-        """Every consequence was carried out. Where there is no webhook, nobody need look for what is due."""
+        """All consequences are carried out. A job without webhooks also loses `webhooks_due`: no call is due."""
         query = {"_id": job_id, "settled": False}
         unwatched = {**query, "webhooks.0": {"$exists": False}}
         settled: Document = {"$set": {"settled": True}, "$unset": {"attend_at": ""}}
-        # one that is added from here on finds the job ended, and says itself that it is due
+        # a webhook that is added from now on finds the job ended and sets `webhooks_due` itself
         no_webhook = {**settled, "$unset": {"attend_at": "", "webhooks_due": ""}}
         if not self._jobs.update_one(unwatched, no_webhook).matched_count:
             self._jobs.update_one(query, settled)
 
     def next_to_tell(self, after: str) -> str | None:
-        """The next user, by id, who has ended jobs whose webhooks are due and nobody is at."""
+        """The next user, by id, who has ended jobs whose webhooks are due and not claimed."""
         query = {"user_id": {"$gt": after}, "webhooks_due": {"$lte": self._clock()}, **WATCHED}
         found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING), ("webhooks_due", ASCENDING)])
         return found["user_id"] if found else None
 
     def due_webhooks(self, user_id: str, limit: int) -> list[DueWebhooks]:
-        """Of one user's, the longest due first."""
+        """The user's jobs whose webhooks are due, the longest due first."""
         query = {"user_id": user_id, "webhooks_due": {"$lte": self._clock()}, **WATCHED}
         fields = {"webhooks": 1, "webhooks_delivered": 1}
         found = self._jobs.find(query, fields, sort=[("webhooks_due", ASCENDING)], limit=limit)
@@ -294,14 +294,14 @@ class JobStore:
 
     @state_change("jobs.claim_webhooks")
     def claim_webhooks(self, job_id: str, until: datetime) -> Job | None:
-        """The ended job whose webhooks are due, if nobody is calling them; nobody else will before `until`."""
+        """Claim the webhooks of an ended job until `until`. `None` if none is due, or another worker has them."""
         return self._change({"_id": job_id, "webhooks_due": {"$lte": self._clock()}}, {"webhooks_due": until})
 
     @state_change("jobs.webhooks_called")
     def webhooks_called(
         self, job: Job, delivered: Sequence[str], message: str | None, again: datetime | None
     ) -> None:
-        """Who has answered by now, why the others have not, and when to call them again (`None`: never)."""
+        """Record which webhooks have answered, why others have not, and when to call these again (`None`: never)."""
         answered = {"$addToSet": {"webhooks_delivered": {"$each": list(delivered)}}}
         update: dict[str, Any] = {**answered, "$set": {"webhook_message": message}}
         if again is None:
@@ -310,38 +310,38 @@ class JobStore:
             update["$set"]["webhooks_due"] = again
             update["$inc"] = {"webhook_failures": 1}
         if not self._jobs.update_one({"_id": job.id, "webhooks_due": job.webhooks_due}, update).matched_count:
-            # a webhook that was added meanwhile has moved the time; so has somebody else, if the lease has lapsed
+            # a webhook that was added meanwhile has moved the time; so has another worker, if the lease has lapsed
             self._jobs.update_one({"_id": job.id}, answered)
 
     @state_change("jobs.request_cancel")
     def request_cancel(self, job_id: str) -> Job | None:
-        """`None` if the job is final or was asked before. It is seen to that something comes of it."""
+        """`None` if the job is final or was asked before. `attend_at` makes sure that the request is carried out."""
         now = self._clock()
         unasked = {"_id": job_id, "status": {"$in": _LIVE}, "cancel_requested_at": {"$exists": False}}
         asked = {"cancel_requested_at": now}
         attended = {**asked, "attend_at": now + timedelta(seconds=CANCEL_SECONDS)}
-        # an assignment is attended to at a time of its own
+        # a job with an assignment keeps its own `attend_at`
         return self._change({**unasked, "assignment": None}, attended) or self._change(unasked, asked)
 
     def to_attend(self, before: datetime, limit: int) -> list[Job]:
-        """Jobs that somebody must look at by then, the one that has waited longest first."""
+        """Jobs that a beat or a worker must look at by then, the longest due first."""
         due = {"attend_at": {"$lte": before}}
         return self._documents.many(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
 
     @state_change("jobs.attended")
     def attended(self, job: Job) -> None:
-        """Nothing is left to see to, if it is as `job` still."""
+        """Nothing is left to do for the job: remove `attend_at`, unless it has changed since `job` was read."""
         self._jobs.update_one({"_id": job.id, "attend_at": job.attend_at}, {"$unset": {"attend_at": ""}})
 
     @state_change("jobs.attend_later")
     def attend_later(self, job_id: str, seconds: float) -> None:
-        """Look at the job again after so long, unless it is settled by then."""
+        """Look at the job again after `seconds`, unless it is settled."""
         later = self._clock() + timedelta(seconds=seconds)
         self._jobs.update_one({"_id": job_id, "settled": {"$ne": True}}, {"$set": {"attend_at": later}})
 
     @state_change("jobs.delete")
     def delete(self, job_id: str) -> bool:
-        """Ended and settled jobs only; whether there was one."""
+        """Delete the job if it has ended and is settled. Returns whether it was deleted."""
         return self._jobs.delete_one({"_id": job_id, "settled": True}).deleted_count == 1
 
     def _change(
@@ -353,7 +353,7 @@ class JobStore:
 
 
 def _decided_on(job: Job) -> Document:
-    """That the attempt is still lost, if it was when this was decided."""
+    """Requires that the attempt is still recorded as lost, if the decision was made from that."""
     current = job.current
     if current is None or current.attempt != job.attempt or current.exit is None or not current.exit.lost:
         return {}

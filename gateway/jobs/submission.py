@@ -1,4 +1,4 @@
-"""From a request to exactly one job, whoever dies on the way and whatever Redis forgets."""
+"""Makes exactly one job from a request, even if a process dies on the way or Redis loses its keys."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from gateway.stores.mongo import mongo_errors
 log = structlog.get_logger()
 Result = TypeVar("Result")
 
-#: Two requests can only overtake each other so often before something else is wrong.
+#: Rounds in which two requests may replace each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
-#: Seconds without asking Redis after it has failed.
+#: Seconds to leave Redis alone after it has failed.
 _REDIS_REST = 1.0
-#: Start URLs that the event loop checks itself, in a few milliseconds; a thousand would hold up everybody else.
+#: The event loop itself checks up to this many start URLs, in a few milliseconds. A thousand would delay all others.
 _FEW_URLS = 50
 
 
@@ -58,7 +58,7 @@ class Order(NamedTuple):
     crawl: CrawlOrder
     idempotency_key: str | None = None
     correlation_id: str | None = None
-    #: The request named no version: the one in `spec` is the latest of this moment.
+    #: The request named no version: `spec` has the one that was the latest at that moment.
     pinned: bool = False
 
     @property
@@ -74,7 +74,7 @@ class Order(NamedTuple):
 
     @property
     def unique_idempotency_key(self) -> str | None:
-        """Two users may think of the same one."""
+        """It contains the user, because two users may choose the same key."""
         return f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None
 
     def to_job(self, identity: str, now: datetime, **origin: Any) -> Job:
@@ -93,7 +93,7 @@ class Order(NamedTuple):
 
 class Receipt(NamedTuple):
     job_id: str
-    #: The job was there before this request.
+    #: The job existed before this request.
     cached: bool
     cached_at: datetime | None = None
 
@@ -116,7 +116,7 @@ class Submission:
 
     async def submit(self, order: Order) -> Receipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
-        `TooManyError`, but never where there is a job that answers.
+        `TooManyError`, unless an existing job answers the request.
         """
         compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else asyncio.to_thread
         await compute(check_addresses, order.spec, order.crawl.webhooks, self._allowed)
@@ -134,7 +134,7 @@ class Submission:
                 await self._run(self._jobs.add_webhook, present.job_id, order.webhook_url)
             return Receipt(present.job_id, cached=True, cached_at=_moment(present))
         if present is None and (known := await self._of_before(order, identity)):
-            # under this key nobody would release it if it fails
+            # if that job fails, it releases its own key and not this one
             await self._try_redis(lambda: self._dedupe.withdraw(key, mine))
             return known
         claimed = present or mine
@@ -143,7 +143,7 @@ class Submission:
         return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
 
     async def _of_before(self, order: Order, identity: str) -> Receipt | None:
-        """The job that answers under the fingerprint that versions before this one gave the same request."""
+        """The job that has the fingerprint that earlier versions of the gateway gave to the same request."""
         former = former_fingerprint(order.user_id, order.spec)
         if former == identity:
             return None
@@ -164,7 +164,7 @@ class Submission:
 
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
-            # nothing to look up, so no thread to wait for
+            # there is nothing to look up, so no thread is needed
             return order.with_spec(self._catalog.pin(order.spec))
         spec = await self._run(self._catalog.pin, order.spec)
         return order.with_spec(spec)._replace(pinned=order.spec.version is None)
@@ -178,11 +178,11 @@ class Submission:
     async def _materialise_claimed(
         self, order: Order, identity: str, key: str, claimed: Entry, *, helping: bool
     ) -> Receipt:
-        """Help the key's owner, who may be dead: insert the document it named."""
+        """Insert the document that the key names. The request that claimed the key may have died before doing so."""
         try:
             return await self._run(self._materialise, order, identity, claimed)
         except DiscoveryBotError as error:
-            # nothing stays behind that would answer the next, corrected request; but the owner may have found room
+            # the key must not answer the next, corrected request; but its owner may have been admitted
             if not (helping and isinstance(error, TooManyError)):
                 await self._try_redis(lambda: self._dedupe.withdraw(key, claimed))
             raise
@@ -191,12 +191,12 @@ class Submission:
         await self._try_redis(lambda: self._dedupe.confirm(key, claimed, job_id))
         if job_id == claimed.job_id:
             return
-        # another job has won: if it failed before its name stood there, nobody would take it away again
+        # another job has won; if it failed before the key named it, nothing else would remove the key
         if not await self._may_answer(job_id):
             await self._try_redis(lambda: self._dedupe.withdraw(key, Entry(job_id, claimed.at_ms, confirmed=True)))
 
     async def _may_answer(self, job_id: str) -> bool:
-        """Whether a repeated request may be answered with it."""
+        """Whether this job may answer a repeated request."""
         try:
             job = await self._run(self._jobs.get, job_id)
         except (JobNotFoundError, UnavailableError, PyMongoError):
@@ -204,7 +204,7 @@ class Submission:
         return not job.is_final or job.status in GOOD_STATUSES
 
     def _materialise(self, order: Order, identity: str, entry: Entry) -> Receipt:
-        """One document for this request: the named job, or whoever holds the live key."""
+        """Find or insert the one job for this request: the job that `entry` names, or the one with the live key."""
         with mongo_errors():
             self._catalog.check(order.spec)
             self._rendering.check(order.spec)
@@ -229,7 +229,7 @@ class Submission:
         except JobExistsError:
             return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))
         except LiveTwinError:
-            # None: it has ended in this moment, or must first be overtaken
+            # None: the other job has just ended, or must first give up its live key
             return self._join(order, identity)
         except IdempotencyConflictError:
             if (known := self._find_idempotent(order, identity)) is None:
@@ -240,7 +240,7 @@ class Submission:
         return Receipt(entry.job_id, cached=False)
 
     def _find_present(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
-        """What answers though there is no room for another job."""
+        """An existing job that answers the request, although no further job is admitted."""
         with suppress(JobNotFoundError):
             return Receipt(self._jobs.get(entry.job_id).id, cached=True, cached_at=_moment(entry))
         return self._join(order, identity)
@@ -287,13 +287,13 @@ class Submission:
         return function(*args)
 
     async def _run(self, function: Callable[..., Result], *args: Any) -> Result:
-        # the request's context (its id, for the log) goes with it
+        # the thread gets the request's context: its id, for the log
         call = functools.partial(contextvars.copy_context().run, function, *args)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
 def _was_asked_by(job: Job, order: Order) -> bool:
-    """The same request, repeated after a new version of the project was deployed, or of this one: still that job."""
+    """Whether it is the same request, repeated after a new version of the project or of the gateway was deployed."""
     then = order.spec.model_copy(update={"version": job.spec.version}) if order.pinned else order.spec
     if job.fingerprint == fingerprint(order.user_id, then):
         return True

@@ -1,4 +1,4 @@
-"""What people do to schedules. Once it is answered, nothing happens by an older revision any more."""
+"""Edits of schedules. Once the gateway has answered an edit, nothing of an older revision runs any more."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from gateway.schedules.schedule import Overlap, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.mongo import Document, mongo_errors
 
-#: Edits and beats can only overtake each other so often before something else is wrong.
+#: Rounds in which edits and beats may overtake each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 _EDITABLE = frozenset({"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key"})
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class ScheduleEdits:
-    """Each raises `ScheduleNotFoundError`."""
+    """Each method raises `ScheduleNotFoundError`."""
 
     _schedules: ScheduleStore
     _occurrences: OccurrenceStore
@@ -53,11 +53,11 @@ class ScheduleEdits:
 
     def edit(self, schedule_id: str, changes: dict[str, Any], *, rev: int | None = None) -> Schedule:
         """`changes` by field names of `Schedule`: `name`, `crawl`, `timing`, `overlap`, `catch_up`, `max_runs`,
-        `fingerprint`, `live_key`; `None` takes one away. With `rev` only if it is in that revision still. Occurrences
-        stay, also those that are due, unless the timing is another.
+        `fingerprint`, `live_key`; `None` removes the field. With `rev`, the edit is made only if the schedule is
+        still in that revision. Occurrences stay, even those that are due, unless the timing changes.
 
-        Raises `InvalidRequestError`, `LiveTwinError`, `ScheduleChangedError` where `rev` is not its own any more, and
-        `ScheduleEndedError` for one that has ended.
+        Raises `InvalidRequestError`, `LiveTwinError`, `ScheduleChangedError` if the schedule is no longer in revision
+        `rev`, and `ScheduleEndedError` if it has ended.
         """
         unknown = changes.keys() - _EDITABLE
         if unknown:
@@ -71,7 +71,7 @@ class ScheduleEdits:
         return self._change(schedule_id, edited)
 
     def pause(self, schedule_id: str) -> Schedule:
-        """Raises `ScheduleEndedError`. One that is paused already stays as it is."""
+        """Raises `ScheduleEndedError`. A schedule that is paused already does not change."""
 
         def paused(schedule: Schedule) -> Document | None:
             if schedule.state is ScheduleState.PAUSED:
@@ -81,7 +81,7 @@ class ScheduleEdits:
         return self._change(schedule_id, paused)
 
     def resume(self, schedule_id: str) -> Schedule:
-        """From the first occurrence after now. Raises `ScheduleEndedError`, also where no occurrence is left."""
+        """Go on with the first occurrence after now. Raises `ScheduleEndedError`, also if no occurrence is left."""
 
         def resumed(schedule: Schedule) -> Document | None:
             if schedule.state is ScheduleState.ACTIVE:
@@ -92,7 +92,7 @@ class ScheduleEdits:
         return self._change(schedule_id, resumed)
 
     def end(self, schedule_id: str, message: str) -> Schedule:
-        """One that has ended already stays as it is."""
+        """A schedule that has ended already does not change."""
 
         def change(schedule: Schedule) -> Document | None:
             return (
@@ -102,17 +102,17 @@ class ScheduleEdits:
         return self._change(schedule_id, change, also_ended=True)
 
     def delete(self, schedule_id: str) -> None:
-        """With its ledger; its jobs stay."""
+        """Delete the schedule and its ledger; its jobs stay."""
         if not self._schedules.delete(schedule_id):
-            # whoever began may have died here
+            # another request may have deleted it and died before the next step
             self._settle([schedule_id])
             self._schedules.get(schedule_id)
         self._settle([schedule_id])
         self._ledger.delete(schedule_id)
 
     def run_now(self, schedule_id: str) -> Job:
-        """A run beside its occurrences. Raises `ConflictError` where the schedule would skip an occurrence now,
-        `TooManyError`.
+        """Start a run in addition to the occurrences. Raises `ConflictError` if the schedule would skip an occurrence
+        now; `TooManyError`.
         """
         for _ in range(_MAX_ROUNDS):
             job = job_by_hand(*self._may_run(schedule_id), self._clock())
@@ -122,7 +122,7 @@ class ScheduleEdits:
             self._promotion.settle([job])
             with suppress(JobNotFoundError):
                 return self._jobs.get(job.id)
-            # the schedule has changed in such a way that it was taken back
+            # the schedule has changed, and the run was removed because of that
         raise ConflictError("the schedule is being changed over and over; ask again")
 
     def _may_run(self, schedule_id: str) -> tuple[Schedule, OccurrenceOrder]:
@@ -137,7 +137,7 @@ class ScheduleEdits:
         return schedule, order
 
     def touch(self, *, site: str | None = None, target: str | None = None) -> None:
-        """What these schedules run has changed: no occurrence runs as it was before."""
+        """What these schedules run has changed: after this call no occurrence runs with the old content."""
         if touched := self._schedules.touch(site=site, target=target):
             self._settle(touched)
 
@@ -169,7 +169,7 @@ class ScheduleEdits:
     def _change(
         self, schedule_id: str, decide: Callable[[Schedule], Document | None], *, also_ended: bool = False
     ) -> Schedule:
-        """`decide` says what changes, `None` if that was done before: by somebody who may have died after it."""
+        """`decide` returns the changes, or `None` if they were made before, by a request that may have died since."""
         for _ in range(_MAX_ROUNDS):
             schedule = self._schedules.get(schedule_id)
             if schedule.state is ScheduleState.ENDED and not also_ended:
@@ -181,7 +181,7 @@ class ScheduleEdits:
         raise ConflictError("the schedule is being changed over and over; ask again")
 
     def _settle(self, schedule_ids: Sequence[str]) -> None:
-        """The occurrences that were inserted by now are nobody's any more, or run as the schedule is now."""
+        """Settle the held occurrences that exist now: each is removed, or runs as the schedule is now."""
         for _ in range(_MAX_ROUNDS):
             if not self._promotion.settle(self._occurrences.held(schedule_ids)).left:
                 return
@@ -196,24 +196,24 @@ def _ended(schedule: Schedule) -> str:
     return "the schedule has ended" + (f": {schedule.message}" if schedule.message else "")
 
 
-# --- changes of a schedule as people ask for them: checked as a whole, then made in one step
+# --- changes of a schedule that a client asks for: they are checked together, then made in one step
 
 
 class Change(NamedTuple):
-    """What is to be replaced, by the field names of the models."""
+    """The values to replace, by the field names of the models."""
 
     schedule: dict[str, Any]
     timing: dict[str, Any]
     order: dict[str, Any]
     spec: dict[str, Any]
-    #: Only if the schedule is in this revision.
+    #: Make the change only if the schedule is in this revision.
     rev: int | None = None
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class ScheduleChanges:
-    """Each raises `ScheduleNotFoundError`, `UnavailableError`; and `ConflictError` for the schedule of a site, which
-    the site keeps.
+    """Each method raises `ScheduleNotFoundError`, `UnavailableError`; and `ConflictError` for the schedule of a site
+    or a target, because only its site or target may change it.
     """
 
     _schedules: ScheduleStore
@@ -222,7 +222,7 @@ class ScheduleChanges:
     _clock: Clock = utc_now
 
     def apply(self, schedule_id: str, change: Change) -> Schedule:
-        """The schedule as it is from now on. Raises `InvalidRequestError`, `ForbiddenAddressError`, `LiveTwinError`,
+        """The changed schedule. Raises `InvalidRequestError`, `ForbiddenAddressError`, `LiveTwinError`,
         `ScheduleChangedError`, `ScheduleEndedError`.
         """
         return self._edit(schedule_id, lambda schedule: self._changes(schedule, change), change.rev)
@@ -234,12 +234,12 @@ class ScheduleChanges:
         return self._own(schedule_id, self._edits.resume)
 
     def run_now(self, schedule_id: str) -> Job:
-        """Also of a site's: it changes nothing of the schedule."""
+        """Also allowed for the schedule of a site, because it does not change the schedule."""
         with mongo_errors():
             return self._edits.run_now(schedule_id)
 
     def cancel(self, schedule_id: str) -> Schedule:
-        """No further run begins. Raises `ScheduleEndedError` for one that has ended."""
+        """No further run begins. Raises `ScheduleEndedError` if the schedule has ended."""
         schedule = self._own(schedule_id, self._schedules.get)
         if schedule.state is ScheduleState.ENDED:
             raise ScheduleEndedError("the schedule has ended already")
@@ -247,7 +247,7 @@ class ScheduleChanges:
             return self._edits.end(schedule_id, CANCELLED.message)
 
     def delete(self, schedule_id: str, *, only_ended: bool = False) -> None:
-        """With its history. Raises `ConflictError` for one that has not ended, if that matters."""
+        """Delete the schedule and its history. With `only_ended`, raises `ConflictError` if it has not ended."""
         schedule = self._own(schedule_id, self._schedules.get)
         if only_ended and schedule.state is not ScheduleState.ENDED:
             raise ConflictError("only a schedule that has ended can be deleted here")
@@ -255,7 +255,7 @@ class ScheduleChanges:
             self._edits.delete(schedule_id)
 
     def add_webhook(self, schedule_id: str, url: str) -> Schedule:
-        """One more to be told of the end of each run, up to `MAX_WEBHOOKS`."""
+        """Add a webhook that is called at the end of each run, up to `MAX_WEBHOOKS`."""
         return self._edit(schedule_id, lambda schedule: _with_webhook(schedule, url))
 
     def _own(self, schedule_id: str, act: Callable[[str], Schedule]) -> Schedule:
@@ -266,7 +266,7 @@ class ScheduleChanges:
     def _edit(
         self, schedule_id: str, changes_of: Callable[[Schedule], dict[str, Any]], rev: int | None = None
     ) -> Schedule:
-        """From the revision in which it was read, so that nobody else's change is undone."""
+        """Edit only the revision that was read, so that no other change is undone."""
         with mongo_errors():
             for _ in range(_MAX_ROUNDS):
                 schedule = self._schedules.get(schedule_id)
@@ -304,7 +304,7 @@ class ScheduleChanges:
 
     def _spec(self, spec: CrawlSpec, changes: dict[str, Any]) -> CrawlSpec:
         if changes.get("project", spec.project) != spec.project:
-            # another project's version says nothing here
+            # a version of the old project means nothing in the new one
             changes = {"version": None, **changes}
         return spec.model_copy(update=changes)
 
@@ -330,7 +330,7 @@ def check_ahead(schedule_at: datetime, now: datetime) -> None:
 
 
 def require_own(schedule: Schedule) -> CrawlOrder:
-    """What it runs. Raises `ConflictError` for a schedule that is kept by a site or one of its targets."""
+    """What the schedule runs. Raises `ConflictError` if it belongs to a site or one of its targets."""
     if schedule.crawl is None:
         kept_by = f"target {schedule.target!r} of site" if schedule.target else "site"
         raise ConflictError(f"this schedule is kept by {kept_by} {schedule.site!r}: change that instead")
@@ -338,13 +338,13 @@ def require_own(schedule: Schedule) -> CrawlOrder:
 
 
 def when_identity(timing: Timing, schedule_at: datetime | None) -> dict[str, str]:
-    """What of it makes two requests different ones. How runs are spread, or when they end, does not."""
+    """The times that distinguish two requests. Jitter and the end date do not."""
     asked = {"schedule_at": to_iso(schedule_at)} if schedule_at else {}
     return {"interval": timing.interval, "timezone": timing.timezone, **asked}
 
 
 def identity_of(schedule: Schedule, timing: Timing, spec: CrawlSpec) -> str:
-    # one that was asked for without `schedule_at` starts when it was made
+    # without `schedule_at` in the request, the schedule starts when it was created
     schedule_at = None if timing.starts_at == schedule.created_at else timing.starts_at
     return fingerprint(schedule.user_id, spec, when=when_identity(timing, schedule_at))
 

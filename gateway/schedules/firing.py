@@ -1,4 +1,4 @@
-"""Fires what is due, and brings that to its end. Any number of beats may tick at once, and die at any step."""
+"""Fires due occurrences and completes them. Any number of beats may tick at once, and may die at any step."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from gateway.schedules.recurrence import count_due, following
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule
 from gateway.schedules.store import Advance, LedgerStore, ScheduleStore
 
-# --- brings held jobs of occurrences to their end, whoever has inserted them, and wherever it has died.
+# --- promotes or removes the held jobs of occurrences, even if the process that inserted them has died.
 #
-# The one way from a held job to a run: for a tick as for the sweep after a crash and for an edit before it is
-# answered.
+# This is the only way from a held job to a run: for a tick, for the sweep after a crash, and for an edit before it
+# is answered.
 
 log = structlog.get_logger()
 
-#: Beats and edits can only overtake each other so often before something else is wrong.
+#: Rounds in which beats and edits may overtake each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 _KINDS = {Decision.RUN: LedgerKind.FIRED, Decision.SKIP: LedgerKind.SKIPPED, Decision.MISS: LedgerKind.MISSED}
 
 
 class TargetMarks(Protocol):
     def scheduled(self, numbers: Sequence[int], at: datetime) -> None:
-        """Runs of these targets were handed to workers."""
+        """Record that runs of these targets were handed to workers."""
 
 
 class HeldJob(NamedTuple):
@@ -56,19 +56,19 @@ class HeldJob(NamedTuple):
 
     @classmethod
     def of(cls, job: Job) -> HeldJob | None:
-        """`None` if it is not held, or not any more."""
+        """`None` if the job is not held (any more)."""
         if job.slot is None or job.held is None or job.schedule_id is None:
             return None
         return cls(job, job.slot, job.held, job.schedule_id)
 
 
 class Settled(NamedTuple):
-    """By job ids. Where several settle the same occurrences at once, more than one may name them."""
+    """Job ids. If several processes settle the same occurrences at once, more than one of them may list an id."""
 
     fired: list[str]
     skipped: list[str]
     missed: list[str]
-    #: Held still: overtaken again and again.
+    #: Still held, because other processes overtook this one in every round.
     left: list[str]
 
 
@@ -83,7 +83,7 @@ class Promotion:
     _clock: Clock = utc_now
 
     def settle(self, jobs: Iterable[Job], known: Mapping[str, Schedule] | None = None) -> Settled:
-        """`known`: the schedules as read before the jobs were inserted, good for no more than a compare-and-set."""
+        """`known`: the schedules as read before the jobs were inserted. They are only used for a compare-and-set."""
         settled = Settled([], [], [], [])
         held = [one for job in jobs if (one := HeldJob.of(job))]
         if known and held:
@@ -97,7 +97,7 @@ class Promotion:
         return settled
 
     def note(self, jobs: Sequence[Job]) -> None:
-        """Of runs that were handed to workers: targets and the ledger know, also if somebody has died before that."""
+        """Record in targets and ledger that workers got these runs. After a crash a later tick repeats it."""
         targets = [job.target.target_id for job in jobs if job.target]
         if self._targets and targets:
             self._targets.scheduled(targets, self._clock())
@@ -109,7 +109,7 @@ class Promotion:
             self._occurrences.note([job.id for job in unnoted])
 
     def _round(self, held: Sequence[HeldJob], settled: Settled) -> list[HeldJob]:
-        """Those that must be looked at again, with their schedules as they are then."""
+        """Settle each job by its schedule's present state. Returns those that need another round."""
         found = self._schedules.read({one.schedule_id for one in held})
         schedules = {schedule.id: schedule for schedule in found.schedules}
         verdicts: defaultdict[Verdict, list[HeldJob]] = defaultdict(list)
@@ -126,8 +126,8 @@ class Promotion:
     def _advance(
         self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]
     ) -> tuple[Sequence[HeldJob], list[HeldJob]]:
-        """Those whose schedules have their occurrences behind them by this call; and the others, where that is not
-        sure.
+        """Advance the schedules. Returns the jobs whose schedules this call has advanced, and the jobs of which that
+        is not certain.
         """
         coming: list[HeldJob] = []
         others: list[HeldJob] = []
@@ -142,7 +142,7 @@ class Promotion:
         return [], [*coming, *others]
 
     def _not_over(self, held: Sequence[HeldJob]) -> list[HeldJob]:
-        """Without those that somebody slow has inserted again after they were over: the ledger knows them."""
+        """Remove jobs that a slow beat inserted again after they were over, as the ledger shows; return the rest."""
         if not held:
             return []
         known = self._ledger.revisions([one.job.id for one in held])
@@ -153,14 +153,14 @@ class Promotion:
         return [one for one in held if one.job.id not in over]
 
     def _void(self, one: HeldJob) -> None:
-        """Whoever dies in between leaves a job that can only be taken back."""
+        """Mark the job void first: if the process dies in between, the job can only be removed, and never runs."""
         voided = one.job if one.fate is Decision.VOID else self._occurrences.void(one.job)
         if voided is not None:
             self._schedules.uncount(one.schedule_id, voided.id)
             self._occurrences.remove(voided)
 
     def _refresh(self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]) -> list[HeldJob]:
-        """As they are now; whoever else has changed one meanwhile."""
+        """Give the jobs their schedules' present content. Returns them as they are now, perhaps changed by others."""
         if not held:
             return []
         orders = orders_of(self._orders, [schedules[key] for key in {one.schedule_id for one in held}])
@@ -172,11 +172,11 @@ class Promotion:
         return [one for job in found if (one := HeldJob.of(job))]
 
     def _finish(self, held: Sequence[HeldJob], settled: Settled) -> None:
-        """What was decided happens, now that the schedules have these occurrences behind them."""
+        """Carry out the decisions, now that the schedules are advanced past these occurrences."""
         alike: defaultdict[tuple[int, bool, bool], list[HeldJob]] = defaultdict(list)
         for one in held:
             if one.job.is_final:
-                # it was cancelled while it was held
+                # the job was cancelled while it was held
                 self._occurrences.release(one.job)
             else:
                 alike[one.occurrence.rev, one.fate is Decision.RUN, is_by_hand(one.job)].append(one)
@@ -187,11 +187,11 @@ class Promotion:
                 self.note(self._run(rev, [one.job for one in group], settled, by_hand=by_hand))
 
     def _run(self, rev: int, jobs: Sequence[Job], settled: Settled, *, by_hand: bool) -> Sequence[Job]:
-        """Those that run, if any of them does by this call: else somebody else has promoted them, and goes on."""
+        """Promote the jobs. Returns those that run; none if another process has promoted them all, and so goes on."""
         names = [job.id for job in jobs]
         promoted = self._occurrences.promote(names, rev, by_hand=by_hand)
         if promoted < len(jobs):
-            # the others were taken back by an edit in this moment, or promoted by somebody else
+            # the others were just removed by an edit, or promoted by another process
             found = self._occurrences.read(names) if promoted else []
             running = {job.id for job in found if job.held is None and (by_hand or job.noted is False)}
             jobs = [job for job in jobs if job.id in running]
@@ -231,31 +231,31 @@ def _verdict(one: HeldJob, schedules: Mapping[str, Schedule]) -> Verdict:
 
 # --- the tick
 
-#: Schedules fired, and jobs promoted, by one write.
+#: How many schedules one write fires, and how many jobs one write promotes.
 BATCH = 500
-#: What is held for longer than this was left by somebody who died, or waits;
+#: A job that is held for longer than this was left by a process that died, or waits.
 LEFT_OVER = timedelta(seconds=1)
-#: and seconds between two looks at that, and at what the ledger may lack.
+#: Seconds between two looks at such jobs, and between two looks at runs that the ledger may lack.
 LEFT_OVER_SECONDS, UNNOTED_SECONDS = 3.0, 10.0
-#: Seconds that a tick may take: others want their turn, and the next tick goes on at once.
+#: Seconds that a tick may take, because the beat has other work; the next tick goes on at once.
 TICK_BUDGET = 1.5
-#: A schedule whose user has all that one may have is not looked at again before this.
+#: A schedule whose user has reached a quota is not fired again before this time has passed.
 QUOTA_REST = timedelta(seconds=5)
-#: Schedules that are counted as due still.
+#: Schedules that are still due are counted up to this.
 _MAX_COUNTED = 10_000
 
 
 class TickReport(NamedTuple):
-    """What one tick did, by job ids; for skipped and missed occurrences by the ids that their jobs would have had."""
+    """What one tick did, as job ids. Skipped and missed occurrences have the ids that their jobs would have had."""
 
     fired: list[str]
     skipped: list[str]
     missed: list[str]
-    #: One-off jobs whose time has come.
+    #: One-off jobs whose start time has come.
     promoted: list[str]
-    #: Schedules that are due still.
+    #: How many schedules are still due.
     due_left: int
-    #: When there will be something to do, as far as is known.
+    #: When something will be due next, as far as is known.
     next_due: datetime | None
 
 
@@ -274,8 +274,8 @@ class Scheduling:
     _told_of: set[str] = field(init=False, factory=set)
 
     def tick(self, upcoming: Upcoming | None = None) -> TickReport:
-        """Everything that is due now. Raises what a store raises that is away; whatever was begun is gone on with.
-        `upcoming` says what a sweep has found just now: it need not be asked again.
+        """Fire everything that is due now. Raises the error of a store that cannot be reached; the next tick goes on
+        with what was begun. `upcoming` is what a sweep has just found, so that it need not be queried again.
         """
         now, settled = self._clock(), Settled([], [], [], [])
         self._settle_left_over(now, settled)
@@ -285,7 +285,7 @@ class Scheduling:
         promoted, passed = [], []
         if scheduled is not None and scheduled <= now:
             promoted = self._promote(now)
-            # what is due still after less than a batch cannot be read
+            # less than a full batch: any job that is still due cannot be read, so only later ones count
             scheduled = self._occurrences.next_scheduled(after=now if len(promoted) < BATCH else None)
         if next_run is not None and next_run <= now:
             passed = self._fire_due(now, settled)
@@ -306,7 +306,7 @@ class Scheduling:
             self._promotion.note(self._occurrences.unnoted(before, BATCH))
 
     def _promote(self, now: datetime) -> list[str]:
-        """One-off jobs whose time has come."""
+        """Promote one-off jobs whose start time has come."""
         jobs = self._occurrences.scheduled(now, BATCH)
         if jobs and self._occurrences.promote_scheduled([job.id for job in jobs]):
             for job in jobs:
@@ -316,7 +316,7 @@ class Scheduling:
         return [job.id for job in jobs]
 
     def _fire_due(self, now: datetime, settled: Settled) -> list[str]:
-        """Batch after batch; the ids of schedules that could not be fired."""
+        """Fire due schedules in batches. Returns the ids of schedules that could not be fired."""
         end = self._monotonic() + TICK_BUDGET
         passed: list[str] = []
         seen: set[tuple[str, datetime | None]] = set()
@@ -341,15 +341,15 @@ class Scheduling:
             return Settled([], [], [], [])
         taken = self._occurrences.insert(jobs)
         if taken:
-            # whoever came first has decided
+            # another process has inserted these jobs first, and its decision counts
             theirs = self._occurrences.read(taken)
             self._pass_over([job for job in theirs if job.held is None], jobs, known)
             jobs = [job for job in jobs if job.id not in taken] + theirs
         return self._promotion.settle(jobs, known)
 
     def decide(self, schedules: Sequence[Schedule], end: float = float("inf")) -> list[Job]:
-        """The jobs of the occurrences that are due, held; of one at least, and of no more after `end`: to count what
-        was missed for months takes its time. Writes nothing.
+        """The held jobs of the due occurrences; at least one, and no more after `end`, because it takes time to count
+        what was missed for months. Writes nothing.
         """
         now = self._clock()
         orders = orders_of(self._orders, schedules)
@@ -363,18 +363,18 @@ class Scheduling:
                 jobs.append(_decided(schedule, orders.get(schedule.id), live.get(schedule.id), look, now))
             except PyMongoError:
                 raise
-            except Exception as error:  # noqa: BLE001 - one schedule of which nothing can be made must not keep the others
+            except Exception as error:  # noqa: BLE001 - an error in one schedule must not stop the others
                 self._tell_once(schedule.id, "schedule_not_fired", error=str(error), kind=type(error).__name__)
         return jobs
 
     def _live(self, schedules: Sequence[Schedule]) -> dict[str, Run]:
-        """By schedule, a run that keeps its next one from running."""
+        """By schedule id, the run because of which the next occurrence is skipped."""
         skipping = {schedule.id: schedule for schedule in schedules if schedule.overlap is Overlap.SKIP}
         runs = self._occurrences.live(list(skipping)) if skipping else []
         return {run.schedule_id: run for run in runs if _is_before(run, skipping[run.schedule_id])}
 
     def _pass_over(self, over: Sequence[Job], mine: Sequence[Job], known: Mapping[str, Schedule]) -> None:
-        """Slots that have run already, by an earlier timing of the schedule: it goes on behind them."""
+        """Advance schedules past occurrences that ran before, under an earlier timing of the schedule."""
         occurrences = {job.id: job.slot for job in mine}
         advances = []
         for job in over:
@@ -415,14 +415,14 @@ def _decided(
 
 
 def _after_a_rest(schedule: Schedule, at: datetime, now: datetime) -> Plan:
-    """This occurrence stands for those of the next seconds: they would be refused too, and take others' time."""
+    """This occurrence replaces those of the next seconds, which would be refused too and delay other schedules."""
     until = now + QUOTA_REST
     missed = count_due(schedule.id, schedule.timing, at, until)
     return Plan(Decision.SKIP, missed, following(schedule.id, schedule.timing, at, until))
 
 
 def _is_before(run: Run, schedule: Schedule) -> bool:
-    """A run that is only held counts if it will run, by the present revision, and is not the due occurrence."""
+    """A held run counts only if the present revision decided about it, and it is not the due occurrence itself."""
     if run.held_by is None:
         return True
     own = schedule.next_at and occurrence_id(schedule.id, schedule.next_at)

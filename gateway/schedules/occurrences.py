@@ -1,4 +1,4 @@
-"""The occurrences of a schedule: what becomes of one that is due, and the job that stands for it."""
+"""The occurrences of a schedule: what happens to a due occurrence, and the job that is inserted for it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals
 
 
 class Verdict(Enum):
-    #: The schedule does not have this occurrence, or not any more.
+    #: The schedule does not have this occurrence (any more).
     VOID = auto()
-    #: The occurrence is right, what it runs is out of date.
+    #: The occurrence is right, but what it runs is out of date.
     REFRESH = auto()
-    #: The schedule has the occurrence before it.
+    #: The schedule has not been advanced past the occurrence.
     ADVANCE = auto()
-    #: The schedule has it behind it: what was decided may happen.
+    #: The schedule has been advanced past the occurrence: the decision can be carried out.
     READY = auto()
 
 
 def judge(occurrence: Occurrence, schedule: Schedule | None) -> Verdict:
-    """`schedule` as read after the occurrence's job was inserted; `None` if it is gone.
+    """`schedule` must be read after the occurrence's job was inserted; `None` if it was deleted.
 
-    A job whose revision is the schedule's was decided about by that very revision: also where the schedule has ended
-    by it, for whatever a person does raises the revision.
+    If the job has the schedule's revision, that revision decided about it. This holds even if the occurrence ended
+    the schedule, because every change by a person raises the revision.
     """
     if schedule is None:
         return Verdict.VOID
@@ -46,7 +46,7 @@ def judge(occurrence: Occurrence, schedule: Schedule | None) -> Verdict:
 
 
 def advanced(schedule: Schedule, job_id: str, occurrence: Occurrence, fate: Decision | None) -> dict[str, Any]:
-    """What changes in the schedule when that occurrence is put behind it; `None`: the field goes. Without a `fate`
+    """The changes of the schedule when it is advanced past the occurrence; `None` removes a field. Without a `fate`
     the occurrence has run before and is not counted again.
     """
     runs = schedule.runs + (fate is Decision.RUN)
@@ -59,7 +59,7 @@ def advanced(schedule: Schedule, job_id: str, occurrence: Occurrence, fate: Deci
 
 
 def ending(message: str) -> dict[str, Any]:
-    """What changes in a schedule that ends; `None`: the field goes."""
+    """The changes of a schedule that ends; `None` removes a field."""
     return {"next_at": None, "next_run": None, "state": ScheduleState.ENDED, "message": message, "live_key": None}
 
 
@@ -69,26 +69,26 @@ def _end(schedule: Schedule, occurrence: Occurrence, runs: int) -> str | None:
     return None if occurrence.next_at else "no run is left before its end"
 
 
-# --- what becomes of an occurrence that is due, and where its schedule goes from there. Pure.
+# --- the decision about a due occurrence, and the next one of its schedule. Pure functions.
 
 GRACE = timedelta(seconds=GRACE_SECONDS)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Plan(NamedTuple):
-    """`RUN` or `MISS`; whether the run before it is over yet is not asked here."""
+    """`RUN` or `MISS`. Whether the previous run is over is checked elsewhere."""
 
     fate: Decision
-    #: Later occurrences that were due as well, for which this one stands.
+    #: How many later occurrences were due as well; this one replaces them.
     missed: int
-    #: Absent where the schedule ends.
+    #: `None` if the schedule ends.
     next: Moment | None
     #: Why it does not run.
     reason: str | None = None
 
 
 def plan(schedule: Schedule, now: datetime) -> Plan:
-    """For the occurrence that comes next, `schedule.next_at`. Raises `ValueError` if there is none."""
+    """Plans the next occurrence, `schedule.next_at`. Raises `ValueError` if there is none."""
     at, due, timing = schedule.next_at, schedule.next_run, schedule.timing
     if at is None or due is None:
         raise ValueError(f"schedule {schedule.id} has no slot to come")
@@ -106,7 +106,7 @@ def plan(schedule: Schedule, now: datetime) -> Plan:
 
 
 def _none(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Plan:
-    """On to the first occurrence that is fresh or ahead."""
+    """Skip to the first occurrence that is at most `GRACE` late, or not due yet."""
     stale = now - GRACE - _MILLISECOND
     missed = count_due(schedule.id, schedule.timing, at, stale)
     reason = f"found {_late(now, due)} late, and catch_up is none"
@@ -114,7 +114,7 @@ def _none(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Pla
 
 
 def _each(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Plan:
-    """One by one; where there are too many, on to the newest that are made up for."""
+    """Run the missed occurrences one by one. If there are too many, skip to the newest `MAX_CATCH_UP` of them."""
     schedule_id, timing = schedule.id, schedule.timing
     is_few = count_due(schedule_id, timing, at, now) < MAX_CATCH_UP
     oldest = None if is_few else newest_due(schedule_id, timing, now, MAX_CATCH_UP)
@@ -129,28 +129,28 @@ def _late(now: datetime, due: datetime) -> str:
     return f"{(now - due).total_seconds():.0f} s"
 
 
-# --- the jobs of occurrences, until they are jobs like all others. While it is held, an occurrence's job is the
-# decision about it.
+# --- the jobs of occurrences, until they are ordinary jobs. An occurrence's job is held until its schedule is
+# advanced and the decision is carried out; while it is held, it records that decision.
 
-#: Not `$exists`: no index leads past those that have none.
+#: Not `$exists`: an index cannot skip the jobs that do not have the field.
 _HELD = {"$in": [fate.value for fate in Decision]}
 _FREE: Document = {"held": None}
-#: Not an equality: no index of it must be walked, however many jobs wait for their time, where the ids are known.
+#: Not an equality: if ids are given, MongoDB must not walk an index of the status, which many jobs may have.
 _SCHEDULED = {"$in": [JobStatus.SCHEDULED]}
 
 
 class Run(NamedTuple):
-    """A run that is not over: an earlier one of the same schedule."""
+    """An earlier run of the same schedule that is not over."""
 
     job_id: str
     schedule_id: str
     status: JobStatus
-    #: Of an occurrence that is only held yet: by which revision; `None` for every other.
+    #: If the run is still held: the schedule's revision that decided about it. Otherwise `None`.
     held_by: int | None
 
 
 class OccurrenceStore:
-    """The `jobs` collection as the firing of occurrences needs it."""
+    """The `jobs` collection, for firing occurrences."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
@@ -159,7 +159,7 @@ class OccurrenceStore:
 
     @state_change("schedules.insert_slots")
     def insert(self, jobs: Sequence[Job]) -> set[str]:
-        """Insert the jobs of occurrences, held; the ids of those that somebody has inserted before."""
+        """Insert the held jobs of occurrences. Returns the ids of jobs that another process has inserted before."""
         try:
             self._jobs.insert_many([job.to_document() for job in jobs], ordered=False)
         except BulkWriteError as error:
@@ -167,26 +167,26 @@ class OccurrenceStore:
         return set()
 
     def read(self, job_ids: Iterable[str]) -> list[Job]:
-        """Those of them that there are and that can be read."""
+        """The jobs with these ids that exist and can be read."""
         return self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}}))
 
     def held(self, schedule_ids: Sequence[str]) -> list[Job]:
-        """All jobs of these schedules that are held."""
+        """All held jobs of these schedules."""
         wanted = {"schedule_id": {"$in": list(schedule_ids)}}
-        # each by an equality, so that the index of the few that are held is taken and not that of all their jobs
+        # equalities, so that MongoDB uses the index of the few held jobs and not the one of all their jobs
         return [job for fate in Decision for job in self._documents.many(self._jobs.find({"held": fate, **wanted}))]
 
     def left_over(self, before: datetime, limit: int) -> list[Job]:
-        """Jobs that are held since before then: whoever held them has died, or is slow."""
+        """Jobs that have been held since before then: the process that inserted them has died, or is slow."""
         return self._documents.many(self._jobs.find({"held": _HELD, "updated_at": {"$lt": before}}, limit=limit))
 
     def unnoted(self, before: datetime, limit: int) -> list[Job]:
-        """Jobs of occurrences that ran, before then, and of which the ledger may know nothing."""
+        """Jobs of occurrences that ran before then, and that the ledger may not contain."""
         query = {"noted": False, **_FREE, "updated_at": {"$lt": before}}
         return self._documents.many(self._jobs.find(query, limit=limit))
 
     def live(self, schedule_ids: Sequence[str]) -> list[Run]:
-        """The runs of these schedules that are not over, those that are held to run included."""
+        """The runs of these schedules that are not over, including held jobs that are to run."""
         runs: list[Run] = []
         for status in LIVE_STATUSES:
             query: Document = {"status": status, "schedule_id": {"$in": list(schedule_ids)}}
@@ -199,8 +199,8 @@ class OccurrenceStore:
 
     @state_change("schedules.promote")
     def promote(self, job_ids: Sequence[str], rev: int, *, by_hand: bool = False) -> int:
-        """These occurrences run, if they are still held by that revision; how many do by this call. What was asked
-        for `by_hand` was given an occurrence to be held by, and loses it.
+        """Make these jobs pending, if they are still held by that revision. Returns how many this call has changed. A
+        run asked for `by_hand` has an occurrence only while it is held, and loses it here.
         """
         now = self._clock()
         query = {"_id": {"$in": list(job_ids)}, "held": Decision.RUN, "slot.rev": rev, "status": _SCHEDULED}
@@ -210,7 +210,7 @@ class OccurrenceStore:
 
     @state_change("schedules.refresh")
     def refresh(self, old: Job, new: Job) -> bool:
-        """Give the held job what its schedule's present revision runs; whether it was as `old` still."""
+        """Give the held job what its schedule's present revision runs. False if the job is no longer as `old`."""
         content = {**new.model_dump(include=_CONTENT, exclude_none=True), **new.queue_place()}
         gone = [name for name in _CONTENT if name not in content]
         update = change(self._clock(), content, unset=gone)
@@ -218,34 +218,34 @@ class OccurrenceStore:
 
     @state_change("schedules.void")
     def void(self, job: Job) -> Job | None:
-        """The job can run no more; as it is now, `None` if it was not as `job` still."""
+        """Mark the job so that it can never run. Returns the changed job, or `None` if it has changed since `job`."""
         return self._documents.find_one_and_update(_same(job), change(self._clock(), {"held": Decision.VOID}))
 
     @state_change("schedules.remove_slot")
     def remove(self, job: Job) -> None:
-        """As if the occurrence had never been found due, if the job is as `job` still."""
+        """Delete the job, as if the occurrence had never been due, unless it has changed since `job` was read."""
         self._jobs.delete_one(_same(job))
 
     @state_change("schedules.clear")
     def clear(self, job_ids: Sequence[str], rev: int) -> None:
-        """These occurrences are over without a run, and the ledger says so."""
+        """Delete the jobs of skipped and missed occurrences, which the ledger contains by now."""
         without_run = {"$in": [Decision.SKIP, Decision.MISS]}
         self._jobs.delete_many({"_id": {"$in": list(job_ids)}, "held": without_run, "slot.rev": rev})
 
     @state_change("schedules.release")
     def release(self, job: Job) -> None:
-        """It has ended while it was held: it is a job like all others."""
+        """The job has ended while it was held: make it an ordinary job."""
         self._jobs.update_one(_same(job), {"$unset": {"held": "", "noted": ""}})
 
     @state_change("schedules.note")
     def note(self, job_ids: Sequence[str]) -> None:
-        """The ledger knows of these."""
+        """Record that the ledger contains these occurrences."""
         self._jobs.update_many({"_id": {"$in": list(job_ids)}, "noted": False}, {"$unset": {"noted": ""}})
 
     # --- one-off jobs
 
     def next_scheduled(self, *, after: datetime | None = None) -> datetime | None:
-        """When the next job that waits for its time is due, or was; of those that are due later than `after`."""
+        """The next start time of a waiting job, perhaps in the past; with `after`, only later times count."""
         query: Document = {"status": JobStatus.SCHEDULED, **_FREE}
         if after is not None:
             query["not_before"] = {"$gt": after}
@@ -253,19 +253,19 @@ class OccurrenceStore:
         return None if first is None else first["not_before"]
 
     def scheduled(self, now: datetime, limit: int) -> list[Job]:
-        """Jobs whose time has come."""
+        """Jobs whose start time has come."""
         query: Document = {"status": JobStatus.SCHEDULED, "not_before": {"$lte": now}, **_FREE}
         return self._documents.many(self._jobs.find(query, limit=limit))
 
     @state_change("schedules.promote_scheduled")
     def promote_scheduled(self, job_ids: Sequence[str]) -> int:
-        """They wait for a node from now on; how many do by this call."""
+        """Make these jobs pending. Returns how many this call has changed."""
         query: Document = {"_id": {"$in": list(job_ids)}, "status": _SCHEDULED, **_FREE}
         pending = change(self._clock(), PROMOTED.change, unset=("attend_at",))
         return self._jobs.update_many(query, pending).modified_count
 
 
-#: All in which two revisions of an occurrence's job can differ.
+#: All fields in which two revisions of an occurrence's job can differ.
 _CONTENT = {"slot", "held", *NOTHING.job_fields("")}
 
 

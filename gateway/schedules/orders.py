@@ -1,4 +1,4 @@
-"""What an occurrence of a schedule runs, and the job that is made for it."""
+"""What an occurrence of a schedule runs, and its job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 class OccurrenceOrder(NamedTuple):
     crawl: CrawlOrder
-    #: Of all jobs with the same text here only one runs at a time.
+    #: Only one of the jobs with the same text here runs at a time.
     exclusive: str | None = None
     trigger: Trigger | None = None
     target: TargetRun | None = None
@@ -35,7 +35,7 @@ class OccurrenceOrder(NamedTuple):
         return Job.new(user_id, self.crawl, identity, now, **{**self._of_run(), **origin})
 
     def job_fields(self, user_id: str) -> dict[str, Any]:
-        """What of a job comes from its order."""
+        """The fields of a job that come from its order."""
         identity = fingerprint(user_id, self.crawl.spec)
         return {**self.crawl.job_fields(), **self._of_run(), "fingerprint": identity}
 
@@ -43,17 +43,17 @@ class OccurrenceOrder(NamedTuple):
         return {"exclusive": self.exclusive, "trigger": self.trigger, "target": self.target}
 
 
-#: What the job of an occurrence holds that does not run.
+#: The content of an occurrence's job that does not run.
 NOTHING = OccurrenceOrder(CrawlOrder(spec=CrawlSpec(spider="none", start_urls=())))
 
 
 class OccurrenceOrders(Protocol):
     def orders(self, schedules: Sequence[Schedule]) -> Mapping[str, OccurrenceOrder]:
-        """By the schedules' ids. One that is missing has nothing to run."""
+        """By the schedules' ids. A schedule that is missing has nothing to run."""
 
 
 class CrawlOrders:
-    """Of schedules that say themselves what they run."""
+    """The orders of schedules that themselves say what they run."""
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
         return {one.id: _order(one, one.crawl) for one in schedules if one.crawl}
@@ -61,7 +61,7 @@ class CrawlOrders:
 
 @define(eq=False, repr=False, slots=False)
 class AllOrders:
-    """Of schedules of every kind: those of sites and targets are `sites`' to know."""
+    """The orders of all schedules. The `sites` room supplies those of sites and targets."""
 
     _crawls: OccurrenceOrders
     _sites: OccurrenceOrders
@@ -76,14 +76,14 @@ class AllOrders:
 
 
 def orders_of(orders: OccurrenceOrders, schedules: Sequence[Schedule]) -> Mapping[str, OccurrenceOrder]:
-    """The same; but one schedule of which no order can be made skips its occurrence, and keeps no other's from
-    running.
+    """The same, but a schedule whose order cannot be made only skips its own occurrence; those of the other
+    schedules run.
     """
     try:
         return orders.orders(schedules)
     except PyMongoError:
         raise
-    except Exception:  # noqa: BLE001 - whatever it was, it is looked for and logged below
+    except Exception:  # noqa: BLE001 - the schedule at fault is found and logged below
         return {schedule.id: order for schedule in schedules if (order := _order_of(orders, schedule))}
 
 
@@ -102,10 +102,10 @@ def _order(schedule: Schedule, crawl: CrawlOrder) -> OccurrenceOrder:
     return OccurrenceOrder(crawl, exclusive)
 
 
-# Each run of a deployed project takes the latest version of its time, where its schedule names none
+# Each run of a deployed project uses the version that is the latest at its time, unless its schedule names one
 @define(eq=False, repr=False, slots=False)
 class LatestVersions:
-    """A job names its version: all its attempts run the same one, whatever is deployed meanwhile."""
+    """A job names its version, so that all its attempts run the same one, even after another deployment."""
 
     _orders: OccurrenceOrders
     _catalog: SpiderCatalog
@@ -117,12 +117,12 @@ class LatestVersions:
         try:
             return order._replace(crawl=order.crawl.with_spec(self._catalog.pin(order.crawl.spec)))
         except InvalidRequestError as error:
-            # no node has the project, or that version of it, any more
+            # no node has the project, or this version of it, any more
             return order._replace(skip=order.skip or error.message)
 
 
-# --- the job of an occurrence: made when the occurrence is found due, made anew when its schedule changes before it
-# runs
+# --- the job of an occurrence: it is made when the occurrence is due, and made again if its schedule changes before
+# it runs
 
 NOTHING_TO_RUN = "there is nothing to run: its site or target is gone"
 
@@ -130,7 +130,7 @@ NOTHING_TO_RUN = "there is nothing to run: its site or target is gone"
 def occurrence_job(
     schedule: Schedule, order: OccurrenceOrder | None, occurrence: Occurrence, fate: Decision, now: datetime
 ) -> Job:
-    """Held: nobody runs it before its schedule has it behind it."""
+    """A held job: no worker runs it before its schedule is advanced past the occurrence."""
     job_id = occurrence_id(schedule.id, occurrence.at)
     return (order or NOTHING).to_job(
         schedule.user_id,
@@ -146,9 +146,9 @@ def occurrence_job(
 
 
 def job_by_hand(schedule: Schedule, order: OccurrenceOrder, now: datetime) -> Job:
-    """A run that somebody asks for now. It is held as if it had an occurrence, so that it overtakes no change of the
-    schedule; it is no occurrence's, and the ledger does not know of it. Where runs must not overlap, there is one
-    such job at a time, however many ask for it at once.
+    """A run that a client asks for now. It is held as if it had an occurrence, so that a change of the schedule that
+    comes first also applies to it. It belongs to no occurrence, and the ledger does not contain it. If runs must not
+    overlap, there is one such job at a time, even if several clients ask at once.
     """
     at = now if schedule.next_at != now else now - timedelta(milliseconds=1)
     return order.to_job(
@@ -169,7 +169,7 @@ def is_by_hand(job: Job) -> bool:
 
 
 def refreshed(job: Job, occurrence: Occurrence, schedule: Schedule, order: OccurrenceOrder | None) -> Job:
-    """The job by the schedule's present revision; one that was to run is skipped where that has nothing to run."""
+    """The job with the content of the schedule's present revision. It is skipped if that has nothing to run."""
     skip = NOTHING_TO_RUN if order is None else order.skip
     new = occurrence.model_copy(update={"rev": schedule.rev})
     if skip and job.held is Decision.RUN:

@@ -1,4 +1,4 @@
-"""When a schedule is due: time zones, cron, equal distances, jitter. Pure."""
+"""When a schedule is due: time zones, cron, equal intervals, jitter. Pure functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def zone_names() -> frozenset[str]:
 
 
 def parse_time_zone(name: str) -> tzinfo:
-    """Raises `InvalidRequestError("timezone")`, with the name that was meant where one is near."""
+    """Raises `InvalidRequestError("timezone")`, which suggests a similar name if there is one."""
     if name == "UTC":
         return UTC
     if name in zone_names():
@@ -36,7 +36,7 @@ def parse_time_zone(name: str) -> tzinfo:
 
 
 def _hint(name: str) -> str:
-    """The name that was meant: with other capitals, misspelt, or a city alone."""
+    """Suggests the name that was probably meant: other capitals, a misspelling, or only a city."""
     wanted = name.strip().lower().replace(" ", "_")[:80]
     spelled = {known.lower(): known for known in sorted(zone_names())}
     cities = {known.rpartition("/")[2]: spelled[known] for known in reversed(spelled)}
@@ -46,11 +46,11 @@ def _hint(name: str) -> str:
     return "; names are such as Europe/Paris or UTC"
 
 
-# --- five-field cron in a time zone, as Debian's cron has it; cronsim reads the fields and knows the days.
+# --- five-field cron in a time zone, with the rules of Debian's cron; cronsim reads the fields and finds the days.
 #
-# Where clocks change, Debian tells two kinds of jobs apart. One at *fixed times* (neither the minute nor the hour
-# field begins with `*`) runs right after a skipped hour if its time was in there, and once in a repeated one. All
-# others follow elapsed time: they run whenever the local clock shows a time that matches.
+# When clocks change, Debian distinguishes two kinds of jobs. A job at *fixed times* (neither the minute nor the hour
+# field begins with `*`) runs right after a skipped hour if its time was in that hour, and only once in a repeated
+# hour. All other jobs follow elapsed time: they run each time that the local clock shows a matching time.
 
 ALIASES = {
     "@yearly": "0 0 1 1 *",
@@ -61,7 +61,7 @@ ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-#: Each field's name, what may stand there, and a value by which the other fields are tried.
+#: Each field's name, its valid values, and a value that is used while another field is checked.
 FIELDS = (
     ("minute", "0 to 59", "0"),
     ("hour", "0 to 23", "0"),
@@ -69,16 +69,16 @@ FIELDS = (
     ("month", "1 to 12 or JAN to DEC", "1"),
     ("day of the week", "0 to 7 or SUN to SAT, MON#1 to MON#5 (the n-th Monday), 5L (the last Friday)", "*"),
 )
-#: Characters; no sensible expression comes near.
+#: Characters. Sensible expressions are much shorter.
 MAX_LENGTH = 200
-#: All clocks are changed at full quarters of an hour, local time.
+#: Minutes. All clock changes happen at full quarters of an hour, local time.
 _QUARTER = 15
-#: How far back the occurrence before a moment is looked for, step by step; 50 years are as far as cronsim looks
-#: ahead.
+#: How far back to search for the occurrence before a moment, step by step. cronsim looks ahead 50 years, so this
+#: looks back as far.
 _WINDOWS = tuple(timedelta(days=days) for days in (1 / 24, 1, 32, 367, 5 * 366, 50 * 366))
 
 
-#: A range of one value, which cronsim takes for one without an end.
+#: A range of one value with a step, such as `5-5/2`: cronsim would read it as a range without an end.
 _ONE_VALUE = re.compile(r"\b(\w+)-\1/(?=[1-9])\d+")
 
 
@@ -86,24 +86,24 @@ class Cron:
     """The times of one expression; immutable."""
 
     def __init__(self, text: str, zone: tzinfo) -> None:
-        """Raises `InvalidRequestError("interval")` for what is not cron or never comes to pass."""
+        """Raises `InvalidRequestError("interval")` if `text` is not cron, or if it never matches."""
         self._expression = _read(text)
         self._zone = zone
         if self.after(datetime(2026, 1, 1, tzinfo=UTC)) is None:
             raise _never(text)
 
     def walk(self, moment: datetime) -> Iterator[datetime]:
-        """Every time later than `moment`, in UTC and in order; ends where there is none within 50 years."""
+        """Every time later than `moment`, in UTC and in order; ends when there is none within 50 years."""
         latest = moment
         walk = _Walk(self._expression, moment.astimezone(self._zone))
         while True:
             try:
                 found = next(walk).astimezone(UTC)
             except (StopIteration, OverflowError, ValueError):
-                # the latter two: past the year 9999
+                # OverflowError and ValueError: past the year 9999
                 return
             if found > latest:
-                # a time in a skipped hour falls on the end of that hour, and one in a repeated hour may be past
+                # skip repeats: a time in a skipped hour moves to its end, one in a repeated hour may be over
                 yield found
                 latest = found
 
@@ -111,7 +111,7 @@ class Cron:
         return next(self.walk(moment), None)
 
     def newest(self, moment: datetime, count: int) -> list[datetime]:
-        """The last `count` times that are not later than `moment`; fewer if there are no more in 50 years."""
+        """The last `count` times that are not later than `moment`; fewer if 50 years do not have more."""
         times: list[datetime] = []
         for window in _WINDOWS:
             times = []
@@ -125,10 +125,10 @@ class Cron:
 
 
 class _Walk(CronSim):
-    """cronsim, mended for zones whose clocks change by half an hour or in the middle of one, or at midnight.
+    """cronsim, corrected for zones whose clocks change by half an hour, in the middle of an hour, or at midnight.
 
-    cronsim walks in whole hours from a full hour, and so comes by 02:00 and 02:15 on Lord Howe Island when the clocks
-    go from 02:00 back to 01:30. Here no step goes past a full quarter of an hour.
+    cronsim walks in whole hours from a full hour. When the clocks on Lord Howe Island go from 02:00 back to 01:30, it
+    therefore returns 02:00 and 02:15. Here no step goes past a full quarter of an hour.
     """
 
     def advance_hour(self) -> bool:
@@ -158,7 +158,7 @@ class _Walk(CronSim):
 
     @property
     def _is_plain(self) -> bool:
-        """Without changes of the clock: UTC, or a job at fixed times, which cronsim mends afterwards."""
+        """Whether clock changes do not matter: UTC, or a job at fixed times, which cronsim itself corrects later."""
         return self.dt.tzinfo in {None, UTC}
 
     def _next_quarter(self) -> int:
@@ -168,13 +168,13 @@ class _Walk(CronSim):
         self.tick((minute - self.dt.minute) * 60 - self.dt.second)
 
     def _leave_gap(self) -> None:
-        """Where a day begins at 01:00, its midnight is no time."""
+        """Move on from a midnight that does not exist, on a day that begins at 01:00."""
         if not self._is_plain:
             self.dt = self.dt.astimezone(UTC).astimezone(self.dt.tzinfo)
 
 
 def _read(text: str) -> str:
-    """The five fields. Raises `InvalidRequestError` that names the one which is wrong."""
+    """The five fields. Raises `InvalidRequestError`, which names the wrong field."""
     if len(text) > MAX_LENGTH:
         raise InvalidRequestError("interval", f"must not be longer than {MAX_LENGTH} characters")
     if text.strip().startswith("@"):
@@ -201,7 +201,7 @@ def _alias(text: str) -> str:
 
 
 def _is_understood(place: int, field: str) -> bool:
-    """Tried among fields that are certainly right."""
+    """Checks one field together with other fields that are certainly valid."""
     fields = [right for _, _, right in FIELDS]
     fields[place] = field
     try:
@@ -224,24 +224,24 @@ def _never(text: str) -> InvalidRequestError:
     return InvalidRequestError("interval", message)
 
 
-# --- a schedule's occurrences: the same, whoever asks, and whenever
+# --- a schedule's occurrences: every process computes the same ones, at any time
 
 _EVERY = re.compile(r"every\s+([0-9]{1,8})\s*(s|m|h|d|w)", re.IGNORECASE)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 SHORTEST = timedelta(seconds=1)
 LONGEST = timedelta(days=366)
-#: Fraction of the gap by which a run of `every …` is moved unless the request says otherwise.
+#: A run of `every …` is moved by up to this fraction of the gap, unless the request says otherwise.
 INTERVAL_JITTER = 0.1
 MAX_JITTER = 0.5
-#: Dates are refused from here on.
+#: Dates in or after this year are refused.
 LAST_YEAR = 2200
-#: Occurrences of a cron that were missed are counted to here.
+#: Missed occurrences of a cron expression are counted up to this.
 MAX_COUNTED = 1000
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Moment(NamedTuple):
-    """An occurrence: its nominal time, which names it, and the same with jitter, when it is fired."""
+    """An occurrence: its nominal time `at`, which identifies it, and the time with jitter `due`, when it is fired."""
 
     at: datetime
     due: datetime
@@ -249,7 +249,7 @@ class Moment(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class Every:
-    """Slots at equal distances, in absolute time, from `start`."""
+    """Occurrences at equal intervals of absolute time, counted from `start`."""
 
     #: Occurrences may come before their nominal time.
     default_jitter = INTERVAL_JITTER
@@ -276,14 +276,14 @@ class Every:
         return max(0, (until - start) // self.gap - max(-1, (after - start) // self.gap))
 
     def move(self, at: datetime, start: datetime, jitter: float, chance: float) -> timedelta:
-        """To and fro by `jitter`. Not at `start` itself: this one a person has named."""
+        """Earlier or later by up to `jitter` of the gap. `start` itself does not move: a person has chosen it."""
         milliseconds = self.gap // _MILLISECOND
         return timedelta() if at == start else _MILLISECOND * int(jitter * milliseconds * (2 * chance - 1))
 
 
 @define(eq=False, repr=False, slots=False)
 class Calendar:
-    """Slots at the times of a cron expression."""
+    """Occurrences at the times of a cron expression."""
 
     default_jitter = 0.0
 
@@ -296,7 +296,7 @@ class Calendar:
         return [at for at in self._cron.newest(moment, count) if at >= start]
 
     def count(self, after: datetime, until: datetime, start: datetime) -> int:
-        """At most `MAX_COUNTED`, because each has to be looked up."""
+        """At most `MAX_COUNTED`, because each time must be computed."""
         times = itertools.takewhile(lambda at: at <= until, self.walk(after, start))
         return sum(1 for _ in itertools.islice(times, MAX_COUNTED))
 
@@ -332,7 +332,7 @@ def _gap(text: str) -> timedelta:
 
 
 def check_timing(timing: Timing, now: datetime) -> None:
-    """Raises `InvalidRequestError` that names the field, unless there is an occurrence to come."""
+    """Raises `InvalidRequestError`, which names the field, for invalid values or if no occurrence is to come."""
     parse_interval(timing.interval, timing.timezone)
     if timing.jitter is not None and not 0 <= timing.jitter <= MAX_JITTER:
         raise InvalidRequestError("jitter", f"must be from 0 to {MAX_JITTER}: a fraction of the gap to the next run")
@@ -356,25 +356,25 @@ def first(schedule_id: str, timing: Timing, after: datetime) -> Moment | None:
 
 
 def following(schedule_id: str, timing: Timing, at: datetime, after: datetime | None = None) -> Moment | None:
-    """The next occurrence behind the one at nominal `at`, and of those, the first due later than `after`."""
+    """The first occurrence after the one at nominal `at`; with `after`, the first of these that is due later."""
     if after is None or after < at:
         return next(_walk(schedule_id, timing, at), None)
     return next((moment for moment in _due_after(schedule_id, timing, after) if moment.at > at), None)
 
 
 def preview(schedule_id: str, timing: Timing, after: datetime, count: int) -> list[Moment]:
-    """The `count` occurrences that are due next after `after`, or as many as there are."""
+    """The next `count` occurrences that are due after `after`; fewer if there are no more."""
     return list(itertools.islice(_due_after(schedule_id, timing, after), count))
 
 
 def count_due(schedule_id: str, timing: Timing, at: datetime, now: datetime) -> int:
-    """Slots behind the one at nominal `at` that are due by `now`; of a cron about `MAX_COUNTED` at the most."""
+    """How many occurrences after the one at nominal `at` are due by `now`; for cron at most about `MAX_COUNTED`."""
     recurrence = parse_interval(timing.interval, timing.timezone)
     until = now if timing.ends_at is None else min(now, timing.ends_at)
     count = recurrence.count(at, until, timing.starts_at)
     last = recurrence.newest(until, timing.starts_at, 1)
-    # jitter moves an occurrence by less than half a gap, so only the two at this side and that of `now` can be on the
-    # other
+    # jitter moves an occurrence by less than half a gap, so only the last one before `now` and the first one after it
+    # can be on the other side of `now`
     count -= sum(moment.due > now for moment in _moments(schedule_id, timing, last) if moment.at > at)
     ahead = next(_walk(schedule_id, timing, max(at, until)), None)
     return count + (ahead is not None and ahead.due <= now)
@@ -391,7 +391,7 @@ def newest_due(schedule_id: str, timing: Timing, now: datetime, count: int) -> M
 
 
 def _due_after(schedule_id: str, timing: Timing, after: datetime) -> Iterator[Moment]:
-    """From one occurrence before `after` on: with jitter it may be due behind it, and the next one before."""
+    """Occurrences due after `after`. With jitter it starts one occurrence earlier, because that may be due later."""
     recurrence = parse_interval(timing.interval, timing.timezone)
     begin = after
     if _jitter(recurrence, timing):
@@ -401,7 +401,7 @@ def _due_after(schedule_id: str, timing: Timing, after: datetime) -> Iterator[Mo
 
 
 def _walk(schedule_id: str, timing: Timing, after: datetime) -> Iterator[Moment]:
-    """Slots with a nominal time later than `after`, to the end date."""
+    """Occurrences with a nominal time later than `after`, up to the end date."""
     recurrence = parse_interval(timing.interval, timing.timezone)
     yield from _moments(schedule_id, timing, recurrence.walk(after, timing.starts_at))
 
@@ -421,6 +421,6 @@ def _jitter(recurrence: Recurrence, timing: Timing) -> float:
 
 
 def _chance(schedule_id: str, at: datetime) -> float:
-    """From 0 to below 1, always the same for one occurrence."""
+    """A number from 0 to below 1 that is always the same for one occurrence."""
     digest = hashlib.sha256(f"{schedule_id}:{at.astimezone(UTC).isoformat()}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / (1 << 48)

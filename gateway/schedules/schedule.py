@@ -1,4 +1,4 @@
-"""A schedule: what is run, when, and where it stands. When exactly is `recurrence.py`'s."""
+"""A schedule: what it runs, when, and its state. `recurrence.py` computes the exact times."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.jobs.job import CrawlOrder
 
-#: Occurrences not later than this are fired one by one; older ones are missed, and `catch_up` says what follows.
+#: Occurrences at most this many seconds late are fired one by one. Later ones are missed; `catch_up` applies.
 GRACE_SECONDS = 5.0
-#: Missed occurrences that `CatchUp.ALL` makes up for, at the most: the newest.
+#: `CatchUp.ALL` runs at most this many missed occurrences: the newest.
 MAX_CATCH_UP = 100
 
 
 class Overlap(StrEnum):
-    """What an occurrence does that is due while the run before it is not over."""
+    """What happens to an occurrence that is due while the previous run is not over."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -25,12 +25,12 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """What becomes of occurrences that were missed."""
+    """What happens to occurrences that were missed."""
 
     #: One run for all of them.
     ONE = "one"
     NONE = "none"
-    #: Each, up to `MAX_CATCH_UP`.
+    #: One run for each, up to `MAX_CATCH_UP`.
     ALL = "all"
 
 
@@ -42,19 +42,19 @@ class ScheduleState(StrEnum):
 
 
 class Timing(BaseModel):
-    """When. A change of it is a change of every occurrence."""
+    """When the schedule is due. A change of it changes every occurrence."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     #: Five-field cron, `@hourly` and friends, or `every 15m`.
     interval: str
-    #: IANA name; cron is read in it.
+    #: IANA name. The times of a cron expression are in this time zone.
     timezone: str = "UTC"
-    #: No run before it; intervals are counted from it.
+    #: No run comes before it, and intervals are counted from it.
     starts_at: datetime
-    #: No run after it.
+    #: No run comes after it.
     ends_at: datetime | None = None
-    #: Fraction of the gap to the next occurrence by which a run is moved: to and fro for `every`, later for cron.
+    #: A run is moved by up to this fraction of the gap to the next one: either way for `every`, later for cron.
     #: `None`: 0.1 for `every`, 0 for cron.
     jitter: float | None = Field(default=None, ge=0, le=0.5)
 
@@ -67,33 +67,33 @@ class Schedule(BaseModel):
     id: str = Field(alias="_id")
     user_id: str
     name: str | None = None
-    #: What is run. Absent in the schedule of a site or a target: there it is made from those two at each occurrence.
+    #: What it runs. Absent in the schedule of a site or target: there it is made from their records each time.
     crawl: CrawlOrder | None = None
-    #: Names of the site and, for a target's schedule, the id of the target.
+    #: The name of the site and, for a target's schedule, the id of the target.
     site: str | None = None
     target: str | None = None
     timing: Timing
     overlap: Overlap = Overlap.SKIP
     catch_up: CatchUp = CatchUp.ONE
-    #: Runs after which it ends.
+    #: The schedule ends after this many runs.
     max_runs: int | None = None
     state: ScheduleState = ScheduleState.ACTIVE
     #: Why it ended.
     message: str | None = None
-    #: Raised by every change a person makes: an occurrence's job of an older revision never runs.
+    #: Every change by a person raises it: an occurrence's job of an older revision never runs.
     rev: int = 1
-    #: The revision in which its occurrences became other ones: its timing was changed, or it was paused, resumed or
-    #: ended by a person. Occurrences of an older one are void.
+    #: The last revision in which its occurrences changed: a person changed its timing, or paused, resumed or ended
+    #: it. Occurrences of an older revision are void.
     timing_rev: int = 1
-    #: The coming occurrence, as `Occurrence.at` and `Occurrence.due`; absent unless the schedule is active.
+    #: The next occurrence, as `Occurrence.at` and `Occurrence.due`; absent unless the schedule is active.
     next_at: datetime | None = None
     next_run: datetime | None = None
-    #: Occurrences that ran.
+    #: How many occurrences ran.
     runs: int = 0
-    #: Of the occurrence that ran last: when it was fired, and its job.
+    #: When the last occurrence that ran was fired, and its job.
     last_run_at: datetime | None = None
     last_job_id: str | None = None
-    #: Identity of the request; `live_key` is unique, and there until the schedule ends.
+    #: Identity of the request. `live_key` is unique, and absent once the schedule has ended.
     fingerprint: str
     live_key: str | None = None
     idempotency_key: str | None = None
@@ -101,7 +101,7 @@ class Schedule(BaseModel):
     updated_at: datetime
 
     def to_document(self) -> dict[str, Any]:
-        """As stored: absent rather than null."""
+        """The stored form: empty fields are absent rather than null."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
@@ -112,11 +112,11 @@ class LedgerKind(StrEnum):
 
 
 class LedgerEntry(BaseModel):
-    """What became of one occurrence; `_id` in MongoDB is the occurrence's job id."""
+    """What happened to one occurrence; `_id` in MongoDB is the id of the occurrence's job."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    #: The job of an occurrence that was fired.
+    #: The id of the occurrence's job. The job exists only if the occurrence was fired.
     job_id: str = Field(alias="_id")
     schedule_id: str
     kind: LedgerKind
@@ -124,7 +124,7 @@ class LedgerEntry(BaseModel):
     due: datetime
     recorded_at: datetime
     late_by_seconds: float
-    #: Occurrences for which a catch-up run stands, or that were missed with this one.
+    #: How many later occurrences this one replaces, or were missed together with it.
     missed: int = 0
     reason: str | None = None
     rev: int

@@ -1,4 +1,4 @@
-"""Schedules: every change is one compare-and-set on one document, by its revision."""
+"""Schedules. Every change is one compare-and-set on the revision of one document."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, Schedu
 from gateway.stores.documents import Documents, moment, page, reader
 from gateway.stores.mongo import Document, mongo_errors
 
-#: Where text is looked for.
+#: Fields that a text search looks at.
 _SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
 _NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
 class ScheduleFilter(NamedTuple):
-    """Which schedules; what is `None` does not restrict."""
+    """Which schedules to list; a field that is `None` does not restrict the list."""
 
     user_id: str | None = None
     state: ScheduleState | None = None
     site: str | None = None
     target: str | None = None
     spider: str | None = None
-    #: Text, of either case, in the id, the name, the site, the spider, a tag or a start URL.
+    #: Text in the id, the name, the site, the spider, a tag or a start URL; case does not matter.
     q: str | None = None
 
 
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """A schedule, as it was read, and what it becomes once its coming occurrence is behind it (`None`: goes)."""
+    """A schedule as it was read, and its changes when it is advanced past its next occurrence (`None`: remove)."""
 
     schedule: Schedule
     changes: Document
@@ -71,7 +71,7 @@ class ScheduleStore:
 
     @state_change("schedules.insert")
     def insert(self, schedule: Schedule) -> None:
-        """Raises `ScheduleExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by which key was taken."""
+        """Raises `ScheduleExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by the key that is taken."""
         if schedule.idempotency_key:
             self._keys.claim(schedule.idempotency_key, "schedule")
         try:
@@ -101,13 +101,13 @@ class ScheduleStore:
 
     @state_change("schedules.overtake")
     def overtake(self, live_key: str) -> None:
-        """Whoever holds `live_key` gives it up to a request that asked for a schedule of its own."""
+        """Take `live_key` from the schedule that has it, because a request asked for a schedule of its own."""
         self._schedules.update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
 
     @state_change("schedules.change")
     def change(self, schedule: Schedule, changes: Document) -> Schedule | None:
-        """One revision further, with `changes` (`None`: the field goes); `None` if it is not at this revision, or in
-        this state, any more. Raises `LiveTwinError` if a changed `live_key` is taken.
+        """Make `changes` (`None`: remove the field) and raise the revision. Returns `None` if the schedule is no
+        longer in this revision and state. Raises `LiveTwinError` if a changed `live_key` is taken.
         """
         query = {"_id": schedule.id, "rev": schedule.rev, "state": schedule.state}
         update = _update({**changes, "rev": schedule.rev + 1, "updated_at": self._clock()})
@@ -119,7 +119,7 @@ class ScheduleStore:
 
     @state_change("schedules.touch")
     def touch(self, *, site: str | None = None, target: str | None = None) -> list[str]:
-        """What all schedules of the site or target run has changed: they go one revision further; their ids."""
+        """What the schedules of the site or target run has changed: raise their revisions. Returns their ids."""
         query: Document = {"site": site} if target is None else {"target": target}
         ids = [document["_id"] for document in self._schedules.find(query, {"_id": 1})]
         if ids:
@@ -129,29 +129,29 @@ class ScheduleStore:
 
     @state_change("schedules.delete")
     def delete(self, schedule_id: str) -> bool:
-        """Whether there was one."""
+        """Returns whether the schedule existed."""
         return self._schedules.delete_one({"_id": schedule_id}).deleted_count == 1
 
     # --- lists
 
     def page(self, wanted: ScheduleFilter, limit: int, after: str | None = None) -> tuple[list[Schedule], str | None]:
-        """As `documents.page` has it."""
+        """A page as `documents.page` returns it."""
         return page(self._documents, [_query(wanted)], limit, after)
 
     def read(self, schedule_ids: Iterable[str]) -> Found:
-        """Those of them that there are."""
+        """The schedules with these ids that exist."""
         return self._found(self._schedules.find({"_id": {"$in": list(schedule_ids)}}))
 
     # --- firing
 
     def next_run(self, *, but: Sequence[str] = ()) -> datetime | None:
-        """When the next occurrence of any schedule is due, or was."""
+        """When the next occurrence of any schedule is due; it may lie in the past."""
         query: Document = {"next_run": {"$gte": _NO_TIME}, **_all_but(but)}
         first = self._schedules.find_one(query, {"next_run": 1}, sort=[("next_run", ASCENDING)])
         return None if first is None else first["next_run"]
 
     def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> Found:
-        """Schedules whose coming occurrence is due, the longest first."""
+        """Schedules whose next occurrence is due, the longest due first."""
         query: Document = {"next_run": {"$lte": now}, **_all_but(but)}
         return self._found(self._schedules.find(query).sort("next_run", ASCENDING).limit(limit))
 
@@ -169,7 +169,7 @@ class ScheduleStore:
 
     @state_change("schedules.advance")
     def advance(self, advances: Sequence[Advance]) -> bool:
-        """Put the coming occurrence of each behind it, if it is as it was read still; whether each of them was."""
+        """Advance each schedule past its next occurrence, unless it has changed. True if none has changed."""
         now = self._clock()
         operations = [
             UpdateOne(
@@ -210,7 +210,7 @@ def _update(changes: Document) -> Document:
     return {**update, "$unset": dict.fromkeys(gone, "")} if gone else update
 
 
-# The ledger: what became of each occurrence of each schedule
+# The ledger: what happened to each occurrence of each schedule
 class LedgerStore:
     def __init__(self, database: Database[Document]) -> None:
         self._ledger = database["schedule_ledger"]
@@ -218,7 +218,7 @@ class LedgerStore:
 
     @state_change("schedule_ledger.record")
     def record(self, entries: Sequence[LedgerEntry]) -> None:
-        """One entry an occurrence, however often it is recorded. That it was fired is never replaced."""
+        """One entry for each occurrence, even if it is recorded twice. No other kind ever replaces `fired`."""
         operations = []
         for entry in entries:
             document = entry.model_dump(by_alias=True, exclude_none=True)
@@ -227,51 +227,51 @@ class LedgerStore:
         self._ledger.bulk_write(operations, ordered=False)
 
     def revisions(self, job_ids: Sequence[str]) -> dict[str, int]:
-        """Of those of these occurrences, named by their jobs' ids, that have an entry: by which revision."""
+        """By job id, the revision in the entry of each of these occurrences that has an entry."""
         found = self._ledger.find({"_id": {"$in": list(job_ids)}}, {"rev": 1})
         return {document["_id"]: document["rev"] for document in found}
 
     def page(self, schedule_id: str, limit: int, after: str | None = None) -> tuple[list[LedgerEntry], str | None]:
-        """As `documents.page` has it."""
+        """A page as `documents.page` returns it."""
         return page(self._documents, [{"schedule_id": schedule_id}], limit, after, field="due", identity="job_id")
 
     def latest(self, count: int) -> list[LedgerEntry]:
-        """Of all schedules, what was recorded last."""
+        """The latest entries of all schedules."""
         return self._documents.find({}, count, [("recorded_at", DESCENDING)])
 
     def count_refused(self, since: datetime, limit: int) -> int:
-        """Slots that were skipped since then because their user had all that one may have; up to `limit`."""
+        """How many occurrences were skipped since then because of a user quota; counted up to `limit`."""
         query: Document = {"recorded_at": {"$gte": since}, "reason": {"$regex": f"^{UserQuotaError.code}"}}
         return self._ledger.count_documents(query, limit=limit)
 
     @state_change("schedule_ledger.delete")
     def delete(self, schedule_id: str) -> None:
-        """All of a schedule that is gone."""
+        """Delete all entries of a deleted schedule."""
         self._ledger.delete_many({"schedule_id": schedule_id})
 
     @state_change("schedule_ledger.forget")
     def forget(self, before: datetime, limit: int) -> int:
-        """Up to `limit` of what was recorded before then; how many went."""
+        """Delete up to `limit` entries that were recorded before then. Returns how many."""
         found = self._ledger.find({"recorded_at": {"$lt": before}}, {"_id": 1}, limit=limit)
         old = [document["_id"] for document in found]
         return self._ledger.delete_many({"_id": {"$in": old}}).deleted_count if old else 0
 
 
-# --- when the entries of Celery's own `beat_schedule` were last sent, by whichever beat
+# --- when any beat last sent each entry of Celery's own `beat_schedule`
 class StaticEntryStore:
-    """One document an entry, by its name."""
+    """One document for each entry, by its name."""
 
     def __init__(self, database: Database[Document]) -> None:
         self._entries = database["static_entries"]
         self._documents = Documents(self._entries, read_static_entry)
 
     def last_sent(self) -> dict[str, datetime]:
-        """Of all entries that were ever sent."""
+        """When each entry was last sent; entries that were never sent are absent."""
         return dict(self._documents.many(self._entries.find()))
 
     @state_change("static_entries.claim")
     def claim(self, name: str, last_sent: datetime | None, now: datetime) -> bool:
-        """Whether the caller sends it: nobody has since `last_sent`. Said before, so that none goes twice."""
+        """Whether the caller may send the entry: no beat has since `last_sent`. Claim first: none is sent twice."""
         if last_sent is None:
             try:
                 self._entries.insert_one({"_id": name, "sent_at": now})
@@ -286,10 +286,10 @@ def read_static_entry(document: Document) -> tuple[str, datetime]:
     return document["_id"], moment(document["sent_at"])
 
 
-# --- what an id below `/jobs` names: a job; or a schedule, for which its present or latest run stands
+# --- what an id below `/jobs` names: a job, or a schedule, which its present or latest run then represents
 class RunOf(NamedTuple):
     schedule: Schedule
-    #: `None`: it has not run yet.
+    #: `None` if the schedule has not run yet.
     job: Job | None
 
 
@@ -300,7 +300,7 @@ class JobOrSchedule:
     _queries: JobQueries
 
     def find(self, identity: str, run: str | None = None) -> Job | RunOf:
-        """Of a schedule's runs that one, if it is one of its own, else the latest.
+        """The job, or the schedule with its run `run` if the schedule has that run, else with its latest run.
 
         Raises `JobNotFoundError`, `UnavailableError`.
         """

@@ -1,6 +1,6 @@
-"""From a request for later to exactly one scheduled job, or one schedule, however often it is asked for.
+"""Makes exactly one scheduled job or one schedule from a request for later, even if the request is repeated.
 
-Such requests are few and may be years old: MongoDB's unique keys alone decide, Redis is not asked.
+Such requests are few and may be years old, so MongoDB's unique keys alone decide, without Redis.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from gateway.schedules.schedule import CatchUp, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import mongo_errors
 
-#: Two requests can only overtake each other so often before something else is wrong.
+#: Rounds in which two requests may replace each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 
 
 class When(NamedTuple):
-    """At `schedule_at`; again and again by `interval`; or both: by `interval`, and not before `schedule_at`."""
+    """When to run: once at `schedule_at`, repeatedly by `interval`, or by `interval` but not before `schedule_at`."""
 
     schedule_at: datetime | None = None
     interval: str | None = None
@@ -64,10 +64,10 @@ class When(NamedTuple):
 
 
 class ScheduleReceipt(NamedTuple):
-    """What answers the request: a schedule, or a job that has its time ahead."""
+    """The answer to the request: a schedule, or a job with a start time."""
 
     found: Schedule | Job
-    #: It was there before this request.
+    #: It existed before this request.
     cached: bool
 
     @property
@@ -78,7 +78,7 @@ class ScheduleReceipt(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """The fingerprint of a request, and the one that it had in versions before this one."""
+    """The fingerprint of a request, and the one that earlier versions of the gateway gave to it."""
 
     now: str
     former: str
@@ -95,12 +95,12 @@ class ScheduleSubmission:
 
     def submit(self, order: Order, when: When) -> ScheduleReceipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
-        `TooManyError`, but never where there is something that answers.
+        `TooManyError`, unless an existing job or schedule answers the request.
         """
         self._check.addresses(order.spec, order.crawl.webhooks)
         pinned = self._check.pin(order.spec)
         asked = unpinned(order.spec, pinned)
-        # whatever is deployed before the time comes, it is the same request
+        # without a pinned version: a deployment before the start time does not make it another request
         asked_for = (order.user_id, asked)
         identity = Identity(
             fingerprint(*asked_for, when=_identity(when)), former_fingerprint(*asked_for, when=_identity(when))
@@ -114,18 +114,18 @@ class ScheduleSubmission:
                 try:
                     with self._room(order.user_id, when):
                         if order.spec.ignore_cache:
-                            # not before it is sure that there will be another one
+                            # only now, when a new job or schedule is sure to follow
                             self._overtake(order, when, identity)
                         return ScheduleReceipt(self._insert(order, when, identity.now), cached=False)
                 except IdempotencyConflictError:
                     if self._find_idempotent(order, identity) is None:
                         raise
                 except LiveTwinError:
-                    # somebody was quicker; or has ended in this moment
+                    # another request was quicker, or the other job or schedule has just ended
                     continue
         raise ConflictError("the same crawl is being scheduled and ended over and over; ask again")
 
-    # --- what is there already
+    # --- existing jobs and schedules
 
     def _known(self, order: Order, when: When, identity: Identity) -> ScheduleReceipt | None:
         if known := self._find_idempotent(order, identity):
@@ -138,11 +138,11 @@ class ScheduleSubmission:
         try:
             return ScheduleReceipt(self._join(twin, order.webhook_url), cached=True)
         except (ScheduleEndedError, ScheduleNotFoundError):
-            # in this moment: it is no twin any more
+            # it has just ended or was deleted, so it does not answer the request
             return None
 
     def _twin(self, order: Order, when: When, identity: Identity) -> Schedule | Job | None:
-        """Who lives for the same request: under its fingerprint, or under that of versions before this one."""
+        """The live job or schedule of the same request, by its fingerprint or by that of earlier versions."""
         store = self._schedules if when.interval else self._jobs
         if (twin := store.find_live(identity.now)) or identity.now == identity.former:
             return twin
@@ -172,7 +172,7 @@ class ScheduleSubmission:
         self._jobs.add_webhook(twin.id, webhook_url)
         return twin
 
-    # --- what is not
+    # --- new jobs and schedules
 
     def _check_new(self, pinned: CrawlSpec, when: When) -> None:
         now = self._clock()
@@ -205,7 +205,7 @@ def _starts_alike(known: Schedule | Job, order: Order) -> bool:
 
 
 def spelled(interval: str) -> str:
-    """As it is kept: spaces make no difference."""
+    """The stored form: additional spaces make no difference."""
     return " ".join(interval.split())
 
 
@@ -225,7 +225,7 @@ def _schedule(order: Order, when: When, timing: Timing, identity: str, now: date
         id=schedule_id,
         user_id=order.user_id,
         name=when.name,
-        # it is run again to learn what is new, not what the HTTP cache has kept of the run before
+        # each run is to find what is new, and not what the HTTP cache has from the previous run
         crawl=order.crawl.with_spec(order.spec.model_copy(update={"ignore_cache": True})),
         timing=timing,
         overlap=when.overlap,

@@ -1,4 +1,4 @@
-"""What a run of a site crawls: made from the records of site and target, and checked before."""
+"""What a run of a site crawls: checked, and made from the records of the site and the target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.sites.site import FIELD, JOBS_SPIDER, KEYWORDS, LOCATION, PAGE, SEL
 from gateway.sites.store import SiteStore, TargetStore
 
 FIRST_PAGE = "first_page"
-#: Parameters of `jobs` that a site's `payload` may give; what else is in it goes along as `extra`.
+#: Parameters of `jobs` that a site's `payload` may set. Everything else in it is passed on as `extra`.
 JOBS_PAYLOAD = frozenset(
     {
         *(FIRST_PAGE, "page_step", "max_result_pages", "results_wanted", "is_remote", "details"),
@@ -32,7 +32,7 @@ _WORDS = {KEYWORDS, LOCATION}
 
 
 class Search(NamedTuple):
-    """What one run looks for."""
+    """What one run searches for."""
 
     keywords: str = ""
     location: str = ""
@@ -49,12 +49,12 @@ class Search(NamedTuple):
 
 
 def is_job_board(site: Site) -> bool:
-    """Whether its spider is the one that takes selectors and pagination."""
+    """Whether the site's spider is the one that accepts selectors and pagination."""
     return (site.project, site.spider) == (DEFAULT_PROJECT, JOBS_SPIDER)
 
 
 def first_url(site: Site, search: Search) -> str:
-    """Where the run begins."""
+    """The start URL of the run."""
     page = int(site.payload.get(FIRST_PAGE, 1)) if is_job_board(site) else 1
     return SearchUrl(site.search_url).render(search.keywords, search.location, page)
 
@@ -67,10 +67,10 @@ def site_crawl(site: Site, search: Search, timeout: int) -> CrawlSpec:
         spider=site.spider,
         start_urls=(first_url(site, search),),
         params=_board_params(site, search) if board else _other_params(site, search),
-        # `jobs` stops by itself, and counts what it keeps
+        # `jobs` stops by itself: it counts the items that it keeps
         max_items=None if board else search.results_wanted,
         timeout=timeout,
-        # it is asked again to learn what is new: pages of an hour ago would be last time's results
+        # each run is to find what is new, and not the pages that the HTTP cache has from the previous run
         ignore_cache=True,
         fetch=site.fetch.model_copy(
             update={"min_pause_seconds": site.min_pause_seconds, "max_pause_seconds": site.max_pause_seconds}
@@ -106,14 +106,14 @@ def _other_params(site: Site, search: Search) -> dict[str, Any]:
     return given | {KEYWORDS: search.keywords, LOCATION: search.location, "search_url": search_url}
 
 
-# --- whether a site can be crawled as its record says, and a target searched for on it
+# --- checks whether a site can be crawled as its record says, and whether a target can be searched for on it
 
-#: Set by the site's own fields, or by what is searched for.
+#: Not allowed in `payload`: the site's own fields, or the search, set them.
 _NOT_IN_PAYLOAD = frozenset({"search_url", "pagination_type", "selectors", "extra"})
-#: Of `fetch`, what the site has fields of its own for.
+#: Not allowed in `fetch`: the site has fields of its own for them.
 _NOT_IN_FETCH = ("min_pause_seconds", "max_pause_seconds", "rate_limit")
 _MOST_WORDS = 500
-#: Where a fault of the crawl comes from in the site's record.
+#: The field of the site's record that a fault in a field of the crawl comes from.
 _FIELDS = {"params.search_url": FIELD, "start_urls": FIELD, "params.render": "requires_playwright"}
 _FIELDS |= {"params.pagination_type": "pagination_type", "params.selectors": "selectors", "params": "payload"}
 
@@ -124,7 +124,7 @@ class SiteCheck:
     _allowed_networks: Sequence[Network] = ()
 
     def check(self, site: Site) -> None:
-        """Raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
+        """Raises `InvalidRequestError` or `ForbiddenAddressError`, which name the field."""
         search_url = SearchUrl(site.search_url)
         if site.pagination_type is PaginationType.PAGE_PARAM and PAGE not in search_url.placeholders:
             raise InvalidRequestError(FIELD, f"pagination_type page_param needs {{{PAGE}}} in it")
@@ -140,7 +140,7 @@ class SiteCheck:
         self._check_spider(sample)
 
     def check_target(self, site: Site, target: Target, now: datetime) -> None:
-        """Raises `InvalidRequestError` that names the field of the target."""
+        """Raises `InvalidRequestError`, which names the field of the target."""
         refuse_words(site, target.words)
         timing = Timing(interval=target.interval(site), timezone=target.timezone, starts_at=now)
         try:
@@ -149,7 +149,7 @@ class SiteCheck:
             _blame("frequency" if error.field == "interval" else error.field, error)
 
     def _check_spider(self, sample: CrawlSpec) -> None:
-        """Against what the nodes have published; where none has, the first run will tell."""
+        """Check against what the nodes have published. If none has, errors only show in the first run."""
         try:
             self._catalog.check(self._catalog.pin(sample))
         except StartingError:
@@ -159,7 +159,7 @@ class SiteCheck:
 
 
 def refuse_words(site: Site, words: dict[str, str], names: dict[str, str] | None = None) -> None:
-    """Raises `InvalidRequestError` where template and words do not suit each other; `names` are the request's."""
+    """Raises `InvalidRequestError` if the words do not fit the template; `names` are the request's field names."""
     refusal = SearchUrl(site.search_url).refusal(words)
     if refusal:
         name, why = refusal
@@ -211,18 +211,18 @@ def _field_of_site(field: str) -> str:
     """`params.selectors.title` of a crawl is `selectors.title` of the site."""
     for prefix, name in _FIELDS.items():
         if field == prefix or field.startswith(f"{prefix}."):
-            # of the start URLs there is but one
+            # without an index, because there is only one start URL
             return name if name == FIELD else name + field.removeprefix(prefix)
     return field
 
 
 def _blame(field: str, error: InvalidRequestError) -> NoReturn:
-    """The same refusal, naming another field."""
+    """Raise the same error for another field."""
     detail = {**error.detail, "field": field} if isinstance(error.detail, dict) else None
     raise type(error)(field, error.message.removeprefix(f"{error.field}: "), detail=detail) from error
 
 
-# --- what a run of a site or a target is, made from their records at the moment it is fired or asked for
+# --- the order for a run of a site or a target, made from their records when the run is fired or asked for
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -234,7 +234,7 @@ class SiteOrders:
     _job_timeout: int
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
-        """By the schedules' ids, from two reads; those whose site or target is gone are left out."""
+        """By the schedules' ids, with two queries. Schedules whose site or target is gone are left out."""
         targets = self._targets.identified(schedule.target for schedule in schedules if schedule.target)
         sites = self._sites.named(schedule.site for schedule in schedules if schedule.site)
         orders = {}
@@ -254,13 +254,13 @@ class SiteOrders:
         results_wanted: int | None = None,
         is_remote: bool | None = None,
     ) -> OccurrenceOrder:
-        """For a run that somebody asks for. Words that are `None` are those of the site's own runs.
+        """The order for a run that a client asks for. Words that are `None` default to those of the site's own runs.
 
-        Raises `SiteDisabledError`, and `InvalidRequestError` that names the field of `POST /jobs/scrape`.
+        Raises `SiteDisabledError`, and `InvalidRequestError`, which names the field of `POST /jobs/scrape`.
         """
         given = {KEYWORDS: keywords, LOCATION: location}
         words = {name: site.payload.get(name, "") if word is None else word for name, word in given.items()}
-        # as `POST /jobs/scrape` calls them
+        # the field name of `POST /jobs/scrape`
         _refuse_run(site, words, {KEYWORDS: "search_term"})
         search = Search(words[KEYWORDS], words[LOCATION], results_wanted, is_remote)
         return self._order(site, search, Trigger.MANUAL)
@@ -278,7 +278,7 @@ class SiteOrders:
         return order._replace(target=_target_run(site, target)) if target else order
 
     def _order(self, site: Site, search: Search, trigger: Trigger) -> OccurrenceOrder:
-        """Raises `InvalidRequestError` where the egg that it needs is nowhere."""
+        """Raises `InvalidRequestError` if the egg that it needs does not exist."""
         spec = self._catalog.pin(site_crawl(site, search, self._job_timeout))
         return OccurrenceOrder(
             CrawlOrder(spec=spec, max_retries=site.max_retries),
@@ -288,7 +288,7 @@ class SiteOrders:
 
 
 def _refuse_run(site: Site, words: dict[str, str] | None, names: dict[str, str] | None = None) -> None:
-    """Raises `SiteDisabledError`, and `InvalidRequestError` where template and words do not suit each other."""
+    """Raises `SiteDisabledError`, and `InvalidRequestError` if the words do not fit the template."""
     if not site.enabled:
         raise SiteDisabledError(f"site {site.name!r} is disabled")
     if words is None:

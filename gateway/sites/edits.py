@@ -1,4 +1,4 @@
-"""Sites and targets: made, changed and deleted together with their schedules."""
+"""Creates, changes and deletes sites and targets together with their schedules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gateway.sites.store import CounterStore, SiteStore, TargetStore
 
 
 class Wanted(NamedTuple):
-    """What a record says of its schedule."""
+    """The schedule that the record of a site or target asks for."""
 
     schedule_id: str
     name: str
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of_site(cls, site: Site) -> Wanted:
-        """Run by itself if it is enabled, and its template needs no words that `payload` has not."""
+        """The schedule is active if the site is enabled and `payload` has all words that the template needs."""
         active = site.enabled and site.words is not None
         interval = every_minutes(site.interval_minutes)
         return cls(site.schedule_id, f"site {site.name}", site.name, None, interval, "UTC", active)
@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
     def to_schedule(self, now: datetime) -> Schedule:
         timing = Timing(interval=self.interval, timezone=self.timezone, starts_at=now)
         moment = first(self.schedule_id, timing, now) if self.active else None
-        # an identity that no request can have: of each there is one
+        # no request can have this identity, so there is one schedule for each site or target
         identity = f"target:{self.target}" if self.target else f"site:{self.site}"
         return Schedule(
             id=self.schedule_id,
@@ -97,15 +97,15 @@ class SiteSchedules:
     _admission: Admission | None = None
 
     def room(self) -> AbstractContextManager[None]:
-        """For the record of which one schedule more comes. Raises `UserQuotaError`."""
+        """Takes a place for the schedule of a new record. Raises `UserQuotaError`."""
         return self._admission.room_for_schedule(OPERATOR) if self._admission else nullcontext()
 
     def read(self, schedule_ids: Iterable[str]) -> dict[str, Schedule]:
-        """Those that there are, by id."""
+        """The schedules that exist, by id."""
         return {schedule.id: schedule for schedule in self._schedules.read(schedule_ids).schedules}
 
     def align_site(self, site: str, wanted: Sequence[Wanted]) -> None:
-        """Make its and its targets' schedules what is wanted. No run of what it was before begins after this."""
+        """Make the schedules of the site and its targets as wanted. Afterwards no run with the old content begins."""
         present = self.read(one.schedule_id for one in wanted)
         for one in wanted:
             self._align(present.get(one.schedule_id), one)
@@ -118,25 +118,25 @@ class SiteSchedules:
         if schedule is None:
             return
         with suppress(ScheduleNotFoundError):
-            # with no more than its name it is a new revision
+            # even an edit of the name alone makes a new revision
             self._edits.edit(wanted.schedule_id, {"name": wanted.name})
 
     def delete(self, schedule_id: str) -> None:
-        """Also if somebody was faster."""
+        """Does nothing if another request has deleted it before."""
         with suppress(ScheduleNotFoundError):
             self._edits.delete(schedule_id)
 
     def _align(self, schedule: Schedule | None, wanted: Wanted) -> None:
         if schedule is not None and schedule.state is ScheduleState.ENDED:
-            # by somebody, through `/schedules`: nothing brings that one back
+            # a client has ended it through `/schedules`; an ended schedule cannot be resumed
             self.delete(schedule.id)
             schedule = None
         if schedule is None:
-            # two edits may find that it is missing
+            # another edit may have found the same and inserted it first
             with suppress(ScheduleExistsError):
                 self._schedules.insert(wanted.to_schedule(self._clock()))
             return
-        # one whose record is deleted in this moment needs nothing any more, and must not keep the others
+        # if its record is just being deleted it needs no change, and must not stop the other schedules
         with suppress(ScheduleNotFoundError):
             self._change(schedule, wanted)
 
@@ -150,7 +150,7 @@ class SiteSchedules:
             self._edits.pause(schedule.id)
 
 
-#: Edits of one record can only overtake each other so often before something else is wrong.
+#: Rounds in which edits of one record may overtake each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 _SITE_BUSY = "the site is being changed over and over; ask again"
 
@@ -176,20 +176,20 @@ class SiteService(_Service):
         return self._scheduled([self._sites.get(name)])[0]
 
     def page(self, limit: int, after: str | None, *, enabled: bool | None) -> tuple[list[ScheduledSite], str | None]:
-        """By name; and where the page that follows begins, `None` after the last."""
+        """Sites by name; and the name after which the next page begins, `None` on the last page."""
         found = self._sites.page(limit + 1, after, enabled=enabled)
         return self._scheduled(found[:limit]), found[limit - 1].name if len(found) > limit else None
 
     def all(self) -> list[Site]:
-        """By name."""
+        """All sites, by name."""
         return self._sites.all()
 
     def named(self, names: Iterable[str]) -> dict[str, Site]:
-        """Those that there are, by name."""
+        """The sites that exist, by name."""
         return self._sites.named(names)
 
     def create(self, fields: dict[str, Any]) -> ScheduledSite:
-        """Raises `InvalidRequestError` that names the field, `ForbiddenAddressError`, `SiteExistsError`,
+        """Raises `InvalidRequestError`, which names the field, `ForbiddenAddressError`, `SiteExistsError`,
         `UserQuotaError`.
         """
         now = self._clock()
@@ -200,14 +200,14 @@ class SiteService(_Service):
             try:
                 self._sites.insert(site)
             except SiteExistsError:
-                # whoever made it may have died before its schedule was there
+                # the request that created it may have died before it inserted the schedule
                 self.align(site.name)
                 raise
             self.align(site.name)
         return self.get(site.name)
 
     def edit(self, name: str, changes: dict[str, Any]) -> ScheduledSite:
-        """Raises as `create` does, and `SiteNotFoundError`. No run of what it was begins after this."""
+        """Raises as `create` does, and `SiteNotFoundError`. Afterwards no run with the old content begins."""
         for _ in range(_MAX_ROUNDS):
             site = self._sites.get(name)
             edited = Site.model_validate({**dict(site), **changes, "rev": site.rev + 1, "updated_at": self._clock()})
@@ -220,7 +220,7 @@ class SiteService(_Service):
         raise ConflictError(_SITE_BUSY)
 
     def delete(self, name: str, *, force: bool = False) -> None:
-        """With its targets, if that is what `force` says. Runs that were made go on with what they have.
+        """Delete the site, with `force` also its targets. Runs that exist go on with the content that they have.
 
         Raises `SiteNotFoundError`, `SiteInUseError`.
         """
@@ -231,11 +231,11 @@ class SiteService(_Service):
         self._delete_targets(name)
         self._schedules.delete(site.schedule_id)
         self._sites.delete(site)
-        # of somebody who did not know of this yet
+        # again, for targets that another request has added meanwhile
         self._delete_targets(name)
 
     def align(self, name: str) -> None:
-        """Bring its and its targets' schedules in line with it, whoever edits it. Raises `SiteNotFoundError`."""
+        """Align the schedules of the site and its targets, even while it is edited. Raises `SiteNotFoundError`."""
         for _ in range(_MAX_ROUNDS):
             site = self._sites.get(name)
             targets = self._targets.of_site(name)
@@ -283,12 +283,12 @@ class TargetService(_Service):
     def page(
         self, limit: int, after: int | None, *, site: str | None, enabled: bool | None
     ) -> tuple[list[ScheduledTarget], int | None]:
-        """By number; and where the page that follows begins, `None` after the last."""
+        """Targets by number; and the number after which the next page begins, `None` on the last page."""
         found = self._targets.page(limit + 1, after, site=site, enabled=enabled)
         return self._scheduled(found[:limit]), found[limit - 1].number if len(found) > limit else None
 
     def create(self, fields: dict[str, Any]) -> ScheduledTarget:
-        """Raises `InvalidRequestError` that names the field, `UserQuotaError`."""
+        """Raises `InvalidRequestError`, which names the field, and `UserQuotaError`."""
         now = self._clock()
         target = Target.model_validate({**fields, **_new(now), "id": new_job_id()})
         self._check.check_target(self._site_of(target), target, now)
@@ -299,7 +299,7 @@ class TargetService(_Service):
         return self.get(target.id)
 
     def edit(self, target_id: str, changes: dict[str, Any]) -> ScheduledTarget:
-        """Raises as `create` does, and `TargetNotFoundError`. No run of what it was begins after this."""
+        """Raises as `create` does, and `TargetNotFoundError`. Afterwards no run with the old content begins."""
         for _ in range(_MAX_ROUNDS):
             target, now = self._targets.get(target_id), self._clock()
             edited = Target.model_validate({**dict(target), **changes, "rev": target.rev + 1, "updated_at": now})
@@ -310,18 +310,18 @@ class TargetService(_Service):
         raise ConflictError(_TARGET_BUSY)
 
     def delete(self, target_id: str) -> None:
-        """Runs that were made go on with what they have. Raises `TargetNotFoundError`."""
+        """Runs that exist go on with the content that they have. Raises `TargetNotFoundError`."""
         target = self._targets.get(target_id)
         self._schedules.delete(target.schedule_id)
         self._targets.delete(target.id)
-        # of an edit that did not know of this yet
+        # again, because an edit that overlaps may have inserted it meanwhile
         self._schedules.delete(target.schedule_id)
 
     def align(self, target_id: str) -> None:
-        """Bring its schedule in line with the target and its site as they are now, whoever changes them meanwhile.
-        Without its site it goes, too.
+        """Align its schedule with the target and its site as they are now, even if they change meanwhile. A target
+        whose site is gone is deleted.
 
-        Raises `TargetNotFoundError`, and `InvalidRequestError` where there is no such site.
+        Raises `TargetNotFoundError`, and `InvalidRequestError` if the site does not exist.
         """
         for _ in range(_MAX_ROUNDS):
             target = self._targets.get(target_id)
@@ -351,7 +351,7 @@ class TargetService(_Service):
 
 
 def _new(now: datetime) -> dict[str, Any]:
-    """What a record has of its own before it has its number."""
+    """The fields of every new record; its number comes later."""
     return {"number": 0, "schedule_id": new_job_id(), "created_at": now, "updated_at": now}
 
 
@@ -359,16 +359,16 @@ def _no_site(name: str) -> InvalidRequestError:
     return InvalidRequestError("site", f"there is no site {name!r}")
 
 
-# --- upkeep. Whoever writes a record brings its schedule in line next, and may die in between: nobody was answered
-# then, but the record is there, and its next edit may be years away.
+# --- upkeep. A request writes a record first and aligns its schedule next. It may die in between: then no client has
+# an answer, but the record exists, and its next edit may be years away.
 
 log = structlog.get_logger()
 
-#: Sites, and targets, that are looked at in one go; the next go takes those that follow.
+#: How many sites, and how many targets, one look checks; the next look goes on with those that follow.
 BATCH = 500
-#: Seconds between two goes.
+#: Seconds between two looks.
 PACE = 10.0
-#: Who wrote a record more lately may be about to make its schedule.
+#: The request that wrote a record more recently than this may still be aligning its schedule.
 YOUNG = timedelta(seconds=5)
 
 
@@ -379,12 +379,12 @@ class SiteUpkeep:
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _looked_at: float = field(init=False, default=float("-inf"))
-    # how far the goes have come
+    # where the next look goes on
     _site: str | None = field(init=False, default=None)
     _target: int | None = field(init=False, default=None)
 
     def look(self) -> None:
-        """One go, if the last one was long enough ago."""
+        """Check the next sites and targets, unless the last look was less than `PACE` ago."""
         if self._monotonic() - self._looked_at < PACE:
             return
         self._looked_at = self._monotonic()
@@ -403,7 +403,7 @@ class SiteUpkeep:
         return record.updated_at < self._clock() - YOUNG
 
     def _mend(self, align: Callable[[str], None], record: str, schedule: Schedule | None) -> None:
-        """One that cannot be helped must not keep the others; somebody may also change or delete it right now."""
+        """An error must not stop the others: a client may change or delete this record right now."""
         log.warning("schedule_mended", record=record, schedule_id=schedule.id if schedule else None)
         try:
             align(record)

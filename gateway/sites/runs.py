@@ -1,4 +1,4 @@
-"""Runs of a site: those that somebody asks for take the same path as scheduled ones, with other words."""
+"""Runs of a site. A run that a client asks for takes the same path as a scheduled one, with other words."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RunRecords:
     _sites: SiteStore
 
     def find(self, run_id: str) -> Run:
-        """Raises `RunNotFoundError`, also for a job that was not asked for as the prefix says; `UnavailableError`."""
+        """Raises `RunNotFoundError`, also if the prefix does not match the job's trigger; `UnavailableError`."""
         with mongo_errors():
             try:
                 job = self._jobs.get(job_id_of(run_id))
@@ -68,12 +68,12 @@ class RunRecords:
 
 log = structlog.get_logger()
 
-#: Fields of the request that the words of a search are.
+#: The fields of the request that hold the search words.
 _ASKED = frozenset({"search_term", "location"})
 
 
 class RunOrder(NamedTuple):
-    """What one run of a site shall look for."""
+    """A request for one run of a site."""
 
     site: str
     #: `None`: the words of the site's own runs.
@@ -81,7 +81,7 @@ class RunOrder(NamedTuple):
     location: str | None = None
     is_remote: bool | None = None
     results_wanted: int | None = None
-    #: Over the site's own.
+    #: Its values replace those of the site's own payload.
     payload: dict[str, Any] = {}  # noqa: RUF012 - never written to
     user_id: str = OPERATOR
     idempotency_key: str | None = None
@@ -101,10 +101,10 @@ class Scraping:
     _clock: Clock = utc_now
 
     def start(self, order: RunOrder) -> Job:
-        """The new run's job; with an idempotency key the one that it named before.
+        """The job of the new run, or the earlier job if the idempotency key was used before.
 
         Raises `SiteNotFoundError`, `SiteDisabledError`, `InvalidRequestError`, `ForbiddenAddressError`,
-        `ConflictError` where the site cannot be crawled at present, `IdempotencyConflictError`, `UnavailableError`,
+        `ConflictError` if the site cannot be crawled at present, `IdempotencyConflictError`, `UnavailableError`,
         `TooManyError`.
         """
         with mongo_errors():
@@ -138,13 +138,13 @@ class Scraping:
         return made.to_job(
             order.user_id,
             self._clock(),
-            # no live key: two runs that look for the same are two runs, one after the other
+            # no live key: two runs with the same search are two runs, one after the other
             idempotency_key=f"{order.user_id}:{order.idempotency_key}" if order.idempotency_key else None,
             correlation_id=order.correlation_id,
         )
 
     def _made(self, order: RunOrder, site: Site) -> OccurrenceOrder:
-        """What can be found wrong now is not left to a worker to find."""
+        """Make the order and find all errors now that a worker would otherwise find later."""
         try:
             made = self._orders.manual(
                 site,
@@ -159,13 +159,13 @@ class Scraping:
         except InvalidRequestError as error:
             if error.field in _ASKED or isinstance(error, ForbiddenAddressError):
                 raise
-            # the request is sound; it is the site that no node can crawl as its record says
+            # the request is valid, but no node can crawl the site as its record says
             message = f"site {site.name!r} cannot be crawled now: {error.message}"
             raise ConflictError(message, detail=error.detail) from error
         return made
 
     def _known(self, job: Job) -> Job:
-        """The run that the same request has started before."""
+        """The job that the same request has started before."""
         known = self._find(job)
         if known is None or known.fingerprint != job.fingerprint:
             raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")

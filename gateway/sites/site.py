@@ -15,12 +15,12 @@ from gateway.errors import InvalidRequestError
 FIELD = "search_url"
 KEYWORDS, LOCATION, PAGE = PLACEHOLDERS = ("keywords", "location", "page")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-#: Scheme and host: whoever fills in a word must not be able to choose where it leads.
+#: Scheme and host. They have no placeholders, so that search words cannot choose the host.
 _ORIGIN = re.compile(r"[^/?#]*//[^/?#]*")
 
 
 class SearchUrl:
-    """A template that was looked at. Raises `InvalidRequestError` for one that cannot be filled in."""
+    """A checked template. Raises `InvalidRequestError` if the template cannot be filled in."""
 
     def __init__(self, template: str) -> None:
         names = _PLACEHOLDER.findall(template)
@@ -35,20 +35,20 @@ class SearchUrl:
             raise InvalidRequestError(FIELD, "must begin with http:// or https:// and a host without placeholders")
         self.template = template
         self.placeholders = frozenset(names)
-        #: Those that leave a hole in the path where there is no value; in a query, none is a value too.
+        #: Placeholders in the path. They need a value; in the query an empty value is allowed.
         self.in_path = frozenset(_PLACEHOLDER.findall(re.split("[?#]", template, maxsplit=1)[0]))
 
     def render(self, keywords: str, location: str, page: int | None = None) -> str:
-        """The URL for these words; without `page` its placeholder is left open.
+        """The URL for these words. Without `page`, the placeholder `{page}` stays in it.
 
-        A space becomes %20 and a slash %2F: understood alike in a path and in a query.
+        A space becomes %20 and a slash %2F, which mean the same in a path and in a query.
         """
         values = {KEYWORDS: quote(keywords, safe=""), LOCATION: quote(location, safe="")}
         values[PAGE] = f"{{{PAGE}}}" if page is None else str(page)
         return _PLACEHOLDER.sub(lambda match: values[match[1]], self.template)
 
     def refusal(self, words: dict[str, str]) -> tuple[str, str] | None:
-        """Which of `keywords` and `location` does not suit the template, and why; `None` if both do."""
+        """Which of `keywords` and `location` does not fit the template, and why; `None` if both fit."""
         for name, value in words.items():
             if value and name not in self.placeholders:
                 return name, f"the site's search_url has no {{{name}}}"
@@ -57,14 +57,14 @@ class SearchUrl:
         return None
 
 
-#: The spider that knows job boards; only it is given the site's selectors and pagination.
+#: The spider for job boards. Only this spider gets the site's selectors and pagination.
 JOBS_SPIDER = "jobs"
-#: Names of the selectors that it takes.
+#: The names of the selectors that it accepts.
 SELECTORS = (
     *("result", "title", "company", "location", "salary", "posted", "url", "description"),
     *("next", "load_more"),
 )
-#: Who asks for the runs of sites and targets.
+#: The user of the runs of sites and targets.
 OPERATOR = "operator"
 
 
@@ -74,7 +74,7 @@ class Site(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     name: str = Field(alias="_id")
-    #: Running number, beside the name: `website_id` in messages, `site_schedule_id` in run records.
+    #: Running number, in addition to the name: `website_id` in messages, `site_schedule_id` in run records.
     number: int
     enabled: bool = True
     project: str = "default"
@@ -85,19 +85,19 @@ class Site(BaseModel):
     pagination_type: PaginationType = PaginationType.NONE
     #: CSS selectors by field name, as the `jobs` spider documents them.
     selectors: dict[str, str] = Field(default_factory=dict)
-    #: How often it is crawled by itself, and its targets that say nothing else.
+    #: How often the site is crawled, and each target without a `frequency` of its own.
     interval_minutes: int = 60
     min_pause_seconds: float = 2.0
     max_pause_seconds: float = 8.0
     max_retries: int = 3
-    #: Requests of all crawls of this site together (`30/m`); `None`: no limit.
+    #: Limit on the requests of all crawls of this site together (`30/m`); `None`: no limit.
     rate_limit: str | None = None
     #: Whether runs of this site may overlap.
     allow_overlap: bool = False
-    #: Further parameters for the spider; `keywords` and `location` fill the template of the site's own runs.
+    #: Further parameters for the spider. `keywords` and `location` fill the template for the site's own runs.
     payload: dict[str, Any] = Field(default_factory=dict)
     fetch: FetchOptions = FetchOptions()
-    #: Of its own schedule; there for as long as the site is.
+    #: The id of its own schedule, which exists as long as the site.
     schedule_id: str
     rev: int = 1
     created_at: datetime
@@ -105,7 +105,7 @@ class Site(BaseModel):
 
     @property
     def words(self) -> dict[str, str] | None:
-        """`keywords` and `location` of its own runs, from `payload`; `None` where its template asks for others."""
+        """`keywords` and `location` of its own runs, from `payload`; `None` if `payload` lacks one that is needed."""
         wanted = SearchUrl(self.search_url).placeholders & {KEYWORDS, LOCATION}
         if not wanted <= self.payload.keys():
             return None
@@ -144,7 +144,7 @@ class Target(BaseModel):
         return {KEYWORDS: self.keywords, LOCATION: self.location}
 
     def interval(self, site: Site) -> str:
-        """As a schedule has it."""
+        """The interval in the form of a schedule."""
         text = self.frequency or str(site.interval_minutes)
         return every_minutes(int(text)) if text.isascii() and text.isdigit() else text
 
@@ -153,5 +153,5 @@ class Target(BaseModel):
 
 
 def every_minutes(minutes: int) -> str:
-    """The interval of a schedule that runs so often."""
+    """The interval in the form of a schedule."""
     return f"every {minutes}m"

@@ -23,7 +23,7 @@ class CounterStore:
 
     @state_change("counters.next")
     def next(self, kind: str) -> int:
-        """A number that nobody else gets, the first being 1. One that is not used leaves a gap."""
+        """A number that no other caller gets; the first is 1. A number that is not used leaves a gap."""
         counter = self._counters.find_one_and_update(
             {"_id": kind}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
         )
@@ -52,35 +52,35 @@ class SiteStore:
         return self._documents.one(document)
 
     def named(self, names: Iterable[str]) -> dict[str, Site]:
-        """Those that there are, by name. Raises `UnreadableError`: what is not among them is taken to be gone."""
+        """The sites that exist, by name. Raises `UnreadableError`, because callers take a missing site as deleted."""
         found = map(self._documents.one, self._sites.find({"_id": {"$in": sorted(set(names))}}))
         return {site.name: site for site in found}
 
     def page(self, limit: int, after: str | None = None, *, enabled: bool | None = None) -> list[Site]:
-        """By name, from the first one after `after`."""
+        """Sites by name, starting after `after`."""
         query: Document = {} if enabled is None else {"enabled": enabled}
         if after is not None:
             query["_id"] = {"$gt": after}
         return self._documents.find(query, limit, [("_id", ASCENDING)])
 
     def all(self) -> list[Site]:
-        """By name."""
+        """All sites, by name."""
         return self._documents.many(self._sites.find().sort("_id", ASCENDING))
 
     @state_change("sites.replace")
     def replace(self, site: Site) -> bool:
-        """In the place of its last revision; whether that was still there."""
+        """Replace the previous revision. False if that is no longer the stored one."""
         query = {"_id": site.name, "rev": site.rev - 1, "number": site.number}
         return self._sites.replace_one(query, site.to_document()).matched_count == 1
 
     @state_change("sites.delete")
     def delete(self, site: Site) -> None:
-        """Not one that was made anew under the same name."""
+        """Does not delete a newer site with the same name."""
         self._sites.delete_one({"_id": site.name, "number": site.number})
 
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,14}")
-#: What an edit leaves alone.
+#: Fields that an edit does not change.
 _KEPT = {"_id", "last_scheduled"}
 
 
@@ -102,20 +102,20 @@ class TargetStore:
         return self._documents.one(document)
 
     def identified(self, ids: Iterable[str]) -> dict[str, Target]:
-        """Those that there are, by id. Raises `UnreadableError`: what is not among them is taken to be gone."""
+        """The targets that exist, by id. Raises `UnreadableError`: callers take a missing target as deleted."""
         found = map(self._documents.one, self._targets.find({"_id": {"$in": sorted(set(ids))}}))
         return {target.id: target for target in found}
 
     def page(
         self, limit: int, after: int | None = None, *, site: str | None = None, enabled: bool | None = None
     ) -> list[Target]:
-        """By number, from the first one after `after`."""
+        """Targets by number, starting after `after`."""
         wanted = {"site": site, "enabled": enabled, "number": None if after is None else {"$gt": after}}
         query = {name: value for name, value in wanted.items() if value is not None}
         return self._documents.find(query, limit, [("number", ASCENDING)])
 
     def of_site(self, site: str) -> list[Target]:
-        """All of them, by number."""
+        """All targets of the site, by number."""
         return self._documents.many(self._targets.find({"site": site}).sort("number", ASCENDING))
 
     def count(self, site: str) -> int:
@@ -123,7 +123,7 @@ class TargetStore:
 
     @state_change("targets.replace")
     def replace(self, target: Target) -> bool:
-        """In the place of its last revision; whether that was still there. `last_scheduled` stays as it is."""
+        """Replace the previous revision, except `last_scheduled`. False if it is no longer the stored one."""
         changed = {name: value for name, value in target.to_document().items() if name not in _KEPT}
         absent = Target.model_fields.keys() - changed.keys() - _KEPT - {"id"}
         update: Document = {"$set": changed, **({"$unset": dict.fromkeys(absent, "")} if absent else {})}
@@ -131,7 +131,7 @@ class TargetStore:
 
     @state_change("targets.scheduled")
     def scheduled(self, numbers: Sequence[int], at: datetime) -> None:
-        """A run of each was handed to a worker. Never moves back."""
+        """A run of each was handed to a worker. `last_scheduled` never moves back."""
         self._targets.update_many({"number": {"$in": list(numbers)}}, {"$max": {"last_scheduled": at}})
 
     @state_change("targets.delete")
