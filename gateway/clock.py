@@ -12,17 +12,18 @@ from pathlib import Path
 
 from gateway.contract.outbox import CLOCK, read_file
 
-#: Hands out the present time; injected wherever a test must be able to turn it.
+#: Returns the present time; injected wherever a test must be able to set it.
 Clock = Callable[[], datetime]
 
-#: Seconds that what a verdict rests on may take in all: a heartbeat, a step of a tick, a probe. Nobody is taken for
-#: dead who was silent for less than four times as long.
+#: Longest total time, in seconds, of each call that a verdict on liveness rests on: a heartbeat, a step of a tick, a
+#: probe. A process counts as dead only after at least four times as long without a sign of life.
 VERDICT_SECONDS = 3.0
-#: Seconds for which a node goes by what its tailer has written down; longer than it lives without a heartbeat.
+#: Seconds for which a node uses the time that its tailer has written down; longer than a node counts as alive without
+#: a heartbeat.
 FRESH_SECONDS = 60.0
-#: When what this thread is at must be over, by the monotonic clock.
+#: The current block's deadline, by the monotonic clock.
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
-#: Goes on while the machine sleeps. So does macOS's monotonic clock, but not Python's `time.monotonic()` there.
+#: Goes on while the machine sleeps. macOS's monotonic clock does so too, but not Python's `time.monotonic()` there.
 _STEADY: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -42,13 +43,13 @@ def seconds_ahead(moment: datetime) -> float:
 
 
 def steady_seconds() -> float:
-    """Counts on when somebody turns this machine's clock, and while it sleeps."""
+    """Seconds of a clock that runs evenly when this machine's time is set, and goes on while the machine sleeps."""
     return time.clock_gettime(_STEADY)
 
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """What the block asks must be answered within so many seconds, or sooner where a block around it says so."""
+    """Calls in the block must be answered within `seconds`, or sooner if an outer block has less time left."""
     token = _DEADLINE.set(min(_DEADLINE.get(), time.monotonic() + seconds))
     try:
         yield
@@ -57,7 +58,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def remaining(most: float) -> float:
-    """Seconds that a call may take that may take `most` elsewhere; not positive once the time is over."""
+    """Seconds that a call inside the current block may take: at most `most`; zero or less once the time is over."""
     return min(most, _DEADLINE.get() - time.monotonic())
 
 
@@ -77,13 +78,13 @@ class SteadyClock:
 
 
 def time_of_node(folder: Path) -> datetime:
-    """MongoDB's time by what the tailer of the node in `folder` has written down, however far this machine's clock is
-    off; that clock's where nothing was written for a while.
+    """MongoDB's time, as the tailer of the node in `folder` has written it down; an error of this machine's clock
+    does not matter. If the tailer has written nothing for `FRESH_SECONDS`, this machine's time.
     """
     with suppress(OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
         told = json.loads(read_file(folder / CLOCK))
         since = steady_seconds() - told["steady"]
-        # after a restart of the machine it counts from zero
+        # after a restart of the machine the steady clock counts from zero
         if 0 <= since <= FRESH_SECONDS:
             return truncate(datetime.fromisoformat(told["moment"]) + timedelta(seconds=since))
     return utc_now()

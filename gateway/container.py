@@ -1,17 +1,17 @@
-"""Puts the parts of a process together, each when it is first asked for, and takes them apart at its end.
+"""Puts the parts of a process together, each when it is first asked for, and closes them at its end.
 
 There is one for each process: gateway, worker, beat, tailer, CLI. `Container(settings)[Dispatch]` is its `Dispatch`.
 A part is built from the annotations of its constructor. A parameter gets
 
 - the part of that class, if the class is ours, or if an attribute below is marked as such a `part`;
 - else the attribute of the same name, such as `clock` or `dead_after`;
-- else its default. Without one it is an error.
+- else its default. Without a default it is an error.
 
-So only what depends on a setting, stands for a protocol or must be closed is written down below. A process that needs
-something else derives from `Container`. A test sets what it wants to be used, before it is: by name
-(`parts.clock = …`) or by class (`parts[Dispatch] = …`).
+So only parts that depend on a setting, stand for a protocol or must be closed are written down below. A process that
+needs something else derives from `Container`. A test replaces a part before it is used: by name (`parts.clock = …`)
+or by class (`parts[Dispatch] = …`).
 
-Nothing is imported here that not every process needs: whoever asks for a class has imported it.
+This module imports only what every process needs. Code that asks for any other class has imported it.
 """
 
 from __future__ import annotations
@@ -55,19 +55,20 @@ class Closable(Protocol):
 Part = TypeVar("Part")
 Opened = TypeVar("Opened", bound=Closable)
 
-#: One for all, because building one part asks for others.
+#: One lock for all parts, because building one part asks for others.
 _LOCK = threading.RLock()
 
 
 class value(Generic[Part]):  # noqa: N801 - a decorator, like functools.cached_property
-    """An attribute of a container that is for parameters of its name.
+    """An attribute of a container that supplies parameters of the same name.
 
-    As `cached_property`, which from Python 3.12 on lets two threads build two: two pools of connections, say.
+    It works like `cached_property`, but under a lock: from Python 3.12 on, `cached_property` lets two threads build
+    the value twice, and so open two pools of connections.
     """
 
     def __init__(self, build: Callable[[Any], Part]) -> None:
         self._build = build
-        #: Its class, as it is annotated.
+        #: The name of its class, as annotated.
         self.kind = str(build.__annotations__["return"]).partition("[")[0]
 
     def __set_name__(self, _owner: type, name: str) -> None:
@@ -75,7 +76,7 @@ class value(Generic[Part]):  # noqa: N801 - a decorator, like functools.cached_p
 
     def __get__(self, instance: Any, _owner: type | None = None) -> Part:
         with _LOCK:
-            # from here on Python finds it there, without asking us
+            # once it is there, Python finds it without calling this method
             parts: dict[str, Part] = vars(instance)
             if self._name not in parts:
                 parts[self._name] = self._build(instance)
@@ -83,11 +84,11 @@ class value(Generic[Part]):  # noqa: N801 - a decorator, like functools.cached_p
 
 
 class part(value[Part]):  # noqa: N801 - as above
-    """An attribute that is for parameters of its class (of `Database[Document]` that is `Database`), of any name."""
+    """An attribute that supplies parameters of its class (for `Database[Document]`, `Database`), under any name."""
 
 
 class Builder:
-    """How parts are found and built, whatever they are."""
+    """Finds and builds parts of any class."""
 
     #: The attributes that are parts, by the names of their classes.
     _names: ClassVar[dict[str, str]] = {}
@@ -115,11 +116,11 @@ class Builder:
             setattr(self, name, made)
 
     def __contains__(self, kind: type[Any]) -> bool:
-        """Whether it is there already."""
+        """Whether a part of this class exists already."""
         return kind in self._parts
 
     def build(self, kind: type[Part], **given: Any) -> Part:
-        """A new one, from what is `given` and from parts. Raises `TypeError` where something is missing."""
+        """Build a new object from the `given` arguments and from parts. Raises `TypeError` if one is missing."""
         hints = _hints(kind)
         for name, parameter in signature(kind).parameters.items():
             if name not in given:
@@ -141,7 +142,7 @@ class Builder:
             raise TypeError(f"{kind.__name__}: nothing is known for {name}: {hint}")
 
     def opened(self, made: Opened) -> Opened:
-        """To be closed at the end, after all that was opened later."""
+        """Have `made` closed at the end; what was opened last is closed first."""
         self._end.callback(made.close)
         return made
 
@@ -150,23 +151,23 @@ class Builder:
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    """Of the constructor's parameters."""
+    """The types of the constructor's parameters, by name."""
     if not attrs.has(kind):
         return get_type_hints(kind.__init__)
-    # what attrs writes knows nothing of the module that it is written for
+    # a constructor that attrs has written cannot look up the names of the class's module
     own = {field.alias: field.type for field in attrs.fields(kind) if field.init}
     return get_type_hints(SimpleNamespace(__annotations__=own), vars(sys.modules[kind.__module__]))
 
 
 class Container(Builder):
-    """What all processes have in common. Nothing is connected before a part is used that needs it."""
+    """The parts that all processes share. No store is connected before a part that needs it is used."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__()
         if settings is not None:
             self.settings = settings
 
-    # --- by name: what is no class of ours
+    # --- by name: values whose class is not ours
 
     @value
     def settings(self) -> Settings:
@@ -179,7 +180,7 @@ class Container(Builder):
 
     @value
     def clock(self) -> Clock:
-        """The one of all parts: MongoDB's time."""
+        """The clock that all parts use: MongoDB's time."""
         return self[ServerClock]
 
     @value
@@ -201,7 +202,7 @@ class Container(Builder):
     # --- stores
 
     def connected(self, database: Database[Document]) -> Database[Document]:
-        """To be closed at the end."""
+        """Have the database's client closed at the end."""
         self.opened(database.client)
         return database
 
@@ -217,7 +218,7 @@ class Container(Builder):
 
     @part
     def celery(self) -> Celery:
-        """What messages are sent through."""
+        """The app that messages are sent through."""
         from gateway.jobs.messages import create_producer
 
         return create_producer(self.settings.broker_location, self.settings.queue_name)
@@ -283,7 +284,7 @@ class Container(Builder):
 
     @part
     def occurrence_orders(self) -> OccurrenceOrders:
-        """Of schedules of crawls, and of those of sites."""
+        """Orders for schedules of crawls and for schedules of sites."""
         from gateway.schedules.orders import AllOrders, CrawlOrders, LatestVersions
         from gateway.sites.crawl import SiteOrders
 

@@ -20,12 +20,12 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 _VARIABLE = "DISCOVERYBOT_CRASH_PLAN"
-#: Names of every write that was decorated, as they are imported.
+#: The name of every decorated write; filled as modules are imported.
 STATE_CHANGES: set[str] = set()
 
 
 def crash_point(name: str) -> None:
-    """Die here, or stand still, if the plan says so."""
+    """Kill or stop this process here, if the plan says so."""
     if not (plan := os.environ.get(_VARIABLE)):
         return
     point = Path(plan) / name
@@ -34,7 +34,7 @@ def crash_point(name: str) -> None:
         point.unlink()
     except FileNotFoundError:
         return
-    # to this very thread: another one would be stopped first, and this one go on for a moment
+    # to this very thread: if another thread got the signal, this one would go on for a moment
     signal.pthread_kill(threading.get_ident(), signal.Signals[told])
 
 

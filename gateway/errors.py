@@ -7,7 +7,7 @@ from typing import Any
 
 
 class DiscoveryBotError(Exception):
-    """Everything the platform refuses or fails on purpose.
+    """Base of all errors that the platform raises on purpose, when it refuses something or fails.
 
     `code` is stable and meant for programs, the message is meant for people, `detail` is JSON-ready.
     """
@@ -43,7 +43,7 @@ class UnauthenticatedError(DiscoveryBotError):
 
 
 class WrongKeyError(UnauthenticatedError):
-    """What it shows is no key, or one that is good for nothing (any more): which, is nobody's business."""
+    """What the request shows is not a key, or not a valid one (any more). The caller is not told which."""
 
     code = "key_invalid"
 
@@ -55,13 +55,13 @@ class ForbiddenError(DiscoveryBotError):
 
 
 class ForgedRequestError(ForbiddenError):
-    """A browser that is signed in sent this, but not by a page of ours, as far as can be seen."""
+    """A signed-in browser sent this request, but, as far as can be seen, not from a page of ours."""
 
     code = "csrf_token_wrong"
 
 
 class ScopeMissingError(ForbiddenError):
-    """The caller's key is not for this."""
+    """The caller's key does not have the scope that this takes."""
 
     code = "scope_missing"
 
@@ -70,7 +70,7 @@ class ScopeMissingError(ForbiddenError):
 
 
 class NotYourUserError(ForbiddenError):
-    """A key acts for its own user."""
+    """The key does not act for this user: a key acts for its own user only."""
 
     code = "not_your_user"
 
@@ -79,7 +79,7 @@ class NotYourUserError(ForbiddenError):
 
 
 class UnreadableError(DiscoveryBotError):
-    """What is stored under this id is none of what this version knows."""
+    """This version cannot read what is stored under this id."""
 
     code = "unreadable"
 
@@ -91,13 +91,13 @@ class UnreadableError(DiscoveryBotError):
 
 
 class NotFoundError(DiscoveryBotError):
-    """There is no such thing, or it is somebody else's."""
+    """There is no such thing, or it belongs to another user."""
 
     code = "not_found"
 
 
 class NoSuchError(NotFoundError):
-    """Nothing goes by this id or name."""
+    """Nothing has this id or name."""
 
     what: str
 
@@ -182,7 +182,7 @@ class ScheduleExistsError(ConflictError):
 
 
 class ScheduleChangedError(ConflictError):
-    """It is not in the revision that was named any more."""
+    """The schedule is no longer at the revision that the request names."""
 
     code = "schedule_changed"
 
@@ -194,8 +194,8 @@ class ScheduleEndedError(ConflictError):
 
 
 class LiveTwinError(ConflictError):
-    """A job with the same fingerprint is alive; `live_key` is unique while jobs are not final. Or a schedule, until
-    it ends.
+    """A job with the same fingerprint is alive; `live_key` is unique among jobs that are not final. The same holds
+    for schedules that have not ended.
     """
 
     code = "live_twin"
@@ -208,7 +208,7 @@ class IdempotencyConflictError(ConflictError):
 
 
 class RunGoesOnError(DiscoveryBotError):
-    """Whoever waits for a run has waited for long enough; the run goes on."""
+    """The caller has waited for a run for as long as it may; the run goes on."""
 
     code = "run_goes_on"
 
@@ -220,13 +220,13 @@ class SiteExistsError(ConflictError):
 
 
 class SiteInUseError(ConflictError):
-    """Targets name it."""
+    """Targets name the site."""
 
     code = "site_in_use"
 
 
 class SiteDisabledError(ConflictError):
-    """It takes no runs."""
+    """The site takes no runs."""
 
     code = "site_disabled"
 
@@ -257,7 +257,7 @@ class TooManyError(DiscoveryBotError):
 
 
 class QueueFullError(TooManyError):
-    """As many crawls wait as may."""
+    """As many crawls wait as the limit allows."""
 
     code = "queue_full"
 
@@ -270,7 +270,7 @@ class QueueFullError(TooManyError):
 
 
 class UserQuotaError(TooManyError):
-    """This user has all that one may have. `name` is what `count` counts, `reason` says it without an advice."""
+    """The user has as many as allowed. `name` says what `count` counts; `reason` is the message without advice."""
 
     code = "user_quota"
 
@@ -284,7 +284,7 @@ class NodeError(DiscoveryBotError):
     """A crawl node did not do as asked."""
 
     code = "node_error"
-    #: Any other request would meet with the same there, and this one might do well elsewhere.
+    #: The node is at fault: it would fail any other request too, and this request might succeed on another node.
     is_nodes_fault = True
 
 
@@ -299,7 +299,7 @@ class NodeRefusedError(NodeError):
 
 
 class NodeShutError(NodeRefusedError):
-    """The node does not take our password, or not from our address: it has not looked at what was asked."""
+    """The node does not accept our password, or not from our address; it has not looked at the request."""
 
     code = "node_shut"
 
@@ -308,7 +308,7 @@ class NodeShutError(NodeRefusedError):
 
 
 class NameTakenError(NodeError):
-    """Another machine registers itself by this node's name, and was alive at `heartbeat_at`."""
+    """Another machine has registered itself by this node's name; its last sign of life was at `heartbeat_at`."""
 
     code = "node_name_taken"
 
@@ -321,7 +321,7 @@ class NameTakenError(NodeError):
 
 
 class NodeUnreachableError(NodeError):
-    """There is no answer. Where the request `may_have_arrived`, the job may have been taken: post it there again."""
+    """The node did not answer. If the request `may_have_arrived`, it may have taken the job: post it there again."""
 
     code = "node_unreachable"
 

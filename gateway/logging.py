@@ -1,4 +1,4 @@
-"""One JSON line an event, ours and our libraries', with what the context knows: request id, job id and the like."""
+"""Writes one JSON line per event, ours and our libraries', with the context's ids: request id, job id and so on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 import structlog
 from structlog.types import EventDict, Processor
 
-#: Libraries that talk too much at `info`; of tasks we say ourselves what came of them.
+#: Libraries that log too much at `info`; what came of a task we log ourselves.
 _QUIET = (
     "httpx",
     "httpcore",
@@ -26,7 +26,7 @@ _QUIET = (
 )
 
 
-#: What stands between a URL's scheme and its host; libraries put URLs into their errors.
+#: The user and password before a URL's host; libraries put URLs into their errors.
 _URL_SECRET = re.compile(r"""(://[^\s/:@"']*):[^\s/@"']+@""")
 
 
@@ -79,7 +79,7 @@ def _without_colour(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def _to_json(event: EventDict, **_: Any) -> str:
-    # an id of a user's making may hold half a surrogate pair, which is no UTF-8: better a "?" than a lost line
+    # an id that a user has chosen may hold half a surrogate pair, which is not UTF-8: better a "?" than a lost line
     try:
         return _without_secrets(orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
     except TypeError:

@@ -1,4 +1,4 @@
-"""Forking from a warm process: what that does first, and what a fork does to be as one that was started."""
+"""Forking from a warm process: what that process does first, and what makes a fork like a newly started process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-#: As Python has them at its start.
+#: The signal handlers that Python starts with.
 _HANDLERS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -26,22 +26,22 @@ _HANDLERS: dict[signal.Signals, Any] = {
 
 
 class NotForkableError(RuntimeError):
-    """What was imported has left something that a fork would break."""
+    """An import has left something behind that a fork would break."""
 
 
 @contextmanager
 def importing_for_forks() -> Iterator[None]:
-    """What is imported inside is shared by all forks of this process."""
-    # nothing that is imported is garbage, and looking for some is a fifth of the time
+    """All forks of this process share what the block imports."""
+    # imports leave no garbage, and looking for some takes a fifth of the time
     gc.disable()
     yield
-    # what is there now is never looked at again, so its pages stay shared
+    # frozen objects are never looked at again, so their pages stay shared
     gc.freeze()
     gc.enable()
 
 
 def check_one_thread() -> None:
-    """Raises `NotForkableError`: another thread's locks would never be let go in a fork."""
+    """Raises `NotForkableError` if another thread runs: its locks would never be released in a fork."""
     tasks = Path("/proc/self/task")
     threads = len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
     if threads > 1:
@@ -49,7 +49,7 @@ def check_one_thread() -> None:
 
 
 def restore_signals() -> None:
-    """The handlers that Python starts with, and none held back. Nothing of what the parent had asked for."""
+    """Restore the handlers that Python starts with, and unblock all signals: no setting of the parent's remains."""
     signal.set_wakeup_fd(-1)
     for number, handler in _HANDLERS.items():
         signal.signal(number, handler)
@@ -57,7 +57,7 @@ def restore_signals() -> None:
 
 
 def close_all_but(*kept: int) -> None:
-    """Every descriptor that was inherited, but the standard ones and those named."""
+    """Close every inherited descriptor but the standard ones and those in `kept`."""
     highest = max(int(name) for name in os.listdir("/dev/fd"))  # noqa: PTH208 - Path.iterdir would open another one
     first = 3
     for fd in sorted(kept):
@@ -67,17 +67,17 @@ def close_all_but(*kept: int) -> None:
 
 
 def redirect(output: int) -> None:
-    """Nothing comes in, and all that is said goes to that descriptor."""
+    """Give the process an empty input, and send all its output to the descriptor `output`."""
     for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
         os.dup2(source, target)
 
 
 def run_and_end(main: Callable[[], object]) -> NoReturn:
-    """Run `main` as the interpreter runs a program, and end the process. Nothing goes up into the parent's code."""
+    """Run `main` as the interpreter runs a program, and end the process. No exception reaches the parent's code."""
     code = 1
     try:
         code = _exit_code(main)
-        # as the processes of multiprocessing do: executors are told first, then threads are waited for
+        # as multiprocessing ends its processes: first tell executors to stop, then wait for threads
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way to tell executors
     except BaseException:  # noqa: BLE001 - see above
         traceback.print_exc()
@@ -106,8 +106,8 @@ def _flush() -> None:
             continue
 
 
-# --- keeping what a process of a crawl node knows from the spiders beside it that run as the same user: the password
-# of Scrapyd, and those of the stores, which the tailer has
+# --- hides the secrets of a crawl node's processes from the spiders beside them, which run as the same user: the
+# password of Scrapyd, and those of the stores, which the tailer has
 
 #: `PR_SET_DUMPABLE` of Linux's prctl(2).
 _SET_DUMPABLE = 4
@@ -116,7 +116,8 @@ _SET_DUMPABLE = 4
 def hide_process() -> None:
     """Let no other process of this user read `/proc/<this process>/environ` or its memory, where Linux can.
 
-    It costs core dumps. What this process executes is as open as ever; root reads everything anyway.
+    The price is that there are no core dumps. Programs that this process executes are not protected; root reads
+    everything anyway.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)

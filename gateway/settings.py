@@ -1,4 +1,4 @@
-"""Every environment variable, once. Read in composition roots only; everyone else is handed what it needs."""
+"""Every environment variable, defined once. Only composition roots read settings; other code takes arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LAST_PORT = 65_535
 
 
 def read_origin(text: str) -> str:
-    """The origin as a browser sends it. Raises `ValueError` that quotes what is none."""
+    """The origin as a browser sends it. Raises `ValueError` that quotes a text that is not an origin."""
     found = _ORIGIN.fullmatch(text.strip().lower().removesuffix("/"))
     if not found or (found[3] and not 0 < int(found[3]) <= _LAST_PORT):
         why = "every page there is would be let in" if "*" in text else "it looks like https://app.example"
@@ -38,10 +38,10 @@ def read_origin(text: str) -> str:
     return f"{scheme}://{host}" if port in {None, _DEFAULT_PORTS[scheme]} else f"{scheme}://{host}:{port}"
 
 
-#: Variables that begin like this are ours; one that no setting has is a spelling mistake. (`NODE_` would take in
-#: Node.js's own.)
+#: Variables with these prefixes are ours; one that is no setting is a spelling mistake. (`NODE_` would include
+#: Node.js's own variables.)
 OUR_PREFIXES = ("CRAWL_", "GATEWAY_", "DISCOVERYBOT_", "HTTP_CACHE_", "SCRAPYD_")
-#: Ours, but read where no settings exist: by Scrapyd itself, by the processes that a test will kill, by a spider.
+#: Ours too, but read without these settings: by Scrapyd itself, by the processes that a test will kill, by a spider.
 OUTSIDE_SETTINGS = frozenset(
     {
         "SCRAPYD_BIND_ADDRESS",
@@ -53,13 +53,13 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_MARK_FD",
         "DISCOVERYBOT_EGG",
         "DISCOVERYBOT_KEEPER",
-        "DISCOVERYBOT_SECRETS",  # where the settings are that are files
+        "DISCOVERYBOT_SECRETS",  # the folder of settings that are files
         "DISCOVERYBOT_URL",  # where the CLI finds the gateway
-        "DISCOVERYBOT_KEY",  # and what it shows there
+        "DISCOVERYBOT_KEY",  # and the key that it shows there
     }
 )
 _RATE = r"[1-9]\d{0,8}/([1-9]\d{0,3})?(second|minute|hour|day)s?"
-#: A part of what the library that counts can read.
+#: A part of the notation that the counting library can read.
 _RATES = re.compile(rf"none|{_RATE}(\s*[;,]\s*{_RATE})*", re.IGNORECASE)
 _UIDS = re.compile(r"\d{1,10}-\d{1,10}")
 #: The last id means "none" to the kernel.
@@ -72,9 +72,9 @@ def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
-#: What commas separate in an environment variable.
+#: A list, separated by commas in an environment variable.
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-#: URLs, and the settings that hold the password of the user they name.
+#: Settings that hold a URL, each with the setting that holds the password of the user whom the URL names.
 _PASSWORDS = {
     "mongo_uri": "mongo_password",
     "redis_url": "redis_password",
@@ -83,7 +83,7 @@ _PASSWORDS = {
 }
 
 
-#: In DISCOVERYBOT_HOME.
+#: A file in DISCOVERYBOT_HOME.
 SIGNING_KEY_FILE = "signing-key"
 
 
@@ -92,7 +92,8 @@ class SettingsError(ValueError):
 
 
 def kept_secret(file: Path) -> str:
-    """The secret in this file, for its owner alone; made if there is none, also where several ask at once.
+    """The secret in this file, which only its owner may read. If there is none, it is made; processes that ask at
+    once get the same one.
 
     Raises `OSError`.
     """
@@ -101,7 +102,7 @@ def kept_secret(file: Path) -> str:
         descriptor, made = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         with os.fdopen(descriptor, "w") as text:
             text.write(secrets.token_urlsafe(32) + "\n")
-        with suppress(FileExistsError):  # another's was first
+        with suppress(FileExistsError):  # another process was first
             os.link(made, file)
         Path(made).unlink()
     if not (kept := file.read_text().strip()):
@@ -114,8 +115,8 @@ class _Base(BaseSettings):
 
     @classmethod
     def load(cls) -> Self:
-        """The settings in the environment, and in the files of `DISCOVERYBOT_SECRETS` what is not there. Raises
-        `SettingsError` naming every one that is wrong.
+        """The settings in the environment; those that are not there are read from the files of
+        `DISCOVERYBOT_SECRETS`. Raises `SettingsError` that names every wrong one.
         """
         environment = frozenset(item for item in os.environ.items() if item[0] not in OUTSIDE_SETTINGS)
         return cast("Self", _load(cls, environment, os.environ.get("DISCOVERYBOT_SECRETS")))
@@ -142,8 +143,8 @@ def _with_password(name: str, url: str, password: str) -> str:
 
 @lru_cache(maxsize=8)
 def _load(model: type[_Base], _environment: frozenset[tuple[str, str]], secrets: str | None) -> _Base:
-    """Kept for as long as the environment stays as it is: a crawl asks several times, a millisecond each, and a
-    forked one is answered by what the process that it was forked from has read.
+    """Kept for as long as the environment stays the same: a crawl asks several times, a millisecond each, and a
+    forked crawl gets what its warm process has read.
     """
     unknown = sorted(_unknown(os.environ))
     if unknown:
@@ -159,7 +160,7 @@ def _load(model: type[_Base], _environment: frozenset[tuple[str, str]], secrets:
 
 
 def _check_files(secrets: str | None) -> None:
-    """Raises `SettingsError` for a file that is no setting, and `OSError` where there is no folder."""
+    """Raises `SettingsError` for a file that is not named like a setting, and `OSError` if there is no folder."""
     files = (path for path in Path(secrets).iterdir() if path.is_file() and path.name[0] != ".") if secrets else ()
     if unknown := sorted(path.name for path in files if path.name.lower() not in Settings.model_fields):
         raise SettingsError(f"DISCOVERYBOT_SECRETS: no settings have the names of these files: {', '.join(unknown)}")
@@ -175,9 +176,9 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
 
 
 class NodeSettings(_Base):
-    """What a crawl node may know. No secret that a spider, which runs other people's code, could read."""
+    """What a crawl node may know: no secret that a spider, which runs other people's code, must not read."""
 
-    #: Where everything is kept that must outlive a restart.
+    #: The folder of everything that must outlive a restart.
     discoverybot_home: Path = Path(".discoverybot")
     #: This node's name in `GET /nodes`; unique, and kept over restarts.
     node_name: str = Field(default_factory=socket.gethostname, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -185,7 +186,7 @@ class NodeSettings(_Base):
     node_url: HttpUrl | None = None
     #: A folder that the nodes of this machine share, each with a place of its own in it: `<NODE_NAME>-<n>`.
     nodes_dir: Path | None = None
-    #: User ids `first-last` of which each project gets one; `crawler.node.keeper` starts such a node.
+    #: User ids `first-last`; each project gets one of them. `crawler.node.keeper` starts such a node.
     node_uids: str | None = None
     #: How many crawls may run at once on this node.
     node_slots: int = Field(default=8, ge=1, le=1000)
@@ -219,7 +220,7 @@ class NodeSettings(_Base):
     crawl_memory_limit: int = Field(default=2 << 30, ge=0)
     #: Largest page, in bytes, that a spider takes.
     crawl_max_page_bytes: int = Field(default=32 << 20, ge=1024)
-    #: Longest, in seconds, that a spider may wait for one page, whatever its project says.
+    #: Longest time, in seconds, that a spider may wait for one page; a project cannot raise it.
     crawl_max_page_seconds: float = Field(default=180, gt=0)
     #: Bytes of log that one attempt may write; 0 is no limit.
     crawl_max_log_bytes: int = Field(default=256 << 20, ge=0)
@@ -263,7 +264,7 @@ class NodeSettings(_Base):
 
 
 class ScrapydSettings(NodeSettings):
-    """What a node's Scrapyd may know, and none of its spiders."""
+    """What a node's Scrapyd may know and its spiders may not."""
 
     scrapyd_username: str = "discoverybot"
     scrapyd_password: SecretStr = SecretStr("")
@@ -273,19 +274,19 @@ class Settings(ScrapydSettings):
     """What the gateway, workers, beats, tailers and the CLI may know."""
 
     mongo_uri: str = "mongodb://127.0.0.1:27017/discoverybot"
-    #: The password of the user whom the URI names without one.
+    #: The password of the URI's user, if the URI has none.
     mongo_password: str | None = Field(default=None, repr=False)
-    #: Wins over the three below it.
+    #: If it is set, the three below it do not count.
     redis_url: str | None = None
     redis_host: str = "127.0.0.1"
     redis_port: Port = 6379
     redis_db: int = Field(default=0, ge=0)
-    #: Of `REDIS_URL` or `REDIS_HOST`, if the URL has none.
+    #: The password at `REDIS_URL`, if the URL has none, or at `REDIS_HOST`.
     redis_password: str | None = Field(default=None, repr=False)
     #: Default: `RABBITMQ_URL`, else Redis.
     broker_url: str | None = None
     rabbitmq_url: str | None = None
-    #: As `MONGO_PASSWORD`.
+    #: The password of that URL's user, if the URL has none.
     rabbitmq_password: str | None = Field(default=None, repr=False)
     queue_name: str = "scraping"
     #: Threads of one worker.
@@ -295,16 +296,17 @@ class Settings(ScrapydSettings):
     gateway_workers: int = Field(default=1, ge=1, le=64)
     #: Origins (comma-separated) whose pages may call the gateway from a browser.
     gateway_cors_origins: Listed = ()
-    #: Proxies before the gateway (addresses or CIDR, comma-separated): of their `X-Forwarded-For` it takes who calls.
+    #: Proxies before the gateway (addresses or CIDR, comma-separated), whose `X-Forwarded-For` names the caller.
     forwarded_allow_ips: Listed = ()
     #: Seconds for which a browser that has shown a key stays signed in.
     gateway_session_seconds: int = Field(default=12 * 3600, ge=60, le=30 * 24 * 3600)
-    #: What signs sessions and stream tokens, the same for all gateways. Default: made, and kept in DISCOVERYBOT_HOME.
+    #: The secret that signs sessions and stream tokens, shared by all gateways. Default: made, and kept in
+    #: DISCOVERYBOT_HOME.
     gateway_signing_key: SecretStr | None = Field(default=None, min_length=32)
     #: Requests that one caller may make, as `1200/minute;50/second`; `none` is no limit. Default: none while there
     #: are no keys, 1200 a minute once there are.
     gateway_rate_limit: str | None = None
-    #: Crawls of one user that may run at once, and that may wait to, for a slot or for their time; 0 is no limit.
+    #: Crawls of one user that may run at once, and that may wait for a slot or for their time; 0 is no limit.
     crawl_user_running_max: int = Field(default=0, ge=0)
     crawl_user_waiting_max: int = Field(default=0, ge=0)
     #: Schedules that one user may have, and runs that they may begin within a minute; 0 is no limit.
@@ -324,11 +326,11 @@ class Settings(ScrapydSettings):
     job_retention_days: float = Field(default=90, ge=0, le=36_500)
     item_retention_days: float = Field(default=90, ge=0, le=36_500)
     log_retention_days: float = Field(default=30, ge=0, le=36_500)
-    #: Days for which it is kept who did what.
+    #: Days for which audit entries are kept.
     audit_retention_days: float = Field(default=365, ge=0, le=36_500)
     #: Seconds that `POST /jobs/scrape?mode=sync` waits for the run to end.
     scrape_sync_timeout: float = Field(default=30, gt=0, le=600)
-    #: Seconds between two looks at what nobody looked at.
+    #: Seconds between two ticks of a beat; a tick finds the work that no message has announced.
     tick_seconds: float = Field(default=1.0, gt=0, le=60)
     #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
     scrapyd_url: Listed = ()
@@ -367,17 +369,17 @@ class Settings(ScrapydSettings):
 
     @property
     def gateway_address(self) -> str:
-        """`GATEWAY_HOST` as one binds it: IPv6 without its brackets."""
+        """`GATEWAY_HOST` as a socket takes it: IPv6 without its brackets."""
         return self.gateway_host.strip("[]")
 
     @property
     def serves_others(self) -> bool:
-        """Other machines can reach the gateway, so it serves nobody without a key."""
+        """Whether other machines can reach the gateway; if so, it serves no caller without a key."""
         return not is_loopback(self.gateway_host)
 
     @property
     def signing_key(self) -> str:
-        """Raises `SettingsError` where it is not set, and none can be kept."""
+        """Raises `SettingsError` if no key is set and none can be kept."""
         if self.gateway_signing_key:
             return self.gateway_signing_key.get_secret_value()
         try:

@@ -26,37 +26,37 @@ from gateway.stores.mongo import DUPLICATE_KEY, Document, mongo_errors, refusals
 
 class AuditKind(StrEnum):
     CALL = "call"
-    #: Wrong keys, tokens or sessions: one entry an address and hour.
+    #: Wrong keys, tokens or sessions: one entry per address and hour.
     LOGIN_FAILED = "login_failed"
-    #: On the server, by whoever can reach the database.
+    #: A command on the server, by an operator who can reach the database.
     COMMAND = "command"
 
 
 class AuditEntry(BaseModel):
-    """No bodies and no secrets; `_id` in MongoDB is its id."""
+    """It holds no bodies and no secrets; `_id` in MongoDB is its id."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     id: str = Field(alias="_id", default_factory=lambda: uuid.uuid4().hex)
     at: datetime
     kind: AuditKind = AuditKind.CALL
-    #: The key's; `None` while there are no keys.
+    #: The key's user; `None` while there are no keys.
     user_id: str | None = None
     key_id: str | None = None
-    #: The highest that the key has.
+    #: The highest scope of the key.
     scope: Scope | None = None
     method: str | None = None
     #: As in the API's description, with `{job_id}` for an id; or the command.
     route: str | None = None
-    #: What the address names, and what the answer says was made.
+    #: The resources that the address names, and those that the answer says were made.
     resources: dict[str, str] = {}
     status: int | None = None
     request_id: str | None = None
-    #: Of the connection; of a command the user and the machine.
+    #: The connection's address; for a command, the user and the machine.
     address: str | None = None
-    #: Failed logins.
+    #: How many logins have failed.
     count: int | None = None
-    #: The last of them.
+    #: When the last of them failed.
     last_at: datetime | None = None
 
 
@@ -66,15 +66,15 @@ _NAMESPACE = uuid.UUID("5a0c2a52-7a0e-4f5e-9d6b-0f2f6f1f7a11")
 
 
 class AuditFilter(NamedTuple):
-    """Which entries; what is `None` does not restrict."""
+    """Which entries are wanted; a field that is `None` does not restrict."""
 
     user_id: str | None = None
     key_id: str | None = None
     route: str | None = None
     kind: AuditKind | None = None
-    #: At or after,
+    #: Entries at or after this time.
     since: datetime | None = None
-    #: and before.
+    #: Entries before this time.
     until: datetime | None = None
 
 
@@ -85,7 +85,7 @@ class AuditStore:
 
     @state_change("audit.insert")
     def insert(self, entries: Sequence[AuditEntry]) -> None:
-        """Those that are there already, because an answer was lost, stay."""
+        """Insert the entries. Those that are there already, because an answer was lost, stay."""
         documents = [entry.model_dump(by_alias=True, exclude_none=True) for entry in entries]
         try:
             self._audit.insert_many(documents, ordered=False)
@@ -94,7 +94,7 @@ class AuditStore:
 
     @state_change("audit.note_failures")
     def note_failures(self, at: datetime, failures: Mapping[str, int]) -> None:
-        """So many failed logins, by address: one entry for each address and hour."""
+        """Note so many failed logins by address: there is one entry for each address and hour."""
         hour = at.replace(minute=0, second=0, microsecond=0)
         first = {"at": at, "kind": AuditKind.LOGIN_FAILED, "resources": {}}
         self._audit.bulk_write(
@@ -114,12 +114,12 @@ class AuditStore:
         )
 
     def page(self, wanted: AuditFilter, limit: int, after: str | None = None) -> tuple[list[AuditEntry], str | None]:
-        """As `documents.page` has it."""
+        """One page of entries, as `documents.page` returns it."""
         return page(self._documents, _conditions(wanted), limit, after, field="at")
 
     @state_change("audit.forget")
     def forget(self, before: datetime, limit: int) -> int:
-        """Up to `limit` of what was before then; how many went."""
+        """Remove up to `limit` entries from before then; returns how many were removed."""
         old = [document["_id"] for document in self._audit.find({"at": {"$lt": before}}, {"_id": 1}, limit=limit)]
         return self._audit.delete_many({"_id": {"$in": old}}).deleted_count if old else 0
 
@@ -134,7 +134,7 @@ def _conditions(wanted: AuditFilter) -> list[Document]:
     return conditions
 
 
-# --- keeps who did what, without keeping anybody waiting.
+# --- notes who did what, without making any request wait.
 #
 # Entries are written together, twice a second, by a thread of their own: a store that is slow or away delays no
 # answer and fails no request. They wait for it in memory, up to `MOST`. So a process that is killed loses what was
@@ -149,15 +149,15 @@ INTERVAL = 0.5
 MOST = 20_000
 #: Entries of one write.
 _BATCH = 500
-#: Addresses that failed logins are told apart by, between two writes.
+#: Addresses whose failed logins are counted one by one between two writes; all others are counted together.
 _ADDRESSES = 500
 _OTHERS = "others"
-#: Seconds that a process waits at its end.
+#: Seconds that a process waits at its end for the last write.
 _STOP_PATIENCE = 4.0
 
 
 class AuditTrail:
-    """Any thread may note."""
+    """Any thread may note an entry."""
 
     def __init__(self, store: AuditStore, clock: Clock = utc_now) -> None:
         self._store = store
@@ -173,7 +173,7 @@ class AuditTrail:
         self._thread.start()
 
     def stop(self) -> None:
-        """Once what is noted is written, if it can be."""
+        """Write what is noted, if possible, and stop."""
         self._stopping.set()
         self._thread.join(_STOP_PATIENCE)
         if self._waiting:

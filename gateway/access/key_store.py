@@ -1,4 +1,4 @@
-"""The `keys` collection. Keys are revoked, never removed: a database that had keys once does not open again."""
+"""The `keys` collection. Keys are revoked, never removed: once there were keys, no gateway is open to all again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gateway.sites.site import OPERATOR
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
 
-#: A key's last use is noted anew after that: it is for finding keys that nobody needs, not for an audit.
+#: A key's last use is noted anew after that: the note is for finding keys that are not needed, not for an audit.
 USE_NOTED_EVERY = timedelta(minutes=10)
-#: Sessions noted as ended of one key. Beyond that those that would end soonest are forgotten, and last until then.
+#: Ended sessions that are noted per key. Beyond that, those that expire soonest are forgotten, and last until then.
 MOST_ENDED = 1000
 _KEY = TypeAdapter(ApiKey)
 _APART = frozenset({"id", "ended_sessions"})
@@ -35,7 +35,7 @@ class KeyStore:
 
     @state_change("keys.insert")
     def insert(self, key: ApiKey) -> bool:
-        """Whether there was none with this id."""
+        """Insert the key; returns whether there was none with its id."""
         document = {name: value for name, value in key._asdict().items() if name not in _APART and value is not None}
         try:
             self._keys.insert_one({**document, "_id": key.id, "scopes": sorted(key.scopes)})
@@ -44,7 +44,7 @@ class KeyStore:
         return True
 
     def any(self) -> bool:
-        """Also revoked and expired ones."""
+        """Whether there are any keys, revoked and expired ones included."""
         return self._keys.find_one({}, {"_id": 1}) is not None
 
     def all(self) -> list[ApiKey]:
@@ -56,7 +56,7 @@ class KeyStore:
         return self._documents.optional(self._keys.find_one({"_id": key_id}))
 
     def use(self, key_id: str) -> ApiKey | None:
-        """The key, and its use noted, if it is valid."""
+        """The key; if it is valid, its use is noted."""
         key, now = self.get(key_id), self._clock()
         if key and key.is_valid(now) and (key.last_used_at is None or now - key.last_used_at >= USE_NOTED_EVERY):
             self._note_use(key_id, now)
@@ -64,14 +64,14 @@ class KeyStore:
 
     @state_change("keys.revoke")
     def revoke(self, key_id: str) -> ApiKey | None:
-        """The key, from now on good for nothing; `None` if there is none."""
+        """Revoke the key and return it; `None` if there is none."""
         unrevoked = {"_id": key_id, "revoked_at": {"$exists": False}}
         self._keys.update_one(unrevoked, {"$set": {"revoked_at": self._clock()}})
         return self.get(key_id)
 
     @state_change("keys.end_session")
     def end_session(self, key_id: str, session_id: str, until: datetime) -> None:
-        """Note until when it would have lasted; those that have run out by now are left out."""
+        """Note until when the ended session would have lasted; sessions that have expired by now are removed."""
         document = self._keys.find_one({"_id": key_id}, {"ended_sessions": 1}) or {}
         noted: dict[str, datetime] = document.get("ended_sessions", {})
         lasting = sorted((end, name) for name, end in noted.items() if end > self._clock())
@@ -93,13 +93,13 @@ def read_key(document: Document) -> ApiKey:
     )
 
 
-# Whose a job or a schedule is; nothing else of it is read
+# The owners of jobs and schedules; nothing else of them is read
 class OwnerStore:
     def __init__(self, database: Database[Document]) -> None:
         self._collections = database["jobs"], database["schedules"]
 
     def of(self, ids: Collection[str]) -> dict[str, set[str]]:
-        """By id, for those of `ids` that are there. More than one only if a job and a schedule share an id."""
+        """The owners by id, for those of `ids` that are there: two only if a job and a schedule share an id."""
         owners: dict[str, set[str]] = {}
         for collection in self._collections:
             for document in collection.find({"_id": {"$in": list(ids)}}, {"user_id": 1}):
@@ -107,13 +107,13 @@ class OwnerStore:
         return owners
 
 
-#: Its id is the same whoever makes it: of several gateways that start at once, one does.
+#: The first key's id. It is always the same, so of several gateways that start at once only one can make the key.
 FIRST = "first"
 
 
 class Issued(NamedTuple):
     key: ApiKey
-    #: To be shown once: it cannot be had again.
+    #: To be shown once: it cannot be read again.
     token: Token
 
 
@@ -131,7 +131,7 @@ class KeyIssue:
         return issued
 
     def issue_first(self) -> Issued | None:
-        """An admin's, if there is no key at all."""
+        """Issue an admin's key if there is no key at all."""
         if self._keys.any():
             return None
         issued = self._made(new_token(FIRST), OPERATOR, [Scope.ADMIN])

@@ -1,4 +1,4 @@
-"""Keys: `db_<id>_<secret>`, of which the secret's SHA-256 alone is kept; and what whoever shows one may do."""
+"""Keys: `db_<id>_<secret>`, of which only the secret's SHA-256 is kept; and what the owner of a key may do."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gateway.errors import NotYourUserError
 
 _KEY_PREFIX = "db"
 _ID_BYTES, _SECRET_BYTES = 6, 24
-#: Compared with where there is no such key, so that this takes no less time.
+#: Compared with the secret if there is no such key, so that this takes no less time.
 _NOBODYS = "0" * 64
 
 
 class Scope(StrEnum):
-    """What a key is for. Each takes in those before it."""
+    """What a key is for. Each scope includes those before it."""
 
-    READ = "read"  # its user's crawls, and what there is to be crawled
-    CRAWL = "crawl"  # and to make, change and end them
+    READ = "read"  # to see its user's crawls, and what can be crawled
+    CRAWL = "crawl"  # also to make, change and end crawls
     ADMIN = "admin"  # everything, for every user
 
 
@@ -60,14 +60,14 @@ class Token(NamedTuple):
         return f"{_KEY_PREFIX}_{self.key_id}_{self.secret}"
 
     def opens(self, key: ApiKey | None) -> bool:
-        """In constant time."""
+        """Whether this is the key's token; takes constant time."""
         return hmac.compare_digest(digest(self.secret), key.sha256 if key else _NOBODYS) and key is not None
 
 
 class Caller(NamedTuple):
     """On whose behalf a request is carried out."""
 
-    #: Whose things it sees; `None` for those of all.
+    #: The user whose things it sees; `None` for everybody's.
     user_id: str | None
     scopes: frozenset[Scope]
     key: ApiKey | None = None
@@ -87,7 +87,7 @@ class Caller(NamedTuple):
         return user_id
 
     def only(self, user_id: str | None) -> str | None:
-        """Whose things a list with this filter holds; `None` for those of all. Raises `NotYourUserError`."""
+        """The user whose things a list with this filter holds; `None` for everybody's. Raises `NotYourUserError`."""
         return self.user_id if user_id is None else self.acting_for(user_id)
 
 
@@ -96,18 +96,18 @@ ANYBODY = Caller(None, frozenset(Scope))
 
 
 class Seal:
-    """Signs sessions and stream tokens. It stands in no database: what one reads there opens nothing."""
+    """Signs sessions and stream tokens. Its secret is in no database, so what is read there opens nothing."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
 
     def sign(self, key: ApiKey, *parts: object) -> str:
-        """Worthless once the key's own secret is another."""
+        """A signature, which becomes worthless once the key's own secret is another."""
         return hmac.new(self._secret, repr((key.id, key.sha256, *parts)).encode(), hashlib.sha256).hexdigest()
 
 
 def _parts(text: str, prefix: str, count: int) -> list[str] | None:
-    """What follows the prefix; `None` for what is none of ours by its very shape."""
+    """The parts after the prefix; `None` if the text does not have the shape of ours."""
     first, *parts = text.split("_")
     return parts if first == prefix and len(parts) == count and text.isascii() else None
 
@@ -125,12 +125,12 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-# --- sessions of the console: what a browser holds, as a cookie, once somebody has shown it a key.
+# --- sessions of the console: the cookie that a browser holds after its user has shown a key.
 #
-# As stream tokens are, they are signed with a secret that all gateways share: every process knows them without
-# asking. They end with their key. One that was ended before its time is noted on the key, which is read anyway.
+# Like stream tokens, sessions are signed with a secret that all gateways share: every process can check them without
+# asking. They end with their key. A session that was ended before its time is noted on the key, which is read anyway.
 
-#: None lasts longer, whatever it says of itself.
+#: No session lasts longer; one that claims to is not valid.
 LONGEST = timedelta(days=30)
 _SESSION_PREFIX = "cs"
 _SESSION_ID_BYTES = 12
@@ -151,18 +151,18 @@ class ConsoleSession(NamedTuple):
         return datetime.fromtimestamp(self.expires, UTC)
 
     def opens(self, key: ApiKey, now: datetime, seal: Seal) -> bool:
-        """With this key, if the key itself is valid."""
+        """Whether this is a session of the key. Whether the key itself is valid is not checked here."""
         is_ours = hmac.compare_digest(self.signature, seal.sign(key, "session", self.id, self.expires))
         lasts = now.timestamp() < self.expires <= (now + LONGEST).timestamp()
         return is_ours and lasts and self.id not in key.ended_sessions
 
     def csrf_token(self, key: ApiKey, seal: Seal) -> str:
-        """What a page of ours sends along with whatever changes something; no other page can read it."""
+        """The token that a page of ours sends with each request that changes something; no other page can read it."""
         return seal.sign(key, "csrf", self.id, self.expires)
 
 
 def open_session(key: ApiKey, now: datetime, lifetime: timedelta, seal: Seal) -> ConsoleSession:
-    """One that lasts for `lifetime`, but not longer than the key."""
+    """A session that lasts for `lifetime`, but not longer than the key."""
     end = min(now + lifetime, key.expires_at or now + lifetime)
     identity, expires = secrets.token_hex(_SESSION_ID_BYTES), int(end.timestamp())
     return ConsoleSession(key.id, identity, expires, seal.sign(key, "session", identity, expires))
@@ -172,18 +172,18 @@ def read_session(text: str) -> ConsoleSession | None:
     parts = _parts(text, _SESSION_PREFIX, 4)
     if parts is None or not parts[2].isdigit():
         return None
-    # of as many digits as a time has: Python would take long over a million of them
+    # no more digits than a time has: Python would take long over a million of them
     return ConsoleSession(parts[0], parts[1], int(parts[2][:15]), parts[3])
 
 
-# --- stream tokens: for a browser's `EventSource`, which sends no headers. One opens the log of one job, for a
+# --- stream tokens: for a browser's `EventSource`, which sends no headers. A token opens the log of one job, for a
 # minute.
 #
-# They are signed with a secret that all gateways share, so that nothing is kept of them and every process knows them;
-# they end with the key that asked for them.
+# Tokens are signed with a secret that all gateways share, so none is stored and every process can check them. They
+# end with the key that asked for them.
 
 LIFETIME = timedelta(seconds=60)
-#: By which the clock of the gateway that gave one may be ahead of ours.
+#: How far the clock of the gateway that gave a token may be ahead of ours.
 _AHEAD = timedelta(seconds=60)
 _STREAM_PREFIX = "st"
 
@@ -215,5 +215,5 @@ def read_stream_token(text: str) -> StreamToken | None:
     parts = _parts(text, _STREAM_PREFIX, 3)
     if parts is None or not parts[1].isdigit():
         return None
-    # as above
+    # as in `read_session`
     return StreamToken(parts[0], int(parts[1][:15]), parts[2])

@@ -1,8 +1,8 @@
 """How many requests each caller may make, counted in Redis for all gateway processes together.
 
-A sliding window counter: a caller's count of the window before fades out as the present one goes on. It takes two
-small keys a caller and one script a request, whatever the limit. Redis is speed, not truth: while it is away
-everybody is let through.
+It is a sliding window counter: a caller's count of the window before fades out as the present one goes on. It takes
+two small keys per caller and one script per request, for any limit. Nothing depends on Redis: while it is away, all
+requests are let through.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from redis import RedisError
 from gateway.contract import redis_keys
 from gateway.stores.redis import connect_async
 
-#: Seconds that a request may be held up by a Redis that does not answer,
+#: Seconds that a request may wait for a Redis that does not answer.
 _PATIENCE = 0.5
-#: and for which nobody is, once it has not.
+#: Seconds after that in which no request asks Redis.
 _REST = 2.0
-#: Seconds for which what is left is reckoned, and a refusal repeated, without asking.
+#: Seconds for which the requests that are left are only estimated, and a refusal is repeated without asking Redis.
 _FRESH = 1.0
-#: Callers whose rest is remembered.
+#: Callers whose verdict is remembered.
 _MOST = 1000
 
 
 class Left(NamedTuple):
-    """What a caller has of one limit."""
+    """What a caller has left of one limit."""
 
-    #: Requests in `window` seconds,
+    #: Requests that are allowed in `window` seconds.
     quota: int
     window: int
-    #: of which there are so many left,
+    #: How many of them are left.
     remaining: int
-    #: until, so many seconds from now, there are more.
+    #: Seconds until there are more.
     reset: int
 
 
@@ -56,19 +56,19 @@ class _Known(NamedTuple):
 
 
 def parse_rates(text: str) -> tuple[RateLimitItem, ...]:
-    """`1200/minute;50/second`, the shortest window first; of a window the strictest limit. Raises `ValueError`."""
+    """`1200/minute;50/second`, the shortest window first; of each window the strictest limit. Raises `ValueError`."""
     strictest = {item.get_expiry(): item for item in sorted(parse_many(text), key=lambda item: -item.amount)}
     return tuple(strictest[window] for window in sorted(strictest))
 
 
 class RateCounter:
-    """For use on one loop."""
+    """For use on one event loop."""
 
     def __init__(self, url: str, tell: Callable[[Exception | None], None]) -> None:
-        """`tell` is told when Redis goes (why) and when it is back (`None`)."""
+        """`tell` is called with the error when Redis goes away, and with `None` when it is back."""
         self._tell = tell
         self._client = connect_async(url, timeout=_PATIENCE)
-        # the address is the pool's; this one is only looked at for its scheme
+        # the pool has the address; of this one only the scheme is used
         self._storage = RedisStorage(
             "async+redis://",
             implementation="redispy",
@@ -81,8 +81,8 @@ class RateCounter:
         self._is_away = False
 
     async def take(self, caller: str, limits: Sequence[RateLimitItem]) -> Verdict | None:
-        """One request of this caller. Where Redis cannot be asked a refusal holds on until its wait is over, and else
-        there is `None`.
+        """Count one request of this caller. Without an answer of Redis, an earlier refusal holds until its wait is
+        over; without a refusal, this returns `None`.
         """
         if time.monotonic() < self._rests_until:
             return self._refused(caller)
@@ -111,14 +111,14 @@ class RateCounter:
         known = self._known.get(caller)
         fresh = known.verdict if known and known.at + _FRESH > time.monotonic() else None
         if fresh and fresh.wait is not None:
-            # who does not wait costs nothing
+            # a caller that does not wait costs no query
             return fresh
         for item in limits:
             if not await self._limiter.hit(item, caller):
                 return self._remember(caller, await self._refusal(caller, item, limits))
         if fresh is None:
             return self._remember(caller, Verdict([await self._ask(caller, item) for item in limits]))
-        # reckoned: it is a hint
+        # estimated: it is only a hint
         less = Verdict([one._replace(remaining=max(0, one.remaining - 1)) for one in fresh.left])
         self._known[caller] = _Known(known.at if known else 0.0, less)
         return less
@@ -144,7 +144,7 @@ class RateCounter:
         return Left(item.amount, window, max(0, item.amount - used), max(1, reset))
 
     async def _wait(self, caller: str, item: RateLimitItem) -> int:
-        """Seconds until there is one more."""
+        """Seconds until one more request is allowed."""
         window = item.get_expiry()
         before, fades_in, count, ends_in = await self._storage.get_sliding_window(item.key_for(caller), window)
         if count >= item.amount:

@@ -1,4 +1,4 @@
-"""What a request or a site may change about how pages are fetched. An allow-list: Scrapy's settings are not."""
+"""What a request or a site may change about how pages are fetched: an allow-list, not all of Scrapy's settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _COOKIE_NAME = _HEADER_NAME
 _LINE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _COOKIE_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
-#: Those that describe the connection, or have a field of their own.
+#: Headers that describe the connection, or have a field of their own.
 _NOT_TAKEN = frozenset(
     {
         *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
@@ -55,7 +55,7 @@ def _cookies(cookies: dict[str, str]) -> dict[str, str]:
 
 
 def _refuse_mask(name: str, value: str) -> None:
-    """What was read from an answer of ours must not be taken for what it stands for."""
+    """Refuse a mask that was copied from an answer of ours: it is not the value that it stands for."""
     if value == MASK:
         raise ValueError(f"{MASK} is what is shown instead of the value of {name}: give the value itself")
 
@@ -67,7 +67,7 @@ def _line(text: str) -> str:
 
 
 def _proxy(url: str) -> str:
-    """Never quotes it: there may be a password in it."""
+    """Its errors never quote the URL: there may be a password in it."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -110,7 +110,7 @@ RateText = Annotated[str, AfterValidator(_rate), Field(json_schema_extra={"patte
 Headers = Annotated[dict[str, str], AfterValidator(_headers), Field(max_length=50, repr=False)]
 Cookies = Annotated[dict[str, str], AfterValidator(_cookies), Field(max_length=50, repr=False)]
 Proxy = Annotated[str, AfterValidator(_proxy), Field(min_length=1, max_length=2083)]
-# a tuple is a list in JSON and BSON
+# not strict: what is a tuple here is a list in JSON and BSON
 Statuses = Annotated[tuple[int, ...], AfterValidator(_statuses), Field(max_length=20, strict=False)]
 Pause = Annotated[float, Field(ge=0, le=3600)]
 
@@ -149,13 +149,13 @@ class FetchOptions(BaseModel):
 
     @property
     def variant(self) -> str:
-        """Digest of all that may change what a site answers, or what of it is worth keeping; empty without any."""
+        """Digest of the options that may change what a site answers, or which answers are kept; empty without any."""
         told = {"headers", "cookies", "user_agent", "proxy", "retry_codes"}
         given = self.model_dump(mode="json", include=told, exclude_defaults=True)
         return hashlib.sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16] if given else ""
 
     def masked(self) -> Self:
-        """To be shown: which headers and cookies there are and where the proxy is, without what is secret of it."""
+        """A copy that may be shown: it names headers, cookies and the proxy's address, without their secrets."""
         return self.model_copy(
             update={
                 "headers": dict.fromkeys(self.headers, MASK),
@@ -180,7 +180,7 @@ class CrawlSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     project: str = DEFAULT_PROJECT
-    #: Of the project's egg: the one that is run, by every attempt. `None` for our own project.
+    #: Version of the project's egg; every attempt runs this one. `None` for our own project.
     version: str | None = None
     spider: str
     start_urls: tuple[str, ...]
@@ -193,17 +193,17 @@ class CrawlSpec(BaseModel):
     timeout: int = 3600
     ignore_cache: bool = False
     fetch: FetchOptions | None = None
-    #: Named by a run of a site only: whose rate limit holds, together with all other crawls of the site.
+    #: Set by a run of a site only: the site whose rate limit this crawl shares with all its other crawls.
     site: str | None = None
     site_rate_limit: str | None = None
 
     @property
     def renders(self) -> bool:
-        """It drives a browser."""
+        """Whether the crawl drives a browser."""
         return self.params.get("render") is True
 
     def shown(self) -> Self:
-        """As anybody may see it: without what is secret of `fetch`."""
+        """A copy that may be shown: without the secrets in `fetch`."""
         return self.model_copy(update={"fetch": self.fetch.masked()}) if self.fetch else self
 
 

@@ -1,7 +1,7 @@
-"""From bytes in a log file to entries with a position.
+"""Splits the bytes of a log file into entries with a position.
 
-A line is named by the place where it ends: `<attempt>-<byte offset one past its newline>`. Which bytes make an
-entry depends on nothing but the bytes, so whoever reads a log again, from wherever, finds the same entries.
+A line is named by the place where it ends: `<attempt>-<byte offset one past its newline>`. The bytes alone decide
+which of them make an entry, so a reader that reads a log again, from any entry on, finds the same entries.
 """
 
 from __future__ import annotations

@@ -15,18 +15,18 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def _door(url: str) -> tuple[str, str, int | None, str]:
-    """Scheme, host, port and path: `http://Node` and `http://node:80/` are one."""
+    """Scheme, host, port and path: `http://Node` and `http://node:80/` are the same."""
     try:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
     except ValueError:
-        # what a node says of itself need not be one
+        # what a node reports as its URL may be any text
         return "", url, None, ""
     return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/")
 
 
 def read_node_url(text: str) -> str:
-    """The URL as it was written. Raises `ValueError` that quotes what names no Scrapyd."""
+    """The URL as it was written. Raises `ValueError` that quotes a text that cannot be a Scrapyd's URL."""
     scheme, host, _, _ = _door(text)
     if scheme not in _DEFAULT_PORTS or not host:
         raise ValueError(f"{text!r} is not where a Scrapyd is: that looks like http://node1:6800")
@@ -34,7 +34,7 @@ def read_node_url(text: str) -> str:
 
 
 class NodeList:
-    """The URLs as they were written, and compared as they are meant. Without any, every node is on it."""
+    """URLs, kept as they were written and compared by their meaning. If there are none, every node is on the list."""
 
     def __init__(self, urls: Iterable[str] = ()) -> None:
         self.urls = tuple(urls)
@@ -44,7 +44,7 @@ class NodeList:
         return not self._doors or _door(url) in self._doors
 
     def missing(self, registered: Iterable[str]) -> list[str]:
-        """Those of the list that none of these is."""
+        """The URLs of the list that no `registered` node has."""
         doors = frozenset(map(_door, registered))
         return [url for url in self.urls if _door(url) not in doors]
 
@@ -52,13 +52,13 @@ class NodeList:
 EVERY_NODE = NodeList()
 
 
-# --- places for nodes in a folder that several share: replicas of one container, say, on one volume.
+# --- places for nodes in a folder that several nodes share: replicas of one container on one volume, for example.
 #
 # `<NODES_DIR>/<NODE_NAME>-<n>/` is the `DISCOVERYBOT_HOME` of one node. Beside what a node keeps there:
 #
 # ============  =================================================================================================
-# `place.lock`  `flock`ed by the node's Scrapyd for as long as it lives; who finds it free may take the place
-# `place.json`  who has it, or had it last; written once the lock is held, read by whoever starts the place's tailer
+# `place.lock`  `flock`ed by the node's Scrapyd for as long as it lives; a node that finds it free may take the place
+# `place.json`  the node that has or had it; written once the lock is held, read by the process that starts its tailer
 # ============  =================================================================================================
 
 PLACE = "place.json"
@@ -66,11 +66,11 @@ PLACE_LOCK = "place.lock"
 
 
 class NodePlace(BaseModel):
-    """What the node's tailer has to say of it, and cannot know by itself."""
+    """What the node's tailer reports of the node and cannot find out by itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    # spiders of other people can write here: what does not look like it would end whoever starts the tailers
+    # other people's spiders can write here: a malformed value must not end the process that starts the tailers
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     url: str = Field(pattern=r"^https?://[!-~]+$")
     slots: int
@@ -78,12 +78,12 @@ class NodePlace(BaseModel):
 
 
 def read_place(home: Path) -> NodePlace | None:
-    """`None` where nobody has written it yet."""
+    """`None` if it is not written yet, or cannot be read."""
     with suppress(OSError, ValueError):
         return NodePlace.model_validate_json(read_file(home / PLACE))
     return None
 
 
 def is_taken(home: Path) -> bool:
-    """Whether a Scrapyd lives there."""
+    """Whether a living Scrapyd has the place."""
     return is_held(home / PLACE_LOCK)

@@ -1,24 +1,24 @@
 """A crawl node's outbox: the names and formats of the files that one attempt leaves behind.
 
-`<outbox>/<job id>-<attempt>/` holds all of them. Each has one writer, and whoever finds them after a crash can
-tell from them alone what happened:
+`<outbox>/<job id>-<attempt>/` holds all of them. Each has one writer. After a crash the files alone tell a reader
+what happened:
 
 =================  ===========================================================================================
 `spec.json`        what to run; written by `schedule.json` before the attempt is queued
 `started`          made exclusively by the launcher, `flock`ed by the spider process for as long as it lives
 `crawl.log`        stdout, stderr and the log of the spider process
-`items.jsonl`      one item a line, flushed per item
+`items.jsonl`      one item per line, flushed per item
 `progress.json`    rewritten about once a second
 `active`           touched about once a second while something happens in the crawl, or it waits for its turn
 `report.json`      Scrapy's own account of how it ended, written by the add-on
-`stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively before it is told
-`exit.json`        how the process ended; written exclusively, by the launcher or, were it killed, the tailer
+`stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively, before it is asked
+`exit.json`        how the process ended; written exclusively, by the launcher or, if that was killed, the tailer
 `shipped.json`     the tailer's checkpoints
 =================  ===========================================================================================
 
-A spider runs code that nobody here wrote, in this very folder: under each of these names there may be a FIFO that
-never ends, a link to somebody else's file, a file without an end. So everybody opens, reads, writes and removes them
-by the functions at the end of this module, and by nothing else.
+A spider runs other people's code, in this very folder. Each of these names may be a FIFO on which a reader waits for
+ever, a link to another user's file, or a file without an end. So all code opens, reads, writes and removes these
+files by the functions at the end of this module, and by nothing else.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ EXIT = "exit.json"
 SHIPPED = "shipped.json"
 #: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
 CATALOG = "catalog.json"
-#: Beside it: `{"moment", "steady"}`, MongoDB's time when the machine's steady clock showed so many seconds. Written
-#: with each beat of the tailer, for a node whose own clock is off.
+#: Beside the attempts: `{"moment", "steady"}`, MongoDB's time when the machine's steady clock showed so many seconds.
+#: Written with each beat of the tailer, for a node whose own clock is off.
 CLOCK = "clock.json"
-#: Beside it: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
+#: Beside the attempts: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
 BROWSER = "browser.json"
 
-#: Beside it: names this folder, see `instance_of`.
+#: Beside the attempts: the id of this folder, see `instance_of`.
 INSTANCE = "instance"
 
-#: Bytes that a file may have which is read whole; most of them hold a few hundred.
+#: Largest size, in bytes, of each file that is read whole; most of them hold a few hundred.
 LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 64 << 20}
 MAX_RECORD = 2 << 20
 #: Written by the spider's own process.
 _SPIDERS = frozenset({LOG, ITEMS, PROGRESS, ACTIVE, REPORT})
 
-#: Whose fault a refusal is: a node's troubles are to cost no job anything, and a job's no node.
+#: Whose fault a refusal is: a node's trouble must not count against a job, nor a job's trouble against a node.
 Fault = Literal["node", "job"]
 #: What `stopping` and `stopped_by` may say.
 STOP_REASONS = frozenset({"timeout", "memory", "log", "stall", "cancel", "shutdown"})
@@ -100,7 +100,7 @@ class AttemptId(NamedTuple):
 
 
 def fits_int64(number: int) -> bool:
-    """Whether BSON has an integer for it."""
+    """Whether BSON can hold it as an integer."""
     return -_INT64 <= number < _INT64
 
 
@@ -108,7 +108,7 @@ def _to_int64(number: int) -> int:
     return max(-_INT64, min(number, _INT64 - 1))
 
 
-#: One too large for BSON becomes the largest: no count is worth losing the record it is in.
+#: A number too large for BSON becomes the largest one: no count is worth losing its record.
 Int64 = Annotated[int, AfterValidator(_to_int64)]
 
 
@@ -118,11 +118,11 @@ class _Record(BaseModel):
 
 
 class NodeSpec(CrawlSpec):
-    """`spec.json`: all that a node needs to run one attempt. `timeout` is counted from the launch; then it is stopped
-    gracefully, then by SIGKILL.
+    """`spec.json`: all that a node needs to run one attempt. `timeout` is counted from the launch; after it the
+    attempt is stopped gracefully, then by SIGKILL.
     """
 
-    # as of a record
+    # as in `_Record`
     model_config = ConfigDict(extra="ignore")
 
     job_id: str
@@ -131,7 +131,7 @@ class NodeSpec(CrawlSpec):
     not_after: datetime
     user_id: str = ""
     correlation_id: str | None = None
-    #: The node's folder that is meant (`instance_of`): a machine of the same name with another one refuses it.
+    #: Id of the node's folder (`instance_of`): a machine of the same name with another folder refuses the attempt.
     instance: str | None = None
 
 
@@ -148,7 +148,7 @@ class Progress(_Record):
 
 
 class SpiderReport(_Record):
-    """`report.json`: how the crawl ended in Scrapy's eyes."""
+    """`report.json`: how the crawl ended by Scrapy's own account."""
 
     finish_reason: str
     progress: Progress
@@ -170,22 +170,23 @@ class ExitReport(_Record):
     signal: Int64 | None = None
     #: What made the launcher end it: `timeout`, `memory`, `log`, `stall`, `cancel`, `shutdown`.
     stopped_by: str | None = None
-    #: Seconds in which nothing had happened when it was stopped for that (`stall`).
+    #: Seconds in which nothing had happened, if it was stopped for that (`stall`).
     stall_seconds: float | None = None
     #: Why it was never started (`stale`, `spawn_failed: …`).
     refused: str | None = None
-    #: Whose fault that was; nodes of before did not say.
+    #: Whose fault that was; nodes of older versions do not say.
     fault: Fault | None = None
-    #: Nobody saw it end: its lock was free and there was no exit report.
+    #: Its end was not seen: its lock was free and there was no exit report.
     lost: bool = False
-    #: Why its items, or its log, are not all there: what the tailer found instead of the file. Nobody else says it.
+    #: Why its items, or its log, are incomplete: what the tailer found instead of the file. Only the tailer sets
+    #: these.
     items_lost: str | None = None
     log_lost: str | None = None
-    #: CPU seconds and peak resident bytes of the process, where the operating system told.
+    #: CPU seconds and peak resident bytes of the process, if the operating system reports them.
     cpu_seconds: float | None = None
     peak_memory_bytes: Int64 | None = None
     report: SpiderReport | None = None
-    #: Last lines of the log where there is no report: a traceback, usually.
+    #: Last lines of the log if there is no report: a traceback, usually.
     log_tail: str | None = None
 
 
@@ -193,7 +194,7 @@ class SpiderInfo(_Record):
     """One spider that a node can run."""
 
     project: str
-    #: The egg's; `None` for our own project, which has none.
+    #: The egg's version; `None` for our own project, which has no egg.
     version: str | None = None
     #: Whether a crawl that names no version gets this one.
     latest: bool = True
@@ -203,7 +204,7 @@ class SpiderInfo(_Record):
     params_schema: dict[str, Any] | None = None
     #: Hosts that it keeps to by itself (Scrapy's `allowed_domains`), their subdomains included; empty is no limit.
     allowed_domains: list[str] = Field(default_factory=list)
-    #: It decides by itself where it starts (it has a `start()` of its own) and may not look at the start URLs.
+    #: It decides by itself where it starts (it has a `start()` of its own) and may ignore the start URLs.
     own_start: bool = False
 
 
@@ -212,8 +213,8 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 @state_change("node.name_instance")
 def instance_of(node_dir: Path) -> str:
-    """Names this folder among all that ever had the node's name: made by whoever asks first, and kept. Raises
-    `OSError`.
+    """The id of this folder among all that ever had the node's name. The first process that asks makes it, and it is
+    kept. Raises `OSError`.
     """
     path = node_dir / INSTANCE
     if not is_there(path):
@@ -227,7 +228,7 @@ def attempt_dir(outbox: Path, attempt: AttemptId) -> Path:
 
 
 def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
-    """The record in `path`, or `None` where there is none or it cannot be understood."""
+    """The record in `path`, or `None` if there is none or it cannot be understood."""
     with suppress(OSError, ValueError, RecursionError):
         return model.model_validate(whole_text(json.loads(read_file(path))))
     return None
@@ -264,7 +265,7 @@ def is_held(lock: Path) -> bool:
     except OSError:
         return False
     try:
-        # shared: two who look at the same time must not see each other
+        # shared: two processes that look at the same time must not see each other's lock
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -273,23 +274,23 @@ def is_held(lock: Path) -> bool:
     return False
 
 
-# --- opening, reading, writing and removing what a spider may have had its hands on
+# --- opening, reading, writing and removing files that a spider may have changed
 
 
 class HostileFileError(OSError):
-    """It is not what it should be; the message names it and says what it is. Looking again will hardly help."""
+    """The file is not what it should be; the message names it and says what it is. A retry will hardly help."""
 
     def __str__(self) -> str:
         return str(self.strerror)
 
 
 def is_there(path: Path) -> bool:
-    """Whether the name is taken, be it by a link that leads nowhere: nobody else can make it then."""
+    """Whether the name is taken, if only by a link that leads nowhere: then no process can make the file."""
     return os.path.lexists(path)
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of the regular file at `path`, which neither it nor the attempt's folder reaches by a link.
+    """A descriptor of the regular file at `path`; neither the file nor the attempt's folder may be a link.
 
     Never waits. Raises `FileNotFoundError`; `HostileFileError` for anything but a file that may be read; `OSError`.
     """
@@ -309,13 +310,13 @@ def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_file(path: Path, limit: int | None = None) -> bytes:
-    """All of the file, unless that is more than `limit` bytes: by default, what the file of that name may have.
+    """The whole file, if it has at most `limit` bytes; the default is in `LIMITS`, else `MAX_RECORD`.
 
-    Raises what `open_file` does; a file that is too large is a hostile one.
+    Raises what `open_file` does, and `HostileFileError` for a file that is too large.
     """
     limit = LIMITS.get(path.name, MAX_RECORD) if limit is None else limit
     with os.fdopen(open_file(path), "rb") as file:
-        # one byte more: what grows while it is read has no other end
+        # read one byte more than allowed: a file that grows while it is read has no other end
         data = file.read(limit + 1)
     if len(data) > limit:
         raise HostileFileError(errno.EFBIG, f"{path.name} is larger than {limit} bytes")
@@ -323,7 +324,7 @@ def read_file(path: Path, limit: int | None = None) -> bytes:
 
 
 def read_part(path: Path, offset: int, size: int) -> bytes:
-    """Up to `size` bytes from `offset` on; none where there is no file yet. Raises what `open_file` does."""
+    """Up to `size` bytes from `offset` on; no bytes if there is no file yet. Raises what `open_file` does."""
     with suppress(FileNotFoundError), os.fdopen(open_file(path), "rb", buffering=0) as file:
         return os.pread(file.fileno(), size, offset) if size > 0 else b""
     return b""
@@ -337,15 +338,15 @@ def file_size(path: Path) -> int:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Replace `path`: readers see the old content or the new, never half of it. `mode`: who may read it, where there
-    are secrets in it. Raises `OSError`.
+    """Replace `path`: readers see the old content or the new, never half of it. `mode` says who may read a file that
+    holds secrets. Raises `OSError`.
     """
     with _folder_of(path) as folder, _written(folder, path.name, data, mode) as temporary:
         os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def write_exclusively(path: Path, data: bytes) -> bool:
-    """Create `path` with its full content unless it exists; whether it was us. Raises `OSError`."""
+    """Create `path` with its full content unless it exists; whether this call created it. Raises `OSError`."""
     with _folder_of(path) as folder, _written(folder, path.name, data) as temporary:
         try:
             os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -355,11 +356,12 @@ def write_exclusively(path: Path, data: bytes) -> bool:
 
 
 def remove_tree(path: Path, *, within: float = 60.0) -> bool:
-    """Remove the folder and all that is in it, however deep and whoever may read it; whether nothing is left. What is
-    not done `within` so many seconds, because somebody still fills it, say, is left for another time.
+    """Remove the folder and all that is in it, at any depth and with any permissions; returns whether nothing is
+    left. After `within` seconds, for example because a process still fills the folder, the rest is left for another
+    call.
 
-    No link is followed, nothing calls itself, and a few descriptors are all that is open: what lies deeper is brought
-    up first.
+    No link is followed. Deeper folders are first moved up, so neither the nesting of calls nor the number of open
+    descriptors grows with the depth.
     """
     with suppress(OSError), _folder_of(path) as parent:
         if stat.S_ISDIR(os.lstat(path).st_mode):
@@ -374,7 +376,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def _folder_of(path: Path) -> Iterator[int]:
-    """A descriptor of the folder. An attempt's is no link: it is in its spider's hands, and so is its name."""
+    """A descriptor of the folder. An attempt's folder must not be a link: its spider controls it and its name."""
     own = os.O_NOFOLLOW if AttemptId.parse(path.parent.name) else 0
     try:
         folder = os.open(path.parent, _FOLDER | own)
@@ -388,7 +390,7 @@ def _folder_of(path: Path) -> Iterator[int]:
 
 @contextmanager
 def _written(folder: int, name: str, data: bytes, mode: int | None = None) -> Iterator[str]:
-    """A new file beside `name`, of a name that nobody could know before; gone in the end unless it was renamed."""
+    """A new file beside `name`, with an unpredictable name; removed at the end unless it was renamed."""
     temporary = f".{name}.{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, 0o600 if mode else 0o666, dir_fd=folder)
@@ -403,7 +405,7 @@ def _written(folder: int, name: str, data: bytes, mode: int | None = None) -> It
             os.unlink(temporary, dir_fd=folder)
 
 
-#: What an `open` that must not wait says of what it cannot open.
+#: What is there instead of a file, by the error of an `open` that must not wait.
 _INSTEAD = {
     errno.ELOOP: "is a link",
     errno.EMLINK: "is a link",
@@ -431,7 +433,7 @@ def _require_regular(found: os.stat_result, folder: os.stat_result, path: Path) 
 
 
 def _remove_cleared(name: str, parent: int, top: int | None, deadline: float) -> None:
-    """Remove the folder `name`, whose own folders are brought up to `top`; without one it is the top itself."""
+    """Remove the folder `name`. Its own folders are moved up to `top`; without `top`, it is the top itself."""
     _open_up(name, parent)
     folder = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
     try:
@@ -443,7 +445,7 @@ def _remove_cleared(name: str, parent: int, top: int | None, deadline: float) ->
 
 
 def _clear(folder: int, top: int | None, deadline: float) -> bool:
-    """Remove what is in `folder`; whether there was anything. Raises `OSError`."""
+    """Remove what is in `folder`, or move it up; returns whether there was anything. Raises `OSError`."""
     found = False
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -461,7 +463,7 @@ def _clear(folder: int, top: int | None, deadline: float) -> bool:
 
 
 def _open_up(name: str, folder: int) -> None:
-    """Its owner may do with it what it likes; who is not the owner has the rights that it has."""
+    """Give the folder's owner all rights to it, if that is this process; otherwise its rights stay as they are."""
     if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != os.geteuid():
         return
     if os.chmod in os.supports_follow_symlinks:

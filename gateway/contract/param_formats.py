@@ -1,7 +1,7 @@
-"""Names that no spider's parameter can have, and formats that JSON Schema has no word for: selectors, patterns, URLs.
+"""Names that no spider's parameter can have, and formats that JSON Schema does not define: selectors, patterns, URLs.
 
-The gateway checks them when a crawl is submitted, the spider when it is built, both with what is here. The libraries
-are loaded by the first check: most crawls have none of these parameters.
+The gateway checks them when a crawl is submitted, the spider when it is built, both with this code. The first check
+loads the libraries: most crawls have none of these parameters.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from gateway.errors import ForbiddenAddressError, InvalidRequestError
 
 #: Arguments that Scrapy itself takes; as parameters they would break a spider in ways hard to understand.
 SCRAPYS_PARAMS = frozenset({"name", "settings", "crawler", "start_urls", "self", "cls", "crawler_or_spidercls"})
-#: Of a spider that says nothing of its parameters. Scrapy makes attributes of them: these would replace what says
-#: where it may go, with which settings it runs, and what it does.
+#: The same for a spider that does not describe its parameters. Scrapy makes attributes of them: these names would
+#: replace where the spider may go, with which settings it runs, and what it does.
 RESERVED_PARAMS = (
     SCRAPYS_PARAMS
     | {"depth", "spider_name", "allowed_domains", "custom_settings", "rules", "parse", "start", "start_requests"}
     | {"from_crawler", "update_settings", "handles_request", "close", "closed", "log", "logger"}
     | {"parse_start_url", "parse_with_rules", "process_results", "sitemap_filter"}
 )
-#: Characters of a selector or a pattern. Longer ones are not written by hand, and libraries nest as deep as they say.
+#: Most characters of a selector or a pattern. People write no longer ones, and libraries nest as deep as the text.
 MAX_LENGTH = 1000
 #: Bytes that a pattern may take once compiled; RE2 alone would take 8 MB for each.
 MAX_PATTERN_BYTES = 1 << 20
-#: XPath 1.0, and what parsel adds. EXSLT's `re:` is not here: behind it is Python's `re`, which can take for ever.
+#: The functions of XPath 1.0 and of parsel. EXSLT's `re:` is left out: it runs Python's `re`, which can take for
+#: ever.
 _XPATH_FUNCTIONS = frozenset(
     {
         *("last", "position", "count", "id", "local-name", "namespace-uri", "name", "string", "concat"),
@@ -38,7 +39,7 @@ _XPATH_FUNCTIONS = frozenset(
         "has-class",
     }
 )
-#: What else may stand before a parenthesis.
+#: Other words that may stand before a parenthesis.
 _XPATH_WORDS = frozenset({"text", "node", "comment", "processing-instruction", "and", "or", "div", "mod"})
 _LITERAL = re.compile(r"\"[^\"]*\"|'[^']*'")
 _CALL = re.compile(r"([\w:.-]+)\s*\(")
@@ -47,7 +48,7 @@ _XPATH_START = re.compile(r"\s*(?:\.{0,2}/|\(|@|\.\s*$)")
 
 
 def compile_css(css: str) -> Callable[[Any], Any]:
-    """What evaluates a CSS selector on an lxml element, `::text` and `::attr()` included. Raises `ValueError`."""
+    """Evaluates a CSS selector on an lxml element, `::text` and `::attr()` included. Raises `ValueError`."""
     from cssselect import SelectorError  # noqa: PLC0415 - see above
     from lxml import etree  # noqa: PLC0415 - see above
     from parsel.csstranslator import HTMLTranslator  # noqa: PLC0415 - see above
@@ -60,7 +61,7 @@ def compile_css(css: str) -> Callable[[Any], Any]:
 
 
 def compile_xpath(xpath: str) -> Callable[[Any], Any]:
-    """The same of XPath, which may also give a string, a number or a boolean. Raises `ValueError`."""
+    """The same for XPath, which may also give a string, a number or a boolean. Raises `ValueError`."""
     from lxml import etree  # noqa: PLC0415 - see above
 
     _check_length(xpath)
@@ -72,7 +73,7 @@ def compile_xpath(xpath: str) -> Callable[[Any], Any]:
 
 
 def compile_selector(selector: str) -> Callable[[Any], Any]:
-    """The same of either. Raises `ValueError`."""
+    """The same for CSS or XPath. Raises `ValueError`."""
     return compile_xpath(selector) if is_xpath(selector) else compile_css(selector)
 
 
@@ -82,7 +83,7 @@ def is_xpath(selector: str) -> bool:
 
 
 def compile_pattern(pattern: str) -> Any:
-    """An RE2 expression with the methods of Python's; its time is linear in the text. Raises `ValueError`."""
+    """An RE2 expression with the methods of Python's; matching takes time linear in the text. Raises `ValueError`."""
     import re2  # type: ignore[import-untyped] # noqa: PLC0415 - it ships no types; see above
 
     _check_length(pattern)
@@ -96,7 +97,7 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def _check_http_url(url: str) -> None:
-    """Only its form: where it leads is the egress rule's question."""
+    """Check only the URL's form: the egress rule decides where it may lead."""
     try:
         with suppress(ForbiddenAddressError):
             check_url("url", url)
@@ -112,7 +113,7 @@ def _check_length(text: str) -> None:
 
 
 def _check_names(xpath: str) -> None:
-    """Functions and variables are looked up when they are reached, which may be on the thousandth page."""
+    """Refuse unknown functions and variables: libraries look them up when reached, maybe on the thousandth page."""
     bare = _LITERAL.sub("''", xpath)
     if "$" in bare:
         raise ValueError(f"{xpath!r} has a variable; there are none")

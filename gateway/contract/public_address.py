@@ -1,4 +1,4 @@
-"""Which addresses a crawl may reach. Asked when a crawl is submitted and again at every connection.
+"""Which addresses a crawl may reach. This is checked when a crawl is submitted and again at every connection.
 
 `ipaddress.is_global` alone is not enough: it lets multicast, the cloud metadata addresses of some providers and
 IPv6 wrappers of private IPv4 addresses through.
@@ -24,9 +24,9 @@ _SIX_TO_FOUR = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
 #: Upper half of an ISATAP interface identifier, whose lower half is an IPv4 address.
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
-#: Not for us, whatever `is_global` says: IETF protocol assignments (192.0.0.192 is a metadata service), 6to4 relays,
-#: deprecated site-local, translated IPv4 (SIIT), the NAT64 local prefix, segment routing, and the address at which
-#: one provider's hosts serve their guests.
+#: Never allowed, though `is_global` may be true: IETF protocol assignments (192.0.0.192 is a metadata service), 6to4
+#: relays, deprecated site-local, translated IPv4 (SIIT), the NAT64 local prefix, segment routing, and the address at
+#: which one provider's hosts serve their guests.
 _NEVER: tuple[Network, ...] = tuple(
     ip_network(text)
     for text in (
@@ -34,9 +34,9 @@ _NEVER: tuple[Network, ...] = tuple(
         *("fec0::/10", "::ffff:0:0:0/96", "64:ff9b:1::/48", "5f00::/16"),
     )
 )
-#: This machine, by name.
+#: Names of this machine.
 _LOCAL_NAMES = ("localhost", "localdomain")
-#: Machines nearby. The last is a metadata service under a public domain.
+#: Names of machines in the same network. The last is a metadata service under a public domain.
 _INTRANET_NAMES = (
     *("local", "internal", "home.arpa", "home", "lan", "corp", "private", "intranet", "svc"),
     "metadata.goog",
@@ -90,31 +90,31 @@ def literal_address(host: str) -> Address | None:
     return None
 
 
-@lru_cache(maxsize=1024)  # a crawl asks for each of its pages, of few hosts
+@lru_cache(maxsize=1024)  # a crawl asks once for each page, but has few hosts
 def told_address(host: str) -> Address | None:
-    """The address that `host` is known to mean without asking anybody: a literal one, or this machine by name."""
+    """The address that `host` means without a DNS query: a literal one, or this machine's for one of its names."""
     name = ascii_host(host)
     return literal_address(name) or (IPv4Address("127.0.0.1") if _is_below(name, _LOCAL_NAMES) else None)
 
 
 def check_url(field: str, url: str, allowed: Iterable[Network] = ()) -> None:
-    """Refuse a URL that can be seen, without asking DNS, not to be fetchable.
+    """Refuse a URL that may not, or cannot, be fetched, as far as that is known without DNS.
 
-    Raises `ForbiddenAddressError` where it leads inside, `InvalidRequestError` where it is no URL that could be
-    fetched anywhere.
+    Raises `ForbiddenAddressError` if its host is not public, `InvalidRequestError` if no crawler anywhere could fetch
+    it.
     """
     networks = tuple(allowed)
     host = _host(field, url)
     address = told_address(host)
     if is_allowed(address, networks) if address is not None else networks or not is_nearby(host):
-        # a name of a network that is allowed is for the node to judge, which asks DNS
+        # the name may lie in an allowed network: the node, which asks DNS, decides
         return
     why = f"{address} is not a public address" if address is not None else f"{host} is not a public name"
     raise ForbiddenAddressError(field, f"{url!r} may not be fetched: {why}; allow it with CRAWL_ALLOW_NETWORKS")
 
 
 def _host(field: str, url: str) -> str:
-    """In ASCII. Raises `InvalidRequestError`, which never quotes the URL: there might be a password in it."""
+    """The URL's host in ASCII. Raises `InvalidRequestError`, which never quotes the URL: it may hold a password."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -143,7 +143,7 @@ def _has_usable_port(parts: SplitResult) -> bool:
 
 
 def ascii_host(host: str) -> str:
-    """The name as DNS knows it, or `host` itself where that has none.
+    """The name as DNS knows it, or `host` itself if IDNA has no form of it.
 
     IDNA maps full-width digits and dots to plain ones, so `１２７.0.0.1` is an address too.
     """
@@ -159,7 +159,7 @@ def _is_below(host: str, names: Iterable[str]) -> bool:
 
 
 def is_nearby(host: str) -> bool:
-    """Whether only a network's own DNS could know the name: that of an intranet, or one without a dot."""
+    """Whether only an internal network's DNS could know the name: an intranet's name, or one without a dot."""
     return "." not in host.rstrip(".") or _is_below(host, _INTRANET_NAMES)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 #: Status changes of every job, for `/events`.
 ALL_EVENTS = "events"
-#: What the counts of each caller's requests begin with; the rest is made by the library that counts.
+#: Prefix of the counts of each caller's requests; the counting library makes the rest.
 REQUEST_RATES = "rate:requests"
 
 

@@ -1,8 +1,8 @@
-"""A node's own pages, Scrapyd's, passed on: nobody but the gateway needs to reach the node, or know its password.
+"""Passes on a node's own pages, which are Scrapyd's: only the gateway needs to reach the node and know its password.
 
-What a node serves is written by whatever runs there. It is shown under a policy that lets no script run and no form
-be sent but the one that cancels a job on that very node; and of what the browser sent, the node gets neither cookie
-nor key.
+Any code that runs on a node may write what the node serves. So its pages are shown under a policy that lets no script
+run, and no form be sent but the one that cancels a job on that very node. The node gets neither the browser's cookie
+nor its key.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from starlette.types import Receive, Scope, Send
 from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, NotFoundError
 from gateway.nodes.scrapyd import CALL_SECONDS
 
-#: Largest page, log or file of items that is passed on; of a larger one, ask for a `Range`.
+#: Largest page, log or file of items, in bytes, that is passed on; a client must ask for a `Range` of a larger one.
 MAX_BYTES = 1 << 30
-#: Seconds that passing one on may take.
+#: Seconds that passing on one of them may take.
 MAX_SECONDS = 600
-#: Of each read, and until there is one.
+#: Seconds for each read, and for getting a connection.
 _TIMEOUT = httpx.Timeout(CALL_SECONDS, connect=3.0)
 _AT_ONCE = httpx.Limits(max_connections=16, keepalive_expiry=15)
 #: Home, jobs, logs and items; Scrapyd's JSON services are not for browsers.
 _PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
 _PASSED_TO_NODE = ("accept", "range", "if-range", "if-modified-since", "if-none-match")
 _PASSED_BACK = ("content-type", "content-length", "content-range", "accept-ranges", "last-modified", "etag")
-#: Of Scrapyd's answers, those that mean something to a browser.
+#: Scrapyd's statuses that mean something to a browser.
 _MEANT = frozenset({200, 206, 304, 416})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NAME = re.compile(r"[A-Za-z0-9.-]+(:\d+)?")
 
 
 class NodeConsole:
-    """For use on one loop."""
+    """For use on one event loop."""
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
@@ -51,11 +51,11 @@ class NodeConsole:
     async def page(self, node_url: str, path: str, prefix: str, headers: Mapping[str, str]) -> Response:
         """The node's page at `path`, whose links begin with `prefix`.
 
-        Raises `NotFoundError` for what is no page, and `NodeError`.
+        Raises `NotFoundError` if the node has no such page, and `NodeError`.
         """
         if not _PAGES.fullmatch(path) or {".", ".."} & set(path.split("/")):
             raise NotFoundError(f"a node has no page {path!r}")
-        # none of these is ever anything but ASCII, and httpx sends nothing else
+        # valid values of these headers are ASCII, and httpx sends nothing else
         sent = {
             name: headers[name] for name in _PASSED_TO_NODE if headers.get(name, "").isascii() and name in headers
         }
@@ -68,7 +68,7 @@ class NodeConsole:
             raise
 
     async def cancel(self, node_url: str, project: str, job: str) -> None:
-        """A job that is none of ours. Raises `NotFoundError` where there is no such project, and `NodeError`."""
+        """Cancel a job that is not ours. Raises `NotFoundError` if there is no such project, and `NodeError`."""
         answer = await self._send("POST", f"{node_url}/cancel.json", data={"project": project, "job": job})
         try:
             async with asyncio.timeout(CALL_SECONDS):
@@ -79,7 +79,7 @@ class NodeConsole:
             await answer.aclose()
         if told.get("status") != "ok":
             message = str(told.get("message", "refused without a reason"))
-            # Scrapyd says so with 200, and by its words alone
+            # Scrapyd answers this with 200; only the message says it
             raise NotFoundError(message) if message.endswith("not found") else NodeRefusedError(message)
 
     async def _send(
@@ -100,7 +100,7 @@ class NodeConsole:
 
 
 class _Relayed(StreamingResponse):
-    """Lets go of the node, however it ends."""
+    """Closes the node's answer, also after an error."""
 
     def __init__(self, answer: httpx.Response, headers: Mapping[str, str]) -> None:
         super().__init__(_bounded(answer), answer.status_code, headers)
@@ -136,13 +136,13 @@ async def _bounded(answer: httpx.Response) -> AsyncIterator[bytes]:
     async for chunk in answer.aiter_raw():
         sent += len(chunk)
         if sent > MAX_BYTES or time.monotonic() > deadline:
-            # the answer stays incomplete, so that nobody takes it for a whole
+            # the answer stays incomplete, so that no client takes it for the whole
             raise NodeError("the node sends more, or takes longer, than is passed on")
         yield chunk
 
 
 def _location(answer: httpx.Response, node_url: str, prefix: str) -> str:
-    """Where Scrapyd points, under our address. Raises `NodeError` if that is anywhere else."""
+    """The target of Scrapyd's redirect, under our address. Raises `NodeError` if that is not on the node."""
     target = urlsplit(str(answer.url.join(answer.headers.get("location", ""))))
     if target.netloc != urlsplit(node_url).netloc:
         raise NodeError("the node points elsewhere")

@@ -1,4 +1,4 @@
-"""Which processes and nodes are alive, and which nodes have earned work."""
+"""Which processes and nodes are alive, and which nodes may get work."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gateway.stores.documents import Documents, moment
 from gateway.stores.mongo import Document
 from gateway.stores.unanswered import Unanswered
 
-#: Every beat's name begins so,
+#: Every beat's name begins with this.
 BEAT = "beat"
-#: and every worker's.
+#: Every worker's name begins with this.
 WORKER = "worker"
-#: Both give a sign of life every few seconds; who was silent for so long is gone.
+#: Beats and workers give a sign of life every few seconds; one that was silent for so long is gone.
 DEAD_AFTER = timedelta(seconds=15)
 
 
@@ -36,7 +36,7 @@ class Heartbeat(NamedTuple):
     at: datetime
     #: Seconds that its machine's clock was ahead of MongoDB's.
     clock_ahead: float = 0.0
-    #: By that moment.
+    #: The calls of its process that were lately not answered, at that moment.
     unanswered: Sequence[Unanswered] = ()
 
 
@@ -48,30 +48,30 @@ class HeartbeatStore:
 
     @state_change("heartbeats.beat")
     def beat(self, name: str, unanswered: Sequence[Unanswered] = ()) -> None:
-        """`name` is alive now. One document a name: several beats choose names that differ after the prefix."""
+        """Note that `name` is alive now. One document per name: names of several beats differ after the prefix."""
         now = self._clock()
         said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
         self._heartbeats.update_one({"_id": name}, {"$set": said}, upsert=True)
 
     @state_change("heartbeats.forget")
     def forget(self, before: datetime) -> None:
-        """Whoever has given no sign of life since then."""
+        """Forget the processes that have given no sign of life since then."""
         self._heartbeats.delete_many({"at": {"$lt": before}})
 
     def all(self, name_prefix: str) -> list[Heartbeat]:
-        """The last one of everyone whose name begins so, by name."""
+        """The last heartbeat of each process whose name begins with `name_prefix`, by name."""
         # U+FFFF sorts after every character that a name can hold
         found = self._heartbeats.find({"_id": {"$gte": name_prefix, "$lt": f"{name_prefix}\uffff"}})
         return self._documents.many(found.sort("_id", ASCENDING))
 
 
 def read_heartbeat(document: Document) -> Heartbeat:
-    # those of older versions said no more than when
+    # heartbeats of older versions hold only their time
     unanswered = [Unanswered(*one) for one in document.get("unanswered", ())]
     return Heartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)
 
 
-# --- watches heartbeats: a node is dead once *we* saw its heartbeat stand still, again and again, for long enough
+# --- watches heartbeats: a node is dead once this process saw its heartbeat stand still for long, again and again
 
 #: Observations further apart than this do not add up: a store may have been away in between.
 _MAX_GAP = 15.0
@@ -86,8 +86,8 @@ class _Watch(NamedTuple):
 
 
 class NodeWatch:
-    """Kept by whoever looks at all nodes all the time. An old time stamp alone proves nothing: nobody could write
-    one while the database was away.
+    """Kept by a process that looks at all nodes all the time. An old time stamp alone proves nothing: no tailer could
+    write a new one while the database was away.
     """
 
     def __init__(self, dead_after: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -96,7 +96,7 @@ class NodeWatch:
         self._watches: dict[str, _Watch] = {}
 
     def is_dead(self, node: Node) -> bool:
-        """To be asked at least every few seconds."""
+        """Whether the node is dead. To be called at least every few seconds."""
         now = self._monotonic()
         watch = self._watches.get(node.id)
         if watch is None or watch.heartbeat_at != node.heartbeat_at or now - watch.seen_at > _MAX_GAP:
@@ -105,26 +105,26 @@ class NodeWatch:
         return now - watch.unchanged_since >= self._dead_after
 
 
-# --- keeps account of what speaks for and against each node: who fails us rests, and returns when it answers a probe
+# --- keeps account of each node's failures: a node that fails rests, and returns when it answers a probe
 
 log = structlog.get_logger()
 
-#: A node that has not failed for so long has not failed "in a row", though nothing was there to succeed.
+#: After so long without a failure, failures are not "in a row", even if the node had no work to succeed in.
 FORGET_AFTER = timedelta(minutes=10)
-#: Other nodes that were not heard of for so long do not make up for one that rests.
+#: A node that was not heard of for so long cannot stand in for one that rests.
 ALONE_AFTER = timedelta(seconds=30)
 
 
 @define(eq=False, repr=False, slots=False)
 class NodeHealth:
-    """No job depends on what is here: what is lost with a process was a hint."""
+    """No job depends on this account: what is lost with a process was only a hint."""
 
     _nodes: NodeStore
     _clock: Clock = utc_now
 
     def failed(self, node_id: str, why: str, began_at: datetime, job_id: str | None = None) -> None:
-        """What was begun there at `began_at` failed for a reason of the node's. Of all that failed together one
-        counts, and of all the attempts of one job.
+        """Note that work begun there at `began_at` failed through the node's fault. Of failures that happened
+        together one counts, and one of all the attempts of a job.
         """
         node = self._nodes.get(node_id)
         if node is None or (node.failed_at is not None and began_at <= node.failed_at):
@@ -133,12 +133,12 @@ class NodeHealth:
             log.warning("node_failed", node=node_id, reason=why, failures=node.failures + 1)
 
     def succeeded(self, node_id: str, began_at: datetime) -> None:
-        """An attempt that was put there at `began_at` has run."""
+        """Note that an attempt which was put there at `began_at` has run."""
         if self._nodes.succeeded(node_id, began_at):
             log.info("node_recovered", node=node_id)
 
     def judge(self, job: Job, attempt: Attempt) -> None:
-        """By how the attempt ended."""
+        """Note what the attempt's end says of its node."""
         if attempt.exit is None:
             return
         ran = job.progress is not None and job.progress.requested_pages > 0
@@ -162,7 +162,7 @@ class NodeProbe:
         self._health = NodeHealth(self._nodes, self._clock)
 
     def may_be_asked(self, node: Node) -> bool:
-        """Whether the node can be expected to answer: it does not rest, or has just answered."""
+        """Whether the node can be expected to answer: it does not rest, or has just answered a probe."""
         now = self._clock()
         if not node.is_resting:
             if node.failed_at is not None and now - node.failed_at > FORGET_AFTER:
@@ -171,8 +171,8 @@ class NodeProbe:
         return self._has_rested(node, now) and self._answers(node, now)
 
     def _has_rested(self, node: Node, now: datetime) -> bool:
-        """Its time is over, or it was started anew, or there is nobody else to give work to: then a probe is all
-        that a longer rest would spare anybody.
+        """Whether it has rested enough: its time is over, it was started anew, or there is no other node to give work
+        to. In the last case a longer rest would save nothing but a probe.
         """
         if node.rest_until is None or node.rest_until <= now or node.failed_at is None:
             return True
@@ -193,14 +193,14 @@ class NodeProbe:
         return True
 
 
-#: About a URL of `SCRAPYD_URL` that no node has.
+#: What to do about a URL of `SCRAPYD_URL` that no node has.
 MISSING_TODO = (
     "start Scrapyd and its tailer there; if they run, let NODE_URL there and SCRAPYD_URL here say the same URL"
 )
 
 
 class NodeReport(NamedTuple):
-    """What a person should know of a node."""
+    """What an operator should know of a node."""
 
     state: NodeState
     why: str | None = None

@@ -1,8 +1,8 @@
-"""Holds: what attempts occupy. A node's slots, its browsers, a user's share, a site that one crawl at a time may
-visit: each is a resource, and each of them knows its holders.
+"""Holds: what attempts occupy. A resource is a node's slots, a node's browsers, a user's share, or a site that only
+one crawl at a time may visit. Each resource knows its holders.
 
 The rule: **a crawl is posted only while every hold that it needs is held.** `docs/decisions/0016-holds.md` says why
-it is kept, also by workers that sleep between any two of their steps; a model of it is tested step by step
+workers keep the rule even if they sleep between any two of their steps; a model of it is tested step by step
 (`tests/unit/gateway/nodes/test_hold_model.py`).
 """
 
@@ -21,7 +21,7 @@ from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals
 
-#: Follows the colon, so that all names of a kind, `node:…`, come before `node;`.
+#: The character after the colon: all names of a kind, `node:…`, come before `node;`.
 _END = ";"
 
 
@@ -37,15 +37,15 @@ class Wish(NamedTuple):
 
 class Holder(NamedTuple):
     attempt: str
-    #: Which worker's decision took it.
+    #: Names the worker's decision that took it.
     token: str
     at: datetime
 
 
 class Usage(NamedTuple):
-    #: How many hold the resource,
+    #: How many attempts hold the resource.
     used: int
-    #: and how many ever did: unchanged, nobody has taken it since.
+    #: How many ever took it: as long as this is unchanged, no attempt has taken it.
     taken: int
 
 
@@ -58,8 +58,8 @@ class Held(NamedTuple):
 class HoldStore:
     """The `holds` collection: `{_id: resource, used, taken, holders: {attempt: {token, at}}, closed}`.
 
-    `used` is the number of holders: each update that adds or removes a holder requires that it was missing or there,
-    so the number cannot drift, however often an update is repeated.
+    `used` is the number of holders: an update that adds a holder requires that it is missing, and one that removes a
+    holder requires that it is there. So the number cannot drift, however often an update is repeated.
     """
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
@@ -67,8 +67,9 @@ class HoldStore:
         self._clock = clock
 
     def take(self, wishes: Sequence[Wish], token: str) -> set[tuple[str, str]]:
-        """Take what can be taken; the `(resource, attempt)` pairs that are held now by this call. A resource that has
-        not room for all its wishes gives to the first of them. One command, and one more for what was short of room.
+        """Take what can be taken; returns the `(resource, attempt)` pairs that are held now by this call. If a
+        resource has no room for all its wishes, the first of them get it. This is one command, and one more for
+        resources without room for all.
         """
         groups: defaultdict[str, list[Wish]] = defaultdict(list)
         for wish in wishes:
@@ -81,7 +82,7 @@ class HoldStore:
 
     @state_change("holds.take")
     def _take(self, groups: list[list[Wish]], token: str) -> tuple[list[list[Wish]], list[list[Wish]]]:
-        """Each group, all wishes for one resource, gets all or nothing: those that did, and those that did not."""
+        """A group, all wishes for one resource, gets all or nothing. Returns groups that got all, and the others."""
         holder = {"token": token, "at": self._clock()}
         tried = [group for group in groups if group[0].most is None or len(group) <= group[0].most]
         short = [group for group in groups if group not in tried]
@@ -96,7 +97,7 @@ class HoldStore:
 
     @state_change("holds.give_back")
     def give_back(self, pairs: Iterable[tuple[str, str]], token: str) -> None:
-        """What was taken under this token, and not used."""
+        """Give back what was taken under this token and is not used."""
         operations = [
             UpdateOne({"_id": resource, f"holders.{attempt}.token": token}, _removing(attempt))
             for resource, attempt in pairs
@@ -106,7 +107,7 @@ class HoldStore:
 
     @state_change("holds.free")
     def free(self, attempt: str, resources: Collection[str]) -> None:
-        """For an attempt that is over, or that nobody can start any more. Its number never comes again."""
+        """Free what an attempt holds that is over, or that can no longer be started. Its number never comes again."""
         self._holds.bulk_write(
             [
                 UpdateOne({"_id": resource, f"holders.{attempt}": {"$exists": True}}, _removing(attempt))
@@ -117,7 +118,7 @@ class HoldStore:
 
     @state_change("holds.close")
     def close(self, resource: str) -> None:
-        """Nobody may take it any more."""
+        """Let no attempt take the resource any more."""
         self._holds.update_one({"_id": resource}, {"$set": {"closed": True}, "$inc": {"used": 0}}, upsert=True)
 
     @state_change("holds.open")
@@ -127,16 +128,16 @@ class HoldStore:
 
     @state_change("holds.forget")
     def forget(self, resources: Sequence[str]) -> None:
-        """Of these, what nobody holds and nobody has closed."""
+        """Delete those of the resources that no attempt holds and that are not closed."""
         self._holds.delete_many({"_id": {"$in": list(resources)}, "used": 0, "closed": {"$exists": False}})
 
     def usage(self, resources: Iterable[str]) -> dict[str, Usage]:
-        """Of those of them that somebody has ever held."""
+        """The usage of those resources that an attempt has ever held."""
         found = self._holds.find({"_id": {"$in": list(resources)}}, {"used": 1, "taken": 1})
         return {one["_id"]: _usage(one) for one in found}
 
     def used_by_kind(self, prefix: str) -> dict[str, int]:
-        """How many hold each resource whose name begins so, with `user:` for example; of those that are held."""
+        """For each held resource whose name begins with `prefix`, such as `user:`, how many attempts hold it."""
         query = {"_id": {"$gte": prefix, "$lt": prefix[:-1] + _END}, "used": {"$gte": 1}}
         return {one["_id"]: one["used"] for one in self._holds.find(query, {"used": 1})}
 
@@ -146,7 +147,7 @@ class HoldStore:
         return list(found.get("holders", {}))
 
     def free_of(self, resources: Iterable[str]) -> set[str]:
-        """Those of them that nobody holds."""
+        """Those of the resources that no attempt holds."""
         wanted = set(resources)
         return wanted - {resource for resource, usage in self.usage(wanted).items() if usage.used}
 
@@ -165,8 +166,8 @@ def _held(document: Document) -> Held:
 
 
 def _taking(group: Sequence[Wish], holder: Document) -> UpdateOne:
-    """Where the resource is full, or one of the attempts holds it, this inserts a second document of its name, and
-    fails.
+    """If the resource is full or closed, or one of the attempts holds it, this inserts a second document of the same
+    name, and so fails.
     """
     resource, _, most = group[0]
     query: Document = {"_id": resource, "closed": {"$exists": False}}

@@ -1,4 +1,4 @@
-"""Crawl nodes: how long one rests after failures, whose fault an attempt's end was, what can be held of a node."""
+"""Crawl nodes: how long a node rests after failures, when an attempt's end is its fault, which resources it has."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from enum import StrEnum
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.contract.outbox import ExitReport
 
-#: A node rests for so many seconds after its first failure, and twice as long after each further one in a row,
+#: Seconds that a node rests after its first failure; each further failure in a row doubles them.
 REST_SECONDS = 2.0
-#: up to here.
+#: Longest rest, in seconds.
 MAX_REST_SECONDS = 300.0
-#: Failures in a row from which on a node is not just tired.
+#: Failures in a row from which on a node that rests is in quarantine.
 QUARANTINE_AFTER = 3
 #: What the launcher says of an attempt that was cancelled before it ran.
 _CANCELLED = "cancelled"
 
 
 class NodeState(StrEnum):
-    """Only a node that is `up` is offered new work. The first of these that applies, from the last one up."""
+    """Only a node that is `up` is offered new work. If several states apply, the last one in this list counts."""
 
     UP = "up"
     #: Less than `NODE_MIN_FREE_BYTES` is free.
     DISK_FULL = "disk_full"
-    #: It has just failed us.
+    #: It rests after a failure.
     RESTING = "resting"
-    #: It has failed us again and again.
+    #: It rests after `QUARANTINE_AFTER` failures in a row, or more.
     QUARANTINED = "quarantined"
-    #: Somebody has said so.
+    #: An operator has drained it.
     DRAINING = "draining"
-    #: `SCRAPYD_URL` names others.
+    #: `SCRAPYD_URL` names other nodes, and not this one.
     NOT_LISTED = "not_listed"
-    #: It has given no sign of life for long.
+    #: It has given no sign of life for too long.
     DEAD = "dead"
 
 
 def rest(failures: int) -> timedelta:
-    """After the n-th failure in a row. No jitter: nobody but one probe comes back when it is over."""
+    """How long a node rests after its n-th failure in a row. No jitter: only one probe comes when it is over."""
     return timedelta(seconds=min(MAX_REST_SECONDS, REST_SECONDS * 2 ** (min(failures, 16) - 1)))
 
 
 def fault_of_node(exit_report: ExitReport, project: str, *, ran: bool) -> str | None:
-    """Why the attempt's end speaks against its node, if it does. `ran`: it was seen to make requests.
+    """Why the attempt's end counts against its node; `None` if it does not. `ran`: it was seen to make requests.
 
-    Against the node speaks only what no crawl can bring about by itself: what was never started, what disappeared,
-    and what died before it had anything to report, if it was our own project, which starts wherever a node is sound.
-    A deployed egg may crash at once for reasons of its own, and must not put the nodes of all others to rest.
+    Only what no crawl can cause by itself counts against the node: the attempt was never started, it disappeared, or
+    it died before it had anything to report. The last counts for our own project only, which starts on every sound
+    node. A deployed egg may crash at once for reasons of its own, and must not put the nodes of all others to rest.
     """
     if exit_report.refused is not None:
         innocent = exit_report.refused == _CANCELLED or exit_report.fault == "job"
@@ -66,7 +66,7 @@ def node_resource(node: str) -> str:
 
 
 def browser_resource(node: str) -> str:
-    """Those of its slots that may drive a browser."""
+    """The slots of a node that may drive a browser."""
     return f"browser:{node}"
 
 

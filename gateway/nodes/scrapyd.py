@@ -1,4 +1,4 @@
-"""A node's Scrapyd, over HTTP. It answers errors with 200 and `"status": "error"`; here they are errors."""
+"""A node's Scrapyd, over HTTP. It answers errors with 200 and `"status": "error"`; here they become exceptions."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from gateway.clock import VERDICT_SECONDS, remaining
 from gateway.contract.outbox import AttemptId, NodeSpec
 from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
 
-#: Seconds that a call takes in all, from looking up the node's name to the end of its answer.
+#: Seconds that a call may take in all, from looking up the node's name to the end of its answer.
 CALL_SECONDS = 8.0
-#: An upload: each spider of an egg is imported before it is answered.
+#: Seconds that an upload may take: Scrapyd imports each spider of an egg before it answers.
 DEPLOY_SECONDS = 120.0
-#: Seconds after which it is certain that nobody answers there.
+#: Seconds to connect; after them it is certain that no Scrapyd answers there.
 _CONNECT_SECONDS = 3.0
 
 
 class ScrapydClient:
-    """One for all nodes; connections are kept and shared between threads.
+    """One client for all nodes; connections are kept and shared between threads.
 
-    Calls are made on a loop of its own, which ends each when its time is over. Time-outs of sockets would begin anew
-    with every byte.
+    It makes calls on an event loop of its own, which ends each call when its time is over. Time-outs of sockets would
+    begin anew with every byte.
     """
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
-        # as many as there are calls: to make room httpcore may close one that it has just given away (httpcore#1110)
+        # no limit to connections: to make room httpcore may close one that it has just given away (httpcore#1110)
         limits = httpx.Limits(keepalive_expiry=15)
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
         # trust_env: a proxy of the host's environment must never see the nodes' password
@@ -58,18 +58,18 @@ class ScrapydClient:
         self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt)})
 
     def add_version(self, url: str, project: str, version: str, egg: Path) -> int:
-        """Deploy an egg; how many spiders are in it. The node lists them before it answers. Raises as `schedule`."""
+        """Deploy an egg; how many spiders it has. The node lists them before it answers. Raises as `schedule`."""
         form = {"project": project, "version": version}
         with egg.open("rb") as file:
             answer = self._post(f"{url}/addversion.json", form, files={"egg": file}, seconds=DEPLOY_SECONDS)
         return int(answer.get("spiders", 0))
 
     def probe(self, url: str) -> None:
-        """Ask whether it is well. Raises as `schedule` does."""
+        """Ask whether Scrapyd is well. Raises as `schedule` does."""
         self._ask("GET", f"{url}/daemonstatus.json", seconds=VERDICT_SECONDS)
 
     def delete_version(self, url: str, project: str, version: str) -> None:
-        """Remove an egg. Raises as `schedule`, `NodeRefusedError` also where there is none."""
+        """Remove an egg. Raises as `schedule`, `NodeRefusedError` also if there is none."""
         self._post(f"{url}/delversion.json", {"project": project, "version": version})
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class ScrapydClient:
             self._thread.join(_CONNECT_SECONDS)
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        """Not before the first call: a thread does not survive a fork."""
+        """The loop. The first call starts it, and not the constructor: a thread does not survive a fork."""
         with self._starting:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -108,7 +108,7 @@ class ScrapydClient:
         except ValueError as error:
             raise NodeUnreachableError(f"{url} answered {response.status_code} without JSON") from error
         if response.status_code != httpx.codes.OK:
-            # Scrapyd answers 200 to everything; this is something in between, or its end
+            # Scrapyd answers 200 to everything: this comes from a proxy in between, or Scrapyd is stopping
             raise NodeUnreachableError(f"{url} answered {response.status_code}")
         if answer.get("status") != "ok":
             message = str(answer.get("message", "refused without a reason"))

@@ -1,4 +1,4 @@
-"""Crawl nodes: what they say of themselves, and what is held against them."""
+"""Crawl nodes: what they report of themselves, and their failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
 from gateway.stores.unanswered import Unanswered
 
-#: Jobs that are remembered to have failed on a node; more than it takes to put it into quarantine.
+#: Failed jobs that are remembered for a node; more than it takes to put it into quarantine.
 _JOBS_KEPT = 20
 _REMEMBERED = dict.fromkeys(("failures", "failed_at", "failure", "failing_since", "failed_jobs", "trial"), "")
 _FAILURES = {**_REMEMBERED, "rest_until": ""}
@@ -30,9 +30,9 @@ _FAILURES = {**_REMEMBERED, "rest_until": ""}
 
 class Failure(NamedTuple):
     why: str
-    #: What failed was begun then: of all that was begun before another failure was known, one counts.
+    #: When the failed work was begun. Of all work that was begun before a failure was known, one failure counts.
     began_at: datetime
-    #: Which job it was, if it may have been the job's fault.
+    #: The job, if it may have been the job's fault.
     job_id: str | None = None
 
 
@@ -49,7 +49,7 @@ class Node(BaseModel):
     #: Not stored here: how many of its slots, and of its browsers, attempts hold (`gateway/nodes/holds.py`).
     used_slots: int = 0
     used_render_slots: int = 0
-    #: How many attempts have ever held one.
+    #: How many attempts have ever held one of its slots.
     taken_slots: int = 0
     #: Attempts whose started mark is locked: their processes are alive.
     alive: list[str] = Field(default_factory=list)
@@ -58,39 +58,42 @@ class Node(BaseModel):
     heartbeat_at: datetime
     #: When the tailer that beats now was started.
     beating_since: datetime
-    #: It has failed us and is offered no new work: after this it is probed, and that takes the time away.
+    #: Set while the node rests after a failure, without new work: the time of its next probe. A successful probe
+    #: removes it.
     rest_until: datetime | None = None
-    #: Failures in a row; up to the first success.
+    #: Failures in a row, since the last success.
     failures: int = 0
-    #: The last of them, what it was, and the first.
+    #: When the last of them was, why it failed, and when the first was.
     failed_at: datetime | None = None
     failure: str | None = None
     failing_since: datetime | None = None
     #: The last few jobs that failed there: no job counts twice.
     failed_jobs: list[str] = Field(default_factory=list)
-    #: While there are failures: the last attempt that was put there. The next has to wait for its end.
+    #: The attempt on probation: while there are failures, the last one that was put there. The next waits for its
+    #: end.
     trial: str | None = None
-    #: Not stored: whether that attempt is there still.
+    #: Not stored: whether that attempt still holds its slot.
     is_tried: bool = False
-    #: Since when it is offered no new work because somebody said so.
+    #: Since when it is offered no new work because an operator has drained it.
     draining_since: datetime | None = None
-    #: Not stored: whether it is one of those that get work.
+    #: Not stored: whether `SCRAPYD_URL` lets it have work.
     listed: bool = True
     version: str = ""
     free_bytes: int | None = None
-    #: Too little is free for new work.
+    #: Too little disk is free for new work.
     disk_full: bool = False
-    #: What was deployed there. Our own project, which has no egg, is everywhere and not among them.
+    #: The eggs that were deployed there. Our own project has no egg: it is everywhere and not among them.
     eggs: list[Egg] = Field(default_factory=list)
     #: Attempts whose files cannot be read there, and why.
     troubles: list[str] = Field(default_factory=list)
-    #: Seconds that its machine's clock was ahead of MongoDB's at its last sign of life,
+    #: Seconds that its machine's clock was ahead of MongoDB's at its last sign of life.
     clock_ahead: float = 0.0
-    #: and which calls of its tailer had not been answered by then.
+    #: Calls of its tailer that had not been answered by then.
     unanswered: list[Unanswered] = Field(default_factory=list)
-    #: Names the folder of the machine that has the name; absent if its tailer is too old to say.
+    #: Id of the folder (`instance_of`) of the machine that has the name; absent if its tailer is too old to report
+    #: it.
     instance: str | None = None
-    #: Another machine was refused because it calls itself the same: where it is, and when that was last.
+    #: URL of another machine that was refused because it uses the same name, and when it was last refused.
     rival_url: str | None = None
     rival_at: datetime | None = None
 
@@ -154,9 +157,9 @@ class NodeStore:
         instance: str | None = None,
         succeeds: datetime | None = None,
     ) -> bool:
-        """Register the node, or renew what it says of itself. Whether it was not known.
+        """Register the node, or renew what it reports of itself. Returns whether it was unknown.
 
-        A name belongs to one `instance`. Raises `NameTakenError` for another one, unless the first gave its last sign
+        A name belongs to one `instance`. Raises `NameTakenError` for another one, unless the owner gave its last sign
         of life at `succeeds`.
         """
         said: Document = {
@@ -189,20 +192,20 @@ class NodeStore:
             return True
 
     def _succeed(self, node: str, last: datetime, said: Document) -> bool:
-        """Whether the one before gave no sign of life since. What was held against it is not this one's."""
+        """Take over the name, not the failures, if its owner gave no sign of life since `last`; whether it did."""
         update = {"$set": said, "$unset": {**_FAILURES, "rival_url": "", "rival_at": ""}}
         return self._nodes.update_one({"_id": node, "heartbeat_at": last}, update).matched_count == 1
 
     def _refuse(self, node: str, url: str) -> None:
-        """Raises `NameTakenError`, and leaves word for whoever looks at the node."""
+        """Raises `NameTakenError`, and notes the rival in the node's document."""
         rival = {"rival_url": url, "rival_at": self._clock()}
         owner = self._nodes.find_one_and_update({"_id": node}, {"$set": rival})
         if owner is not None:
             raise NameTakenError(node, owner["url"], owner["heartbeat_at"])
 
     def all(self, *, attempts: bool = True, held: Iterable[Held] | None = None) -> list[Node]:
-        """With how many slots are in use, by what is `held` if that is known; without `attempts` it is left out which
-        attempts are there.
+        """All nodes, with the number of their used slots, which is taken from `held` if that is given. Without
+        `attempts` the lists of attempts are left out.
         """
         fields = None if attempts else {"alive": 0, "present": 0}
         known = None if held is None else {one.resource: one.usage for one in held}
@@ -210,7 +213,7 @@ class NodeStore:
         return self._documents.many(self._with_usage(found, known))
 
     def names(self) -> set[str]:
-        """Of all there are, also of those that cannot be read."""
+        """The names of all nodes, also of those that cannot be read."""
         return set(self._nodes.distinct("_id"))
 
     def get(self, node: str) -> Node | None:
@@ -233,20 +236,20 @@ class NodeStore:
 
     @state_change("nodes.try")
     def begin_trial(self, node: Node, attempt: str) -> bool:
-        """The attempt is the next one that the node may have until another succeeds; not if it has failed, or was
-        given another one, since it was read.
+        """Put the node on probation with this attempt; returns whether this was done. It is not if the node has
+        failed, or was given another attempt, since it was read.
         """
         unchanged = {"failed_at": _same(node.failed_at), "trial": _same(node.trial)}
         return self._nodes.update_one({"_id": node.id, **unchanged}, {"$set": {"trial": attempt}}).matched_count == 1
 
     @state_change("nodes.forget")
     def forget(self, node: Node) -> None:
-        """Unless it has given a sign of life since it was read."""
+        """Delete the node, unless it has given a sign of life since it was read."""
         self._nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
 
     @state_change("nodes.failed")
     def failed(self, node: Node, failure: Failure) -> bool:
-        """Count it, and let the node rest; whether nobody else has done so since the node was read."""
+        """Count the failure, and let the node rest; whether no other process did so since it was read."""
         now = self._clock()
         known = failure.job_id is not None and failure.job_id in node.failed_jobs
         failures = max(1, node.failures if known else node.failures + 1)
@@ -264,13 +267,13 @@ class NodeStore:
 
     @state_change("nodes.succeeded")
     def succeeded(self, node: str, began_at: datetime) -> bool:
-        """Forget its failures if the last of them was before `began_at`; whether there were any."""
+        """Forget its failures if the last of them was before `began_at`; returns whether there were any."""
         query = {"_id": node, "failed_at": {"$lt": began_at}}
         return self._nodes.update_one(query, {"$unset": _FAILURES}).matched_count == 1
 
     @state_change("nodes.returned")
     def returned(self, node: Node) -> bool:
-        """It has answered a probe, and its rest is over; whether it was. What it has failed in is remembered."""
+        """End the rest of a node that has answered a probe; whether it rested. Its failures are remembered."""
         query = {"_id": node.id, "rest_until": _same(node.rest_until)}
         return self._nodes.update_one(query, {"$unset": {"rest_until": "", "trial": ""}}).matched_count == 1
 
@@ -279,7 +282,7 @@ class NodeStore:
         """Offer it no new work from now on; `None` if there is no such node."""
         if self.get(node) is None:
             return None
-        # workers that have read the node before can put nothing there any more
+        # workers that have read the node before this can put nothing there any more
         self._holds.close(node_resource(node))
         self._nodes.update_one(
             {"_id": node, "draining_since": {"$exists": False}}, {"$set": {"draining_since": self._clock()}}
@@ -288,7 +291,7 @@ class NodeStore:
 
     @state_change("nodes.resume")
     def resume(self, node: str) -> Node | None:
-        """Undo `drain`, and forget its failures: one that rests is probed next. `None` if there is no such node."""
+        """Undo `drain`, and forget its failures: a node at rest is probed next. `None` if there is no such node."""
         self._nodes.update_one({"_id": node}, {"$unset": {"draining_since": "", **_REMEMBERED}})
         self._holds.open(node_resource(node))
         self._nodes.update_one(

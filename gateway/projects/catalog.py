@@ -31,14 +31,14 @@ from gateway.stores.mongo import mongo_errors
 
 #: Schemas whose validators are kept; each spider of each version has one.
 _KEPT_VALIDATORS = 256
-#: Characters of a value, and of a whole message, that are repeated to whoever sent it.
+#: Characters of a value, and of a whole message, that are repeated to the sender.
 _SHOWN_VALUE = 100
 _SHOWN_MESSAGE = 400
 _URL = "http-url"
 
 
 class ParameterCheck:
-    """Checks against schemas, formats included. URLs must also lead where a crawl may go."""
+    """Checks parameters against schemas, formats included. URLs must also lead where a crawl may go."""
 
     def __init__(self, allowed_networks: Iterable[Network] = ()) -> None:
         self._allowed = tuple(allowed_networks)
@@ -51,7 +51,7 @@ class ParameterCheck:
     def check(self, params: dict[str, Any], schema: dict[str, Any]) -> None:
         """Raises `InvalidRequestError`, or `ForbiddenAddressError` for a URL, that names the field.
 
-        The first fault is enough: what all of them were would take as long as the sender likes.
+        Only the first fault is looked for: finding all of them would take as long as the sender likes.
         """
         try:
             error = next(self._validator(orjson.dumps(schema)).iter_errors(params), None)
@@ -70,7 +70,7 @@ class ParameterCheck:
         return Draft202012Validator(loaded, format_checker=self._formats)
 
     def _check_text(self, name: str, value: object) -> bool:
-        # what else it may be is said by `type`
+        # a value of another type is the matter of `type` in the schema
         if isinstance(value, str):
             FORMATS[name](value)
             if name == _URL:
@@ -90,10 +90,10 @@ def _references(schema: Any) -> Iterator[Any]:
 
 
 def _culprit(error: ValidationError) -> ValidationError:
-    """What is really wrong where something may be one thing or another.
+    """What is really wrong with a value that may be one thing or another.
 
-    "Is not valid under any of the given schemas" helps nobody: the alternative that was meant is the one whose type
-    (and tag, where objects are told apart by a constant) fits what was sent.
+    "Is not valid under any of the given schemas" helps no client. The alternative that was meant is the one whose
+    type fits what was sent (and whose tag fits, where objects are told apart by a constant).
     """
     while error.context:
         branches: dict[Any, list[ValidationError]] = defaultdict(list)
@@ -111,7 +111,7 @@ def _is_other_kind(fault: ValidationError) -> bool:
 
 
 def _no_alternative(error: ValidationError) -> ValidationError:
-    """One error out of those of all alternatives: the tags that there are, else the types."""
+    """One error for all alternatives: it names their tags or, if they have none, their types."""
     faults = [fault for fault in error.context or () if _is_other_kind(fault)]
     tagged = [fault for fault in faults if fault.validator == "const"]
     chosen = (tagged or faults)[0]
@@ -160,16 +160,17 @@ def _shown(value: Any) -> str:
 # --- projects, their versions and their spiders
 
 _REFRESH_SECONDS = 2.0
-#: Ours change with a release of the platform alone.
+#: Our own spiders change only with a release of the platform.
 _OURS_SECONDS = 30.0
-#: What has just been deployed must not be called unknown; a client that asks for nonsense must not cost a query each.
+#: Oldest list, in seconds, that a refusal may rest on: what has just been deployed must not be called unknown, but a
+#: client that asks for nonsense must not cost a query each time.
 _REFUSAL_MAX_AGE = 0.2
 #: Names in one refusal.
 _MOST_NAMES = 50
 
 
 def project_name(name: str | None) -> str:
-    """Our own project's is `discoverybot` to the world; Scrapyd and scrapy.cfg call it `default`."""
+    """Our own project's name is `discoverybot` in the API; Scrapyd and scrapy.cfg call it `default`."""
     return DEFAULT_PROJECT if not name or name.lower() in {"discoverybot", DEFAULT_PROJECT} else name
 
 
@@ -197,10 +198,11 @@ class SpiderCatalog:
         self._parameters = ParameterCheck(self._allowed_networks)
 
     def all(self, *, max_age: float = _REFRESH_SECONDS) -> list[SpiderInfo]:
-        """Every known spider of every version, as of at most `max_age` seconds ago; one version is each project's
-        latest, whatever nodes that missed a deployment say.
+        """Every known spider of every version, as of at most `max_age` seconds ago. Exactly one version is each
+        project's latest, even if nodes that missed a deployment report another.
 
-        Whoever waited for another's read that failed is told so too: one after the other, each would wait as long.
+        A caller that waits for another caller's read fails with it: otherwise each, one after the other, would wait
+        as long.
         """
         asked_at = self._monotonic()
         with self._lock:
@@ -208,7 +210,7 @@ class SpiderCatalog:
                 if self._failed_at > asked_at:
                     raise ConnectionFailure("the spiders could not be read")
                 self._infos = self._read()
-                # until a node has published ours, each request may be the first that it can be told from
+                # read for each request until a node has published our own spiders: it may be the first to see them
                 self._read_at = self._monotonic() if _has_ours(self._infos) else float("-inf")
             return self._infos
 
@@ -222,7 +224,7 @@ class SpiderCatalog:
     def select(
         self, *, project: str | None = None, version: str | None = None, name: str | None = None
     ) -> list[SpiderInfo]:
-        """Those that fit."""
+        """The spiders that fit."""
         return [
             info
             for info in self.all()
@@ -232,13 +234,13 @@ class SpiderCatalog:
         ]
 
     def projects(self) -> list[Project]:
-        """By name."""
+        """All projects, by name."""
         infos = self.all()
         return [_project(name, infos) for name in sorted({info.project for info in infos})]
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
-        """`spec` with its project's name as it is spelled there, and with the very version that will be run: every
-        attempt runs the same code, and the same request after a new deployment is another one.
+        """`spec` with its project's name as it is spelled there, and with the exact version to run. So every attempt
+        runs the same code, and the same request is another one after a new deployment.
 
         Our own project has no versions: nothing is looked up. Raises `InvalidRequestError` that names the field and
         lists what exists, `UnavailableError`.
@@ -286,8 +288,8 @@ class SpiderCatalog:
         raise _unknown("project", name, names)
 
     def _require_published(self, infos: Iterable[SpiderInfo]) -> None:
-        """Nothing is unknown before there was a node to tell. Raises `StartingError`."""
-        # spiders of our own project are nowhere but on nodes; those of kept eggs may be known before there are any
+        """Raises `StartingError` if no node has published spiders yet: until then no name is called unknown."""
+        # spiders of our own project are on nodes only; those of kept eggs may be known before there are any nodes
         if not _has_ours(infos) and not self._store.nodes():
             raise StartingError
 
@@ -323,7 +325,7 @@ def _with_one_latest(infos: list[SpiderInfo]) -> list[SpiderInfo]:
 
 
 def _oldest_first(versions: Iterable[str]) -> list[str]:
-    """As every node's Scrapyd sorts them, because it is a node that says which one is the latest."""
+    """Sorts versions as every node's Scrapyd does, because a node decides which one is the latest."""
     # by name first: 1.0 and 1.0.0 are equal, and shall not change places from one answer to the next
     by_name = sorted(versions)
     try:
@@ -340,7 +342,7 @@ def _project(name: str, infos: Iterable[SpiderInfo]) -> Project:
 
 
 def _match(version: str, versions: Iterable[str]) -> str | None:
-    """A node keeps what no file should be called as `_`."""
+    """The one of `versions` that is meant: a node replaces characters that do not belong in a file's name by `_`."""
     spellings = (version, re.sub(r"[^A-Za-z0-9_.+-]", "_", version))
     return next((one for one in spellings if one in versions), None)
 
@@ -358,8 +360,8 @@ def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> In
 
 
 def _check_domains(urls: Iterable[str], info: SpiderInfo) -> None:
-    """The spider would fetch what lies elsewhere, and then drop every link on it without a word."""
-    # Scrapy leaves out addresses and ports, which some write there
+    """Refuse URLs outside of the spider's domains: it would fetch them, and then drop every link on them silently."""
+    # Scrapy ignores URLs and ports, which some spiders name there
     domains = {ascii_host(domain.lower()) for domain in info.allowed_domains if not set(domain) & set("/:")}
     if not domains:
         return
@@ -387,21 +389,21 @@ def _check_free_form(params: dict[str, Any]) -> None:
             raise InvalidRequestError(f"params.{name}", "a deployed spider's parameters are strings")
 
 
-# --- what of the wishes for fetching can be seen, before anything is fetched, not to be possible
+# --- which fetch options cannot be met, as far as this is known before anything is fetched
 
 PROXY = "fetch.proxy"
 
 
 def check_fetch(options: FetchOptions | None, allowed: Iterable[Network] = (), *, renders: bool = False) -> None:
-    """Raises `InvalidRequestError` for what cannot be held, `ForbiddenAddressError` for a proxy that crawls may not
-    reach. `renders`: the crawl drives a browser.
+    """Raises `InvalidRequestError` for options that cannot be met, `ForbiddenAddressError` for a proxy that crawls
+    may not reach. `renders`: the crawl drives a browser.
     """
     if options is None or options.proxy is None:
         return
     if renders:
         raise InvalidRequestError(PROXY, "a crawl that renders pages cannot have one: the browser would not use it")
     parts = urlsplit(options.proxy)
-    # its password is the proxy's business, and not to be quoted
+    # the password is meant for the proxy, and must not be quoted
     check_url(PROXY, urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), allowed)
 
 
@@ -425,7 +427,7 @@ class Rendering:
             )
 
 
-# Whether a crawl may go where it was asked to
+# Whether a crawl may reach the addresses that the request names
 def check_addresses(spec: CrawlSpec, webhooks: Iterable[str], allowed: Sequence[Network]) -> None:
     """Raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
     for index, url in enumerate(spec.start_urls):
@@ -435,10 +437,10 @@ def check_addresses(spec: CrawlSpec, webhooks: Iterable[str], allowed: Sequence[
         check_url("webhook_url", url, allowed)
 
 
-# --- whether a crawl that will be run later could be run, and may be
+# --- whether a crawl that will run later could be run, and is allowed
 @define(eq=False, repr=False, slots=False)
 class WorkCheck:
-    """Each raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
+    """Each method raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
 
     _catalog: SpiderCatalog
     _rendering: Rendering
@@ -448,15 +450,15 @@ class WorkCheck:
         check_addresses(spec, webhooks, self._allowed_networks)
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
-        """As it would be run now."""
+        """The crawl as it would be run now."""
         return self._catalog.pin(spec)
 
     def means(self, pinned: CrawlSpec) -> None:
-        """Whether its spider takes it, and a node could run it."""
+        """Check that its spider takes it and that a node could run it."""
         self._catalog.check(pinned)
         self._rendering.check(pinned)
 
 
 def unpinned(spec: CrawlSpec, pinned: CrawlSpec) -> CrawlSpec:
-    """What each of many runs begins with: the latest version of its time, unless one was named."""
+    """What each of many runs begins with: the latest version of its time, unless the request named a version."""
     return pinned if spec.version else pinned.model_copy(update={"version": None})

@@ -1,4 +1,4 @@
-"""Deployed eggs: what is kept of them, and who is right where a node has another one than what is kept."""
+"""Deployed eggs: what is kept of them, and which egg counts if a node has another one than the kept one."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document
 
-#: Bytes; what the gateway takes, and the largest egg that is kept.
+#: Largest egg, in bytes, that the gateway takes and that is kept.
 MAX_EGG = 64 << 20
-#: What may stand for a project and a version in the name of a file.
+#: Projects and versions that may stand in the name of a file.
 _PROJECT = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?")
 _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
 
@@ -34,7 +34,7 @@ _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
 class Content(NamedTuple):
     """The bytes of one upload."""
 
-    #: Of its own for each upload, so that a reader of the old content never meets the new one.
+    #: New for each upload, so that a reader of the old content never meets the new one.
     id: str
     #: Hexadecimal.
     sha256: str
@@ -45,11 +45,11 @@ class KeptEgg(NamedTuple):
     """What MongoDB has of one version."""
 
     egg: Egg
-    #: `None`: the version was deleted, and is not to come back from a node that missed it.
+    #: `None`: the version was deleted, and must not come back from a node that missed that.
     content: Content | None
     #: When it was kept or deleted.
     changed_at: datetime
-    #: Whether it is written down which spiders it has.
+    #: Whether its spiders are stored with it.
     described: bool = False
 
 
@@ -65,7 +65,7 @@ class Standing(StrEnum):
     """What becomes of an egg that a node has."""
 
     AGREED = "agreed"
-    #: Deployed on this node, by Scrapyd's own tools: from now on it is what is kept.
+    #: Deployed on this node, by Scrapyd's own tools: from now on it is the kept one.
     NEWER = "newer"
     #: The version was deployed anew while the node was away.
     REPLACED = "replaced"
@@ -74,8 +74,8 @@ class Standing(StrEnum):
 
 
 def standing(on_node: EggOnNode, kept: KeptEgg | None, known: Collection[str]) -> Standing:
-    """`known` are the SHA-256 of what is known to have been agreed on with this node, or brought to it: whatever else
-    it has was deployed there since. Of a node of which nothing is known the file's age decides.
+    """`known` holds the SHA-256 of eggs that were agreed on with this node or delivered to it: any other egg was
+    deployed there since. If nothing is known of the node, the file's age decides.
     """
     if kept is None:
         return Standing.NEWER
@@ -92,10 +92,10 @@ def is_file_name(egg: Egg) -> bool:
     return bool(_PROJECT.fullmatch(egg.project) and _VERSION.fullmatch(egg.version))
 
 
-# --- eggs: every version that was deployed, so that a node that lacks one can be brought it.
+# --- eggs: every version that was deployed is kept, so that it can be delivered to a node that lacks it.
 #
-# Chunks of a content are written first, under an id of their own, and are nobody's; then the version's document names
-# them, in one write. What is nobody's for long was left by somebody who died.
+# Chunks of a content are written first, under an id of their own that no version names. Then one write lets the
+# version's document name them. Chunks that no version names for long were left by a process that died.
 
 #: Bytes of an egg in one document.
 CHUNK = 4 << 20
@@ -103,11 +103,11 @@ _INFOS = TypeAdapter(list[SpiderInfo])
 
 
 class EggTooLargeError(ValueError):
-    """It is not kept."""
+    """The egg is too large to be kept."""
 
 
 class EggDamagedError(Exception):
-    """What is kept is not what was."""
+    """The kept bytes are not the bytes that were uploaded."""
 
 
 class DescribedEgg(NamedTuple):
@@ -126,7 +126,7 @@ class EggStore:
 
     @state_change("eggs.write")
     def write(self, path: Path) -> Content:
-        """Keep the bytes of `path`, which are nobody's yet. Raises `EggTooLargeError`, `OSError`."""
+        """Keep the bytes of `path`; no version names them yet. Raises `EggTooLargeError`, `OSError`."""
         content_id, digest, size = uuid.uuid4().hex, hashlib.sha256(), 0
         with os.fdopen(open_file(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_EGG:
@@ -140,7 +140,7 @@ class EggStore:
 
     @state_change("eggs.put")
     def put(self, egg: Egg, content: Content, before: KeptEgg | None, spiders: Sequence[SpiderInfo] = ()) -> bool:
-        """Let the version be this content, unless it is no longer what it was `before`. Whether it was done."""
+        """Make this the version's content, unless that has changed since `before` was read; whether it was done."""
         document: Document = {
             "project": egg.project,
             "version": egg.version,
@@ -164,18 +164,18 @@ class EggStore:
 
     @state_change("eggs.delete")
     def delete(self, egg: Egg) -> None:
-        """What stays is that it was deleted, and when."""
+        """Delete the version; a record stays that it was deleted, and when."""
         gone = {"project": egg.project, "version": egg.version, "content": None, "changed_at": self._clock()}
         self._eggs.replace_one({"_id": _egg_name(egg)}, gone, upsert=True)
 
     @state_change("eggs.lose")
     def lose(self, kept: KeptEgg) -> None:
-        """It is damaged: from the next node that has it it is kept anew."""
+        """Forget a damaged egg: it is kept anew from the next node that has it."""
         self._eggs.delete_one({"_id": _egg_name(kept.egg), "content.id": _content_id(kept)})
 
     @state_change("eggs.discard")
     def discard(self, content: Content) -> None:
-        """Remove the chunks of what is nobody's (any more)."""
+        """Remove the chunks of a content that no version names (any more)."""
         self._chunks.delete_many({"_id": {"$gt": f"{content.id}:", "$lt": f"{content.id};"}})
 
     def get(self, egg: Egg) -> KeptEgg | None:
@@ -195,7 +195,7 @@ class EggStore:
         return self._eggs.find_one({}, {"_id": 1}) is not None
 
     def read(self, content: Content) -> Iterator[bytes]:
-        """Its bytes. Raises `EggDamagedError`, at the end at the latest."""
+        """The content's bytes. Raises `EggDamagedError`, at the end at the latest."""
         digest, size = hashlib.sha256(), 0
         query = {"_id": {"$gt": f"{content.id}:", "$lt": f"{content.id};"}}
         for chunk in self._chunks.find(query).sort("_id", ASCENDING).batch_size(1):
@@ -208,7 +208,7 @@ class EggStore:
 
     @state_change("eggs.sweep")
     def sweep(self, before: datetime) -> int:
-        """Remove older chunks that are nobody's; how many. None while a version is unreadable: they may be its."""
+        """Remove older chunks that no version names; how many. None while one is unreadable: they may be its."""
         kept = [kept for _, kept in self._kept.each(self._eggs.find({"content": {"$ne": None}}))]
         if None in kept:
             return 0
@@ -249,11 +249,11 @@ def _dumped(spiders: Sequence[SpiderInfo]) -> str | None:
     return _INFOS.dump_json(list(spiders)).decode() if spiders else None
 
 
-# --- which egg each node has of which version, and how bringing one there has gone
+# --- which egg each node has of each version, and how its delivery there has gone
 
-#: A node that is being brought an egg is left alone for so long.
+#: Longest delivery of a version to a node: for so long no other process begins one.
 LEASE = timedelta(seconds=150)
-#: What one who was killed was bringing may still arrive for so long after that.
+#: What a killed worker was delivering may still arrive for so long after the lease.
 _LATE = timedelta(minutes=3)
 #: SHA-256 that are remembered while an egg is on its way.
 _REMEMBERED = 8
@@ -267,17 +267,17 @@ class EggCopy(BaseModel):
     version: str
     #: SHA-256 of the file that is there; `None` where there is none (yet).
     has: str | None = None
-    #: SHA-256 of what was agreed on with the node, or brought to it.
+    #: SHA-256 of eggs that were agreed on with the node, or delivered to it.
     known: list[str] = Field(default_factory=list)
-    #: What is there is to be replaced or removed.
+    #: The node's egg must be replaced or removed.
     outdated: bool | None = None
     leased_until: datetime | None = None
-    #: What the failures below are about.
+    #: SHA-256 of the egg that the fields below are about.
     sha256: str | None = None
-    #: Not brought before then.
+    #: It is not delivered before then.
     not_before: datetime | None = None
     failures: int = 0
-    #: Why it was not taken.
+    #: Why the node did not take it.
     message: str | None = None
 
     @property
@@ -285,7 +285,7 @@ class EggCopy(BaseModel):
         return Egg(self.project, self.version)
 
     def waits(self, now: datetime, sha256: str | None) -> bool:
-        """Whether nothing is to be brought there now."""
+        """Whether nothing may be delivered there now."""
         if self.leased_until is not None and self.leased_until > now:
             return True
         return self.sha256 == sha256 and self.not_before is not None and self.not_before > now
@@ -301,10 +301,10 @@ class EggCopies:
 
     @state_change("egg_copies.agree")
     def agree(self, node: str, egg: Egg, sha256: str) -> None:
-        """The node has what is kept."""
+        """Note that the node has the kept egg."""
         settled = {**_about(node, egg), "has": sha256, "known": [sha256]}
         nothing = dict.fromkeys(("outdated", "leased_until", "sha256", "not_before", "failures", "message"), "")
-        # while something is on its way there, what that is must not be forgotten
+        # while an egg is on its way there, its SHA-256 must not be forgotten
         quiet = [{"leased_until": None}, {"leased_until": {"$lte": self._clock() - _LATE}}]
         try:
             self._copies.update_one(
@@ -316,25 +316,25 @@ class EggCopies:
 
     @state_change("egg_copies.mark_outdated")
     def mark_outdated(self, node: str, egg: Egg, sha256: str) -> None:
-        """What the node has is to be replaced, or removed."""
+        """Note that the node's egg must be replaced or removed."""
         marked = {**_about(node, egg), "has": sha256, "outdated": True}
         self._copies.update_one({"_id": _copy_name(node, egg)}, {"$set": marked}, upsert=True)
 
     @state_change("egg_copies.gone")
     def gone(self, node: str, egg: Egg) -> None:
-        """The node has it no longer."""
+        """Note that the node has the egg no longer."""
         self._copies.delete_one({"_id": _copy_name(node, egg), "leased_until": None})
         self._copies.update_one({"_id": _copy_name(node, egg)}, {"$unset": {"has": "", "outdated": ""}})
 
     def of_node(self, node: str) -> dict[Egg, EggCopy]:
         return {copy.egg: copy for copy in self._documents.many(self._copies.find({"node": node}))}
 
-    # --- by whoever brings eggs
+    # --- by the process that delivers eggs
 
     @state_change("egg_copies.begin")
     def begin(self, node: str, egg: Egg, sha256: str | None) -> EggCopy | None:
-        """From now on it is on its way there (or on its way out, without a SHA-256); `None` if it is there or on its
-        way already, or is not to be tried again yet.
+        """Begin a delivery (a removal, without a SHA-256). `None` if the node has the egg, if a delivery is on its
+        way already, or if it must not be tried again yet.
         """
         now = self._clock()
         arriving = {"$push": {"known": {"$each": [sha256], "$slice": -_REMEMBERED}}} if sha256 else {}
@@ -354,7 +354,7 @@ class EggCopies:
 
     @state_change("egg_copies.brought")
     def brought(self, copy: EggCopy, sha256: str | None, quiet_until: datetime) -> None:
-        """The node has taken it, which it tells by itself before `quiet_until`."""
+        """Note that the node has taken the egg; the node reports it by itself before `quiet_until`."""
         changes: Document = {
             "$set": {"sha256": sha256, "not_before": quiet_until},
             "$unset": {"leased_until": "", "failures": "", "message": ""},
@@ -363,7 +363,7 @@ class EggCopies:
 
     @state_change("egg_copies.failed")
     def failed(self, copy: EggCopy, sha256: str | None, message: str, not_before: datetime) -> None:
-        """The node has not taken it: to be tried again at `not_before`."""
+        """Note that the node has not taken the egg; it is tried again at `not_before`."""
         changes: Document = {
             "$set": {
                 "sha256": sha256,
@@ -377,14 +377,14 @@ class EggCopies:
 
     @state_change("egg_copies.forget")
     def forget(self, nodes: Iterable[str]) -> None:
-        """What was known of all nodes but these."""
+        """Forget the copies of all nodes but these."""
         self._copies.delete_many({"node": {"$nin": list(nodes)}})
 
     def outdated(self, limit: int) -> list[EggCopy]:
         return self._documents.many(self._copies.find({"outdated": True}, limit=limit))
 
     def of_egg(self, egg: Egg) -> dict[str, EggCopy]:
-        """By node."""
+        """The version's copies, by node."""
         found = self._copies.find({"project": egg.project, "version": egg.version})
         return {copy.node: copy for copy in self._documents.many(found)}
 
@@ -411,8 +411,8 @@ class SpiderStore:
 
     @state_change("spiders.publish")
     def publish(self, node: str, infos: Sequence[SpiderInfo]) -> None:
-        """What `node` can run now, in the place of what it could run before. Schemas are kept as they are: their
-        `$ref` and `$defs` keys may be stored since MongoDB 5, but not in every tool, hence the JSON text.
+        """Replace the spiders that `node` can run. Schemas are kept as they are: their `$ref` and `$defs` keys may be
+        stored since MongoDB 5, but not in every tool, hence the JSON text.
         """
         kept, now = [], self._clock()
         for info in infos:
@@ -429,9 +429,10 @@ class SpiderStore:
         self._spiders.delete_many({"node": node, "_id": {"$nin": kept}})
 
     def all(self) -> list[SpiderInfo]:
-        """Every spider once, as the node says that published last: a dead one may have an older release of ours.
-        Those of an egg that no node has any more are as the last one told them: it can be brought to another. Those
-        of a version that was deleted are none, though a dead node may have it. By project and name.
+        """Every spider once, as the node that published last describes it: a dead node may have an older release of
+        ours. The spiders of an egg that no node has any more stay as last described, because the egg can be delivered
+        to another node. The spiders of a deleted version are left out, though a dead node may have it. By project and
+        name.
         """
         kept = self._eggs.described()
         deleted = {described.egg for described in kept if described.is_deleted}
@@ -443,7 +444,7 @@ class SpiderStore:
         return sorted(alive, key=lambda info: (info.project, info.name))
 
     def nodes(self) -> set[str]:
-        """Who has published something."""
+        """The nodes that have published something."""
         return set(self._spiders.distinct("node"))
 
 

@@ -1,5 +1,5 @@
-"""Calls a user's URL from inside: to public addresses only, checked where the connection is made, and within one
-deadline, whatever the receiver does or does not do.
+"""Calls a user's URL from inside our network: only at public addresses, checked where the connection is made, and
+within one deadline, even if the receiver stalls.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from gateway.contract.public_address import Network, is_allowed
 
 #: Seconds for a whole call: look-up, connection, TLS, request and answer together.
 CALL_SECONDS = 10.0
-#: Of these, what connecting may take, all addresses together: a dead one leaves time for those after it.
+#: Seconds of these that connecting may take, all addresses together: a dead address leaves time for those after it.
 CONNECT_SECONDS = 5.0
 #: Addresses of one name that are tried.
 MAX_ADDRESSES = 16
-#: Bytes of an answer that are read: its status and headers. Its body is not.
+#: Bytes of an answer that are read: its status and headers. Its body is not read.
 MAX_ANSWER_BYTES = 64 * 1024
-#: Names looked up at a time for one user.
+#: Names that are looked up at once for one user.
 LOOKUPS = 4
 
 _HEADERS = [("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot")]
@@ -35,14 +35,14 @@ _HEADERS = [("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot")
 
 @define(eq=False, repr=False, slots=False)
 class _Resolver:
-    """Asks the system's resolver, which cannot be interrupted, from threads that nobody waits for."""
+    """Asks the system's resolver, which cannot be interrupted, from threads that are never joined."""
 
     _ask: Callable[..., Any]
     #: A look-up whose call was given up still counts until it has ended.
     _turns: WeakValueDictionary[str, asyncio.Semaphore] = field(init=False, factory=WeakValueDictionary)
 
     async def addresses(self, user_id: str, host: str, port: int) -> list[str]:
-        """Each once. Raises `httpcore.ConnectError`."""
+        """The host's addresses, each once. Raises `httpcore.ConnectError`."""
         turns = self._turns.get(user_id)
         if turns is None:
             turns = self._turns[user_id] = asyncio.Semaphore(LOOKUPS)
@@ -70,13 +70,13 @@ class _Resolver:
             found = [str(sockaddr[0]) for *_, sockaddr in self._ask(host, port, type=socket.SOCK_STREAM)]
         except (OSError, UnicodeError) as error:
             found = error
-        # closed meanwhile: nobody waits for it any more
+        # if the loop was closed meanwhile, no call waits for this any more
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(tell, found)
 
 
 class _CappedStream(httpcore.AsyncNetworkStream):
-    """Reads so much and no more."""
+    """Reads at most `MAX_ANSWER_BYTES`."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
         self._stream = stream
@@ -103,7 +103,7 @@ class _CappedStream(httpcore.AsyncNetworkStream):
 
 
 class _CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Resolves, checks, and connects to what was checked: a name cannot lead elsewhere in between. For one call."""
+    """Resolves a name and connects to an address that was checked: it cannot change in between. For one call."""
 
     def __init__(self, resolver: _Resolver, allowed: tuple[Network, ...], user_id: str) -> None:
         self._resolver = resolver
@@ -116,13 +116,13 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         found = await self._resolver.addresses(self._user_id, host, port)
         public = [address for address in found if is_allowed(address, self._allowed)]
         if not public:
-            # not where it leads to: the user who is told may not know that
+            # without the address: the user who gets this message may not know it
             raise httpcore.ConnectError("it leads to no public address")
         self._opened = await self._connect_to_one(public, port)
         return _CappedStream(self._opened)
 
     async def _connect_to_one(self, addresses: list[str], port: int) -> httpcore.AsyncNetworkStream:
-        """The first that answers. Each is given its part of the time that is left."""
+        """A connection to the first address that answers. Each gets its part of the time that is left."""
         time = asyncio.get_running_loop().time
         end, failures = time() + CONNECT_SECONDS, []
         for tried, address in enumerate(addresses):
@@ -134,13 +134,13 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         raise httpcore.ConnectError("; ".join(failures))
 
     async def aclose(self) -> None:
-        """Also what httpcore leaves open where it is interrupted in the midst of a handshake."""
+        """Close the connection, also if httpcore was interrupted in the midst of a handshake and leaves it open."""
         if self._opened is not None:
             await self._opened.aclose()
 
 
 class WebhookCaller:
-    """Follows no redirect and reads no answer but its status and headers. For use on one loop."""
+    """Follows no redirect, and reads nothing of an answer but its status and headers. For use on one event loop."""
 
     def __init__(self, allowed: Iterable[Network] = (), look_up: Callable[..., Any] = socket.getaddrinfo) -> None:
         self._allowed = tuple(allowed)
@@ -148,7 +148,7 @@ class WebhookCaller:
         self._ssl = ssl.create_default_context()
 
     async def post(self, user_id: str, url: str, body: bytes) -> str | None:
-        """`None` for a 2xx answer, else why it did not arrive. Takes no longer than `CALL_SECONDS`."""
+        """`None` for a 2xx answer, else why the call failed. Takes no longer than `CALL_SECONDS`."""
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return _failure(await self._status(user_id, httpcore.URL(str(httpx.URL(url))), body))

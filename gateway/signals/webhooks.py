@@ -1,7 +1,7 @@
-"""Tells those who asked that a job has ended: at least once, again after a failure, in the end no more.
+"""Calls the webhooks of jobs that have ended: at least once, and again after a failure, for `MAX_ROUNDS` rounds.
 
-The queue is in MongoDB: `webhooks_due` says when a job's webhooks are to be called, or until when somebody is at it.
-Each worker calls from a loop of its own, so that nothing else ever waits for a receiver.
+The queue is in MongoDB: `webhooks_due` says when a job's webhooks are to be called, or until when a worker has leased
+them. Each worker calls from an event loop of its own, so that nothing else ever waits for a receiver.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ log = structlog.get_logger()
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 
-#: Rounds of calls after which a webhook that never answered is given up; with the back-off about four minutes.
+#: Rounds of calls after which a webhook that never answered is given up; with the backoff about four minutes.
 MAX_ROUNDS = 7
-#: Calls of one round at a time.
+#: Calls of one round that are made at once.
 AT_ONCE = 4
-#: Seconds that a round may take beyond its calls,
+#: Seconds that a round may take beyond its calls.
 ROUND_SLACK = 5.0
-#: and that a lease lasts beyond its round, in which the record is written.
+#: Seconds that a lease lasts beyond its round; in them the outcome is recorded.
 LEASE_SLACK = 10.0
 
-#: Rounds under way in one worker,
+#: Most rounds under way in one worker.
 ROUNDS = 32
-#: of these, for one user,
+#: Most of these rounds for one user.
 USER_ROUNDS = 8
-#: and to one host.
+#: Most of these rounds to one host.
 HOST_ROUNDS = 8
-#: Users looked at in one look, and jobs of each of them.
+#: Users that one look visits, and jobs of each of them.
 USERS = 50
 PAGE = 200
 #: Characters kept of why calls have failed.
 MAX_MESSAGE = 1000
-#: Seconds between two looks: what is asked for meanwhile is one look.
+#: Seconds between two looks: all requests for a look in between become one.
 PAUSE = 0.1
-#: Seconds that the end of a worker may wait for the loop to end.
+#: Seconds that a worker waits at its end for the loop to end.
 PARTING = 1.0
 
 
@@ -66,9 +66,9 @@ class Caller(Protocol):
 
 @define(eq=False, repr=False, slots=False)
 class Shares:
-    """Who may have one more round under way: whoever has fewer than are still free. So there is always one left for a
-    user who has none, however many others fill up theirs; and the same among the users of one host. Such a threshold
-    needs no list of who waits (Choudhury and Hahne, *Dynamic queue length thresholds*, 1998).
+    """Shares out rounds: a user may have one more under way while it has fewer than are still free. So one is always
+    left for a user who has none, even if all others fill up their share; and the same among the users of one host.
+    Such a threshold needs no list of waiting users (Choudhury and Hahne, *Dynamic queue length thresholds*, 1998).
     """
 
     _users: Counter[str] = field(init=False, factory=Counter)
@@ -93,7 +93,7 @@ class Shares:
         self._users[user] -= 1
         self._hosts.subtract(hosts)
         self._pairs.subtract((user, host) for host in hosts)
-        # forgets who has none
+        # drops counts of zero
         self._users, self._hosts, self._pairs = +self._users, +self._hosts, +self._pairs
 
 
@@ -104,18 +104,18 @@ class Webhooks:
     _clock: Clock = utc_now
     _shares: Shares = field(init=False, factory=Shares)
     _rounds: set[asyncio.Task[None]] = field(init=False, factory=set)
-    #: Whether something was left behind, for which there may be room when a round ends.
+    #: Whether a job was left because there was no room; there may be room when a round ends.
     _left: bool = field(init=False, default=False)
-    #: The user up to whom it has looked. The others have their turn before those up to here have another one.
+    #: The last user that was looked at. The users after it have their turn before those up to it have another one.
     _seen: str = field(init=False, default="")
     _hint: asyncio.Event = field(init=False, factory=asyncio.Event)
-    #: Whether somebody has asked since it began with the first user.
+    #: Whether a look was asked for since the present one began with the first user.
     _asked: bool = field(init=False, default=False)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
     _thread: threading.Thread | None = field(init=False, default=None)
     _closed: bool = field(init=False, default=False)
-    #: The stores block.
+    #: For calls of the stores, which block.
     _threads: ThreadPoolExecutor = field(
         init=False, factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="webhook-store")
     )
@@ -136,7 +136,7 @@ class Webhooks:
         with self._lock:
             self._closed = True
             if self._loop is not None:
-                # it may have ended by itself
+                # the loop may have ended by itself
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._hint.set)
         if self._thread is not None:
@@ -174,7 +174,7 @@ class Webhooks:
                 break
             await self._look_at(user)
         if self._seen or self._asked:
-            # not all have been looked at since somebody asked
+            # a look was asked for, and not all users have been looked at since
             self._hint.set()
 
     async def _look_at(self, user_id: str) -> None:
@@ -189,7 +189,7 @@ class Webhooks:
                 self._left = True
 
     async def _begin(self, due: DueWebhooks, user_id: str, hosts: Iterable[str]) -> None:
-        """Unless somebody else was first, or the job cannot be read."""
+        """Begin a round, unless another worker was first or the job cannot be read."""
         longest = round_seconds(len(due.urls))
         end = asyncio.get_running_loop().time() + longest
         until = self._clock() + timedelta(seconds=longest + LEASE_SLACK)
@@ -207,11 +207,11 @@ class Webhooks:
             self._look_soon()
 
     async def _round(self, job: Job, end: float) -> None:
-        """Ends at `end`, by the loop's clock."""
+        """Call a job's webhooks once and record what came of it. Ends at `end`, by the loop's clock."""
         with about(job):
             failures = await self._call(job, end)
             for url, reason in failures.items():
-                # the path of many a webhook is its password
+                # the host alone: the path of many a webhook is its password
                 log.warning("webhook_failed", host=host_of(url), reason=reason, round=job.webhook_failures + 1)
             again = bool(failures) and job.webhook_failures + 1 < MAX_ROUNDS
             delivered = [url for url in missing(job) if url not in failures]
@@ -220,11 +220,11 @@ class Webhooks:
             try:
                 await self._ask(self._jobs.webhooks_called, job, delivered, reasons, next_round)
             except PyMongoError as error:
-                # called again once the lease has lapsed
+                # they are called again once the lease has lapsed
                 log.warning("webhooks_not_recorded", error=str(error), kind=type(error).__name__)
 
     async def _call(self, job: Job, end: float) -> dict[str, str]:
-        """Every webhook that has not answered yet; why those failed that did."""
+        """Call every webhook that has not answered yet; returns the reason of each one that failed."""
         failures = dict.fromkeys(missing(job), "there was no time left to call it")
         body, turns = message(job), asyncio.Semaphore(AT_ONCE)
 
@@ -245,7 +245,7 @@ class Webhooks:
         try:
             return await self._caller.post(user_id, url, body)
         except Exception as error:
-            # whatever a receiver makes happen, the others of the round are called, and the round has an end
+            # after any error of one receiver the others are still called, and the round has an end
             log.exception("webhook_call_broke")
             return type(error).__name__
 
@@ -256,12 +256,12 @@ class Webhooks:
 
 
 def round_seconds(calls: int) -> float:
-    """What a round of so many calls may take: as long as it takes where no receiver answers."""
+    """Seconds that a round of so many calls may take: as many as it takes if no receiver answers."""
     return math.ceil(calls / AT_ONCE) * CALL_SECONDS + ROUND_SLACK
 
 
 def host_of(url: str) -> str:
-    """Of one that cannot be understood, nothing: it fails when it is called."""
+    """The URL's host; empty if the URL cannot be parsed, which makes its call fail."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -273,8 +273,8 @@ def missing(job: Job) -> list[str]:
 
 
 def message(job: Job) -> bytes:
-    """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`; of a schedule's run also
-    `schedule_id`, which may be all that whoever is called has ever heard of.
+    """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`; for a schedule's run also
+    `schedule_id`, which may be the only id that the receiver knows.
     """
     counts = {"completed_pages", "items_count", "errors_count"}
     return orjson.dumps(

@@ -1,5 +1,5 @@
-"""How messages travel, whichever broker the URL names. All who send or receive take it from here, because RabbitMQ
-refuses whoever declares a queue differently from the one who was first.
+"""How messages travel, for every broker that a URL may name. All senders and receivers take the queue from here,
+because RabbitMQ refuses a declaration that differs from the first one.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from structlog.contextvars import get_contextvars
 
 from gateway.stores.unanswered import note_unanswered
 
-#: Of a broker's message; `correlation_id` there is Celery's own, the message's.
+#: A header of broker messages; the message's own `correlation_id` is Celery's.
 HEADER = "x-correlation-id"
 
 
 def current_correlation() -> str | None:
-    """Of what this thread or task is at."""
+    """The correlation id of what this thread or task works on."""
     correlation_id: str | None = get_contextvars().get("correlation_id")
     return correlation_id
 
 
-#: Times that a message is handed out again after its worker was lost, before it is put aside.
+#: Times that a message is delivered again after its worker was lost; then it goes to the dead-letter queue.
 DELIVERY_LIMIT = 3
-#: Messages in the queue beyond which a publish is refused: the sweep finds what they would have named.
+#: Messages in the queue beyond which a publish is refused; the sweep finds what refused messages would have named.
 MAX_WAITING = 100_000
-#: Messages put aside that are kept for whoever wants to know why; the oldest make room, all go after a week.
+#: Messages kept in the dead-letter queue, for an operator who wants to know why; the oldest make room, all go after a
+#: week.
 MAX_DEAD = 10_000
 DEAD_TTL_SECONDS = 7 * 24 * 3600.0
 
-#: Seconds that the broker may take to say that it has a message.
+#: Seconds that the broker may take to confirm a message.
 CONFIRM_TIMEOUT = 5.0
-#: Seconds between noticing that the queue is gone and declaring it. Were it there again at once, RabbitMQ would not
-#: tell those who listened to the one before, and hand them messages that they never see.
+#: Seconds between noticing that the queue is gone and declaring it. If it were declared at once, RabbitMQ would not
+#: tell the consumers of the old queue, and would deliver them messages that they never see.
 FAREWELL = 0.5
 
 _AMQP = frozenset({"amqp", "amqps", "pyamqp", "librabbitmq"})
@@ -48,8 +49,8 @@ _REDIS = frozenset({"redis", "rediss", "valkey", "valkeys", "redis+socket", "uni
 
 
 class HintQueue(Queue):
-    """A queue whose declaration brings the one for what it cannot deliver: a broker that has the first and not the
-    second would have nowhere to put a message aside.
+    """A queue that declares its dead-letter queue first: a broker with the one and without the other would have no
+    place for a message that it cannot deliver.
     """
 
     attrs = (*Queue.attrs, ("dead_letters", None))
@@ -70,18 +71,18 @@ def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
     common = {
         "task_default_queue": queue_name,
         "broker_connection_timeout": 3,
-        # a channel that the broker closes, say because a queue is not what we declare, is opened again, not the end
+        # a channel that the broker closes, for example because a queue is not what we declare, is opened again
         "broker_channel_error_retry": True,
-        # every send: returned where no queue takes it, and known to be with the broker before it counts as sent
+        # every message is returned if no queue takes it, and counts as sent only once the broker has confirmed it
         "task_routes": {"*": {"mandatory": True, "confirm_timeout": CONFIRM_TIMEOUT}},
     }
     if scheme in _AMQP:
         options = {"confirm_publish": True, "write_timeout": CONFIRM_TIMEOUT}
-        # of workers, in seconds; a connection on which two are missed is made anew
+        # for workers, in seconds; a connection on which two heartbeats are missed is made anew
         own = {"broker_heartbeat": 6, "task_queues": [_quorum_queue(queue_name)]}
         return common | own | {"broker_transport_options": options}
     if scheme in _REDIS:
-        # visibility: seconds until a message whose worker was killed is handed out again; the check: a connection on
+        # visibility: seconds until a message whose worker was killed is delivered again; the check: a connection on
         # which nothing comes, because a firewall forgot it, is made anew within twice as many seconds
         limits = {"socket_timeout": 3, "socket_connect_timeout": 3, "health_check_interval": 2}
         options = {"visibility_timeout": 60, **limits}
@@ -90,7 +91,7 @@ def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
 
 
 def _quorum_queue(name: str) -> HintQueue:
-    """Kept by a majority of the broker's nodes. At-least-once dead-lettering needs `reject-publish`."""
+    """A queue kept by a majority of the broker's nodes. At-least-once dead-lettering needs `reject-publish`."""
     dead = dead_letter_name(name)
     return HintQueue(
         name,
@@ -129,12 +130,12 @@ _NO_ROUTE = 312
 
 @define(eq=False, repr=False, slots=False)
 class BrokerConnection:
-    """Sends a task and knows that the broker has it. After any failure the connection is given up: a confirmation
-    that comes late would be taken for that of the next message.
+    """Sends a task and waits until the broker confirms it. After any failure the connection is closed: a late
+    confirmation would be taken for that of the next message.
     """
 
     _app: Celery
-    #: Common to all lines of a process: RabbitMQ loses messages of those who declare at once.
+    #: Shared by all connections of a process: RabbitMQ loses messages of senders that declare at once.
     _declaring: threading.Lock
     _connection: Connection | None = field(init=False, default=None)
 
@@ -142,7 +143,7 @@ class BrokerConnection:
         """Raises one of `errors` when the broker does not take it."""
         is_new = self._connection is None
         try:
-            # the queue is taken to be there: checking would declare one that was just deleted
+            # assume that the queue exists: a check would declare one that was just deleted
             self._send(task, args, fields)
         except self.errors as error:
             if _is_unroutable(error):
@@ -167,14 +168,14 @@ class BrokerConnection:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What a broker that is away, full, or of another mind makes a sender meet."""
+        """The errors that a sender gets from a broker that is away, is full, or refuses."""
         transport = self._app.connection_for_write().transport
         return (KombuError, OSError, *transport.connection_errors, *transport.channel_errors)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            # without a farewell, which a broker that hangs would not answer
+            # without a closing handshake, which a broker that hangs would not answer
             with suppress(*self.errors):
                 connection.collect(socket_timeout=1)
 
@@ -197,10 +198,10 @@ class BrokerConnection:
         if self._connection is None:
             self._connection = self._app.connection_for_write()
         if not self._connection.connected:
-            # each of the broker's addresses at once, or not at all: a channel would wait for a broker without end
+            # try each of the broker's addresses once, without a pause: a channel would wait for a broker without end
             others = len(self._connection.alt) - 1
             self._connection.ensure_connection(max_retries=others, interval_start=0, interval_step=0)
-            # no answer is waited for without end, that to a declaration neither
+            # a wait for an answer always ends, also for the answer to a declaration
             sock = getattr(self._connection.connection, "sock", None)
             if sock is not None:
                 sock.settimeout(CONFIRM_TIMEOUT)

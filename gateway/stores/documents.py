@@ -1,8 +1,9 @@
 """Documents become models here.
 
 Fields that this version does not know are ignored: a newer one, which runs beside it during an upgrade, may write
-more. What cannot be read even so keeps nothing else from being read. It is left out and noted in `unreadable`:
-`/health` counts what is noted, `discoverybot doctor` names it. The documents themselves stay for somebody to mend.
+more. A document that still cannot be read does not keep others from being read. It is left out and noted in
+`unreadable`: `/health` counts the notes, `discoverybot doctor` names the documents. They stay as they are, for an
+operator to mend.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from gateway.stores.mongo import Document
 Model = TypeVar("Model")
 Kind = TypeVar("Kind", bound=BaseModel)
 Reader = Callable[[Document], Model]
-#: What a document is noted in. One entry a document, as `<collection>/<id>`.
+#: The collection of notes: one entry per unreadable document, with the id `<collection>/<id>`.
 UNREADABLE = "unreadable"
 #: Seconds after which a process notes again what it still cannot read.
 NOTED_AGAIN = 30.0
-#: Unreadable documents that one question passes over; beyond that its answer is short.
+#: Unreadable documents that one query skips; beyond that its answer is short.
 _MOST_PASSED = 1000
-#: All that reading a document by its fields may end in; `ValidationError` is a `ValueError`.
+#: All errors that reading a document by its fields may raise; `ValidationError` is a `ValueError`.
 _PROBLEMS = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 class Unreadable(NamedTuple):
-    """A document that is none of what its collection holds."""
+    """A document that cannot be read as what its collection holds."""
 
     collection: str
     id: Any
@@ -50,14 +51,14 @@ def reader(kind: type[Kind]) -> Reader[Kind]:
 
 
 def moment(value: object) -> datetime:
-    """Raises `TypeError` for anything else: what is read by its fields is not checked by a model."""
+    """The value, which must be a time: no model checks what is read by its fields. Raises `TypeError`."""
     if not isinstance(value, datetime):
         raise TypeError("no time")
     return value
 
 
 def problem_of(error: Exception) -> str:
-    """In one line, and without any value: it may be secret."""
+    """The problem in one line, without any value: a value may be secret."""
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__} {error}" if isinstance(error, KeyError) else type(error).__name__
     found = error.errors(include_input=False, include_url=False, include_context=False)
@@ -85,15 +86,15 @@ class Documents(Generic[Model]):
             raise UnreadableError(*found) from error
 
     def optional(self, document: Document | None) -> Model | None:
-        """`None` also for what cannot be read."""
+        """`None` also for a document that cannot be read."""
         return next(iter(self.many([] if document is None else [document])), None)
 
     def many(self, documents: Iterable[Document]) -> list[Model]:
-        """Those that can be read."""
+        """The models of the documents that can be read."""
         return [model for _, model in self.each(documents) if model is not None]
 
     def each(self, documents: Iterable[Document]) -> Iterator[tuple[Document, Model | None]]:
-        """With `None` for one that cannot be read."""
+        """Each document with its model, or with `None` if it cannot be read."""
         for document in documents:
             try:
                 yield document, self.one(document)
@@ -101,7 +102,7 @@ class Documents(Generic[Model]):
                 yield document, None
 
     def find(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> list[Model]:
-        """The first `limit` that can be read: a list that shows less than it was asked for is taken to end there."""
+        """The first `limit` that can be read: clients take a list that is shorter than they asked for as the end."""
         passed: list[Any] = []
         while True:
             asked = {"$and": [query, {"_id": {"$nin": passed}}]} if passed else query
@@ -122,11 +123,11 @@ def note(database: Database[Document], found: Unreadable) -> None:
     try:
         database[UNREADABLE].update_one({"_id": name}, {"$set": noted}, upsert=True)
     except DuplicateKeyError:
-        # somebody else was quicker to say the same
+        # another process has just noted the same
         return
 
 
-# --- pages of a list that grows at its front: the cursor names the last one seen, so that none comes twice
+# --- pages of a list that grows at its front: the cursor names the last entry seen, so that no entry comes twice
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
@@ -143,8 +144,8 @@ def page(
     field: str = "created_at",
     identity: str = "id",
 ) -> tuple[list[Model], str | None]:
-    """Newest first, by `field`; and the cursor of the page that follows, `None` after the last. `identity` is what
-    the models call a document's `_id`.
+    """A page, newest first by `field`, and the cursor of the next page, `None` after the last. `identity` is the
+    models' name for a document's `_id`.
 
     Raises `InvalidRequestError` for a cursor that none of our pages gave out.
     """
@@ -164,12 +165,12 @@ def cursor_of(moment: datetime, identity: str) -> str:
 def older_than(cursor: str, field: str = "created_at") -> Document:
     """The condition for what follows. Raises `InvalidRequestError` for a cursor that none of our pages gave out."""
     moment, identity = _place(cursor)
-    # an index leads there by the first condition alone
+    # the first condition alone lets an index lead there
     return {field: {"$lte": moment}, "$or": [{field: {"$lt": moment}}, {"_id": {"$lt": identity}}]}
 
 
 def down_to(cursor: str, field: str = "created_at") -> Document:
-    """The condition for what does not follow: the place itself, and all before it."""
+    """The condition for what does not follow: the cursor's own entry, and all before it."""
     moment, identity = _place(cursor)
     return {field: {"$gte": moment}, "$or": [{field: {"$gt": moment}}, {"_id": {"$gte": identity}}]}
 

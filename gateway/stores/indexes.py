@@ -1,4 +1,4 @@
-"""Every index, by collection. Each hot query has one whose prefix is its equalities."""
+"""Every index, by collection. Each hot query has one that begins with the fields that it tests for equality."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _PENDING = {"status": "pending"}
 def _index(
     name: str, *ascending: str, then: Mapping[str, int] | None = None, where: Document | None = None, **options: bool
 ) -> IndexModel:
-    """By the `ascending` fields, and `then` by others; of those documents alone that are as `where` says."""
+    """An index by the `ascending` fields and `then` by others, of the documents that `where` matches."""
     partial = {"partialFilterExpression": where} if where else {}
     return IndexModel({**dict.fromkeys(ascending, ASCENDING), **(then or {})}, name=name, **options, **partial)
 
 
 def _there(field: str) -> Document:
-    """Rather than `sparse` where an index has other fields, too: every job has those, and would be in it."""
+    """Used instead of `sparse` if an index has other fields too: every job has those, and would be in the index."""
     return {field: {"$exists": True}}
 
 
@@ -35,19 +35,19 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("idempotency_key", "idempotency_key", unique=True, sparse=True),
         # the best job of a partition, and which partitions there are; only jobs that could be started now have one
         _index("queue_lane_rank", "status", "lane", "rank", where=_PENDING),
-        # whom somebody must look at; few of many
+        # jobs that a worker must look at; few of many
         _index("attend_at", "attend_at", sparse=True),
-        # how many of a user's jobs are before another
+        # how many of a user's jobs rank before another
         _index("waiting_user_rank", "status", "blocked", "user_id", "rank", where=_PENDING),
         # how many of one user wait
         _index("waiting_user", "status", "user_id", where=_PENDING),
-        # and how many wait for their time
+        # how many of one user wait for their time
         _index("scheduled_user", "status", "user_id", where={"status": "scheduled"}),
         _index("waiting_reason_id", "waiting_reason", "_id", where=_there("waiting_reason")),
         _index("finished", "finished_at", sparse=True),
-        # who is on its way to a node
+        # jobs on their way to a node
         _index("assigned", "assignment.attempt", sparse=True),
-        # the users whose webhooks are to be called, and the first of each
+        # the users whose webhooks are to be called, and the first job of each
         _index("user_webhooks_due", "user_id", "webhooks_due", where=_there("webhooks_due")),
         _index("newest", then=_NEWEST),
         _index("user_newest", "user_id", then=_NEWEST),
@@ -60,23 +60,23 @@ INDEXES: dict[str, list[IndexModel]] = {
         # scheduled jobs that have become due
         _index("status_not_before", "status", "not_before"),
         _index("schedule_newest", "schedule_id", then=_NEWEST, where=_there("schedule_id")),
-        # the runs of many schedules that are not over
+        # the runs that are not over, of many schedules
         _index("status_schedule", "status", "schedule_id", where=_there("schedule_id")),
         _index("held", "held", sparse=True),
         _index("noted", "noted", sparse=True),
         _index("site_newest", "spec.site", then=_NEWEST, where=_there("spec.site")),
-        # who waits for the same hold
+        # jobs that wait for the same hold
         _index("blocked_exclusive_rank", "exclusive", "rank", where={"blocked": True}),
     ],
     "schedules": [
-        # those that are due: only active ones have a next run
+        # schedules that are due: only active ones have a next run
         _index("next_run", "next_run", sparse=True),
         _index("live_key", "live_key", unique=True, sparse=True),
         _index("idempotency_key", "idempotency_key", unique=True, sparse=True),
         _index("newest", then=_NEWEST),
         _index("user_newest", "user_id", then=_NEWEST),
         _index("state_newest", "state", then=_NEWEST),
-        # how many a user has
+        # how many schedules a user has
         _index("user_state", "user_id", "state"),
         _index("site", "site", sparse=True),
         _index("target", "target", sparse=True),
@@ -90,11 +90,11 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("site_number", "site", "number"),
         _index("number", "number", unique=True),
     ],
-    # one document an entry of Celery's beat_schedule
+    # one document per entry of Celery's beat_schedule
     "static_entries": [],
-    # one document a user and key of the last day
+    # one document per user and key of the last day
     "idempotency_keys": [_index("claimed", "claimed_at")],
-    # one document a kind of running number
+    # one document per kind of running number
     "counters": [],
     # `_id` is a resource, `holders` the attempts that occupy it
     "holds": [],
@@ -105,7 +105,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         *(_index(f"{name}_newest", name, then=_AUDITED) for name in ("user_id", "key_id", "route")),
     ],
     "spiders": [_index("node", "node")],
-    # one document a version
+    # one document per version
     "eggs": [],
     # keyed by prefixes of `_id`
     "egg_chunks": [_index("written", "written_at")],
@@ -114,7 +114,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("project_version", "project", "version"),
         _index("outdated", "outdated", sparse=True),
     ],
-    # one document a kind
+    # one document per kind
     "retention": [],
     # one document for each that cannot be read, `<collection>/<id>`
     "unreadable": [],
@@ -124,13 +124,13 @@ INDEXES: dict[str, list[IndexModel]] = {
 }
 
 
-#: Seconds that all indexes may take, of a collection with millions of documents too.
+#: Seconds that building all indexes may take, also for a collection with millions of documents.
 BUILD_SECONDS = 3600.0
 
 
 @state_change("indexes.ensure")
 def ensure_indexes(database: Database[Document]) -> None:
-    """Create what is missing; what is there costs one round trip a collection. No deadline around it counts."""
+    """Create missing indexes; existing ones cost one round trip per collection. No deadline around it counts."""
     Context().run(_ensure, database)
 
 

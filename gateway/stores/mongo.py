@@ -32,22 +32,22 @@ from gateway.stores.unanswered import note_unanswered
 
 Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
-#: Seconds after which a server that cannot be found is away.
+#: Seconds after which a server that cannot be found counts as away.
 _SELECTION = 3.0
 DUPLICATE_KEY = 11000
-#: What MongoDB answers while it stops, elects, is busy or full, by its `error_codes.yml`: not the fault of what was
-#: asked, which may be asked again.
+#: MongoDB's codes (see its `error_codes.yml`) while it stops, elects, is busy or full: the request is not at fault
+#: and may be made again.
 _PASSING = frozenset(
     {
         *(6, 7, 89, 9001, 11602),  # hosts and networks between its servers
         *(91, 189, 10058, 10107, 11600, 11601, 13435, 13436),  # it stops, or is no primary (any more)
-        *(24, 46, 112, 134, 290),  # others were in the way
+        *(24, 46, 112, 134, 290),  # other operations were in the way
         *(50, 262),  # it took too long
         *(43, 175, 237),  # the cursor is lost
         14031,  # its disk is full
     }
 )
-#: What it says of a document that it cannot hold, however often it is asked.
+#: Its codes for a document that it cannot store, however often it is asked.
 UNSTORABLE = frozenset({2, 9, 14, 15, 22, 52, 53, 54, 55, 56, 57, 121, 10334, 17280, 17419})
 
 
@@ -55,16 +55,16 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
     """The database that `uri` names. Does not wait for the server.
 
     Every operation takes `timeout` seconds in all: to find the server, to connect, to send, on the server itself
-    (`maxTimeMS`) and to answer; `within` says otherwise for a block. Whether the server is there is looked at every
-    `heartbeat` seconds; where that is not answered, no connection of before is trusted any more.
+    (`maxTimeMS`) and to answer; `within` sets another limit for a block. A heartbeat asks every `heartbeat` seconds
+    whether the server is there; if it gets no answer, connections made before are not trusted any more.
 
-    Journalled majority writes, retried once where a server can, and reads of the primary, whatever the URI says: an
-    answer to a user is a promise, and a decision rests on what was written last.
+    Writes are journalled, acknowledged by a majority, and retried once where a server can; reads go to the primary.
+    The URI cannot change this: an answer to a user is a promise, and a decision rests on what was written last.
     """
     client: MongoClient[Document] = MongoClient(
         uri,
         event_listeners=[_Unanswered(), _ServerTimes()],
-        # asked, the server answers at once, so that it is known when it said what time it is
+        # in this mode the server answers at once, so it is known when it told its time
         serverMonitoringMode="poll",
         tz_aware=True,
         tzinfo=UTC,
@@ -85,7 +85,7 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
 
 
 class _Unanswered(CommandListener):
-    """Notes what got no answer; PyMongo asks again, where it may, and tells nobody."""
+    """Notes commands without an answer; PyMongo repeats them, where it may, without a notice."""
 
     def started(self, event: CommandStartedEvent) -> None:
         pass
@@ -94,25 +94,25 @@ class _Unanswered(CommandListener):
         pass
 
     def failed(self, event: CommandFailedEvent) -> None:
-        # of what the server itself has refused there is no type
+        # an error that the server itself answers has no `errtype`
         if event.failure.get("errtype") in {"AutoReconnect", "NetworkTimeout"}:
             note_unanswered("MongoDB")
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """All that the block asks of MongoDB, Redis and nodes takes so many seconds in all: fewer than its operations may
-    take one by one, or more where one of them is long.
+    """All calls of the block to MongoDB, Redis and nodes take at most `seconds` in all: less than its operations may
+    take one by one, or more if one of them is long.
     """
     with deadline(seconds), pymongo.timeout(seconds):
         yield
 
 
 class _ServerTimes(ServerHeartbeatListener):
-    """Hears what the server says of its time whenever it is asked whether it is there."""
+    """Reads the server's time from its answer to each heartbeat."""
 
     def __init__(self) -> None:
-        #: Told the server's time, and the seconds that its answer took.
+        #: Called with the server's time and the seconds that its answer took.
         self.told: Callable[[datetime, float], None] | None = None
 
     def started(self, event: ServerHeartbeatStartedEvent) -> None:
@@ -127,18 +127,18 @@ class _ServerTimes(ServerHeartbeatListener):
 
 
 class ServerClock(SteadyClock):
-    """Shows the database server's time, the one that all processes on all machines share, whoever turns this
-    machine's clock. Measured when it is first looked at, which raises what PyMongo raises. From then on it is held
-    against each answer to the question whether the server is there: it may be turned, or belong to another server.
+    """Shows the database server's time, which all processes on all machines share, however this machine's clock is
+    set. It is measured at the first reading, which raises what PyMongo raises. From then on each heartbeat's answer
+    checks it: the server's clock may be set, or another server may answer.
     """
 
     def __init__(self, database: Database[Document]) -> None:
         self._database = database
         self._measuring = threading.Lock()
         self._is_measured = False
-        #: Called when it was found to be off.
+        #: Called after the clock was found to be off, and set.
         self.on_turn: Callable[[], None] = lambda: None
-        # where both agree this machine's is the finer one
+        # as long as both agree, this machine's clock is the finer one
         super().__init__(utc_now())
 
     def __call__(self) -> datetime:
@@ -147,7 +147,7 @@ class ServerClock(SteadyClock):
         return super().__call__()
 
     def measure(self) -> None:
-        """Ask the server for its time; more than once only where that is not what this clock shows."""
+        """Ask the server for its time; ask again only if that is not what this clock shows."""
         with self._measuring:
             answer = self._ask()
             if _differ(*answer):
@@ -161,10 +161,11 @@ class ServerClock(SteadyClock):
                 listener.told = self._compare
 
     def _compare(self, server: datetime, seconds: float) -> None:
-        """Called by the thread that looks whether the server is there."""
+        """Called by the heartbeat's thread."""
         underway = timedelta(seconds=seconds) / 2
         if _differ(server.replace(tzinfo=UTC) + underway - super().__call__(), underway):
-            # it may be this thread that was late; and it must not wait for itself
+            # measure, because this thread may have been late; in another thread, because this one must not wait for
+            # itself
             threading.Thread(target=self._measure_again, name="server-clock", daemon=True).start()
 
     def _measure_again(self) -> None:
@@ -181,12 +182,12 @@ class ServerClock(SteadyClock):
 
 
 def _differ(ahead: timedelta, exact_to: timedelta) -> bool:
-    """Below that it is the measurement that is off, not the clock."""
+    """A smaller difference is an error of the measurement, not of the clock."""
     return abs(ahead) > max(timedelta(milliseconds=50), exact_to)
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether it is the database that is at fault, or the way to it, and not what was asked of it."""
+    """Whether the database, or the way to it, is at fault and not the request."""
     if isinstance(error, ConnectionFailure | WriteConcernError):
         return True
     if isinstance(error, BulkWriteError):
@@ -210,7 +211,7 @@ def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:
 
 @contextmanager
 def mongo_errors() -> Iterator[None]:
-    """Turn "MongoDB is away" into `UnavailableError`; a caller who asks again may be lucky."""
+    """Turn "MongoDB is away" into `UnavailableError`; a later request may succeed."""
     try:
         yield
     except PyMongoError as error:
@@ -221,20 +222,21 @@ def mongo_errors() -> Iterator[None]:
         raise UnavailableError("this takes the database too long; ask for less, or later") from error
 
 
-# --- whether MongoDB takes writes, as PyMongo's own heartbeats find it: nobody need wait to be told that it does not
+# --- whether MongoDB takes writes, as PyMongo's own heartbeats find it: so no request waits to learn that it does not
 
-#: Seconds between two heartbeats: so late the end of an outage is noticed, if nobody tries.
+#: Seconds between two heartbeats; if no request tries before, the end of an outage is noticed only then.
 HEARTBEAT_SECONDS = 1.0
 #: Seconds between two looks at what the heartbeats found.
 LOOK_SECONDS = 0.25
-#: Seconds without a server that takes writes before it counts as away. A connection that breaks, which counts as a
-#: lost server until the heartbeat after, is sat out as ever; so is the quick election of another primary.
+#: Seconds without a server that takes writes before MongoDB counts as away. Requests still wait through a shorter
+#: gap: a broken connection, which counts as a lost server until the next heartbeat, or the quick election of another
+#: primary.
 GRACE_SECONDS = 1.0
 
 
 @define(eq=False, repr=False, slots=False)
 class Presence:
-    """To be told to `look` every `LOOK_SECONDS`, by one task; any thread may ask whether it `is_away`."""
+    """One task calls `look` every `LOOK_SECONDS`; any thread may ask whether it `is_away`."""
 
     _client: MongoClient[Any]
     _monotonic: Callable[[], float] = time.monotonic
@@ -248,7 +250,7 @@ class Presence:
 
     @property
     def is_away(self) -> bool:
-        """False again from the first heartbeat that is answered, though nobody has looked since."""
+        """False again from the first heartbeat that is answered, even before the next `look`."""
         since = self._gone_since
         if since is None or self._monotonic() - since < GRACE_SECONDS:
             return False
@@ -256,8 +258,8 @@ class Presence:
 
 
 def is_gone(found: TopologyDescription) -> bool:
-    """Each server has been asked, and none takes writes: a replica set without a primary counts as gone, for all that
-    we write and read goes to the primary.
+    """Whether each server has been asked and none takes writes. A replica set without a primary counts as gone: all
+    our writes and reads go to the primary.
     """
     if found.has_writable_server():
         return False

@@ -1,8 +1,8 @@
 """One rate for many processes: the generic cell rate algorithm (GCRA) on one Redis key, in Redis's own time.
 
-The key holds the theoretical arrival time of the next request, in microseconds. Each reservation takes the slot that
-is next and moves the key on by one interval, so however many ask, slots lie an interval apart and are given out in
-the order of asking.
+The key holds the theoretical arrival time of the next request, in microseconds. Each reservation gets the next free
+time and moves the key on by one interval. So, with any number of processes, reserved times lie an interval apart and
+are given out in the order of asking.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import redis.asyncio
 from gateway.crash_points import state_change
 from gateway.stores.redis import connect_async
 
-#: Longest wait for an answer, connecting included.
+#: Longest wait for an answer, in seconds, connecting included.
 ANSWER_SECONDS = 0.5
-#: Slots that may be given out ahead of time before the key is taken for nonsense: a clock that was set back.
+#: Reservations that may lie ahead of time. A key further ahead is taken for nonsense: a clock was set back.
 MAX_RESERVED = 256
 _MICROSECONDS = 1_000_000
 
@@ -34,7 +34,7 @@ local kept = math.ceil((next_at - now) / 1000) + 1000
 redis.call('SET', KEYS[1], string.format('%.0f', next_at), 'PX', string.format('%.0f', kept))
 return {wait, string.format('%.0f', next_at)}
 """
-# KEYS: key; ARGV: what a reservation set it to, interval. Nothing if others have reserved behind it.
+# KEYS: key; ARGV: what a reservation set it to, interval. Does nothing if others have reserved since.
 _WITHDRAW = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], string.format('%.0f', tonumber(ARGV[1]) - tonumber(ARGV[2])), 'KEEPTTL')
@@ -43,14 +43,14 @@ return 1
 
 
 class RateLimit:
-    """`rate` requests per second on `key`; after a rest `burst` of them at once."""
+    """At most `rate` requests per second on `key`; after a rest, `burst` of them at once."""
 
     def __init__(self, client: redis.asyncio.Redis, key: str, rate: float, *, burst: int = 1) -> None:
         self._client = client
         self._key = key
         self._interval = max(1, round(_MICROSECONDS / rate))
         self._saved = (burst - 1) * self._interval
-        #: Those who reserve ahead do so for a moment, however short the interval.
+        #: Clients may reserve ahead for a moment (a quarter of a second each), even if the interval is shorter.
         self._horizon = MAX_RESERVED * max(self._interval, _MICROSECONDS // 4) + self._saved
         self._newest = ""
         self._reserve = client.register_script(_RESERVE)
@@ -58,12 +58,12 @@ class RateLimit:
 
     @classmethod
     def open(cls, url: str, key: str, rate: float) -> Self:
-        """With a connection of its own, for the event loop that first asks."""
+        """A limit with a connection of its own, for the event loop that first uses it."""
         return cls(connect_async(url, timeout=ANSWER_SECONDS), key, rate)
 
     @state_change("rate.reserve")
     async def reserve(self) -> float:
-        """Take the next slot; the seconds until then. Raises `redis.RedisError`, `OSError` (`TimeoutError`)."""
+        """Reserve the next free time; the seconds until it. Raises `redis.RedisError`, `OSError` (`TimeoutError`)."""
         async with asyncio.timeout(ANSWER_SECONDS):
             wait, newest = await self._reserve(keys=[self._key], args=[self._interval, self._saved, self._horizon])
         self._newest = newest.decode()
@@ -71,7 +71,7 @@ class RateLimit:
 
     @state_change("rate.withdraw")
     async def withdraw(self) -> None:
-        """Give the newest slot back, unless somebody has reserved behind it. Raises as `reserve` does."""
+        """Give the newest reservation back, unless another client has reserved since. Raises as `reserve` does."""
         async with asyncio.timeout(ANSWER_SECONDS):
             await self._withdraw(keys=[self._key], args=[self._newest, self._interval])
 

@@ -1,4 +1,4 @@
-"""The ways to connect to Redis. Every pool and every call has a limit: Redis is speed, and may be away."""
+"""The ways to connect to Redis. Every pool and every call has a limit: Redis only saves time, and may be away."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _limits(timeout: float) -> dict[str, Any]:
 
 
 class _Retry(Retry):
-    """Once, because the connection may have been forgotten by whatever is on the way; not after the deadline."""
+    """Retries once, because a device on the way may have forgotten the connection; not after the deadline."""
 
     def call_with_retry(self, do: Any, fail: Any, is_retryable: Any = None, *rest: Any, **options: Any) -> Any:
         def may_retry(error: Exception) -> bool:
@@ -34,7 +34,7 @@ class _Retry(Retry):
 
 
 class _AsyncRetry(redis.asyncio.retry.Retry):
-    """Notes what got no answer, and does not ask again."""
+    """Notes a call without an answer, and does not repeat it."""
 
     async def call_with_retry(self, do: Any, fail: Any, is_retryable: Any = None, *rest: Any, **options: Any) -> Any:
         def may_retry(error: Exception) -> bool:
@@ -45,7 +45,7 @@ class _AsyncRetry(redis.asyncio.retry.Retry):
 
 
 class _Pool(redis.BlockingConnectionPool):
-    """Hands out connections that wait no longer than whoever asks may."""
+    """Hands out connections that wait no longer than the caller may."""
 
     def get_connection(self, *names: Any, **options: Any) -> Any:
         seconds = remaining(self.connection_kwargs["socket_timeout"])
@@ -59,8 +59,8 @@ class _Pool(redis.BlockingConnectionPool):
 
 
 def connect(url: str, *, timeout: float = _TIMEOUT) -> redis.Redis:
-    """A synchronous client; a call waits at most `timeout` seconds for a connection and again for the answer, and for
-    nothing once the block it is in (`within`) is out of time.
+    """A synchronous client. A call waits at most `timeout` seconds for a connection and again for the answer, and not
+    at all once the time of its block (`within`) is over.
     """
     pool = _Pool.from_url(url, health_check_interval=30, retry=_Retry(NoBackoff(), 1), **_limits(timeout))
     return redis.Redis.from_pool(pool)

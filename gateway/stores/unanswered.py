@@ -1,6 +1,7 @@
-"""Calls of this process that MongoDB, Redis or the broker did not answer: silent for too long, or gone before that.
+"""Calls of this process that MongoDB, Redis or the broker did not answer: it was silent for too long, or was gone.
 
-Most are made again at once, and nobody notices. They are remembered for a minute, for the next sign of life to tell.
+Most calls are repeated at once, and no user notices. They are remembered for a minute; the next heartbeat reports
+them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import NamedTuple
 
 from gateway.clock import steady_seconds
 
-#: Seconds for which a call is remembered,
+#: Seconds for which a call is remembered.
 _KEPT = 60.0
-#: and how many of each store.
+#: Calls of each store that are remembered.
 _MOST = 1000
-#: When they failed (steady seconds), by store. Of the process, as its log: whoever makes a call notes it.
+#: When they failed (steady seconds), by store. There is one per process, as of its log: all callers note their calls.
 _calls: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_MOST))
 
 
