@@ -57,7 +57,7 @@ class ExpiryStore:
         self._retention = database["retention"]
 
     def settled(self, before: datetime) -> Iterator[str]:
-        """Jobs that ended before then and whose end leaves nothing to do; the oldest first."""
+        """Jobs that ended before then, with nothing left to do about their end; the oldest first."""
         query = {"settled": True, "finished_at": {"$lt": before}}
         with self._jobs.find(query, {"_id": 1}).sort(_OLDEST_FIRST).batch_size(100) as found:
             for document in found:
@@ -74,7 +74,7 @@ class ExpiryStore:
 
     @state_change("expiry.mark_removed")
     def mark_removed(self, job_id: str, part: Part, at: datetime) -> None:
-        """Set the mark before the part is removed: a job that is read in between must not promise what is going."""
+        """Set the mark before the part is removed: a job that is read in between must not claim to have the part."""
         mark = f"{part}_removed_at"
         self._jobs.update_one({"_id": job_id, mark: {"$exists": False}}, {"$set": {mark: at}})
 
@@ -92,7 +92,7 @@ def _dedupe_key(document: Document) -> str | None:
         return None
 
 
-# --- documents that cannot be read: their finder notes them; they are looked at again until they are read or gone
+# --- documents that cannot be read: the process that meets one notes it, to look again until it is readable or gone
 
 #: How the documents of each collection are read. A collection that is not named here is not looked at again.
 READERS: dict[str, Reader[Any]] = {

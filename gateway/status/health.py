@@ -179,7 +179,7 @@ class _Look(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class IdleSlots:
-    """One look proves nothing: where many jobs wait, it may see a slot that has just become free. So the check
+    """One look proves nothing: where many jobs wait, some looks see a slot that has just become free. So the check
     remembers what it saw, and complains when the same jobs wait and nothing was started in between.
     """
 

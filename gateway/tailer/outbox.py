@@ -158,8 +158,8 @@ def _remove_link(link: Path, target: Path) -> None:
             link.unlink()
 
 
-# --- how far an attempt was shipped. An older checkpoint costs work, never correctness: its position names what is
-# shipped, so shipping it again changes nothing.
+# --- how far an attempt was shipped. An older checkpoint costs work, never correctness: what is shipped is
+# named by its position, so shipping it again changes nothing.
 class LogPosition(BaseModel):
     """A place between two entries. It is frozen: a thread replaces its own, and the saving one sees old or new."""
 
@@ -236,8 +236,8 @@ log = structlog.get_logger()
 
 #: Seconds between two checkpoints of one attempt.
 SAVE_EVERY = 0.5
-#: How often in a row a file of an ended attempt may be unreadable before the rest is shipped without it: first for
-#: a path that is no file, then for a file that the disk fails to give.
+#: How often in a row a file of an ended attempt may be unreadable before the rest is shipped without it: if
+#: the path is no file, and (`TRIES_OF_THE_DISK`) if the disk fails to give it.
 TRIES = 5
 TRIES_OF_THE_DISK = 50
 #: Errors that mean a fault of this process, and not of the file.

@@ -116,7 +116,7 @@ def ship_live_log(stream: LogStream, attempt: Attempt) -> bool:
 
 
 def ship_log(store: LogStore, attempt: Attempt) -> bool:
-    """Ship what there is. Returns whether there may be more. PyMongo's errors keep what was shipped before them.
+    """Ship what there is. Returns whether there may be more. Raises PyMongo's errors; what was shipped before counts.
 
     The bytes alone decide where chunks begin and end: at the first entry that ends `CHUNK` or more bytes after the
     chunk's start. So a tailer that was killed, and shipped more than it remembers, makes the same chunks again. Call
@@ -234,7 +234,7 @@ LONGEST_LINE = 1 << 30
 
 
 def ship_items(store: ItemStore, attempt: Attempt, *, ended: bool) -> bool:
-    """Ship one batch. Returns whether there may be more. After `OSError` or PyMongo's errors nothing has moved on."""
+    """Ship one batch. Returns whether there may be more. Raises `OSError` and PyMongo's errors, having moved nothing."""
     items, end, more = _next_batch(attempt, attempt.checkpoint.items)
     for refused in store.insert(items) if items else ():
         log.warning("item_kept_as_text", item=refused.id)
