@@ -13,7 +13,7 @@ from gateway.nodes.node import NodeState
 from gateway.web.schemas.types import Timestamp
 
 
-class OccurrenceView(BaseModel):
+class SlotView(BaseModel):
     """The occurrence of a schedule that the job is the run of."""
 
     at: Timestamp = Field(description="Its time by the schedule; with it, it is one of a kind.")
@@ -43,7 +43,7 @@ class JobStatusView(BaseModel):
     not_before: Timestamp | None = Field(description="It waits until then at least; pending jobs only.")
     next_run: Timestamp | None = Field(description="When it will be run; scheduled jobs only.")
     schedule_id: str | None = Field(description="The schedule that it is a run of.")
-    slot: OccurrenceView | None = Field(description="The schedule's slot; none where it was asked for by hand.")
+    slot: SlotView | None = Field(description="The schedule's slot; none where it was asked for by hand.")
     site: str | None = Field(description="The site that it is a run of.")
     trigger: Trigger | None = Field(description="Who asked for the run of a site.")
     requested_pages: int
@@ -226,7 +226,7 @@ def _standing(job: Job) -> dict[str, Any]:
         "waiting_reason": job.waiting_reason if waiting else None,
         "not_before": job.not_before if waiting else None,
         "next_run": job.not_before if job.status is JobStatus.SCHEDULED else None,
-        "slot": OccurrenceView(**job.slot.model_dump()) if job.slot else None,
+        "slot": SlotView(**job.slot.model_dump()) if job.slot else None,
     }
 
 
