@@ -20,10 +20,11 @@ from gateway.contract.outbox import AttemptId, NodeSpec
 from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.fair_queue import FairQueue, Selection
 from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
+from gateway.jobs.backoff import backoff
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
 from gateway.jobs.messages import EventPublisher, about, correlation_of
-from gateway.jobs.outcome import Outcome, backoff
+from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import Candidate, JobQueue
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import NodeHealth, NodeProbe

@@ -16,6 +16,7 @@ from gateway.clock import Clock, utc_now
 from gateway.contract import redis_keys
 from gateway.contract.outbox import AttemptId, ExitReport
 from gateway.errors import ConflictError, JobNotFoundError
+from gateway.jobs.backoff import backoff
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import GOOD_STATUSES, Attempt, Job, JobStatus
 from gateway.jobs.messages import (
@@ -27,7 +28,7 @@ from gateway.jobs.messages import (
     Waker,
     about,
 )
-from gateway.jobs.outcome import CANCELLED, Outcome, backoff, decide
+from gateway.jobs.outcome import CANCELLED, Outcome, decide
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import NodeHealth

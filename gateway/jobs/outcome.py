@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import re
 import signal as signals
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from gateway.contract.outbox import ITEMS_LOST, ExitReport, SpiderReport
@@ -25,9 +23,6 @@ _FOR_GOOD = re.compile(
     r"|NotSupported: Unsupported URL scheme|KeyError: .Spider not found"
     r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
 )
-#: Seconds before the first retry; doubled for each further retry.
-BACKOFF_BASE = 2.0
-BACKOFF_MAX = 300.0
 
 
 class Outcome(NamedTuple):
@@ -54,14 +49,6 @@ def decide(exit_report: ExitReport, *, cancel_requested_at: datetime | None = No
     if report is None:
         return _failed("the spider ended without a report", exit_report)
     return _measured(report)
-
-
-def backoff(failures: int, jitter: Callable[[], float] = random.random) -> timedelta:
-    """Delay before the next try after the n-th failure: 2ⁿ seconds, spread over 50–100 % so that many jobs
-    that failed together do not come back together.
-    """
-    seconds = min(BACKOFF_MAX, BACKOFF_BASE ** min(failures, 16))
-    return timedelta(seconds=seconds * (0.5 + jitter() / 2))
 
 
 def _failed(message: str, exit_report: ExitReport, *, retryable: bool = True) -> Outcome:

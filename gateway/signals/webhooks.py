@@ -23,9 +23,9 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, to_iso, utc_now
+from gateway.jobs.backoff import backoff
 from gateway.jobs.job import Job
 from gateway.jobs.messages import about
-from gateway.jobs.outcome import backoff
 from gateway.jobs.store import DueWebhooks, JobStore
 from gateway.signals.webhook_caller import CALL_SECONDS
 

@@ -18,7 +18,7 @@ from gateway.access.keys import Scope
 from gateway.settings import Settings
 from gateway.web import errors
 from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE, KeyGuard
-from gateway.web.dependencies import OPEN, RULES, authorise
+from gateway.web.authorisation import OPEN, RULES, authorise
 from gateway.web.errors import problems
 from gateway.web.middleware import Audit, BodyLimit, LoopbackGuard, RequestContext, SecurityHeaders
 from gateway.web.parts import gateway_parts
@@ -51,7 +51,9 @@ _COOKIE = {
 
 
 class DescribedAPI(FastAPI):
-    """A query or header parameter is there or not: "null" would be a word. FastAPI calls it nullable; this class does not."""
+    """A query or header parameter is there or not: "null" would be a word. FastAPI calls it nullable; this class does
+    not.
+    """
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()

@@ -13,7 +13,8 @@ from gateway.access.audit import AuditFilter, AuditKind, AuditStore
 from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_session, read_token
 from gateway.errors import ConflictError, UnauthenticatedError, WrongKeyError
 from gateway.web.authentication import KeyRing, forget, keep, refuse_others
-from gateway.web.dependencies import Called, Parts
+from gateway.web.authorisation import Called
+from gateway.web.dependencies import Parts
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId

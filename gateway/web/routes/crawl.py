@@ -15,7 +15,8 @@ from gateway.schedules.edits import Change
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.schedules.submission import ScheduleSubmission, When, spelled
 from gateway.settings import Settings
-from gateway.web.dependencies import Called, Parts, RequestId
+from gateway.web.authorisation import Called
+from gateway.web.dependencies import Parts, RequestId
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest

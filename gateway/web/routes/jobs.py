@@ -22,7 +22,8 @@ from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.status.facts import QueueReport, QueueStatus, SitePerformance
 from gateway.stores.mongo import mongo_errors
-from gateway.web.dependencies import Called, JobId, Parts, RequestId, StoreRoute
+from gateway.web.authorisation import Called
+from gateway.web.dependencies import JobId, Parts, RequestId, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.job import JobDetail, JobPage, JobsHealth, JobStatusView, JobSummary

@@ -11,7 +11,8 @@ from gateway.access.keys import sign
 from gateway.errors import ConflictError, InvalidRequestError
 from gateway.schedules.store import JobOrSchedule
 from gateway.web.authentication import KeyRing
-from gateway.web.dependencies import Called, JobId, Parts, StoreRoute
+from gateway.web.authorisation import Called
+from gateway.web.dependencies import JobId, Parts, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.event_stream.history import NDJSON, TEXT
 from gateway.web.event_stream.lines import MAX_TEXT, LineFilter

@@ -17,7 +17,8 @@ from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When
 from gateway.status.facts import SchedulerReport, SchedulerStatus
 from gateway.stores.mongo import mongo_errors
-from gateway.web.dependencies import Called, Parts, RequestId, ScheduleId, StoreRoute
+from gateway.web.authorisation import Called
+from gateway.web.dependencies import Parts, RequestId, ScheduleId, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.routes.crawl import IdempotencyKey, change_of, order_of, when_of
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt
@@ -119,7 +120,7 @@ def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
     responses=problems(404, 409, 503),
 )
 def run_schedule(schedule_id: ScheduleId, parts: Parts) -> CrawlReceipt:
-    """Starts a run beside the occurrences, which stay as they are. 409 while a run goes on and `overlap` is `skip`."""
+    """Starts a run beside the occurrences, which stay. 409 while a run goes on and `overlap` is `skip`."""
     return CrawlReceipt.of(parts[ScheduleChanges].run_now(schedule_id).id, cached=False)
 
 
@@ -218,7 +219,7 @@ scheduler_router = APIRouter(prefix="/scheduler", tags=["schedules"], route_clas
 
 @scheduler_router.post("/run", summary="Fire what is due, now", responses=problems(503))
 def run_scheduler(parts: Parts) -> TickView:
-    """One tick, as a beat does it twice a second. Beside a beat it finds nothing left; without a beat it stands in."""
+    """One tick, as a beat makes it. Beside a beat it finds nothing left to do; without a beat it stands in for one."""
     with mongo_errors():
         return TickView(**parts[Scheduling].tick()._asdict())
 

@@ -15,7 +15,8 @@ from gateway.items.items import ItemStore, JsonFormat
 from gateway.jobs.job import RUN_STATUSES, Job, RunStatus, Trigger, run_id_of
 from gateway.sites.runs import Run, RunOrder, RunRecords, Scraping
 from gateway.sites.site import OPERATOR
-from gateway.web.dependencies import Called, Parts, RequestId
+from gateway.web.authorisation import Called
+from gateway.web.dependencies import Parts, RequestId
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.routes.crawl import IdempotencyKey

@@ -19,7 +19,7 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.settings import Settings
 from gateway.web.app import create_app
-from gateway.web.dependencies import OPEN, RULES
+from gateway.web.authorisation import OPEN, RULES
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
 ROUTES = sorted(

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gateway.contract.outbox import ExitReport, Progress, SpiderReport
+from gateway.jobs.backoff import backoff
 from gateway.jobs.job import JobStatus
-from gateway.jobs.outcome import backoff, decide
+from gateway.jobs.outcome import decide
 
 ENDED = datetime(2027, 6, 1, 9, tzinfo=UTC)
 
