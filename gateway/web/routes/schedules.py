@@ -219,7 +219,7 @@ scheduler_router = APIRouter(prefix="/scheduler", tags=["schedules"], route_clas
 
 @scheduler_router.post("/run", summary="Fire what is due, now", responses=problems(503))
 def run_scheduler(parts: Parts) -> TickView:
-    """One tick, as a beat makes it. Beside a beat it finds nothing left to do; without a beat it stands in for one."""
+    """One tick, as a beat makes it. Beside a beat it finds nothing to do; without a beat it stands in for one."""
     with mongo_errors():
         return TickView(**parts[Scheduling].tick()._asdict())
 
