@@ -234,7 +234,10 @@ LONGEST_LINE = 1 << 30
 
 
 def ship_items(store: ItemStore, attempt: Attempt, *, ended: bool) -> bool:
-    """Ship one batch. Returns whether there may be more. On `OSError` and PyMongo's errors nothing moves."""
+    """Ship one batch. Returns whether there may be more.
+
+    Raises `OSError` and PyMongo's errors; the checkpoint then stays where it is.
+    """
     items, end, more = _next_batch(attempt, attempt.checkpoint.items)
     for refused in store.insert(items) if items else ():
         log.warning("item_kept_as_text", item=refused.id)
