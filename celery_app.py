@@ -1,4 +1,4 @@
-"""What `celery -A celery_app worker` and `celery -A celery_app beat` find; they need no further flags."""
+"""The application for `celery -A celery_app worker` and `celery -A celery_app beat`; they need no further flags."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _PACE = 3.0
 
 
 class SignOfLife(bootsteps.StartStopStep):
-    """From the worker's start to its end, from a thread of its own: a slow task does not make a worker look dead."""
+    """Signs of life from the worker's start to its end, in its own thread: a slow task must not make it look dead."""
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
@@ -53,7 +53,7 @@ class SignOfLife(bootsteps.StartStopStep):
     def stop(self, _parent: Any) -> None:
         self._ended.set()
         if Webhooks in self._parts:
-            # calls under way would go on; nothing else does anything by itself
+            # without this, calls under way would go on; no other part does anything by itself
             self._parts[Webhooks].close()
 
     terminate = stop
@@ -64,12 +64,12 @@ class SignOfLife(bootsteps.StartStopStep):
                 with within(VERDICT_SECONDS):
                     self._parts[HeartbeatStore].beat(self._name, lately_unanswered())
                 self._parts[Webhooks].look()
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next sign of life may get through
+            except Exception as error:  # noqa: BLE001 - after any failure the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)
             self._ended.wait(_PACE)
 
 
-# --- a task whose log lines carry the id that its message came with
+# --- the base of all tasks: their log lines carry the correlation id of the message
 
 #: The first argument of each is the job's id.
 _ABOUT_A_JOB = frozenset(
@@ -84,7 +84,7 @@ _ABOUT_A_JOB = frozenset(
 
 
 class TracedTask(Task):
-    """Of all tasks of ours. What they do to other jobs than the message's they log under those jobs' ids."""
+    """The base of our tasks. What a task does to a job other than its message's, it logs under that job's id."""
 
     abstract = True
 
@@ -95,14 +95,14 @@ class TracedTask(Task):
             return super().__call__(*args, **kwargs)
 
 
-# --- the tasks. Each says which service looks at what; whatever a task may do, the sweeper may do too.
+# --- the tasks. Each of them calls one service; the sweeper may do everything that a task may do.
 def register_tasks(app: Celery, parts: Container) -> None:
     """Bind the tasks to `app`; their names are part of the contract with everything that sends them."""
     _register_node_tasks(app, parts)
 
     @app.task(name=messages.ENQUEUE_CRAWL)
     def enqueue_crawl(job_id: str | None = None, **_target: Any) -> None:
-        # what a target's run is about stands in its document, too
+        # `_target` is not needed: the job's document holds what a target's run is about
         parts[Dispatch].fill(job_id, overdue=False)
 
     @app.task(name=messages.SEE_TO_OVERDUE)
@@ -114,7 +114,7 @@ def register_tasks(app: Celery, parts: Container) -> None:
         parts[Completion].conclude(job_id)
 
     @app.task(name=messages.CALL_WEBHOOKS)
-    def call_webhooks(job_id: str) -> None:  # noqa: ARG001 - for the log; whatever is due is called
+    def call_webhooks(job_id: str) -> None:  # noqa: ARG001 - the id is for the log; all calls that are due are made
         parts[Webhooks].look()
 
     @app.task(name=messages.REMOVE_EXPIRED)
@@ -127,7 +127,7 @@ def register_tasks(app: Celery, parts: Container) -> None:
 
 
 def _register_node_tasks(app: Celery, parts: Container) -> None:
-    """What is asked of nodes. None of these waits for the node's answer."""
+    """Tasks that ask a node for something. None of them waits for the node's answer."""
 
     @app.task(name=messages.CANCEL_CRAWL)
     def cancel_crawl(job_id: str) -> None:
@@ -144,13 +144,13 @@ def _register_node_tasks(app: Celery, parts: Container) -> None:
 
     @app.task(name=messages.PROBE_NODE)
     def probe_node(node: str) -> None:
-        # it gets work at once
+        # a node that answers the probe gets work at once
         parts[Dispatch].probe(node, parts[Dispatch].fill)
 
 
-# --- the application: how messages travel, and nothing of what they cause
+# --- the application: it sets how messages travel, not what they cause
 class WorkerParts(Container):
-    """A worker's or a beat's."""
+    """The parts of a worker or a beat."""
 
     @part
     def database(self) -> Database[Document]:
@@ -158,7 +158,7 @@ class WorkerParts(Container):
         try:
             ensure_indexes(database)
         except BaseException:
-            # the next who asks connects anew
+            # the next caller connects anew
             database.client.close()
             raise
         return self.connected(database)

@@ -26,20 +26,20 @@ from gateway.stores.unanswered import lately_unanswered
 log = structlog.get_logger()
 Result = TypeVar("Result")
 
-#: Seconds between two ticks, at least: what is due within so short a time is fired together.
+#: The shortest pause between two ticks, in seconds: what becomes due within it is fired together.
 SHORTEST_PAUSE = 0.02
-#: Seconds between two signs of life; one that gave none for `DEAD_AFTER` is gone.
+#: Seconds between two signs of life; a beat that gave none for `DEAD_AFTER` counts as dead.
 BEAT_SECONDS = 3.0
 
 
 class MongoScheduler(Scheduler):
-    """Fires what is due in MongoDB: there is no schedule file and nothing to lose. Entries of `beat_schedule` in the
-    Celery configuration are sent beside it, each time by one beat; when that was is kept in MongoDB, too.
+    """Fires what is due in MongoDB: there is no schedule file that could be lost. It also sends the entries of
+    `beat_schedule` in the Celery configuration. One beat sends each of them; MongoDB keeps when it was sent.
 
-    A tick that fails is logged and comes again; a beat never ends because a store is away.
+    A tick that fails is logged, and the next tick tries again. A beat never ends because a store is away.
     """
 
-    #: Static entries are sent through Celery's pool: a beat's own connection would be waited for without end.
+    #: Without it Celery sends static entries through its pool: a beat would wait for its own connection without end.
     producer = None
 
     def setup_schedule(self) -> None:
@@ -47,14 +47,14 @@ class MongoScheduler(Scheduler):
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = f"{BEAT}:{socket.gethostname()}:{os.getpid()}"
         self._swept_at = self._beat_at = float("-inf")
-        #: When some job must be looked at before the next sweep.
+        #: When a job must be looked at before the next regular sweep.
         self._next_at: datetime | None = None
         self._is_loaded = False
-        # without Celery's own entry that cleans up results: there are none
+        # without Celery's own entry, which cleans up results: we keep no results
         self.update_from_dict(self.app.conf.beat_schedule)
 
     def tick(self, *_: Any, **__: Any) -> float:
-        """Whatever is due; the seconds until there will be something to do."""
+        """Do what is due. Returns the seconds until there is something to do."""
         upcoming = self._sweep()
         static = self._try("static_entries_failed", lambda _: self._send_static()) if self.schedule else None
         pause = self._interval if static is None else static
@@ -62,15 +62,15 @@ class MongoScheduler(Scheduler):
 
     @property
     def schedule(self) -> dict[str, ScheduleEntry]:
-        """The static entries alone."""
+        """Only the static entries."""
         entries: dict[str, ScheduleEntry] = self.data
         return entries
 
     def sync(self) -> None:
-        """Nothing is kept here."""
+        """Celery would write its schedule file here; we have none."""
 
     def is_due(self, entry: ScheduleEntry) -> Any:
-        """Whether this beat has to send it, and the seconds until it is to be looked at again."""
+        """Whether this beat has to send `entry`, and the seconds until the next look at it."""
         due, pause = entry.is_due()
         if not due:
             return due, pause
@@ -90,11 +90,11 @@ class MongoScheduler(Scheduler):
         return pause
 
     def _sweep(self) -> Upcoming | None:
-        """If it is time to."""
+        """Sweep, if it is time to."""
         if time.monotonic() - self._swept_at < self._interval and self._until(self._next_at) > 0:
             return None
         self._swept_at = time.monotonic()
-        # first, because it ticks whatever the sweep meets
+        # first, so that it happens even if the sweep fails
         if self._swept_at - self._beat_at >= BEAT_SECONDS:
             self._beat_at = self._swept_at
             self._try("heartbeat_failed", lambda parts: parts[HeartbeatStore].beat(self._name, lately_unanswered()))
@@ -110,17 +110,17 @@ class MongoScheduler(Scheduler):
         return self._until(report.next_due if report else None)
 
     def _until(self, moment: datetime | None) -> float:
-        """Seconds; as many as a tick has, if it is later or never."""
+        """Seconds until `moment`; the interval of the ticks if it is later, or `None`."""
         if moment is None:
             return self._interval
         return min((moment - self._parts.clock()).total_seconds(), self._interval)
 
     def _try(self, failure: str, step: Callable[[Container], Result]) -> Result | None:
-        """One step of a tick must not keep the others from being taken."""
+        """Take one step of a tick. Its failure must not keep the other steps from being taken."""
         try:
             with within(VERDICT_SECONDS):
                 return step(self._parts)
-        except Exception as error:  # noqa: BLE001 - see the class: whatever it was, the next tick looks again
+        except Exception as error:  # noqa: BLE001 - see the class: after any failure the next tick looks again
             log.warning(failure, error=str(error), kind=type(error).__name__)
             return None
 

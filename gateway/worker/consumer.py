@@ -1,4 +1,4 @@
-"""Celery's consumer: without what we do not use, and putting aside what it would drop."""
+"""Celery's consumer without the parts that we do not use. What it would drop becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gateway.stores.unanswered import note_unanswered
 
 log = structlog.get_logger()
 
-#: Workers do not talk with each other: neither needs a queue at the broker for each worker. Events tell nobody
-#: anything, and each would wait for RabbitMQ's confirmation, on a connection that is dead for good.
+#: Gossip and mingle need a queue at the broker for each worker, and our workers do not talk with each other. Nothing
+#: reads the heartbeat events, and each would wait for RabbitMQ's confirmation: on a dead connection for ever.
 _UNUSED = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
 #: Seconds after which an idle worker sees that it is to stop, or that the broker's heartbeats are missing.
 _LOOK_UP = 1.0
@@ -33,7 +33,7 @@ class Consumer(consumer.Consumer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options | _UNUSED)
-        #: The channel of which an acknowledgement failed last.
+        #: The channel on which an acknowledgement failed last.
         self._lost: Any = None
 
     def register_with_event_loop(self, hub: Any) -> None:
@@ -41,36 +41,36 @@ class Consumer(consumer.Consumer):
         hub.timer.call_repeatedly(_LOOK_UP, lambda: None)
 
     def call_soon_ack(self, p: Callable[..., None], *args: Any, **options: Any) -> Any:
-        """Takes an acknowledgement that fails for what it is: the sign that the connection is lost.
+        """Treat an acknowledgement that fails as the sign that the connection is lost.
 
-        Celery logs it and goes on, and with Redis the message then counts for ever as one that this worker has yet to
-        do. Once it has as many of those as it may have at a time it asks for no more, and who asks for nothing never
-        notices that the connection is lost.
+        Celery logs the failure and goes on. With Redis the message then counts for ever as one that this worker has
+        yet to do. A worker that has as many of those as it may have at a time asks for no more, and if it asks for
+        nothing it never notices that the connection is lost.
         """
         return super().call_soon_ack(self._tell, p, *args, **options)
 
     def _tell(self, tell: Callable[..., None], logger: Any, errors: Any, *args: Any, **options: Any) -> None:
         channel = tell.__self__.channel  # type: ignore[attr-defined]  # a method of the message
         if channel is self._lost:
-            # each would wait for the time-out anew; the message is handed out again
+            # each further one would wait for the time-out anew; the broker delivers the message again
             return
         try:
             tell(logger, (), *args, **options)
         except errors as error:
             log.warning("acknowledgement_failed", error=str(error), kind=type(error).__name__)
-            # nothing follows from one of a connection before this one, nor from one at the worker's end
+            # a failure on an earlier connection, or at the worker's end, says nothing about this connection
             if self.task_consumer and channel is self.task_consumer.channel and self.blueprint.state == RUN:
                 self._lost = channel
                 raise
 
     def on_decode_error(self, message: Message, exc: Exception) -> None:
-        """Celery acknowledges what cannot be read, which is then nowhere; rejected, it is among the dead letters."""
+        """Reject what cannot be read: it becomes a dead letter. Celery would acknowledge it, and it would be lost."""
         log.error("message_undecodable", content_type=message.content_type, error=str(exc))
         message.reject()
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Leaves the other workers the time to hear that the queue is gone before it is declared anew; and whoever is
-        to take away a queue that is none of ours the time to do so: Celery would try a hundred times a second.
+        """Wait before the queue is declared anew. The other workers need time to hear that it is gone. An operator
+        who deletes a queue that is not ours needs time to do so: Celery would try a hundred times a second.
         """
         super().on_connection_error_after_connected(exc)
         note_unanswered("the broker")
