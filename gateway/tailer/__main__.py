@@ -40,13 +40,13 @@ log = structlog.get_logger()
 PACE = 1.0
 #: Seconds before a tailer that ended is started again.
 PAUSE = 2.0
-#: Seconds that a tailer may take to end; it takes three itself.
+#: Seconds that a tailer may take to end; its own threads take up to three.
 GRACE = 8.0
 TAILER = (sys.executable, "-m", "gateway.tailer")
 
 
 class _Tailer:
-    """The one of a place, as it was when it was started."""
+    """The tailer of one place, with what the place was when this tailer was started."""
 
     def __init__(self, home: Path, place: NodePlace, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self.place = place
@@ -71,7 +71,7 @@ class _Tailer:
 
 @define(eq=False, repr=False, slots=False)
 class Places:
-    """Processes, not threads: what one node's tailer is busy with keeps no other waiting."""
+    """Runs a tailer per node, as processes and not as threads: one that is busy must not keep the others waiting."""
 
     _folder: Path
     _command: Sequence[str] = TAILER
@@ -80,7 +80,7 @@ class Places:
     _stopping: threading.Event = field(init=False, factory=threading.Event)
 
     def run(self) -> None:
-        """Until `stop` is called; every tailer has ended then."""
+        """Start tailers until `stop` is called. Returns when every tailer has ended."""
         log.info("tailing_places", folder=str(self._folder))
         while not self._stopping.wait(PACE):
             self._look()
@@ -95,7 +95,7 @@ class Places:
 
     def _look(self) -> None:
         homes = {path.parent for path in self._folder.glob(f"*/{PLACE}")}
-        # one that was taken away has nothing left to ship
+        # a place that was taken away has nothing left to ship
         for home in homes | self._tailers.keys():
             place = read_place(home)
             tailer = self._tailers.get(home)
@@ -114,21 +114,21 @@ class Places:
 
 
 def _has_work(home: Path) -> bool:
-    """A node that is gone for good is served until the last of its files is."""
+    """Whether a node lives there or has left attempts: a node that is gone for good is served until they are gone."""
     return is_taken(home) or any((home / "node" / "outbox").glob("*-*"))
 
 
-#: Seconds that a thread may take to finish what it is at.
+#: Seconds that a thread may take to finish its present work.
 STOP_GRACE = 3.0
 #: Seconds a thread may run before another has its turn. A log line passes through four threads on its way to Redis;
 #: at Python's own 5 ms each it would wait behind a batch of items.
 TURN = 0.0005
-#: Seconds that an announcement may take from shipping to MongoDB while Redis is away.
+#: Seconds that publishing an event may take from shipping to MongoDB while Redis is away.
 ANNOUNCE_TIMEOUT = 0.5
 
 
 class TailerParts(Container):
-    """Nothing here waits for a store: each is asked when it is needed."""
+    """No part waits for a store when it is built: each store is asked when it is needed."""
 
     @part
     def redis(self) -> redis.Redis:
@@ -136,7 +136,7 @@ class TailerParts(Container):
 
     @value
     def live(self) -> SinkThread:
-        # one of its own, that may take its time
+        # a client of its own, with a longer time-out
         client = self.opened(connect_redis(self.settings.redis_location))
         return SinkThread(LiveSink(LogStream(client, self.settings.result_ttl)))
 
@@ -163,7 +163,7 @@ class TailerParts(Container):
             disk=self.disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
             clock=partial(time_of_node, settings.node_dir),
-            # its launcher ends an attempt long before; what makes a file longer than that is no logging
+            # the launcher ends an attempt long before; a file that gets longer than that does not come from logging
             longest_log=2 * settings.crawl_max_log_bytes,
         )
 
@@ -199,7 +199,7 @@ def main() -> int:
     configure(settings.log_level)
     # spiders run on the same machine, often as the same user, and these are the passwords of the stores
     hide_process()
-    # at "debug" it would tell of every line that a spider writes
+    # at "debug" it would log every line that a spider writes
     logging.getLogger("watchdog").setLevel(logging.WARNING)
     if settings.nodes_dir is not None:
         return _tail_places(settings.nodes_dir)
@@ -226,7 +226,7 @@ def _run(parts: TailerParts) -> None:
     follower = parts.follower
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: follower.stop())
-    # before the first beat: what it does not name as present is taken for gone
+    # before the first heartbeat: attempts that it does not name as present are taken for gone
     follower.sweep()
     threads = (parts.live, parts.mongo, parts.heartbeat, parts.eggs)
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Sees to it that the eggs on this node are those that are kept in MongoDB, whoever deployed them here."""
+"""Keeps the eggs on this node and those in MongoDB the same, no matter how an egg was deployed here."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ log = structlog.get_logger()
 
 #: Seconds between two looks.
 EVERY = 2.0
-#: Seconds that a file must be old: Scrapyd tells what is in it a moment after it has put it there.
+#: Seconds that a file must be old: Scrapyd's catalogue says what is in it a moment after the file is there.
 SETTLE = 1.0
 
 
 class EggShipper(threading.Thread):
-    """A thread of its own: tens of megabytes must not keep the heart from beating."""
+    """Ships eggs in a thread of its own: tens of megabytes must not delay the heartbeat."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class EggShipper(threading.Thread):
         spiders: Callable[[], list[SpiderInfo] | None],
         is_ours: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`folder` is where Scrapyd keeps eggs, and `spiders` what it says that it can run. Nothing is told of `node`
-        unless the name `is_ours`.
+        """`folder` is where Scrapyd keeps eggs, and `spiders` returns what Scrapyd says that it can run. Nothing is
+        reported for `node` unless `is_ours` says that the name belongs to this machine.
         """
         super().__init__(name="ship eggs", daemon=True)
         self._eggs = eggs
@@ -70,7 +70,7 @@ class EggShipper(threading.Thread):
                 if self._is_ours():
                     self.look()
                 is_well = True
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next look may fare better
+            except Exception as error:  # noqa: BLE001 - after any failure the next look may fare better
                 if is_well:
                     log.warning("eggs_not_shipped", error=str(error), kind=type(error).__name__)
                 is_well = False
@@ -124,7 +124,7 @@ class EggShipper(threading.Thread):
                 log.error("egg_not_kept", project=egg.project, version=egg.version, error=str(error))  # noqa: TRY400 - no traceback
             return
         if not self._eggs.put(egg, content, kept, spiders):
-            # another has deployed it meanwhile: the next look will tell what that means
+            # another process has deployed this egg meanwhile: the next look decides what that means
             self._eggs.discard(content)
             return
         self._copies.agree(self._node, egg, content.sha256)
@@ -133,7 +133,7 @@ class EggShipper(threading.Thread):
             self._eggs.discard(kept.content)
 
     def _removed(self, egg: Egg, copy: EggCopy | None, kept: KeptEgg | None) -> None:
-        """Somebody removed it here, by Scrapyd's own tools: from the last node that had it, it is gone for good."""
+        """The egg was removed here with Scrapyd's own tools. If no other node has it, it is deleted for good."""
         if copy is None or copy.outdated or kept is None or kept.content is None:
             return
         if any(other.has for node, other in self._copies.of_egg(egg).items() if node != self._node):
@@ -143,11 +143,11 @@ class EggShipper(threading.Thread):
         self._eggs.discard(kept.content)
 
     def _on_node(self, egg: Egg) -> EggOnNode | None:
-        """`None` also of what has just come: the catalogue may still be about what was there before."""
+        """`None` also for a file that has just arrived: the catalogue may still describe the file before it."""
         path = self._path(egg)
         try:
             found = path.lstat()
-            # tells the file from the one that took its place
+            # differs when another file has taken the place of this one
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
             known = self._hashed.get(egg)
             if known is None or known[0] != stamp:

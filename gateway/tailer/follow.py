@@ -38,11 +38,11 @@ log = structlog.get_logger()
 #: Seconds to leave a store, or an attempt, alone after a failure; doubled for each further one.
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 2.0
-#: Seconds after which an attempt whose files cannot be read is told of.
+#: Seconds after which an attempt whose files cannot be read is reported.
 LASTING = 5.0
-#: Seconds between two rounds. A line that comes alone is shipped at once; of many in a row each round takes what has
-#: gathered, which costs a fraction of shipping them one by one. The pace doubles up to that of the event stream,
-#: where lines wait for each other anyway, and is forgotten after a while without rounds.
+#: Seconds between two rounds. A single line is shipped at once. Of many lines in a row, each round ships those that
+#: have gathered, which costs a fraction of shipping them one by one. The pause doubles up to that of the event
+#: stream, where lines wait for each other anyway, and is `FIRST_PACE` again after `QUIET` seconds without rounds.
 FIRST_PACE = 0.005
 PACE = 0.02
 QUIET = 0.1
@@ -53,7 +53,7 @@ class Sink(Protocol):
     def name(self) -> str: ...
 
     def ship(self, attempt: Attempt) -> bool:
-        """Ship some of what is new in `attempt`; whether there may be more."""
+        """Ship some of what is new in `attempt`. Returns whether there may be more."""
 
     def is_away(self, error: Exception) -> bool:
         """Whether `error` means that the store cannot be reached, so that other attempts would fare no better."""
@@ -61,7 +61,7 @@ class Sink(Protocol):
 
 class _Trouble(NamedTuple):
     failures: int
-    #: Monotonic, as is the next.
+    #: Monotonic time, as is `since`.
     until: float
     since: float
     error: Exception
@@ -76,7 +76,7 @@ class SinkThread(threading.Thread):
         self._waiting: dict[AttemptId, Attempt] = {}
         self._troubled: dict[AttemptId, _Trouble] = {}
         self._stopping = threading.Event()
-        #: Monotonic.
+        #: Monotonic time.
         self._next_round = 0.0
         self._pace = FIRST_PACE
 
@@ -93,7 +93,7 @@ class SinkThread(threading.Thread):
 
     @property
     def troubles(self) -> list[str]:
-        """Which attempts have had a file that cannot be read for a while, and what it is."""
+        """The attempts that have had a file that cannot be read for a while, each with its error."""
         then = time.monotonic() - LASTING
         return [
             f"{attempt_id}: {trouble.error}"
@@ -115,7 +115,7 @@ class SinkThread(threading.Thread):
                 away = self._ship(attempt, away)
 
     def _ship(self, attempt: Attempt, away: int) -> int:
-        """How often in a row the store was away, this time included."""
+        """Ship some. Returns how often in a row the store was away, this time included."""
         try:
             if self._sink.ship(attempt):
                 self.look_at(attempt)
@@ -127,7 +127,7 @@ class SinkThread(threading.Thread):
         return 0
 
     def _next(self) -> Attempt | None:
-        """The attempt that has waited longest; `None` when it is time to go."""
+        """The attempt that has waited longest; `None` when the thread has to stop."""
         while not self._stopping.is_set():
             if not self._waiting:
                 self._begin_round()
@@ -141,7 +141,7 @@ class SinkThread(threading.Thread):
             self._changed.wait_for(lambda: self._waiting or self._stopping.is_set())
         early = self._next_round - time.monotonic()
         self._pace = FIRST_PACE if -early > QUIET else min(2 * self._pace, PACE)
-        # not under the condition: there, every further line would wake this thread
+        # not a wait for the condition: every further line would end it, and wake this thread
         self._stopping.wait(max(0.0, early))
         self._next_round = time.monotonic() + self._pace
 
@@ -153,7 +153,7 @@ class SinkThread(threading.Thread):
             self._stopping.wait(_pause(away))
             return away + 1
         failures = trouble.failures if (trouble := self._troubled.get(attempt.id)) else 0
-        # of a file that cannot be read there is no more to say than that
+        # for a file that cannot be read, a traceback adds nothing
         about = {"error": str(error)} if isinstance(error, OSError) else {"exc_info": error}
         log.error("attempt_not_shipped", attempt=str(attempt.id), store=self._sink.name, **about)
         now, since = time.monotonic(), trouble.since if trouble else time.monotonic()
@@ -165,7 +165,7 @@ def _pause(failures: int) -> float:
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 16))
 
 
-# --- ends that nobody else reports: processes that vanished with their launcher, and attempts that came too late
+# --- ends that no launcher reports: processes that vanished with their launcher, and attempts that came too late
 
 #: Seconds that a launcher has for its own report once the lock is free.
 LAUNCHER_GRACE = 3.0
@@ -182,7 +182,7 @@ class Endings:
     _clock: Clock
 
     def look(self, attempt: Attempt) -> None:
-        """Write the exit report of an attempt that nobody else will write one for. Raises `OSError`."""
+        """Write the exit report of an attempt that no launcher will write one for. Raises `OSError`."""
         if is_there(attempt.folder / EXIT):
             return
         if is_withdrawn(attempt.folder):
@@ -209,7 +209,7 @@ class Endings:
 
     def _report_lost(self, attempt: Attempt) -> None:
         report = read_record(attempt.folder / REPORT, SpiderReport)
-        # a mark that is no file was put there by the spider: that is not a node's losing it
+        # a mark that is no file was put there by the spider: then the node has not lost the attempt
         told = is_mark(attempt.folder)
         facts = ExitReport(
             attempt=attempt.id.attempt,
@@ -247,9 +247,9 @@ def _write_exit(attempt: Attempt, facts: ExitReport) -> bool:
 
 #: Seconds between two sweeps; MongoDB gets what is new at each.
 SWEEP_EVERY = 0.5
-#: Seconds from hearing of a change to looking: enough for a file to get its proper name.
+#: Seconds between the notice of a change and the look at it: enough for a file to get its proper name.
 SETTLE = 0.02
-#: Files whose writing is told at once, by the names under which they are written; the log is, too.
+#: Files whose changes are followed at once, by the names under which they are written. The log is one, too.
 _PROMPT = (STARTED, f".{STARTED}", f".{EXIT}")
 #: How long a launch may still be asked for after an attempt's `not_after`: clocks differ.
 REPOST_MARGIN = timedelta(seconds=60)
@@ -259,13 +259,13 @@ class _Kept(NamedTuple):
     """Times in seconds since the epoch."""
 
     until: float
-    #: Before that it stays, whatever happens.
+    #: The attempt stays until then, even on a full disk.
     relaunchable_until: float
 
 
 @define(eq=False, repr=False, slots=False)
 class Follower:
-    """Finished attempts cost nothing but their names in memory until the day of their removal."""
+    """Keeps of finished attempts only their names in memory, until the day of their removal."""
 
     _outbox: Outbox
     _live: SinkThread
@@ -277,13 +277,13 @@ class Follower:
     #: Bytes; 0 is no limit.
     _longest_log: int = field(default=0, kw_only=True)
     _open: dict[AttemptId, Attempt] = field(init=False, factory=dict)
-    #: Acknowledged ones.
+    #: Acknowledged attempts.
     _kept: dict[AttemptId, _Kept] = field(init=False, factory=dict)
-    #: Attempts that something has happened to which cannot wait for the sweep.
+    #: Attempts with a change that cannot wait for the sweep.
     _hints: set[AttemptId] = field(init=False, factory=set)
-    #: Attempts that have met a fault of ours; each is told once.
+    #: Attempts at which our own code failed; each is logged once.
     _puzzling: set[AttemptId] = field(init=False, factory=set)
-    #: Too little disk is free; whoever still wants the live log of what is acknowledged reads MongoDB.
+    #: Too little disk is free. Readers who still want the live log of an acknowledged attempt read MongoDB.
     _needs_room: bool = field(init=False, default=False)
     _stopping: bool = field(init=False, default=False)
     _wake: threading.Event = field(init=False, factory=threading.Event)
@@ -294,7 +294,7 @@ class Follower:
         return [attempt.id for attempt in list(self._open.values()) if not attempt.checkpoint.acknowledged]
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Follow all attempts until `stop` is called."""
         observer = watch(self._outbox.path, self.changed)
         next_sweep = 0.0
         try:
@@ -340,7 +340,7 @@ class Follower:
         self._plain_logs.look()
 
     def _make_room(self) -> None:
-        """On a full disk what is acknowledged goes at once, the oldest first, until there is room again."""
+        """On a full disk remove acknowledged attempts at once, the oldest first, until there is room again."""
         try:
             now = self._clock().timestamp()
             for attempt_id, kept in sorted(self._kept.items(), key=lambda item: item[1].until):
@@ -359,7 +359,7 @@ class Follower:
             self._visit(attempt_id)
 
     def _visit(self, attempt_id: AttemptId) -> None:
-        """A broken folder is in nobody's way."""
+        """Look at an attempt, or remove it. A broken folder does not hold up the others."""
         try:
             if attempt_id not in self._kept:
                 attempt = self._open.get(attempt_id) or self._admit(attempt_id)
@@ -370,7 +370,7 @@ class Follower:
         except OSError as error:
             log.warning("attempt_troubled", attempt=str(attempt_id), error=str(error))
         except Exception:
-            # a fault of ours at one attempt is no reason to stop shipping the others
+            # a failure of our own code at one attempt is no reason to stop shipping the others
             if attempt_id not in self._puzzling:
                 self._puzzling.add(attempt_id)
                 log.exception("attempt_not_followed", attempt=str(attempt_id))
@@ -378,7 +378,7 @@ class Follower:
     def _admit(self, attempt_id: AttemptId) -> Attempt:
         attempt = self._open[attempt_id] = Attempt(self._outbox.path, attempt_id, self._longest_log)
         if attempt.checkpoint.acknowledged and attempt.log_end is not None:
-            # whoever still wants the rest of a log that is acknowledged reads MongoDB
+            # readers who still want the rest of an acknowledged log read MongoDB
             self._set_aside(attempt)
         return attempt
 
@@ -402,7 +402,7 @@ class Follower:
             log.warning("exit_not_written", attempt=str(attempt.id), error=str(error))
 
     def _set_aside(self, attempt: Attempt) -> None:
-        """Not to be removed while the same attempt might be launched again for want of its mark."""
+        """Keep the folder while the attempt might be launched again: only its mark prevents a second launch."""
         ended = (attempt.folder / EXIT).lstat().st_mtime
         spec = read_record(attempt.folder / SPEC, NodeSpec)
         relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0

@@ -1,4 +1,4 @@
-"""Tells MongoDB that this node lives, what is on it and what it can run."""
+"""Reports to MongoDB that this node lives, what is on it and what it can run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _INFOS = TypeAdapter(list[SpiderInfo])
 
 
 class Catalog:
-    """The file that Scrapyd writes; for one thread."""
+    """The catalogue that Scrapyd writes to a file. Only one thread may use it."""
 
     def __init__(self, node_dir: Path) -> None:
         self._path = node_dir / CATALOG
@@ -50,19 +50,19 @@ class Catalog:
         self._infos: list[SpiderInfo] | None = None
 
     def spiders(self) -> list[SpiderInfo] | None:
-        """As of this moment, the same list for as long as it says the same; `None` before there is one."""
+        """The spiders in the file now; the same list while the file says the same; `None` before the first file."""
         try:
             content = read_file(self._path)
         except FileNotFoundError:
             return self._infos
         except HostileFileError as error:
-            content = str(error).encode()  # no catalogue either
+            content = str(error).encode()  # fails to parse below, as a catalogue that cannot be read does
         if content != self._content:
             self._content = content
             try:
                 self._infos = _INFOS.validate_json(content)
             except ValueError as error:
-                # the last one that could be read still holds
+                # the last catalogue that could be read still holds
                 log.warning("catalog_unreadable", path=str(self._path), error=str(error))
         return self._infos
 
@@ -75,7 +75,7 @@ class CatalogPublisher:
         self._published: list[SpiderInfo] | None = None
 
     def eggs(self) -> list[Egg]:
-        """What was deployed on this node, by the catalogue of this moment."""
+        """The eggs that were deployed on this node, as the catalogue names them now."""
         infos = self._catalog.spiders() or ()
         return sorted({Egg(info.project, info.version) for info in infos if info.version is not None})
 
@@ -87,17 +87,17 @@ class CatalogPublisher:
             self._published = infos
 
     def forget(self) -> None:
-        """What was published may be gone."""
+        """Publish again next time: what was published may be gone."""
         self._published = None
 
 
-# --- the heartbeat, every two seconds: what it does not tell is judged lost
+# --- the heartbeat, every two seconds: an attempt that it does not name is judged lost
 
 #: Seconds between two beats.
 EVERY = 2.0
-#: Attempts whose files cannot be read that are told of.
+#: How many attempts with unreadable files one heartbeat reports.
 MOST_TROUBLES = 10
-#: Seconds after one that failed: the next may find a connection that works.
+#: Seconds after a heartbeat that failed: the next one may find a connection that works.
 AGAIN = 0.5
 
 
@@ -129,11 +129,11 @@ class Heartbeat(threading.Thread):
         self._present = present
         self._troubles = troubles
         self._is_stopping = False
-        #: It is time for a sign of life, whenever the last one was.
+        #: Set when a sign of life must be given at once, no matter when the last one was given.
         self._due = threading.Event()
-        # the node's other processes go by what is written down
+        # the node's other processes read the time from a file that each heartbeat writes
         clock.on_turn = self._due.set
-        #: The last sign of life of the machine that has our name, and how often it was found to be the last.
+        #: The last sign of life of the machine that has our name, and how often it was found unchanged.
         self._other: datetime | None = None
         self._found = 0
         #: Whether the name was ours at the last answer.
@@ -152,10 +152,10 @@ class Heartbeat(threading.Thread):
                     log.warning("name_taken", message=error.message)
                 self._refused(error.heartbeat_at)
                 is_well = False
-            except Exception as error:  # noqa: BLE001 - a node whose heart stops for good is taken for dead
+            except Exception as error:  # noqa: BLE001 - a node whose heartbeats stop for good is taken for dead
                 if is_well:
                     log.warning("no_heartbeat", error=str(error))
-                # the other one may be as little able to give a sign of life
+                # perhaps the other machine cannot give a sign of life either
                 is_well, self._found = False, 0
             self._due.wait(EVERY if is_well else AGAIN)
             self._due.clear()
@@ -184,7 +184,7 @@ class Heartbeat(threading.Thread):
             troubles=self._troubles()[:MOST_TROUBLES],
             unanswered=lately_unanswered(),
             instance=self._instance,
-            # counted, not timed: while this process is stopped it sees nothing
+            # counted, not timed: a process that is suspended does not see the other machine's heartbeats
             succeeds=self._other if self._found * AGAIN >= settings.node_dead_after else None,
         )
         self.is_accepted = True
@@ -207,7 +207,7 @@ def _tell_time(node_dir: Path, moment: datetime) -> None:
 
 
 def has_browser(file: Path) -> bool:
-    """By what Scrapyd found when it started."""
+    """Whether Scrapyd found a browser when it started."""
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         return bool(json.loads(read_file(file))["chromium"])
     return False

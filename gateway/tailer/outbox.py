@@ -64,11 +64,11 @@ class Disk:
         return self.free_bytes < self._min_free_bytes
 
 
-#: Prefix of a folder that is being removed: no attempt any more, whatever is left in it.
+#: Prefix of a folder that is being removed. It is no attempt any more, even if files are left in it.
 _REMOVED = ".removed-"
-#: Seconds of a look that go into removing.
+#: Seconds of each look that may go into removing files.
 REMOVAL_TURN = 0.1
-#: What a mark says that was made so that nobody else ever can.
+#: The content of a mark that the tailer made so that no launcher can make it.
 _WITHDRAWN = b'{"withdrawn": true}'
 
 
@@ -76,7 +76,7 @@ class Outbox:
     def __init__(self, node_dir: Path, outbox: Path) -> None:
         self.path = outbox
         self._logs = node_dir / "logs"
-        #: Folders on their way out.
+        #: Folders that are being removed.
         self._removed: set[Path] = set()
 
     def scan(self) -> list[AttemptId]:
@@ -87,8 +87,8 @@ class Outbox:
 
     @state_change("tailer.remove_attempt")
     def remove(self, attempt_id: AttemptId) -> None:
-        """Take an attempt away, with the link that Scrapyd's console shows its log by. It is gone at once, though its
-        files may take `finish_removals` a while.
+        """Take an attempt away, with the link under which Scrapyd's console shows its log. The attempt is gone at
+        once; `finish_removals` may take a while to remove its files.
         """
         folder = attempt_dir(self.path, attempt_id)
         spec = read_record(folder / SPEC, NodeSpec)
@@ -99,7 +99,7 @@ class Outbox:
         self._removed.add(removed)
 
     def finish_removals(self) -> bool:
-        """Remove what was taken away, in turns: a spider may have left a million files. Whether nothing is left."""
+        """Remove folders in turns: a spider may have left a million files. Returns whether none is left to remove."""
         return not self._removed or self._remove_some()
 
     @state_change("tailer.finish_removals")
@@ -126,7 +126,7 @@ def started_at(folder: Path) -> datetime | None:
 
 
 def is_mark(folder: Path) -> bool:
-    """Whether what is there as the mark is one, or was."""
+    """Whether there is, or was, a mark under its name; a folder or an empty file is none."""
     return bool(_content(folder / STARTED))
 
 
@@ -139,12 +139,12 @@ def is_withdrawn(folder: Path) -> bool:
 
 @state_change("tailer.withdraw")
 def withdraw(folder: Path) -> bool:
-    """Make the started mark, so that no launcher can; whether it was us. Raises `OSError`."""
+    """Make the started mark, so that no launcher can. Returns whether this call made it. Raises `OSError`."""
     return write_exclusively(folder / STARTED, _WITHDRAWN)
 
 
 def _content(mark: Path) -> bytes:
-    """Nothing, where the mark is something else: it was launched, or it could not have become that."""
+    """The mark's bytes; empty if it is no file: only a spider that was launched can have put that there."""
     try:
         return read_file(mark)
     except HostileFileError:
@@ -152,16 +152,16 @@ def _content(mark: Path) -> bytes:
 
 
 def _remove_link(link: Path, target: Path) -> None:
-    """Only if it is what it should be: the names on the way to it came from outside."""
+    """Remove the link only if it leads to `target`: the names on the way to it came from outside."""
     with suppress(OSError):
         if link.is_symlink() and link.resolve() == target.resolve():
             link.unlink()
 
 
-# --- how far an attempt was shipped. An older checkpoint costs work, never correctness: what is shipped again is
-# named by its position and changes nothing.
+# --- how far an attempt was shipped. An older checkpoint costs work, never correctness: what is shipped is
+# named by its position, so shipping it again changes nothing.
 class LogPosition(BaseModel):
-    """A place between two entries. Frozen: each thread replaces its own, the one that saves sees old or new."""
+    """A place between two entries. It is frozen: a thread replaces its own, and the saving one sees old or new."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -179,16 +179,16 @@ class Checkpoint(BaseModel):
     log_mongo: LogPosition = LogPosition()
     #: Byte offset up to which `items.jsonl` is in MongoDB.
     items: int = Field(default=0, ge=0)
-    #: Bytes that the log had when the exit report was first seen: nothing after them is part of it.
+    #: Bytes that the log had when the exit report was first seen: later bytes are not part of it.
     log_end: int | None = Field(default=None, ge=0)
-    #: Files that could not be read, however often it was tried, and what they were instead: shipped without them.
+    #: Files that could not be read in all tries, and what they were instead. The rest is shipped without them.
     lost: dict[str, str] = Field(default_factory=dict)
-    #: MongoDB has acknowledged the log, the items and the exit.
+    #: Whether MongoDB has acknowledged the log, the items and the exit.
     acknowledged: bool = False
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """The saved one, or the beginning where there is none or it cannot be understood."""
+    """The saved checkpoint; one at the beginning if there is none or it cannot be understood."""
     with suppress(OSError, ValueError):
         return Checkpoint.model_validate_json(read_file(folder / SHIPPED))
     return Checkpoint()
@@ -196,7 +196,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 @state_change("tailer.save_checkpoint")
 def save_checkpoint(folder: Path, data: bytes) -> None:
-    """Raises `OSError`, on a full disk for one."""
+    """Raises `OSError`, for example on a full disk."""
     write_atomically(folder / SHIPPED, data)
 
 
@@ -214,7 +214,7 @@ class ProgressWatch:
         self._told_at = 0.0
 
     def news(self, *, ended: bool = False) -> Progress | None:
-        """Progress that was not yet told, and may be by now."""
+        """Progress that was not yet published, if it may be by now."""
         if not ended and time.monotonic() - self._told_at < PROGRESS_EVERY:
             return None
         try:
@@ -225,7 +225,7 @@ class ProgressWatch:
         return None if self._seen == self._told else read_record(self._path, Progress)
 
     def told(self) -> None:
-        """What `news` handed out has arrived."""
+        """Note that what `news` returned was published."""
         self._told = self._seen
         self._told_at = time.monotonic()
 
@@ -236,29 +236,29 @@ log = structlog.get_logger()
 
 #: Seconds between two checkpoints of one attempt.
 SAVE_EVERY = 0.5
-#: How often in a row a file of an attempt that has ended may be unreadable before the rest is shipped without it: one
-#: that is no file, and one that the disk fails to give.
+#: How often in a row a file of an ended attempt may be unreadable before the rest is shipped without it: if
+#: the path is no file, and (`TRIES_OF_THE_DISK`) if the disk fails to give it.
 TRIES = 5
 TRIES_OF_THE_DISK = 50
-#: What is wrong with this process then, and not with the file.
+#: Errors that mean a fault of this process, and not of the file.
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class Attempt:
-    """Shared by the threads. Each field has one writer; a torn view of two fields costs a second look, no more."""
+    """Threads share it. Each field has one writer; a torn view of two fields costs a second look, no more."""
 
     def __init__(self, outbox: Path, attempt_id: AttemptId, longest_log: int = 0) -> None:
-        """`longest_log` in bytes: what a log has beyond that is no part of it; 0 is no limit."""
+        """`longest_log` in bytes: the bytes of a log beyond it are ignored; 0 is no limit."""
         self.id = attempt_id
         self._longest_log = longest_log
         self.folder = attempt_dir(outbox, attempt_id)
         self.checkpoint: Checkpoint = load_checkpoint(self.folder)
-        # What follows is not saved: after a restart it is found, or shipped, once more.
+        # The following fields are not saved: after a restart the tailer finds the values, or ships, once more.
         #: Byte offset up to which MongoDB has the log, the growing chunk included.
         self.log_stored = self.checkpoint.log_mongo.offset
-        #: Up to here the item that begins at the checkpoint has no end.
+        #: The item that begins at the checkpoint does not end before this byte offset.
         self.items_searched = 0
-        #: The job knows that this attempt was started.
+        #: Whether the job knows that this attempt was started.
         self.start_reported = False
         self.progress_published = ProgressWatch(self.folder)
         self.progress_recorded = ProgressWatch(self.folder)
@@ -272,7 +272,7 @@ class Attempt:
         self._failures: Counter[str] = Counter()
 
     def in_log(self) -> AbstractContextManager[object]:
-        """Every line that is logged within says which job it is about."""
+        """Within it, every log line says which job it is about."""
         if self._correlation_id is None and (spec := read_record(self.folder / SPEC, NodeSpec)):
             self._correlation_id = spec.correlation_id or self.id.job_id
         return about_message(self.id.job_id, self._correlation_id)
@@ -292,12 +292,12 @@ class Attempt:
             with self._end_lock:
                 if self.checkpoint.log_end is None:
                     self.checkpoint.log_end = self.log_size
-        # somebody may have cut the file since
+        # a process may have cut the file since
         return min(self.checkpoint.log_end, self.log_size)
 
     @property
     def log_bound(self) -> int | None:
-        """Where reading the log ends: its end, or the longest that a log may be, once it is that long."""
+        """Where reading the log ends: at its end, or at the longest that a log may be once it is that long."""
         end = self.log_end
         if end is None and self._longest_log and self.log_size >= self._longest_log:
             return self._longest_log
@@ -305,7 +305,7 @@ class Attempt:
 
     @property
     def has_ended(self) -> bool:
-        """There is an exit report, or something under its name: nobody will write one any more."""
+        """Whether there is an exit report, or something under its name: no process will write one any more."""
         return self.checkpoint.log_end is not None or is_there(self.folder / EXIT)
 
     @property
@@ -320,7 +320,7 @@ class Attempt:
 
     @property
     def is_log_stored(self) -> bool:
-        """All that there is of the log is in MongoDB."""
+        """Whether all that there is of the log is in MongoDB."""
         end = self.log_end
         return LOG in self.checkpoint.lost or (end is not None and self.log_stored >= end)
 
@@ -328,7 +328,7 @@ class Attempt:
         self._failures.pop(name, None)
 
     def not_read(self, name: str, error: OSError) -> None:
-        """Go on without the file, if the attempt has ended and this was once too often."""
+        """Note a failed read. If the attempt has ended and there were too many in a row, go on without the file."""
         if error.errno in _OURS or not self.has_ended:
             return
         self._failures[name] += 1
@@ -336,12 +336,12 @@ class Attempt:
             return
         log.warning("file_lost", attempt=str(self.id), file=name, error=str(error))
         if name == LOG:
-            # what was shipped of it is what there is
+            # what was shipped of it counts as the whole log
             self.checkpoint.log_end = self.log_stored
         self.checkpoint.lost = {**self.checkpoint.lost, name: str(error)}
 
     def save(self, *, now: bool = False) -> None:
-        """Write the checkpoint if it has changed and the last one is old enough. A full disk stops nothing."""
+        """Write the checkpoint if it has changed and the last one is old enough. A full disk stops no shipping."""
         if not now and time.monotonic() - self._saved_at < SAVE_EVERY:
             return
         data = self.checkpoint.model_dump_json().encode()
@@ -356,14 +356,14 @@ class Attempt:
             self._saved = data
 
 
-# --- logs of crawls that were scheduled at Scrapyd itself: no job of ours, so nobody else would ever remove them
+# --- logs of crawls that were scheduled at Scrapyd itself: they belong to no job of ours, so only this removes them
 
 #: Seconds between two looks.
 PLAIN_LOGS_EVERY = 600.0
 
 
 class PlainLogs:
-    """`logs/<project>/<spider>/<job>.log`; a link among them belongs to an attempt and goes with it."""
+    """`logs/<project>/<spider>/<job>.log`. A link among them belongs to an attempt and is removed with it."""
 
     def __init__(self, node_dir: Path, keep: timedelta, clock: Clock) -> None:
         self._path = node_dir / "logs"
@@ -372,7 +372,7 @@ class PlainLogs:
         self._next_look = 0.0
 
     def look(self) -> None:
-        """Remove the old ones, if it is time. Nothing here is worth an error."""
+        """Remove the old logs, if it is time. No failure here is worth an error."""
         if not self._keep or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + PLAIN_LOGS_EVERY
@@ -387,7 +387,7 @@ class PlainLogs:
 
     @state_change("tailer.remove_plain_logs")
     def _remove(self, old: Iterable[Path]) -> None:
-        """But those that a crawl, silent for so long, still has open."""
+        """Remove all but those that a crawl still has open, though it was silent for so long."""
         if not (old := set(old)):
             return
         for path in old - _open_files():
@@ -395,7 +395,7 @@ class PlainLogs:
 
 
 def _is_linked(path: Path) -> bool:
-    """Whether it, or a folder on the way to it, is a link: what is behind that is not ours to remove."""
+    """Whether it, or a folder on the way to it, is a link: what is behind a link is not ours to remove."""
     return any(part.is_symlink() for part in (path, path.parent, path.parent.parent))
 
 
@@ -405,7 +405,7 @@ def _is_older(path: Path, moment: float) -> bool:
 
 
 def _open_files() -> set[Path]:
-    """Of every process that we may look at: a node's run as one user."""
+    """Files of every process that we may look at: the processes of a node run as one user."""
     found: set[Path] = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -413,9 +413,9 @@ def _open_files() -> set[Path]:
     return found
 
 
-# --- hears of changes in the outbox as they happen. What it misses the sweep finds.
+# --- notices changes in the outbox as they happen. The sweep finds what it misses.
 
-#: Told which attempt has changed, and the name of the file that was written.
+#: Called with the attempt that has changed, and the name of the file that was written.
 Listener = Callable[[AttemptId, str], None]
 
 
@@ -432,7 +432,7 @@ class _Handler(FileSystemEventHandler):
 
 
 def watch(outbox: Path, listener: Listener) -> BaseObserver:
-    """Call `listener` from a thread of its own until the observer, which is started, is stopped.
+    """Call `listener` from a thread of its own until the observer is stopped. The observer is already started.
 
     Modified files alone: asked for renames, watchdog keeps each back for half a second to find its other half, and
     all that comes after it as well. A file that is written under another name first is heard of by that name.

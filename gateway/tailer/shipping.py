@@ -1,4 +1,4 @@
-"""What is shipped of an attempt: its log, its items, its exit; to MongoDB, and what is watched to Redis."""
+"""What is shipped of an attempt: its log, items and exit to MongoDB; to Redis what clients watch live."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ class LogPiece(NamedTuple):
 
     entries: list[LogEntry]
     data: bytes
-    #: Where they begin, and where to go on.
+    #: Where the entries begin, and where to go on reading.
     start: LogPosition
     end: LogPosition
-    #: Whether the file held more than was asked for.
+    #: Whether the file held more than `size` bytes.
     more: bool
 
 
 def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None) -> LogPiece:
     """The entries in about `size` bytes from `start` on, of which the last may be long. Without a `log_end` a torn
-    last line is left for later; with one it ends there, and nothing after it is read.
+    last line is left for later. With one, that line ends there, and nothing after it is read.
     """
     piece = _read(path, start, size, log_end)
     if not piece.entries and piece.more:
-        # a line that is longer than what was asked for: an entry never is longer than this
+        # the line is longer than `size`; an entry is never longer than this
         piece = _read(path, start, MAX_LINE, log_end)
     return piece
 
 
 def cut(piece: LogPiece, minimum: int) -> LogPiece | None:
-    """The first entries of `piece` that together have `minimum` bytes; `None` if all of them have not.
+    """The first entries of `piece` that together have `minimum` bytes; `None` if all of them have fewer.
 
-    Where a piece is cut depends on the bytes alone: whoever cuts again from the same start, cuts there.
+    The bytes alone decide where a piece is cut: each cut from the same start is at the same place.
     """
     start = piece.start.offset
     for index, entry in enumerate(piece.entries):
@@ -86,9 +86,9 @@ def _read(path: Path, start: LogPosition, size: int, log_end: int | None) -> Log
     return LogPiece(entries, data[: end.offset - start.offset], start, end, more=len(data) == size)
 
 
-# --- logs, twice: the live end to Redis, everything to MongoDB. Neither waits for the other.
+# --- logs are shipped twice: the live end to Redis, everything to MongoDB. Neither waits for the other.
 
-#: Bytes of log in one write to Redis: some milliseconds' work, so that no log makes another one wait.
+#: Bytes of log in one write to Redis: a few milliseconds of work, so that no log makes another one wait.
 LIVE_PIECE = 64 << 10
 #: Bytes that Redis may lag behind. What lies further back is left to MongoDB, so that "live" stays live.
 MAX_LAG = 4 << 20
@@ -99,13 +99,13 @@ CHUNKS_PER_TURN = 16
 
 
 def ship_live_log(stream: LogStream, attempt: Attempt) -> bool:
-    """Ship one piece; whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
+    """Ship one piece. Returns whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
     if LOG in attempt.checkpoint.lost:
         return False
     log_end = attempt.log_bound
     start = attempt.checkpoint.log_redis
     if attempt.log_size - start.offset > MAX_LAG:
-        # read, not jumped over: a line without a head has the level of one that may lie far back
+        # read, not skipped: a line without a head has the level of one that may lie far back
         piece = read_piece(attempt.log_path, start, MAX_LINE, log_end)
     else:
         piece = read_piece(attempt.log_path, start, LIVE_PIECE, log_end)
@@ -116,11 +116,11 @@ def ship_live_log(stream: LogStream, attempt: Attempt) -> bool:
 
 
 def ship_log(store: LogStore, attempt: Attempt) -> bool:
-    """Ship what there is; whether there may be more. Raises PyMongo's errors, having moved on as far as they let.
+    """Ship what there is. Returns whether there may be more. Raises PyMongo's errors; what was shipped before counts.
 
-    Chunks begin and end where the bytes alone decide: at the first entry that ends `CHUNK` or more bytes after the
-    chunk's start. So those of a tailer that was killed, and shipped more than it remembers, are the same. To be
-    called twice a second or so: the growing chunk is written anew each time.
+    The bytes alone decide where chunks begin and end: at the first entry that ends `CHUNK` or more bytes after the
+    chunk's start. So a tailer that was killed, and shipped more than it remembers, makes the same chunks again. Call
+    it about twice a second: the growing chunk is written anew each time.
     """
     log_end = attempt.log_bound
     for _ in range(CHUNKS_PER_TURN):
@@ -137,7 +137,7 @@ def ship_log(store: LogStore, attempt: Attempt) -> bool:
 
 
 def _next_chunk(attempt: Attempt, log_end: int | None) -> LogPiece:
-    """The full chunk from the checkpoint on, or whatever there is of it."""
+    """The full chunk from the checkpoint on, or as much of it as there is."""
     start = attempt.checkpoint.log_mongo
     piece = read_piece(attempt.log_path, start, 2 * CHUNK, log_end)
     chunk = cut(piece, CHUNK)
@@ -153,7 +153,7 @@ def _next_chunk(attempt: Attempt, log_end: int | None) -> LogPiece:
 MAX_ITEM = 15_000_000
 #: MongoDB takes 100 levels, of which the document around the item is one.
 MAX_DEPTH = 90
-#: Bytes of an item that is too large that are kept to tell it by.
+#: Bytes kept of an item that is too large, so that its author can recognize it.
 HEAD = 1000
 
 
@@ -166,19 +166,19 @@ def parse_item(attempt_id: AttemptId, end: int, line: bytes) -> Item:
         return Item(*attempt_id, end, data)
     text = line.decode("utf-8", "replace")
     if len(text) * 3 > MAX_ITEM and len(text.encode()) > MAX_ITEM:
-        # each byte that is no UTF-8 has become three
+        # each byte that is no UTF-8 has become three bytes
         return too_large(attempt_id, end, len(line), line)
     return Item(*attempt_id, end, None, text)
 
 
 def as_text(item: Item) -> Item:
-    """`item` for a server that refuses what BSON itself would hold."""
+    """`item` as text, for a server that refuses data which BSON itself would hold."""
     text = json.dumps(item.data, ensure_ascii=False, separators=(",", ":"))
     return item._replace(data=None, raw=text)
 
 
 def too_large(attempt_id: AttemptId, end: int, size: int, head: bytes) -> Item:
-    """What stands in MongoDB for an item that does not fit: how large it was, and how it began."""
+    """What MongoDB stores for an item that does not fit: how large it was, and how it began."""
     text = head[:HEAD].decode("utf-8", "replace")
     return Item(*attempt_id, end, {"error": "this item is too large to be stored", "bytes": size, "begin": text})
 
@@ -207,7 +207,7 @@ def _finite(text: str) -> float:
 
 
 def _has_portable_keys(value: object, depth: int) -> bool:
-    """Whether every MongoDB takes these keys: dots and a leading `$` mean something else in queries."""
+    """Whether every version of MongoDB takes these keys: dots and a leading `$` mean something else in queries."""
     if depth > MAX_DEPTH:
         return False
     if isinstance(value, dict):
@@ -220,21 +220,21 @@ def _has_portable_keys(value: object, depth: int) -> bool:
     return True
 
 
-# --- items from the spool into MongoDB, in batches; one that is refused is never in the way of the others
+# --- items from the spool into MongoDB, in batches; an item that is refused does not hold up the others
 
 log = structlog.get_logger()
 
-#: A batch: whichever is reached first. A line longer than that is a batch of its own.
+#: A batch ends at the limit that is reached first. A longer line is a batch of its own.
 BATCH_ITEMS = 500
 BATCH_BYTES = 1 << 20
-#: Batches of a line that is too large for an item in which its end is looked for, before others have their turn; and
-#: bytes after which it is not looked for any more.
+#: How many batches of a line that is too large are searched for its end before other attempts have their turn; and
+#: after how many bytes the search ends for good.
 SEARCHED_AT_ONCE = 16
 LONGEST_LINE = 1 << 30
 
 
 def ship_items(store: ItemStore, attempt: Attempt, *, ended: bool) -> bool:
-    """Ship one batch; whether there may be more. Raises `OSError` and PyMongo's errors, having moved nothing."""
+    """Ship a batch; returns whether there may be more. Raises `OSError`, PyMongo's errors, having moved nothing."""
     items, end, more = _next_batch(attempt, attempt.checkpoint.items)
     for refused in store.insert(items) if items else ():
         log.warning("item_kept_as_text", item=refused.id)
@@ -261,7 +261,7 @@ def _next_batch(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
 
 
 def _look_at_rest(attempt: Attempt, start: int) -> None:
-    """Raises `HostileFileError` where there is less than was read before."""
+    """Raises `HostileFileError` if there is less than was read before."""
     path = attempt.folder / ITEMS
     if torn := read_part(path, start, BATCH_BYTES):
         log.warning("torn_item", attempt=str(attempt.id), begin=torn[:200].decode("utf-8", "replace"))
@@ -270,8 +270,8 @@ def _look_at_rest(attempt: Attempt, start: int) -> None:
 
 
 def _long_line(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
-    """The one line at `start`, if its end is there, and whether there may be more. Beyond `MAX_ITEM` it is only
-    measured, a piece at a time. Raises `HostileFileError` for one that does not end.
+    """The one line at `start`, if its end is there, its end, and whether there may be more. A line beyond `MAX_ITEM`
+    is only measured, a piece at a time. Raises `HostileFileError` for a line that does not end.
     """
     path = attempt.folder / ITEMS
     data = read_part(path, start, MAX_ITEM + 1)
@@ -290,26 +290,26 @@ def _long_line(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
     return [], start, len(data) == BATCH_BYTES
 
 
-# --- an exit report as MongoDB can hold it: what a spider puts into its own account must not keep a job running.
+# --- an exit report as MongoDB can hold it: no content of a spider's report may keep a job running.
 #
-# A spider may say anything in its stats, and may even write its report itself.
+# A spider may put anything into its stats, and may even write the exit report itself.
 
-#: What is kept of a spider's account.
+#: Limits on what is kept of a spider's report.
 MAX_STATS = 200
 MAX_STATS_BYTES = 64 << 10
 MAX_NAME = 200
 MAX_TEXT = 2000
 MAX_ERRORS = 10
 MAX_LOG_TAIL = 8000
-#: Tells how many stats are not there.
+#: The stat that says how many stats were left out.
 LEFT_OUT = "discoverybot/stats_left_out"
 
 
 def read_facts(attempt: Attempt) -> ExitReport:
-    """What `exit.json` says; where it cannot be understood, that. Raises `OSError`.
+    """What `exit.json` says, or a report that it cannot be understood. Raises `OSError`.
 
-    Whoever writes a report writes a whole one. So what is there instead is the spider's own doing: its node has not
-    lost it.
+    A node writes whole reports only. So anything else there is the spider's own doing: the node has not lost the
+    attempt.
     """
     facts = read_record(attempt.folder / EXIT, ExitReport)
     if facts is not None:
@@ -367,7 +367,7 @@ def _name(key: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers that BSON, or JSON on the way out, cannot hold become text, and so does all that has parts."""
+    """Numbers that BSON, or JSON on the way out, cannot hold become text. So do lists and objects."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -379,7 +379,7 @@ def _plain(value: Any) -> Any:
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class MongoSink:
-    """Everything goes to MongoDB; first that the attempt was started, and last how it ended."""
+    """Ships everything to MongoDB: first that the attempt was started, and last how it ended."""
 
     name = "MongoDB"
     _jobs: JobStore
@@ -388,13 +388,13 @@ class MongoSink:
     _completion: Completion
 
     def ship(self, attempt: Attempt) -> bool:
-        """Ship some of it; whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
+        """Ship some; returns whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
         if attempt.checkpoint.acknowledged:
             return False
         is_told, ended = attempt.start_reported, attempt.has_ended
         self._ship_start(attempt)
         if attempt.start_reported and not (is_told or ended):
-            # of a short crawl all comes with its end, of any other soon
+            # a short crawl ships everything at its end, any other crawl soon
             return False
         more = self._ship_files(attempt, ended=ended)
         if not ended:
@@ -409,7 +409,7 @@ class MongoSink:
             attempt.start_reported = True
 
     def _ship_files(self, attempt: Attempt, *, ended: bool) -> bool:
-        """Each for itself: the log arrives though the items cannot be read. Raises `OSError` for those."""
+        """Ship each file by itself: the log arrives even if the items cannot be read. Raises `OSError` for those."""
         more, failed = False, None
         ships: dict[str, Callable[[], bool]] = {
             LOG: lambda: ship_log(self._logs, attempt),
@@ -434,7 +434,7 @@ class MongoSink:
         attempt.checkpoint.acknowledged = True
 
     def _remove_orphans(self, job_id: str) -> None:
-        """Nobody would ever find what was shipped of a job that was removed while the node was away."""
+        """Remove what was shipped of a job that was deleted while the node was away: nothing else would find it."""
         try:
             self._jobs.get(job_id)
         except JobNotFoundError:
@@ -453,13 +453,13 @@ class MongoSink:
 
 @define(eq=False, repr=False, slots=False)
 class LiveSink:
-    """To Redis goes what is for those who watch, and only for them."""
+    """Ships to Redis only what clients watch live."""
 
     name = "Redis"
     _stream: LogStream
 
     def ship(self, attempt: Attempt) -> bool:
-        """Ship some of what is new; whether there may be more. Raises `redis.RedisError`."""
+        """Ship some of what is new. Returns whether there may be more. Raises `redis.RedisError`."""
         more = ship_live_log(self._stream, attempt)
         watch = attempt.progress_published
         if progress := watch.news(ended=attempt.log_end is not None):
