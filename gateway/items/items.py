@@ -1,4 +1,4 @@
-"""Items: named by the place where their line ends in the attempt's spool, so shipping one twice changes nothing."""
+"""Items. The place where its line ends in the attempt's spool names an item: shipping it twice changes nothing."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Item(NamedTuple):
     attempt: int
     #: Byte offset one past the line's newline in `items.jsonl`.
     end: int
-    #: The item, or `None` where BSON cannot hold it,
+    #: The item; `None` if BSON cannot hold it.
     data: dict[str, Any] | None
-    #: which is when its JSON text stands here.
+    #: The item's JSON text if BSON cannot hold the item.
     raw: str | None = None
 
     @property
@@ -45,7 +45,7 @@ class ItemStore:
 
     @state_change("items.insert")
     def insert(self, items: Sequence[Item]) -> list[Item]:
-        """Insert what is not there yet; those of them that MongoDB says it cannot hold."""
+        """Insert the items that are not there yet. Returns those of them that MongoDB says it cannot hold."""
         documents = [_document(item) for item in items]
         if not documents:
             return []
@@ -57,7 +57,7 @@ class ItemStore:
         return []
 
     def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
-        """Items in the order they were scraped, after the item whose id is `after`; of every attempt for `None`."""
+        """Items in the order they were scraped, after the item `after`; of all attempts if `attempt` is `None`."""
         ids = _range(job_id, attempt)
         query = {"_id": {**ids, "$gt": max(after or "", ids["$gt"])}}
         return self._documents.find(query, limit, [("_id", ASCENDING)])
@@ -67,7 +67,7 @@ class ItemStore:
 
     @state_change("items.delete")
     def delete(self, job_id: str) -> None:
-        """In batches: other writes must not wait for a million items to go."""
+        """Delete in batches: other writes must not wait until a million items are deleted."""
         query = {"_id": _range(job_id, None)}
         while ids := [found["_id"] for found in self._items.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
             self._items.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
@@ -96,24 +96,24 @@ def read_item(document: Document) -> Item:
 # --- items as JSON, JSON lines or CSV, encoded batch by batch so that any number of them passes through
 
 Row = dict[str, Any]
-#: What spreadsheets take for a formula, and would run; a plain number is none.
+#: Text that spreadsheets take for a formula and would run. A plain number is not a formula.
 _FORMULA = re.compile(r"(?![+-]?\d+([.,]\d+)*$)[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]")
 
 
 class ItemFormat(Protocol):
     media_type: str
     extension: str
-    #: Items to begin with, before it is known how large they are.
+    #: Size of the first batch, read before it is known how large the items are.
     first_batch: int
 
     def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
-        """To be called before anything is encoded; `first` reads so many of the very first items of them all."""
+        """Called before anything is encoded; `first` reads that many items from the very beginning of the result."""
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        """The next items; the first call also yields what stands before them."""
+        """The next items, encoded; the first call also yields what stands before the first item."""
 
     def end(self, following: str | None) -> bytes:
-        """What stands after the last; `following` is the cursor to go on from."""
+        """What stands after the last item; `following` is the cursor to go on from."""
 
 
 class JsonFormat:
@@ -161,8 +161,8 @@ class JsonLinesFormat:
 
 
 class CsvFormat:
-    """Columns are the `fields`, or those of the first hundred items of all, on each page the same: what comes later
-    cannot add to a header already sent.
+    """The columns are the `fields`, or else those of the first hundred items of all. They are the same on each page:
+    later items cannot add columns to a header that was already sent.
 
     Nested values are JSON, `null` is empty, booleans are `true` and `false`. `escape_formulas`: text that begins like
     a formula gets a `'` before it, which spreadsheets do not show.
@@ -216,7 +216,7 @@ def _row(item: Item, fields: Sequence[str]) -> Row:
 
 
 def _parse(raw: str) -> Row:
-    """What BSON could not hold. A line that is no JSON object is shown for what it is."""
+    """The object in `raw`, which BSON could not hold. A line that is no JSON object is shown as it is."""
     try:
         # NaN and its like are Python's, not JSON's
         value = json.loads(raw, parse_constant=lambda _: None)

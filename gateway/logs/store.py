@@ -1,4 +1,4 @@
-"""Logs: the bytes of each attempt's log in compressed chunks, so that nobody reads logs off a node."""
+"""Logs: the bytes of each attempt's log in compressed chunks, so that no reader needs the node for them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LogChunk(NamedTuple):
     #: Level in force at `start`, for lines that have none of their own.
     head_level: str
     data: bytes
-    #: How many lines of each level it holds; nothing where that was not written down.
+    #: How many lines of each level it holds; empty if that was not stored.
     lines: Mapping[str, int] = MappingProxyType({})
 
 
@@ -47,8 +47,8 @@ class LogStore:
 
     @state_change("logs.append")
     def append(self, chunk: LogChunk) -> None:
-        """Store the chunk that begins at `chunk.start`, unless what is stored is as long, or longer: a write that was
-        delayed on its way takes nothing back that was acknowledged since.
+        """Store the chunk that begins at `chunk.start`, unless the stored one is as long or longer: a write that was
+        delayed on its way must not take back what was acknowledged since.
         """
         document = {
             "_id": f"{_prefix(chunk.job_id, chunk.attempt)}{chunk.start:015d}",
@@ -57,16 +57,16 @@ class LogStore:
             "data": zstandard.compress(chunk.data, 3),
             "lines": dict(chunk.lines),
         }
-        with suppress(DuplicateKeyError):  # there is one, and it is not shorter
+        with suppress(DuplicateKeyError):  # the stored chunk is not shorter
             self._logs.replace_one({"_id": document["_id"], "end": {"$lt": chunk.end}}, document, upsert=True)
 
     def read(self, job_id: str, attempt: int, position: int, limit: int = 1 << 20) -> list[LogChunk]:
         """Adjoining chunks from the one that holds byte `position` on, until they make `limit` bytes; at least one if
-        any. Only where that byte is not stored do they begin behind it.
+        there is any. If that byte is not stored, they begin behind it.
         """
         chunks = self._read(job_id, attempt, position, limit)
         if chunks and chunks[0].start > position:
-            # the chunk before may have grown past `position` between the two questions; from here on it is seen
+            # the chunk before may have grown past `position` between the two queries; reading again finds it
             chunks = self._read(job_id, attempt, position, limit)
         return chunks[: _adjoining(chunks)]
 
@@ -84,7 +84,7 @@ class LogStore:
         return chunks
 
     def end(self, job_id: str, attempt: int) -> int:
-        """Byte offset one past the last stored byte; 0 where nothing is stored."""
+        """Byte offset one past the last stored byte; 0 if nothing is stored."""
         prefix = _prefix(job_id, attempt)
         query = {"_id": {"$gt": prefix, "$lt": f"{prefix[:-1]};"}}
         last = self._logs.find_one(query, {"end": 1}, sort=[("_id", DESCENDING)])
@@ -92,14 +92,14 @@ class LogStore:
 
     @state_change("logs.delete")
     def delete(self, job_id: str) -> None:
-        """In batches: other writes must not wait for a gigabyte to go."""
+        """Delete in batches: other writes must not wait until a gigabyte is deleted."""
         query = {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
         while ids := [found["_id"] for found in self._logs.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
             self._logs.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
 
 
 def _adjoining(chunks: list[LogChunk]) -> int:
-    """How many there are before the first that does not begin where the one before ends: that one has grown since."""
+    """How many chunks adjoin. A gap means that the chunk before it has grown since it was read."""
     for number, (left, right) in enumerate(pairwise(chunks), start=1):
         if right.start > left.end:
             return number
@@ -117,13 +117,13 @@ def _chunk(document: Document) -> LogChunk:
     return LogChunk(job_id, int(attempt), int(start), end, document["head_level"], data, lines)
 
 
-# --- the live end of every log: a stream per attempt for those who come now, a channel for those who are here
+# --- the live end of every log: a stream per attempt for new readers, a channel for readers who are connected
 
-#: Entries that a stream keeps, roughly; who wants older ones reads MongoDB.
+#: Entries that a stream keeps, roughly; readers get older ones from MongoDB.
 MAX_ENTRIES = 20_000
-#: Bytes that a stream keeps, roughly: fewer entries where they are long.
+#: Bytes that a stream keeps, roughly: it keeps fewer entries if they are long.
 MAX_BYTES = 32 << 20
-#: Entries that even the longest lines are allowed.
+#: Entries that a stream keeps even if their lines have the greatest length.
 MIN_ENTRIES = 16
 _NOT_NEWER = "equal or smaller than the target stream top item"
 
@@ -138,8 +138,8 @@ class LogStream:
 
     @state_change("log_stream.append")
     def append(self, attempt_id: AttemptId, entries: Sequence[LogEntry]) -> None:
-        """Add `entries`, in order, and publish them. Those that the stream has already are published again: nobody
-        knows whether they were before, and a reader goes by their positions.
+        """Add `entries`, in order, and publish them. Entries that the stream already has are published again, because
+        it is not known whether they were published before; readers go by the positions of entries.
         """
         key = log_stream(*attempt_id)
         limit = _max_entries(entries)
@@ -147,7 +147,7 @@ class LogStream:
             for entry in entries:
                 name = f"{attempt_id.attempt}-{entry.end}"
                 pipeline.xadd(key, {"s": entry.start, "d": entry.to_json()}, id=name, maxlen=limit, approximate=True)
-            # a key that was lost and made anew has lost its time to live as well: renewed with each write
+            # each write renews the time to live: a key that was lost and made anew has lost it as well
             pipeline.expire(key, self._ttl)
             pipeline.publish(job_channel(attempt_id.job_id), log_event(attempt_id.attempt, list(entries)))
             answers = pipeline.execute(raise_on_error=False)
@@ -161,6 +161,6 @@ class LogStream:
 
 
 def _max_entries(entries: Sequence[LogEntry]) -> int:
-    """As many as fit into `MAX_BYTES` if all were as long as these."""
+    """As many entries as fit into `MAX_BYTES` if all were as long as these."""
     size = entries[-1].end - entries[0].start
     return max(MIN_ENTRIES, min(MAX_ENTRIES, MAX_BYTES * len(entries) // max(size, 1)))
