@@ -1,4 +1,4 @@
-"""What is kept for how long, and how it is removed."""
+"""How long things are kept, and how they are removed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from gateway.sites.site import Site, Target
 from gateway.stores.documents import UNREADABLE, Documents, Reader, Unreadable, reader
 from gateway.stores.mongo import Document, mongo_errors
 
-#: What a job can lose before it goes itself.
+#: The parts of a job that can be removed before the job itself.
 Part = Literal["logs", "items"]
 _OLDEST_FIRST = [("finished_at", ASCENDING)]
 _ENDED = ("finished_at", "user_id", "spec.spider", "fingerprint")
@@ -45,19 +45,19 @@ _ENDED = ("finished_at", "user_id", "spec.spider", "fingerprint")
 class Ended(NamedTuple):
     job_id: str
     finished_at: datetime
-    #: Where Redis may name this job as the answer; `None` if its document does not say.
+    #: The dedupe key in Redis that may name this job as the answer; `None` if its document does not say.
     dedupe_key: str | None
 
 
 class ExpiryStore:
-    """How far each part was removed is kept in `retention`: one document a part, so that no run looks at all jobs."""
+    """`retention` keeps up to when each part was removed: one document a part, so that no run looks at all jobs."""
 
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
         self._retention = database["retention"]
 
     def settled(self, before: datetime) -> Iterator[str]:
-        """Jobs that ended before then, and of whose end nothing is left to do; the oldest first."""
+        """Jobs that ended before then, with nothing left to do about their end; the oldest first."""
         query = {"settled": True, "finished_at": {"$lt": before}}
         with self._jobs.find(query, {"_id": 1}).sort(_OLDEST_FIRST).batch_size(100) as found:
             for document in found:
@@ -74,27 +74,27 @@ class ExpiryStore:
 
     @state_change("expiry.mark_removed")
     def mark_removed(self, job_id: str, part: Part, at: datetime) -> None:
-        """Said before it is done: who reads the job in between is not told that something is there."""
+        """Set the mark before the part is removed: a job that is read in between must not claim to have the part."""
         mark = f"{part}_removed_at"
         self._jobs.update_one({"_id": job_id, mark: {"$exists": False}}, {"$set": {mark: at}})
 
     @state_change("expiry.advance")
     def advance(self, part: Part, until: datetime) -> None:
-        """That part of every job that ended before then is gone."""
+        """Note that the part of every job that ended before `until` is gone."""
         self._retention.update_one({"_id": part}, {"$max": {"until": until}}, upsert=True)
 
 
 def _dedupe_key(document: Document) -> str | None:
-    """Of the fields themselves: one document that is no job must not keep the others from being looked at."""
+    """Read from the raw fields: a document that is no job must not keep the others from being looked at."""
     try:
         return redis_keys.dedupe(document["user_id"], document["spec"]["spider"], document["fingerprint"])
     except (KeyError, TypeError):
         return None
 
 
-# --- what cannot be read: noted by whoever comes upon it, and looked at again until it can be read or is gone
+# --- documents that cannot be read: the process that meets one notes it, to look again until it is readable or gone
 
-#: How the documents of each collection are read. One of a collection that is not named is looked at no more.
+#: How the documents of each collection are read. A collection that is not named here is not looked at again.
 READERS: dict[str, Reader[Any]] = {
     "jobs": reader(Job),
     "schedules": reader(Schedule),
@@ -111,7 +111,7 @@ READERS: dict[str, Reader[Any]] = {
     "heartbeats": read_heartbeat,
     "static_entries": read_static_entry,
 }
-#: Looked at again in one go.
+#: Notes that one look goes through.
 _BATCH = 1000
 
 
@@ -125,7 +125,7 @@ class UnreadableStore:
         return [Unreadable(one["collection"], one["document"], one["problem"]) for one in found]
 
     def look_again(self) -> None:
-        """Whatever was mended since, here or by a newer version, counts as all others."""
+        """Look at all notes again. A document that was mended, here or by a newer version, counts like all others."""
         for found in self.all(_BATCH):
             documents = Documents(self._database[found.collection], READERS.get(found.collection, dict))
             document = documents.collection.find_one({"_id": found.id})
@@ -134,14 +134,14 @@ class UnreadableStore:
 
     @state_change("unreadable.forget")
     def _forget(self, found: Unreadable) -> None:
-        # first what is lost if nobody comes back to it
+        # the document first: without its note, nothing would come back to it
         # a job that waits is ranked anew when it is attended to
         back = {"$unset": {SET_ASIDE: ""}, "$set": {"attend_at": utc_now()}}
         self._database[found.collection].update_one({"_id": found.id, SET_ASIDE: True}, back)
         self._noted.delete_one({"_id": f"{found.collection}/{found.id}"})
 
 
-# Removes an ended job with all it has left behind; the document goes last, so that a half-done deletion shows
+# Removes an ended job with all that it has stored; its document goes last, so that a half-done deletion shows
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Deletion:
     _jobs: JobStore
@@ -166,8 +166,8 @@ class Deletion:
             self._jobs.delete(job_id)
 
 
-# --- removes what has been kept for long enough, a little at a time. Any number may run at once, and die at any
-# moment: what one has left the next finds again.
+# --- removes what has been kept for long enough, a little at a time. Any number of runs may overlap, and may die at
+# any moment: the next run finds what one has left.
 
 log = structlog.get_logger()
 
@@ -175,21 +175,21 @@ log = structlog.get_logger()
 RUN_SECONDS = 20.0
 #: Jobs removed between two looks at the clock.
 BATCH = 100
-#: Entries of the ledger, or of the audit trail, that go by one write.
+#: Entries of the ledger, or of the audit trail, that one write removes.
 LEDGER_BATCH = 1000
-#: Without a sign of life for so long, and without a job, a node is none any more.
+#: A node without a job and without a sign of life for this long is forgotten.
 NODE_GONE_AFTER = timedelta(days=7)
-#: The same of a process that serves nobody directly.
+#: So is the heartbeat of a worker or a beat without a sign of life for this long.
 PROCESS_GONE_AFTER = timedelta(days=1)
 
 
 class Keep(NamedTuple):
-    """How long after a job's end; 0 is for ever."""
+    """How long things are kept after a job's end; 0 is for ever."""
 
     jobs: timedelta
     items: timedelta
     logs: timedelta
-    #: After it was noted.
+    #: After the entry was noted.
     audit: timedelta = timedelta()
 
 
@@ -215,7 +215,7 @@ class Retention:
     _passed_over: set[str] = field(init=False, factory=set)
 
     def run(self) -> None:
-        """One round of at most about `RUN_SECONDS`. Nothing happens while another runs in this process."""
+        """One round of at most about `RUN_SECONDS`. It does nothing while another round runs in this process."""
         if not self._running.acquire(blocking=False):
             return
         try:
@@ -227,7 +227,7 @@ class Retention:
             self._remove_part("logs", now, self._keep.logs, deadline)
             self._remove_part("items", now, self._keep.items, deadline)
             self._remove_jobs(now, deadline)
-            # what became of occurrences is kept for as long as their jobs
+            # the decisions on occurrences are kept for as long as their jobs
             self._forget(self._ledger.forget, now, self._keep.jobs, deadline)
             self._forget(self._audit.forget, now, self._keep.audit, deadline)
         finally:
@@ -247,7 +247,7 @@ class Retention:
             self._expiry.advance(part, reached)
 
     def _remove(self, part: Part, ended: Ended, now: datetime) -> bool:
-        """Whether that part is gone."""
+        """Remove that part. Returns whether it is gone."""
         try:
             if part == "items" and ended.dedupe_key:
                 self._dedupe.release(ended.dedupe_key, ended.job_id)
@@ -269,13 +269,13 @@ class Retention:
                 return
 
     def _remove_job(self, job_id: str) -> bool:
-        """Whether to go on with the next."""
+        """Remove the job. Returns whether to go on with the next."""
         try:
             self._deletion.delete(job_id)
         except JobNotFoundError:
             return True
         except UnreadableError as error:
-            # it stays for somebody to look at, and does not keep the others
+            # the job stays for an operator to look at, and does not hold up the others
             if job_id not in self._passed_over:
                 self._passed_over.add(job_id)
                 log.error("job_unreadable", job_id=job_id, reason=error.message)  # noqa: TRY400 - no traceback
