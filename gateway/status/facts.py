@@ -26,22 +26,22 @@ from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.mongo import mongo_errors, within
 
 WINDOW = timedelta(hours=1)
-#: Ends that are kept, the latest.
+#: How many ends are kept, the latest ones.
 MAX_ENDS = 20_000
-#: An end may become visible so long after the time that it bears.
+#: An end may become visible this long after the time that it bears.
 LATENESS = timedelta(seconds=15)
 
 
 @define(eq=False, repr=False, slots=False)
 class RecentEnds:
-    """Not to be used by two threads at once."""
+    """Two threads must not use it at once."""
 
     _ended: EndedJobs
     _known: dict[str, EndedJob] = field(init=False, factory=dict)
     _looked_at: datetime | None = field(init=False, default=None)
 
     def look(self, now: datetime) -> Collection[EndedJob]:
-        """Raises what PyMongo raises; nothing is lost by that, the next look reads what this one would have."""
+        """The ends within `WINDOW`. Raises PyMongo's errors; the next look then reads what this one has missed."""
         since = now - WINDOW
         unread = since if self._looked_at is None else max(since, self._looked_at - LATENESS)
         new = self._ended.since(unread, MAX_ENDS)
@@ -53,15 +53,15 @@ class RecentEnds:
         return self._known.values()
 
 
-# --- what MongoDB says of the whole platform at a moment: the same to every gateway that asks
+# --- the state of the whole platform in MongoDB at a moment: the same for every gateway that asks
 
 log = structlog.get_logger()
 
-#: Seconds for which an answer holds, also the answer that there is none.
+#: Seconds for which an answer is kept, also the answer that there is none.
 KEPT = 5.0
-#: Seconds that all queries may take together: whoever scrapes us waits for no more than ten.
+#: Seconds that all queries may take together: a scraper of the metrics waits for no more than ten.
 PATIENCE = 4.0
-#: Schedules that are due at once are counted up to here.
+#: Schedules that are due at once are counted up to this number.
 MAX_DUE = 10_000
 
 
@@ -81,7 +81,7 @@ class PlatformFacts(NamedTuple):
     workers: int
     nodes: list[Node]
     alive: frozenset[str]
-    #: Of each of them, by name.
+    #: The state of each node, by the node's name.
     node_states: dict[str, NodeState]
     ends: Collection[EndedJob]
 
@@ -154,17 +154,17 @@ def _seconds_since(moment: datetime | None, now: datetime) -> float:
 
 class SchedulerReport(NamedTuple):
     at: datetime
-    #: All that were heard of lately,
+    #: All beats whose heartbeats are still stored.
     beats: list[Heartbeat]
-    #: and those of them that are alive.
+    #: Names of the beats that are alive.
     alive: frozenset[str]
     due: int
-    #: Since when the occurrence that waits longest is due, or when the next one will be.
+    #: When the occurrence that waits longest became due, or when the next one will be.
     next_run: datetime | None
     schedules: dict[ScheduleState, int]
     #: Single crawls whose time has not come.
     one_off_jobs: int
-    #: What became of the last occurrences, newest first.
+    #: The decisions on the last occurrences, newest first.
     latest: list[LedgerEntry]
 
 
@@ -194,7 +194,7 @@ class SchedulerStatus:
 
 # --- how the queue fares: what waits and why, who works, and how each site's runs have gone lately
 
-#: Ended runs that are looked at, the latest: beyond them a window tells no more than they do.
+#: At most this many ended runs are looked at, the latest ones: older runs of a window would tell no more.
 MAX_RUNS = 10_000
 
 
@@ -211,7 +211,7 @@ class SitePerformance(NamedTuple):
 
     site: str
     counts: dict[JobStatus, int]
-    #: Of those that were not cancelled: the share that lacks nothing.
+    #: The share of finished runs among those that were not cancelled.
     success_rate: float | None
     durations: Durations | None
     last_ended_at: datetime
@@ -224,11 +224,11 @@ class QueueReport(NamedTuple):
     by_reason: dict[WaitingReason, int]
     #: Since when the job that waits longest has been due.
     oldest_due: datetime | None
-    #: Names of those that gave a sign of life lately.
+    #: Names of the workers that gave a sign of life lately.
     workers: list[str]
     dead_letters: int
     sites: list[SitePerformance]
-    #: All runs of the window were looked at, not only the latest.
+    #: Whether all runs of the window were looked at, and not only the latest.
     complete: bool
 
 
@@ -259,7 +259,7 @@ class QueueStatus:
 
 
 def by_site(runs: Iterable[EndedRun]) -> list[SitePerformance]:
-    """By the site's name."""
+    """One entry for each site, sorted by the site's name."""
     grouped: defaultdict[str, list[EndedRun]] = defaultdict(list)
     for run in runs:
         grouped[run.site].append(run)

@@ -43,7 +43,7 @@ from gateway.status.facts import MAX_DUE
 from gateway.stores.mongo import Document
 from gateway.stores.unanswered import lately_unanswered
 
-#: Not well yet, and nobody's fault: a node is on its way.
+#: Not well yet, but nothing is wrong: a node is starting.
 STARTING = "starting"
 
 
@@ -62,15 +62,15 @@ class Check(NamedTuple):
 UNKNOWN = Check("down", "not known while MongoDB is away", "see `mongo`")
 
 
-# --- what is said of the crawl nodes when somebody asks after the platform's health. Raises PyMongo's errors.
+# --- the checks of the crawl nodes in the platform's health. They raise PyMongo's errors.
 
-#: By somebody's will.
+#: States in which an operator keeps a node from work.
 _KEPT_FROM_WORK = frozenset({NodeState.DRAINING, NodeState.NOT_LISTED})
-#: Of living nodes, those that get no new work.
+#: States of living nodes that get no new work.
 _OTHERS = tuple(state for state in NodeState if state not in {NodeState.UP, NodeState.DEAD})
 
 
-#: Anybody may ask after the health: addresses, and what is wrong there, are for admins.
+#: Every client may ask for the health. Addresses, and what is wrong there, are for admins only.
 _WHY = "GET /nodes says of each why, and what to do"
 
 
@@ -97,7 +97,7 @@ class NodeChecks:
         return Check("ok", f"{len(alive)} alive{others}, {free} free slots")
 
     def states(self) -> Check:
-        """Whether two have one name, one is quarantined, or all that live are kept from work."""
+        """Whether two nodes have one name, one node is quarantined, or all living nodes are kept from work."""
         told = [(node, report.state) for node, report in self._told() if report.state is not NodeState.DEAD]
         now = self._clock()
         failures = {node.id: _failures(node) for node, _ in told if node.failures}
@@ -122,7 +122,7 @@ class NodeChecks:
         return Check("down", f"nearly full on {names}", todo)
 
     def files(self) -> Check:
-        """Whether what crawls write can be read. Where it cannot, their own jobs alone miss it."""
+        """Whether the files that crawls write can be read. Only its own job misses a file that cannot be read."""
         told = [node for node in self.living() if node.troubles]
         if not told:
             return Check("ok", "every crawl's files can be read")
@@ -133,7 +133,7 @@ class NodeChecks:
         return Check("down", f"unreadable on {names}", todo)
 
     def listed(self) -> Check:
-        """What `SCRAPYD_URL` names against who has registered."""
+        """Compare the nodes that `SCRAPYD_URL` names with those that have registered."""
         if not self._node_list.urls:
             return Check("ok", "every node that registers itself gets work")
         told = self._told()
@@ -157,13 +157,13 @@ def _failures(node: Node) -> str:
     return f"{node.id} ({node.failures} failure{'s' if node.failures > 1 else ''})"
 
 
-# --- whether jobs wait though there is room for them: nobody dispatches, or somebody is wrong about who may run
+# --- whether jobs wait though nodes have capacity: no worker dispatches, or one is wrong about which job may run
 
-#: A job that has been due for less is about to be started.
+#: A job that has been due for a shorter time is about to be started.
 DUE_FOR = timedelta(seconds=5)
-#: Nothing new was started for so many seconds, between the first look at a job and this one.
+#: The check fails if no job was started for so many seconds, between the first look at a job and this one.
 IDLE_SECONDS = 5.0
-#: Jobs that are looked at.
+#: How many jobs are looked at.
 BATCH = 50
 
 _OK = Check("ok", "no job waits beside a free slot")
@@ -171,15 +171,15 @@ _OK = Check("ok", "no job waits beside a free slot")
 
 class _Look(NamedTuple):
     at: float
-    #: Jobs that could have been started, by id,
+    #: Ids of jobs that could have been started.
     waiting: frozenset[str]
-    #: and how many attempts have ever been given a slot.
+    #: How many attempts have ever been given a slot.
     started: int
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class IdleSlots:
-    """One look proves nothing: where many wait, a slot that has just become free is seen now and then. So it
+    """One look proves nothing: where many jobs wait, some looks see a slot that has just become free. So the check
     remembers what it saw, and complains when the same jobs wait and nothing was started in between.
     """
 
@@ -225,9 +225,9 @@ _NO_MONGO = "start MongoDB, or set MONGO_URI; nothing is accepted until it answe
 _NO_REDIS = "start Redis, or set REDIS_URL; crawls are accepted, live logs come late"
 _NO_WORKER = "start `celery -A celery_app worker`; without one jobs wait, and none is handed to a node"
 _NO_BEAT = "start `celery -A celery_app beat`; without it no schedule is fired, and nothing lost is made up for"
-#: A slot that is due for longer is late: a few ticks, and what a busy machine takes for them.
+#: An occurrence that has been due for longer is late: a few ticks, and what a busy machine takes for them.
 LATE_AFTER = timedelta(seconds=5)
-#: Calls that are made again, and fail for so many seconds, up to so many seconds ago, are no accident.
+#: Repeated calls that failed for `_LASTING` seconds, the last one up to `_RECENT` seconds ago, are no accident.
 _LASTING, _RECENT = 15.0, 10.0
 #: Seconds by which a machine's clock may differ from MongoDB's.
 _CLOCK_OFF = 10.0
@@ -238,7 +238,7 @@ class Report(NamedTuple):
 
     @property
     def accepting(self) -> bool:
-        """Whether a crawl that is asked for now would be kept: MongoDB, and one who knows what there is to crawl."""
+        """Whether a crawl requested now would be kept: MongoDB answers, and a node has published its spiders."""
         return self.status in {"ok", "degraded"}
 
     @property
@@ -252,7 +252,7 @@ class Report(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Health:
-    """`database` should be one whose time-outs are short: whoever asks is waiting."""
+    """`database` should have short time-outs: a client is waiting for the report."""
 
     _database: Database[Document]
     _redis: redis.Redis
@@ -274,7 +274,7 @@ class Health:
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="health")
 
     def report(self) -> Report:
-        """All checks, at the same time."""
+        """Run all checks at the same time."""
         checks: dict[str, Callable[[], Check]] = {
             "mongo": partial(_check_store, lambda: self._database.command("ping"), _NO_MONGO),
             "redis": partial(_check_store, self._redis.ping, _NO_REDIS),
@@ -315,7 +315,7 @@ class Health:
         return Check("ok", "answers")
 
     def _check_schedules(self) -> Check:
-        """Whether slots are fired when they are due."""
+        """Whether occurrences are fired when they are due."""
         now = self._clock()
         next_run = self._schedules.next_run()
         if next_run is None or now - next_run <= self._late_after:
@@ -327,7 +327,7 @@ class Health:
         return Check("down", f"{due} due, the first for {late:.0f} s", todo)
 
     def _check_documents(self) -> Check:
-        """Whether all that was read lately could be read."""
+        """Whether all documents that were read lately could be read."""
         found = self._unreadable.all(MAX_DUE)
         if not found:
             return Check("ok", "all that was read could be read")
@@ -337,7 +337,7 @@ class Health:
         return Check("down", f"{len(found)} cannot be read: {told}", todo)
 
     def _check_webhooks(self) -> Check:
-        """Whether they are called when they are due. Whose they are and where they lead is not for everybody."""
+        """Whether webhooks are called when they are due. Their owners and addresses are not for every client."""
         now = self._clock()
         waiting, since, failing = self._due.webhooks(now - self._late_after)
         failed = f"calls for {failing} ended jobs failed and are repeated" if failing else ""
@@ -348,7 +348,7 @@ class Health:
         return Check("down", "; ".join(filter(None, (late, failed))), todo)
 
     def _check_processes(self, kind: str, todo: str) -> Check:
-        """Whether one at least gave a sign of life lately."""
+        """Whether at least one of these processes gave a sign of life lately."""
         now, seen = self._clock(), [heartbeat.at for heartbeat in self._heartbeats.all(kind)]
         alive = sum(now - at <= DEAD_AFTER for at in seen)
         if alive:
@@ -357,7 +357,7 @@ class Health:
         return Check("down", age, todo)
 
     def _check_connections(self) -> Check:
-        """Whether stores answer those who ask them. What happened once was asked again, and is only told of."""
+        """Whether stores answer the processes that ask. A single failed call was repeated, so it is only reported."""
         now = self._clock()
         found = [
             (one, sign.name, one.ago + (now - sign.at).total_seconds())
@@ -372,7 +372,7 @@ class Health:
         return Check("down" if lasts else "ok", f"no answer from {told}", todo)
 
     def _check_clocks(self) -> Check:
-        """Whether the clocks of all machines show MongoDB's time. No run goes by them."""
+        """Whether the clocks of all machines show MongoDB's time. No run depends on them."""
         off = [(sign.name, sign.clock_ahead) for sign in self._signs() if abs(sign.clock_ahead) > _CLOCK_OFF]
         if not off:
             return Check("ok", "every machine's clock shows MongoDB's time")
@@ -381,7 +381,7 @@ class Health:
         return Check("down", f"off from MongoDB's: {told}", todo)
 
     def _signs(self) -> Iterator[Heartbeat]:
-        """The last of each process that is alive, and what this one would say; by names that anybody may know."""
+        """The last sign of life of each living process, and one of this process, by names that are no secret."""
         now = self._clock()
         for kind in (WORKER, BEAT):
             alive = [sign for sign in self._heartbeats.all(kind) if now - sign.at <= DEAD_AFTER]
@@ -407,16 +407,16 @@ def _known(check: Callable[[], Check]) -> Check:
 
 
 def _broker_options(url: str) -> dict[str, Any]:
-    # amqp takes none of these
+    # AMQP takes none of these options
     if not url.startswith(("redis", "valkey")):
         return {}
     return {"transport_options": {"socket_timeout": _BROKER_TIMEOUT, "socket_connect_timeout": _BROKER_TIMEOUT}}
 
 
-# What `GET /health` is answered with. Anybody may ask, without a key, and as often as he likes.
+# The answer of `GET /health`. Every client may ask, without a key, and as often as it likes.
 @define(eq=False, repr=False, slots=False)
 class SharedHealth:
-    """For use on one loop. There is one look at a time: whoever asks meanwhile is told what it finds."""
+    """For use on one loop. Only one look runs at a time: a client that asks meanwhile gets what that look finds."""
 
     _look: Callable[[], Report]
     _under_way: asyncio.Task[Report] | None = field(init=False, default=None)
@@ -424,5 +424,5 @@ class SharedHealth:
     async def report(self) -> Report:
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.create_task(asyncio.to_thread(self._look))
-        # whoever began it may be gone by then
+        # the client whose request began the look may be gone by then
         return await asyncio.shield(self._under_way)
