@@ -28,7 +28,7 @@ from gateway.web.event_stream.lines import LineFilter, Position, Run, log_event
 PAGE_BYTES = 256 << 10
 #: Entries read from Redis at a time.
 PAGE_ENTRIES = 1000
-#: Runs smaller than this are the live end, which will have grown by the next look: not worth keeping.
+#: Smaller runs are not kept: they are the live end, which will have grown by the next look.
 _KEEP_BYTES = 64 << 10
 
 Result = TypeVar("Result")
@@ -57,7 +57,7 @@ class History:
         return await self.ask(self._jobs.get, job_id)
 
     async def render(self, job_id: str, position: Position, render: Callable[[LogChunk], bytes]) -> tuple[bytes, int]:
-        """A page of what MongoDB has from `position` on, and where it ends: `position` where there is no more.
+        """A page of what MongoDB has from `position` on, and where it ends: at `position` if there is no more.
 
         Raises `UnavailableError`.
         """
@@ -69,9 +69,9 @@ class History:
         return await self.ask(page)
 
     async def read(self, job_id: str, position: Position, *, live: bool) -> Run | None:
-        """A run that holds the line after `position`; one that begins later, where only later ones exist; or `None`.
+        """A run that holds the line after `position`; one that begins later, if only later lines exist; or `None`.
 
-        Redis is asked only if it is thought to be `live`. Raises `UnavailableError`.
+        Asks Redis only for a log that is `live`. Raises `UnavailableError`.
         """
         run = self._cache.find(job_id, position)
         if run is None and live:
@@ -149,7 +149,7 @@ class LogDownload:
     _history: History
 
     def response(self, job: Job, media_type: str, wanted: LineFilter, attempt: int | None) -> Response:
-        """One attempt, or all of them in order. Raises `InvalidRequestError` where there is no such attempt."""
+        """One attempt, or all of them in order. Raises `InvalidRequestError` if there is no such attempt."""
         numbers = sorted(map(int, job.attempts))
         if attempt is not None and attempt not in numbers:
             raise InvalidRequestError("attempt", f"must be one of {numbers}" if numbers else "there is none yet")
@@ -176,7 +176,7 @@ class LogDownload:
 
 
 def _text(chunk: LogChunk, wanted: LineFilter) -> bytes:
-    """The bytes as the spider wrote them, in whatever encoding."""
+    """The bytes as the spider wrote them, in any encoding."""
     if not wanted.is_active:
         return chunk.data
     lines = (chunk.data[entry.start - chunk.start : entry.end - chunk.start] for entry in _wanted(chunk, wanted))
@@ -184,7 +184,7 @@ def _text(chunk: LogChunk, wanted: LineFilter) -> bytes:
 
 
 def _ndjson(chunk: LogChunk, wanted: LineFilter) -> bytes:
-    """An event's data with its id in front, one a line."""
+    """Each event's data with its id in front, one event a line."""
     return b"".join(
         b'{"id":"%d-%d",%b\n' % (chunk.attempt, entry.end, entry.to_json()[1:]) for entry in _wanted(chunk, wanted)
     )

@@ -1,4 +1,4 @@
-"""One connection to Redis's pub/sub per process, one subscription per watched job, however many watch it."""
+"""One connection to Redis's pub/sub per process, one subscription per watched job, for any number of watchers."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ log = structlog.get_logger()
 
 @define(eq=False, repr=False, slots=False)
 class Feed:
-    """One job's document, live lines and latest progress, and whom to tell when any of them changes."""
+    """One job's document, live lines and latest progress, and the readers to wake when any of them changes."""
 
     job: Job
     _history: History
     _limits: StreamLimits
-    #: Counts what was said of the job; a reader that has seen another number has something to tell.
+    #: Counts the changes of the job; a reader that has seen another number has news for its client.
     status_version: int = field(init=False, default=0)
     progress_version: int = field(init=False, default=0)
-    #: Counts the reasons to look into the stores again. Nobody asks them the same question twice.
+    #: Counts the reasons to look into the stores again. For each of them the same question is asked only once.
     look: int = field(init=False, default=0)
-    #: The job's document is gone.
+    #: Whether the job's document is gone.
     gone: bool = field(init=False, default=False)
-    #: Live lines arrive over Redis.
+    #: Whether live lines arrive over Redis.
     live: bool = field(init=False, default=False)
-    #: A reader misses lines that should be there: look more often.
+    #: Whether a reader misses lines that should be there: then the feed looks more often.
     wanting: bool = field(init=False, default=False)
     _watchers: set[asyncio.Event] = field(init=False, factory=set)
     _reading: asyncio.Lock = field(init=False, factory=asyncio.Lock)
@@ -81,7 +81,7 @@ class Feed:
                 self.progress = message["data"]
                 self.progress_version += 1
             case "status":
-                # the document says the same and more: it is the truth, this a hint to read it now
+                # the document says the same and more: this message is only a hint to read it now
                 self._stale.set()
         self._wake_soon()
 
@@ -93,7 +93,7 @@ class Feed:
         self._wake_soon()
 
     async def history_at(self, position: Position) -> Run | None:
-        """As `History.read`, but readers that stand together ask once."""
+        """As `History.read`, but readers at the same position ask once."""
         async with self._reading:
             look = self.look
             if self._nothing == (position, look):
@@ -104,7 +104,7 @@ class Feed:
             return run
 
     async def keep_fresh(self) -> None:
-        """Read the document when told to, and now and then in any case. Runs for as long as the job is watched."""
+        """Read the document when a message asks for it, and now and then in any case, while the job is watched."""
         waited = 0.0
         while not self.gone:
             try:
@@ -120,14 +120,14 @@ class Feed:
             await self._refresh()
 
     def wake(self) -> None:
-        """Tell all watchers now."""
+        """Wake all watchers now."""
         self._wake_handle = None
         self._next_wake = asyncio.get_running_loop().time() + self._limits.tick
         for changed in self._watchers:
             changed.set()
 
     def _wake_soon(self) -> None:
-        """At once after a quiet while, else at the next tick, so that what arrives meanwhile travels together."""
+        """Wake at once after a quiet while, else at the next tick: what comes meanwhile travels together."""
         if self._wake_handle is None:
             loop = asyncio.get_running_loop()
             self._wake_handle = loop.call_at(max(self._next_wake, loop.time()), self.wake)
@@ -138,7 +138,7 @@ class Feed:
         except JobNotFoundError:
             self.gone = True
         except UnavailableError:
-            return  # what is known stands, and nobody need wait for a store that does not answer
+            return  # the known document stands, and no reader has to wait for a store that does not answer
         except Exception:
             log.exception("job_unreadable", job_id=self.job.id)
             return
@@ -160,14 +160,14 @@ def _progress(job: Job) -> dict[str, Any] | None:
     return job.progress.model_dump(mode="json", exclude={"at"}) if job.progress else None
 
 
-# --- waits for a job to end, told by the same messages that move its stream
+# --- waits for a job to end, woken by the same messages as the job's stream
 
-#: Seconds between two looks at whether the server is told to stop, which nothing announces.
+#: Seconds between two looks at whether the server has to stop, which no event announces.
 _LOOK = 1.0
 
 
 async def wait_for_end(feed: Feed, changed: asyncio.Event, seconds: float) -> None:
-    """Until the job is final or gone, the time is over, or the server is told to stop."""
+    """Wait until the job is final or gone, the time is over, or the server has to stop."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not (feed.job.is_final or feed.gone or AppStatus.should_exit):
@@ -184,7 +184,7 @@ StatusListener = Callable[[dict[str, Any]], None]
 
 class Hub:
     def __init__(self, redis_url: str, history: History, limits: StreamLimits) -> None:
-        # retries are ours: a lost subscription is a hole, and whoever watches has to be told
+        # we retry ourselves: a lost subscription is a hole, and the watchers have to know of it
         self._redis: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
             redis_url,
             max_connections=1,
@@ -209,13 +209,13 @@ class Hub:
         while running:
             for task in running:
                 task.cancel()
-            # a task group whose task fails just then forgets that it was cancelled (until Python 3.13): say it again
+            # a task group whose task fails just then forgets that it was cancelled (until Python 3.13): cancel again
             _, running = await asyncio.wait(running, timeout=0.2)
         await self._redis.aclose()
 
     @contextmanager
     def watch(self, job: Job, changed: asyncio.Event) -> Iterator[Feed]:
-        """The job's feed, for as long as the context lasts. `job` is as just read, for whoever is the first."""
+        """The job's feed, for as long as the context lasts. `job` was just read; a new feed begins with it."""
         feed = self._feeds.get(job.id) or self._open(job)
         try:
             with feed.watched_by(changed):
@@ -255,7 +255,7 @@ class Hub:
             started = asyncio.get_running_loop().time()
             try:
                 await self._follow()
-            except* Exception as errors:  # noqa: BLE001 - whatever it was, live lines have to come back
+            except* Exception as errors:  # noqa: BLE001 - after any failure live lines have to come back
                 log.warning("live_lines_lost", error=str(errors.exceptions[0]), pause=pause)
             for feed in self._feeds.values():
                 feed.set_live(live=False)
@@ -265,7 +265,7 @@ class Hub:
             pause = min(pause * 2, _MAX_BACKOFF)
 
     async def _follow(self) -> None:
-        """One connection's life; ends with the error that ended it."""
+        """Follow one connection for as long as it lives; raises the error that ended it."""
         pubsub = self._redis.pubsub()
         try:
             # never without a subscription, so that reading never fails for want of one
@@ -278,7 +278,7 @@ class Hub:
                 await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py has not typed it
 
     async def _keep_subscribed(self, pubsub: PubSub) -> None:
-        """The only one to (un)subscribe, so that the order is that of the watchers' coming and going."""
+        """Only this task (un)subscribes, so that the order is that in which watchers come and go."""
         subscribed: dict[str, Feed] = {}
         while True:
             self._wanted_changed.clear()

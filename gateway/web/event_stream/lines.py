@@ -15,10 +15,10 @@ from gateway.errors import InvalidRequestError
 
 
 class StreamLimits(NamedTuple):
-    #: The live end of each watched job's log that this process keeps: whichever is reached first.
+    #: How much of the live end of each watched job's log this process keeps: the limit that is reached first counts.
     ring_entries: int = 4096
     ring_bytes: int = 4 << 20
-    #: Pages of history that this process keeps, because many clients come back at once.
+    #: Bytes of history that this process keeps, because many clients come back at once.
     cache_bytes: int = 32 << 20
     #: Seconds between two chunks to the same client: what arrives meanwhile travels together.
     tick: float = 0.02
@@ -26,15 +26,15 @@ class StreamLimits(NamedTuple):
     send_timeout: float = 20
     #: Seconds between two comments that keep proxies from closing a quiet connection.
     ping: float = 15
-    #: Seconds between two looks into the stores while live lines cannot be trusted to arrive,
+    #: Seconds between two looks into the stores while live lines may fail to arrive.
     poll: float = 1
-    #: and while they can.
+    #: The same while live lines arrive.
     refresh: float = 4
-    #: Seconds for which missing lines of an attempt are waited for before a `gap` is declared.
+    #: Seconds that a reader waits for missing lines of an attempt before it declares a `gap`.
     gap_patience: float = 3
     #: Threads for reading logs, apart from those that take orders.
     threads: int = 4
-    #: Seconds given to clients to be told goodbye; less than the server's own graceful shutdown.
+    #: Seconds for sending clients the farewell; fewer than the server's own graceful shutdown has.
     farewell: float = 3
 
 
@@ -52,12 +52,12 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """`None` for anything that is not the id of an event of ours."""
+        """`None` for text that is not the id of one of our events."""
         match = _POSITION.fullmatch(text)
         return cls(int(match[1]), int(match[2])) if match else None
 
 
-#: Where whoever has read nothing stands.
+#: The position of a client that has read nothing.
 START = Position(1, 0)
 
 
@@ -89,9 +89,9 @@ def data_of(encoded: bytes) -> bytes:
 
 # --- lines without a hole between them, ready to be sent
 
-#: Bytes sent in one piece; more than that and a single line goes alone.
+#: Bytes sent in one piece; a longer line is sent alone.
 CHUNK_BYTES = 256 << 10
-#: Places for which the joined chunk is kept: most clients stand at one or two.
+#: Positions for which the joined chunk is kept: most clients are at one or two of them.
 _SHARED_CHUNKS = 8
 
 
@@ -104,7 +104,7 @@ class Chunk(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class Run:
-    """Lines of one attempt that lie side by side, each encoded once as the event it becomes."""
+    """Adjoining lines of one attempt, each encoded once as the event that it becomes."""
 
     attempt: int
     start: int
@@ -122,7 +122,7 @@ class Run:
         return len(self._ends)
 
     def covers(self, position: Position) -> bool:
-        """Whether the line that comes next at `position` is held."""
+        """Whether this run holds the line that comes next at `position`."""
         return self.attempt == position.attempt and self.start <= position.offset < self.end
 
     def append(self, end: int, event: bytes) -> None:
@@ -132,7 +132,7 @@ class Run:
         self._chunks.clear()
 
     def chunk(self, offset: int) -> Chunk:
-        """What follows `offset`, up to `CHUNK_BYTES`. Clients at the same place share one object."""
+        """The lines that follow `offset`, up to `CHUNK_BYTES`. Clients at the same position share one object."""
         chunk = self._chunks.get(offset)
         if chunk is None:
             if len(self._chunks) >= _SHARED_CHUNKS:
@@ -163,7 +163,7 @@ class Run:
 # The live end of a watched job's log, as it came over Redis
 @define(eq=False, repr=False, slots=False)
 class Ring(Run):
-    """A run that follows the newest lines and forgets the oldest. Whatever it has not got is read from the stores."""
+    """A run that follows the newest lines and forgets the oldest. Readers get lines that it lacks from the stores."""
 
     attempt: int = field(init=False, default=0)
     start: int = field(init=False, default=0)
@@ -171,9 +171,9 @@ class Ring(Run):
     _max_bytes: int
 
     def push(self, attempt: int, rows: Iterable[tuple[int, int, str]]) -> bool:
-        """Take (start, end, JSON) rows; whether lines before them are missing, so that the run begins anew.
+        """Take (start, end, JSON) rows. Returns whether lines before them are missing, so that the run begins anew.
 
-        A tailer that was killed publishes lines again: what is known, or of an earlier attempt, is dropped.
+        A tailer that was killed publishes lines again: lines that are known, or of an earlier attempt, are dropped.
         """
         restarted = False
         for start, end, data in rows:

@@ -40,7 +40,7 @@ def has_ended(job: Job, position: Position) -> bool:
 
 
 def known_end(job: Job, position: Position) -> int | None:
-    """Offset at which the log that is being read ends; `None` while it runs, or if nobody saw it end."""
+    """Offset at which the log that is being read ends; `None` while it runs, or if no tailer saw it end."""
     if not has_ended(job, position):
         return None
     attempt = attempt_at(job, position)
@@ -66,12 +66,12 @@ class Reader:
     _position: Position
     _wanted: LineFilter
     _limits: StreamLimits
-    #: The question that the stores have answered with "nothing": a position (`None` at the ring's end), a look.
+    #: The last question that the stores answered with "nothing": its position (`None` at the ring's end), its look.
     _asked: tuple[Position | None, int] | None = field(init=False, default=None)
     #: Where lines begin again after a hole.
     _resumes_at: int | None = field(init=False, default=None)
     _missing_since: float | None = field(init=False, default=None)
-    #: The stores could not be asked.
+    #: Whether the stores could not be asked.
     _unanswered: bool = field(init=False, default=False)
     _done: bool = field(init=False, default=False)
 
@@ -92,14 +92,14 @@ class Reader:
         yield RETRY + opening + self._greeting()
         while not (self._done or closing() or self._feed.gone):
             changed.clear()
-            # before the lines: of whatever this document says is over, the stores then have all
+            # before the lines: if this document says that an attempt is over, the stores then have all of its lines
             job = self._feed.job
             if news := self._news(job):
                 yield news
             lines = None if self._has_all(job) else await self._lines_or_none()
             if lines:
                 yield lines
-            elif lines is not None:  # none of them was wanted; let others have their turn
+            elif lines is not None:  # none of them was wanted; let other readers have their turn
                 await asyncio.sleep(0)
             elif step := self._step(job):
                 yield step
@@ -109,7 +109,7 @@ class Reader:
             yield FAREWELL
 
     def _greeting(self) -> bytes:
-        """Where a job stands that is not final: a waiting one says why it waits."""
+        """The `status` of a job that is not final; for a waiting job it says why the job waits."""
         job = self._feed.job
         if job.is_final:
             return b""
@@ -117,7 +117,7 @@ class Reader:
         return greeting + self._event("progress", self._feed.progress) if self._feed.progress else greeting
 
     def _news(self, job: Job) -> bytes:
-        """`status` and `progress` since the last time. How the job ended is for `end` to tell."""
+        """`status` and `progress` since the last time. The `end` event says how the job ended."""
         if job.is_final:
             return b""
         news = b""
@@ -128,7 +128,7 @@ class Reader:
 
     def _progress(self) -> bytes:
         fresh = self._progress_seen != self._feed.progress_version
-        # the id of an event is all that tells a client whose lines are filtered away how far it has come
+        # only the id of an event shows a client whose lines are filtered out how far it has come
         unannounced = self._wanted.is_active and self._progress_position != self._position
         if not (fresh or unannounced) or self._loop.time() - self._progress_at < _PROGRESS_INTERVAL:
             return b""
@@ -140,7 +140,7 @@ class Reader:
     # --- lines
 
     async def _lines_or_none(self) -> bytes | None:
-        """The lines that come next, empty if none of them is wanted; `None` where there are none yet."""
+        """The lines that come next, empty if none of them is wanted; `None` if there are none yet."""
         try:
             run = await self._next_run()
         except UnavailableError:
@@ -185,7 +185,7 @@ class Reader:
         return end is not None and self._position.offset >= end
 
     def _step(self, job: Job) -> bytes | None:
-        """The event that leads on from here: `gap`, the `status` of the next attempt, or `end`; `None`: wait."""
+        """The event that leads on from here: `gap`, the `status` of the next attempt, or `end`; `None` to wait."""
         if not self._has_all(job) and not self._has_what_is_left(job):
             return self._gap(job)
         if (number := next_attempt(job, self._position)) is not None:
@@ -199,12 +199,12 @@ class Reader:
         return self._event("end", describe(job))
 
     def _has_what_is_left(self, job: Job) -> bool:
-        """Nobody saw the attempt end, so its log ends where the stores' knowledge of it does."""
+        """Whether all is read of an attempt that no tailer saw end: its log ends where the stores' lines end."""
         nobody_knows = has_ended(job, self._position) and known_end(job, self._position) is None
         return nobody_knows and not self._unanswered and self._resumes_at is None
 
     def _gap(self, job: Job) -> bytes | None:
-        """Lines that should be there are missing for good once they have been waited for in vain."""
+        """A `gap`, once the reader has waited in vain for lines that should be there: they are missing for good."""
         if self._unanswered:
             return None
         target = known_end(job, self._position) if self._resumes_at is None else self._resumes_at
@@ -228,9 +228,9 @@ class Reader:
 _NO_PROGRESS = Progress().model_dump(mode="json", exclude={"at"})
 
 
-# --- many jobs in one stream: browsers allow six connections per host, and a list of jobs wants to move
+# --- many jobs in one stream: browsers allow six connections per host, and a list of jobs shows changes live
 
-#: Jobs that one stream follows closely. Of more than that only changes of status are told.
+#: Jobs that one stream follows closely. Of further jobs it sends only changes of status.
 MAX_JOBS = 100
 #: Seconds between two looks at what is new.
 _PACE = 0.25
@@ -243,7 +243,7 @@ class Overview:
     _queries: JobQueries
 
     async def jobs(self, job_ids: Sequence[str], user_id: str | None) -> list[Job]:
-        """Those named, else the newest that are not final. Raises `JobNotFoundError`, `InvalidRequestError`."""
+        """The named jobs, else the newest that are not final. Raises `JobNotFoundError`, `InvalidRequestError`."""
         if len(job_ids) > MAX_JOBS:
             raise InvalidRequestError("job_id", f"at most {MAX_JOBS} jobs can be followed in one stream")
         if job_ids:
@@ -255,7 +255,7 @@ class Overview:
     async def events(
         self, jobs: list[Job], user_id: str | None, *, named: bool, closing: Callable[[], bool]
     ) -> AsyncGenerator[bytes]:
-        """A `snapshot`, then `status` and `progress` as they come, for as long as anybody listens."""
+        """A `snapshot`, then `status` and `progress` as they come, for as long as the client listens."""
         yield RETRY + event("snapshot", {"jobs": [describe(job) for job in jobs]})
         newcomers: deque[dict[str, Any]] = deque(maxlen=MAX_JOBS * 10)
         with ExitStack() as stack:
@@ -272,7 +272,7 @@ class Overview:
         yield FAREWELL
 
     async def _meet(self, newcomers: deque[dict[str, Any]], user_id: str | None, followed: _Followed) -> bytes:
-        """Changes of jobs that are not followed; new ones are, from now on, while there is room."""
+        """Changes of jobs that are not followed. New jobs are followed from now on, while there is room."""
         chunks: list[bytes] = []
         while newcomers:
             message = newcomers.popleft()
@@ -292,7 +292,7 @@ class Overview:
 
 @define(eq=False, repr=False, slots=False)
 class _Followed:
-    """The feeds of one stream's jobs, and what has been told of each."""
+    """The feeds of one stream's jobs, and what the stream has sent of each."""
 
     _hub: Hub
     feeds: dict[str, Feed] = field(init=False, factory=dict)

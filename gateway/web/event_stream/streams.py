@@ -1,4 +1,4 @@
-"""The event streams of one gateway process, behind one door."""
+"""The event streams of one gateway process, behind one class."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from gateway.web.schemas.schedule import ScheduleStatusView
 log = structlog.get_logger()
 
 UntilOver = Callable[[], Coroutine[Any, Any, None]]
-#: A comment; the client comes back, and is told 401.
+#: A comment; the client comes back, and gets a 401.
 _OVER = b": the key, or the session, that opened this has ended\n\n"
 
 
 class StreamResponse(EventSourceResponse):
-    """`shutdown` is set by sse-starlette when the server is told to stop; the chunks then end by themselves.
+    """sse-starlette sets `shutdown` when the server has to stop; the chunks then end by themselves.
 
-    Where the request's state holds `until_over`, the stream ends when that returns: whoever opened it may no more.
+    If the request's state holds `until_over`, the stream ends when that returns: the caller's right to it is over.
     """
 
     def __init__(self, chunks: AsyncIterator[bytes], shutdown: anyio.Event, limits: StreamLimits) -> None:
@@ -75,7 +75,7 @@ class StreamResponse(EventSourceResponse):
 
 @define(eq=False, repr=False, slots=False)
 class Admission:
-    """`receive` of a stream that only some may follow: told to go, they have gone, as far as the stream can see."""
+    """`receive` of a stream that needs a key. Once `until_over` returns, the stream sees the client disconnect."""
 
     _receive: Receive
     _until_over: UntilOver | None
@@ -98,14 +98,14 @@ class Admission:
 def _abort(receive: Receive) -> None:
     """Cut the connection: uvicorn would close it politely, which waits for the very client that does not read.
 
-    ASGI has no word for that, so it takes a look at uvicorn's own object; elsewhere the server's way has to do.
+    ASGI has no message for that, so this uses uvicorn's own object. With other servers, their way of closing remains.
     """
     transport = getattr(getattr(receive, "__self__", None), "transport", None)
     if transport is not None:
         transport.abort()
 
 
-# --- a schedule followed by its own id: the run under way, or the one before; before the first, the wait for it
+# --- a schedule followed by its own id: the run under way, or the one before; before the first run, the wait for it
 
 _ID = b"\nid: "
 #: Position of the end of a schedule that never ran.
@@ -113,7 +113,7 @@ NEVER_RAN = "1-1"
 
 
 async def of_run(chunks: AsyncGenerator[bytes], run: str) -> AsyncIterator[bytes]:
-    """The chunks with the run's job in each event's id: a schedule's streams go on with the run that was followed.
+    """The chunks with the run's job in each event's id: a schedule's stream resumes with the run that it followed.
 
     Data is JSON in one line, so a line that begins with `id: ` is an id.
     """
@@ -136,8 +136,8 @@ class Waiting:
     async def events(
         self, schedule: Schedule, opening: bytes, follow: Callable[[Job], AsyncIterator[bytes]]
     ) -> AsyncGenerator[bytes]:
-        """Says when it will run, whenever that changes; then whatever `follow` makes of the first run. Ends with the
-        schedule.
+        """Say when it will run, whenever that changes; then stream what `follow` makes of the first run. The stream
+        ends with the schedule.
         """
         told = standing(schedule)
         yield RETRY + opening + event("status", told)
@@ -158,7 +158,7 @@ class Waiting:
             yield FAREWELL
 
     async def _look_again(self, found: RunOf) -> RunOf | None:
-        """After a while, which is short when a run is near; `None` if the schedule is gone."""
+        """Look again after a while, which is short when a run is near; `None` if the schedule is gone."""
         with anyio.move_on_after(self._pause(found.schedule)):
             await self._shutdown.wait()
         try:
@@ -194,7 +194,7 @@ _NO_CONTENT = 204
 
 
 def _unchecked() -> None:
-    """Whether the stores are there shows when they are called."""
+    """No check: the stores' own answers show whether they are there."""
 
 
 @define(eq=False, repr=False, slots=False)
@@ -211,7 +211,7 @@ class EventStreams:
     _schedules: ScheduleStore
     _limits: StreamLimits = field(kw_only=True, default=StreamLimits())
     _clock: Clock = field(kw_only=True, default=utc_now)
-    #: Asked before each call of the stores; raises what is to be told instead.
+    #: Called before each call of the stores; raises the error that the client gets instead.
     _check: Check = field(kw_only=True, default=_unchecked)
 
     async def start(self) -> None:
@@ -246,7 +246,7 @@ class EventStreams:
     ) -> Response:
         """The job's stream from the beginning, or from where `Last-Event-ID` (header or query) says.
 
-        Without content if the client has seen the end. Raises `InvalidRequestError` for an id that is none.
+        The answer has no content if the client has seen the end. Raises `InvalidRequestError` for an id of no event.
         """
         resume = _resume_point(request)
         named = await self._history.ask(self._named.find, job_id, resume.run if resume else None)
@@ -288,7 +288,7 @@ class EventStreams:
         return self._streamed(chunks)
 
     async def download(self, job_id: str, media_type: str, wanted: LineFilter, attempt: int | None) -> Response:
-        """The log so far, streamed. Raises `InvalidRequestError` where there is no such attempt."""
+        """The log so far, streamed. Raises `InvalidRequestError` if there is no such attempt."""
         named = await self._history.ask(self._named.find, job_id)
         job = named.job if isinstance(named, RunOf) else named
         if job is None:
@@ -296,7 +296,7 @@ class EventStreams:
         return self._downloads.response(job, media_type, wanted, attempt)
 
     async def ending(self, job_id: str, seconds: float) -> Job:
-        """The job as it has ended, or as it is after so many seconds (or when the server is told to stop).
+        """The job as it has ended, or as it is after so many seconds (or when the server has to stop).
 
         Raises `JobNotFoundError`, `UnavailableError`.
         """
@@ -317,7 +317,7 @@ class EventStreams:
                     yield chunk
 
     async def _is_over(self, job: Job, position: Position) -> bool:
-        """Whoever stands there has seen the end."""
+        """Whether a client at `position` has seen the end."""
         return job.is_final and position >= await self._end(job)
 
     async def _end(self, job: Job) -> Position:
@@ -336,16 +336,16 @@ class EventStreams:
 
 
 class ResumePoint(NamedTuple):
-    """Where a client comes back to."""
+    """The position at which a client comes back."""
 
     #: In a schedule's stream, the job of the run that it followed.
     run: str | None
     position: Position
-    #: Where it said so.
+    #: The header or parameter that named the position.
     source: str
 
     def within(self, job_id: str, schedule_id: str | None = None) -> Position | None:
-        """`None`, the beginning, where that run of the schedule is gone. Raises `InvalidRequestError`."""
+        """The position; `None`, the beginning, if that run of the schedule is gone. Raises `InvalidRequestError`."""
         if self.run == job_id or (self.run is None and schedule_id is None):
             return self.position
         if self.run is None or schedule_id is None:
