@@ -56,7 +56,7 @@ class SessionView(BaseModel):
         )
 
 
-#: Seconds before a wrong key is answered. That nobody guesses one is seen to by its 192 random bits.
+#: Seconds before the answer to a wrong key. Its 192 random bits, not this pause, keep a key from being guessed.
 _SLOW = 0.5
 
 session_router = APIRouter(tags=["platform"])
@@ -73,8 +73,8 @@ Session = Annotated[ConsoleSession | None, Depends(_session)]
 async def sign_in(
     request: Request, response: Response, parts: Parts, caller: Called, body: SignIn | None = None
 ) -> SessionView:
-    """With a key in the body, or in `Authorization`: the cookie that it is answered with stands for the key, for
-    `GATEWAY_SESSION_SECONDS` or until the key ends. 409 while there are no keys, when nobody needs one.
+    """Takes a key in the body, or in `Authorization`. The cookie in the answer stands for the key, for
+    `GATEWAY_SESSION_SECONDS` or until the key ends. 409 while there are no keys, because no session is needed then.
     """
     refuse_others(request.scope)
     shown = caller if caller.key else await _shown(request, parts, body)
@@ -89,13 +89,13 @@ async def sign_in(
 
 @session_router.get("/session", summary="Who is signed in", responses=problems(401, 503))
 async def show_session(parts: Parts, caller: Called, session: Session) -> SessionView:
-    """Whose key it is, what it may, and the CSRF token of the session, if it is one."""
+    """Whose key it is, what the caller may do, and the session's CSRF token if the caller has a session."""
     return SessionView.of(caller, session, parts[KeyRing].seal)
 
 
 @session_router.delete("/session", status_code=204, summary="Sign a browser out", responses=problems(401, 503))
 async def sign_out(parts: Parts, session: Session) -> Response:
-    """The session is worthless from now on, also to whoever has a copy of it. The key stays as it is."""
+    """From now on the session is worthless, and so is every copy of its cookie. The key stays as it is."""
     if session:
         await parts[KeyRing].end_session(session)
     response = Response(status_code=204)
@@ -183,7 +183,7 @@ audit_router = APIRouter(tags=["platform"])
 
 @audit_router.get("/audit", summary="Who did what", responses=problems(503))
 async def list_audit(query: Annotated[AuditQuery, Query()], parts: Parts) -> AuditPage:
-    """Calls that may have changed something, refused ones too, newest first; they are there within a second. Pass
+    """Calls that may have changed something, refused ones too, newest first. A call appears within a second. Pass
     `next` as `after` for the page that follows.
     """
     found, following = await parts.reads.run(parts[AuditStore].page, query.to_filter(), query.limit, query.after)

@@ -49,14 +49,14 @@ def order_of(body: CrawlRequest, query: CrawlQuery, settings: Settings) -> Order
 
 
 def when_of(body: CrawlRequest) -> When | None:
-    """`None` for a crawl that is run now."""
+    """`None` for a crawl that runs now."""
     if body.interval is None and body.schedule_at is None:
         return None
     return When(**body.model_dump(include=set(When._fields), exclude_none=True))
 
 
 def change_of(body: ScheduleChange, settings: Settings) -> Change:
-    """Only what was given; null is the default."""
+    """Only the fields that were given; null stands for the default."""
     given = {name: getattr(body, name) for name in body.model_fields_set}
     defaults: dict[str, Any] = {
         "project": DEFAULT_PROJECT,
@@ -92,7 +92,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _wishes(fetch: FetchOptions | None) -> FetchOptions | None:
-    """None at all are none."""
+    """`None` for options that are all at their defaults: they ask for nothing."""
     return None if fetch == FetchOptions() else fetch
 
 
@@ -139,10 +139,10 @@ async def crawl(
     request_id: RequestId,
     idempotency_key: IdempotencyKey = "",
 ) -> CrawlReceipt | Response:
-    """Runs a spider over the start URLs: once a slot is free, or when `schedule_at` and `interval` say.
+    """Runs a spider over the start URLs: once a slot is free, or at the times of `schedule_at` and `interval`.
 
-    The same request of the same user within `CRAWL_CACHE_TTL` is answered with the job that exists; one for later
-    with the job or schedule that exists, however old, until it has ended.
+    The same request of the same user within `CRAWL_CACHE_TTL` is answered with the job that exists. A request for
+    later is answered with the job or schedule that exists, however old, until that has ended.
     """
     caller.acting_for(body.user_id)
     order = order_of(body, query, parts.settings)

@@ -1,4 +1,4 @@
-"""`GET /jobs/{job_id}/items`, and of a schedule's runs: the results, while the crawl runs and after."""
+"""`GET /jobs/{job_id}/items`, and the items of a schedule's runs: the results, during the crawl and after it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _PAGE_BYTES = 8 << 20
 class ItemExport:
     _store: ItemStore
     _job_id: str
-    #: `None` for all of them.
+    #: `None` for all attempts.
     _attempt: int | None
     #: A cursor: `<attempt>-<offset>` of an item.
     _after: str | None
     _encoder: ItemFormat
-    #: Of cursors that are given out.
+    #: The prefix of cursors that are given out.
     _prefix: str = ""
     _is_begun: bool = field(init=False, default=False)
     count: int = field(init=False, default=0)
@@ -72,7 +72,7 @@ class ItemExport:
         return b"".join([*parts, self._encoder.end(following)]), following
 
     async def stream(self, pool: ThreadPool, first: bytes) -> AsyncIterator[bytes]:
-        """All of it. `first` was read before, so that a store that is away could still be answered with an error."""
+        """All items. `first` was read before the answer began, so that an absent store still leads to an error."""
         data = first
         while data:
             yield data
@@ -94,11 +94,11 @@ def _item_at(job_id: str, cursor: str) -> Item:
 
 router = APIRouter()
 
-#: Cursor of the page that follows, for the formats that have no place for one.
+#: The cursor of the next page, for the formats that have no place for one.
 NEXT_HEADER = "X-Next"
-#: Which run of a schedule they are of.
+#: The run of a schedule that the items belong to.
 RUN_HEADER = "X-Run"
-#: When the items of an old job were removed: nothing is what is left, not what was found.
+#: When the items of an old job were removed: no items then means that none are left, not that none were found.
 REMOVED_HEADER = "X-Removed-At"
 _JSON_SCHEMA = {
     "type": "object",
@@ -135,9 +135,9 @@ _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
     "/jobs/{job_id}/items", summary="Download items", tags=["jobs"], response_class=Response, responses=_RESPONSES
 )
 async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts: Parts) -> Response:
-    """Without `limit` all items there are at this moment, streamed. A CSV has the columns of the first hundred
-    items, or those that `fields` names, on every page the same. Of a schedule those of the run under way, or the one
-    before.
+    """Without `limit`, streams all items that there are at this moment. A CSV has the columns of the first hundred
+    items, or those that `fields` names, the same on every page. For a schedule, these are the items of the run under
+    way, or of the one before.
     """
     return await _items(parts, job_id, query)
 
@@ -152,7 +152,7 @@ async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts:
 async def get_run_items(
     schedule_id: ScheduleId, query: Annotated[ScheduleItemsQuery, Query()], parts: Parts
 ) -> Response:
-    """As `GET /jobs/{job_id}/items`, of one run. Pages that follow stay with the run that the first was of."""
+    """As `GET /jobs/{job_id}/items`, for one run. The pages that follow stay with the run of the first page."""
     if not await parts.reads.run(parts[JobOrSchedule].is_schedule, schedule_id):
         raise ScheduleNotFoundError(schedule_id)
     run = None if query.run == LAST_RUN else query.run
@@ -205,7 +205,7 @@ def _headers(job: Job | None, identity: str, encoder: ItemFormat) -> dict[str, s
 
 
 def _attempt(job: Job | None, wanted: str | None) -> int | None:
-    """`None` for every attempt; 0, which has no items, while there is none. Raises `InvalidRequestError`."""
+    """`None` for every attempt; 0, which has no items, while there is no attempt. Raises `InvalidRequestError`."""
     attempts = job.attempts if job else {}
     if wanted == "all":
         return None

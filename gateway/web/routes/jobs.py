@@ -38,8 +38,8 @@ _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: Called) -> JobPage:
     """Newest first. Pass `next` as `after` for the page that follows.
 
-    With `q`, or several filters that each fit many jobs, it looks at the newest first, and for half a second: a page
-    may then have fewer jobs than `limit`, or none, and `searched_to` says how far it came. `next` goes on from there.
+    With `q`, or several filters that each fit many jobs, it looks at the newest first, for half a second. A page may
+    then have fewer jobs than `limit`, or none: `searched_to` says how far it came, and `next` goes on from there.
     """
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
     page = await parts.reads.run(parts[JobQueries].page, wanted, query.limit, query.after)
@@ -69,7 +69,7 @@ def jobs_health(parts: Parts) -> JobsHealth:
 @router.api_route("/scrape", methods=_METHODS, include_in_schema=False)
 @router.api_route("/sites", methods=_METHODS, include_in_schema=False)
 async def not_a_job() -> None:
-    """What these can be asked for stands before: no method takes their names for the id of a job."""
+    """The routes of these paths stand before: with another method, a path must not be taken for the id of a job."""
     raise HTTPException(405)
 
 
@@ -84,7 +84,7 @@ def get_job(job_id: JobId, parts: Parts) -> JobDetail | ScheduleJobView:
 
 @router.get("/{job_id}/status", summary="Where a job stands", responses=problems(404, 503))
 def get_status(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusView:
-    """Small enough to poll; the log stream carries the same as it happens. A schedule is `scheduled` to its end."""
+    """Small enough to poll. The log stream sends the same as it happens. A schedule is `scheduled` until it ends."""
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
         return ScheduleStatusView.of_schedule(*named)
@@ -111,7 +111,7 @@ def cancel_job(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusVie
     responses=problems(404, 409, 429, 503),
 )
 def retry_job(job_id: JobId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
-    """As a new job, linked to the old by `retry_of`: the same spider, in the same version of its project."""
+    """Makes a new job, linked to the old by `retry_of`: the same spider, in the same version of its project."""
     if parts[JobOrSchedule].is_schedule(job_id):
         raise ConflictError(f"a schedule is run by itself, and at once by POST /schedules/{job_id}/run")
     job = parts[Resubmission].run_again(job_id, request_id)
@@ -120,7 +120,7 @@ def retry_job(job_id: JobId, parts: Parts, request_id: RequestId) -> CrawlReceip
 
 @router.delete("/{job_id}", summary="Delete an ended job", status_code=204, responses=problems(404, 409, 503))
 def delete_job(job_id: JobId, parts: Parts) -> None:
-    """With its items and logs. Of a schedule that has ended, its history; its runs stay."""
+    """Deletes the job with its items and logs. A schedule that has ended loses its history; its runs stay."""
     if parts[JobOrSchedule].is_schedule(job_id):
         parts[ScheduleChanges].delete(job_id, only_ended=True)
     else:
@@ -224,7 +224,7 @@ queue_router = APIRouter(tags=["platform"])
 
 @queue_router.get("/jobs/queue/status", summary="What waits, who works, how sites fare", responses=problems(503))
 async def queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) -> QueueStatusView:
-    """Depth by status and by what is waited for, living workers, dead letters, and for each site the success rate and
+    """Depth by status and by what jobs wait for, living workers, dead letters, and for each site the success rate and
     the durations of the runs that ended within the last `hours`.
     """
     window = timedelta(hours=query.hours)
@@ -308,7 +308,7 @@ async def list_dead_letters(
     responses=problems(404, 409, 429, 503),
 )
 def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
-    """As a new job, linked to the old by `retry_of`; the old one stays as it ended, and leaves this list."""
+    """Makes a new job, linked to the old by `retry_of`. The old one stays as it ended, and leaves this list."""
     job = parts[DeadLetters].requeue(letter_id, request_id)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
 
@@ -317,5 +317,5 @@ def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlRe
     "/{letter_id}", summary="Let a dead letter go", status_code=204, responses=problems(404, 503)
 )
 def dismiss(letter_id: LetterId, parts: Parts) -> None:
-    """It leaves this list. The job itself, its items and its log stay until `DELETE /jobs/{id}` or retention."""
+    """The letter leaves this list. The job, its items and its log stay until `DELETE /jobs/{id}` or retention."""
     parts[DeadLetters].dismiss(letter_id)

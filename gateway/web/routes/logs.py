@@ -50,8 +50,8 @@ token_router = APIRouter(tags=["jobs"], route_class=StoreRoute)
     "/jobs/{job_id}/stream-token", summary="Open a log to a browser", responses=problems(404, 409, 503)
 )
 def issue_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTokenView:
-    """For whoever cannot send a key: within 60 seconds `url` opens this job's log, and nothing else. What is open by
-    then stays open. 409 while there are no keys, when a log takes none.
+    """For clients that cannot send a key: for 60 seconds `url` opens this job's log, and nothing else. A stream that
+    is open by then stays open. 409 while there are no keys, because a log needs none then.
     """
     parts[JobOrSchedule].find(job_id)
     if caller.key is None:
@@ -63,7 +63,7 @@ def issue_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTok
 # --- `GET /jobs/{id}/logs`: follow it live, or take what there is
 
 EVENT_STREAM = "text/event-stream"
-#: What `Accept` may ask for; the first one is given where it does not matter.
+#: What `Accept` may ask for; the first one is the default.
 _OFFERED = (EVENT_STREAM, TEXT, NDJSON)
 _LOGS_EXAMPLE = (
     'retry: 2000\n\nevent: log\nid: 1-78\ndata: {"ts":"…","level":"INFO","logger":"seo","msg":"Spider opened"}\n\n'
@@ -101,10 +101,10 @@ async def follow_log(
     last_event_id: Annotated[str | None, Query(description="Where `Last-Event-ID` cannot be sent")] = None,
     token: Annotated[str | None, Query(description="Of `POST …/stream-token`, where a key cannot be sent")] = None,
 ) -> Response:
-    """`Accept: text/event-stream` (also the default) follows the log; `text/plain` and `application/x-ndjson` are
+    """`Accept: text/event-stream` (also the default) follows the log; `text/plain` and `application/x-ndjson` return
     what there is of it by now. `Last-Event-ID` resumes a stream after that event.
     """
-    # declared for the reader of the API; taken from the request beside the headers of that purpose
+    # declared for the API's description; the streams take them from the request, beside headers of the same purpose
     del last_event_id, token
     streams: EventStreams = request.app.state.event_streams
     wanted = LineFilter.of(level, q)
@@ -117,7 +117,7 @@ async def follow_log(
 
 
 def preferred_media_type(accept: str) -> str:
-    """The offered type that `Accept` likes best; the stream where it says nothing of ours."""
+    """The offered type that `Accept` prefers; the stream if it names none of ours."""
     best, best_quality = _OFFERED[0], 0.0
     for part in accept.lower().split(","):
         name, *parameters = (piece.strip() for piece in part.split(";"))
@@ -159,6 +159,6 @@ async def follow_jobs(
     job_id: Annotated[list[str], Query(default_factory=list, max_length=MAX_JOBS, description="Only these")],
     user_id: Annotated[UserId | None, Query(description="Only this user's")] = None,
 ) -> Response:
-    """All jobs that are not final, and those that come; with `job_id`, given once per job, only these."""
+    """Follows all jobs that are not final, and new ones; with `job_id`, given once per job, only these jobs."""
     streams: EventStreams = request.app.state.event_streams
     return await streams.overview(job_id, caller.only(user_id))

@@ -37,7 +37,7 @@ def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
 
 
 def labelled(name: str, text: str, label: str, values: Mapping[Name, float]) -> GaugeMetricFamily:
-    """By one label."""
+    """A gauge with one label."""
     return many(name, text, (label,), {(key,): value for key, value in values.items()})
 
 
@@ -48,9 +48,9 @@ def many(name: str, text: str, labels: Sequence[str], values: Mapping[Names, flo
     return family
 
 
-# --- how the jobs of the last hour went, by site: a window, for what is kept of jobs shrinks and counters must not
+# --- how the jobs of the last hour went, by site. It is a window: stored jobs become fewer, and counters must not
 
-#: Sites that are told apart, those with the most ends; the rest is one.
+#: Sites with a label value of their own, those with the most ends; all other sites share one.
 MAX_SITES = 100
 _THE_REST = "(other)"
 _QUANTILES = (0.5, 0.95, 1.0)
@@ -65,7 +65,7 @@ _SUMS: tuple[tuple[str, str, Callable[[EndedJob], int]], ...] = (
 
 
 def recent_families(ends: Collection[EndedJob]) -> Iterator[Metric]:
-    """A single crawl, which is no site's, has an empty `site_name`."""
+    """A single crawl, which belongs to no site, has an empty `site_name`."""
     sites = _by_site(ends)
     text = "Jobs that ended within the last hour, by site and how they ended."
     counts = {site: Tally(end.status for end in theirs) for site, theirs in sites.items()}
@@ -95,13 +95,13 @@ def _by_site(ends: Iterable[EndedJob]) -> dict[str, list[EndedJob]]:
 def _seconds(
     ends: Iterable[EndedJob], span: Callable[[EndedJob], tuple[datetime | None, datetime | None]]
 ) -> list[float]:
-    """In order. Clocks of nodes may be a little off ours: never below 0."""
+    """Sorted, and never below 0: the clocks of nodes may be a little off ours."""
     spans = (span(end) for end in ends)
     return sorted(max(0.0, (end - begin).total_seconds()) for begin, end in spans if begin and end)
 
 
 def _quantiles(name: str, text: str, ordered: Mapping[Names, list[float]], labels: tuple[str, ...] = ()) -> Metric:
-    """Nothing where there is nothing to tell of."""
+    """A key without values has no sample."""
     values = {(*key, f"{q:g}"): _quantile(known, q) for key, known in ordered.items() if known for q in _QUANTILES}
     return many(name, text, (*labels, "quantile"), values)
 
@@ -110,14 +110,14 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 
 
-# --- the facts of the platform as Prometheus reads them. Every gateway tells the same ones.
+# --- the facts of the platform as Prometheus reads them. Every gateway reports the same ones.
 
-#: Pending jobs that nobody has looked at yet.
+#: Pending jobs that no worker has looked at yet.
 _UNEXPLAINED = "unexplained"
 
 
 def platform_families(facts: PlatformFacts | None) -> Iterator[Metric]:
-    """Without facts, that there are none: what was true before MongoDB went away is not told again."""
+    """Without facts, only that MongoDB is away: facts from before it went away are not repeated."""
     yield gauge("mongodb_up", "Whether MongoDB answered when it was asked last.", float(facts is not None))
     if facts is not None:
         yield from _queue(facts)
@@ -176,14 +176,14 @@ _OF_NODES: tuple[tuple[str, str, Callable[[Node], float]], ...] = (
 # --- what one gateway process measures of itself: its requests, its streams, and the process
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-#: Whatever is no route of ours: its path is the client's invention.
+#: The path of requests to no route of ours: a client may have invented it.
 _NO_ROUTE = "unmatched"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SERVER_ERROR = 500
 
 
 class ProcessMetrics:
-    """One an application, so that two in one process do not mix."""
+    """One per application, so that two in one process do not mix."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -209,7 +209,7 @@ class ProcessMetrics:
 
 @define(eq=False, repr=False, slots=False)
 class RequestMeter:
-    """ASGI middleware, the outermost: it sees what is answered, also for what nobody foresaw."""
+    """ASGI middleware, the outermost: it sees every answer, also the answer to an unforeseen error."""
 
     app: ASGIApp
     metrics: ProcessMetrics

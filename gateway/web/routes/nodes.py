@@ -137,14 +137,14 @@ def list_nodes(parts: Parts) -> NodeList:
 
 @router.post("/{node}/drain", summary="Give a node no new work", responses=problems(404, 503))
 def drain_node(node: NodeName, parts: Parts) -> NodeView:
-    """What runs there ends by itself. It stays drained until it is resumed, however often it is started anew."""
+    """The jobs that run there end by themselves. The node stays drained until it is resumed, even after a restart."""
     with mongo_errors():
         return _view(_known(parts[NodeStore].drain(node), node), parts)
 
 
 @router.post("/{node}/resume", summary="Give a node work again", responses=problems(404, 503))
 def resume_node(node: NodeName, parts: Parts) -> NodeView:
-    """Undoes a draining. One that rests because it has failed is probed at once, and its failures are forgotten."""
+    """Undoes a draining. A node that rests after failures is probed at once, and its failures are forgotten."""
     with mongo_errors():
         return _view(_known(parts[NodeStore].resume(node), node), parts)
 
@@ -210,7 +210,7 @@ async def show_page(node: ConsoleNode, path: PagePath, request: Request, parts: 
 )
 async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts) -> Response:
     """The button on Scrapyd's page. A job of ours is cancelled as `POST /jobs/{id}/cancel` does, so that it is not
-    tried again; any other is Scrapyd's own.
+    tried again; any other job is Scrapyd's own.
     """
     found = await _node(parts, node)
     form = parse_qs((await request.body()).decode(errors="replace"))
@@ -228,7 +228,7 @@ async def _node(parts: GatewayParts, name: str) -> Node:
 
 
 async def _is_cancelled(parts: GatewayParts, attempt: AttemptId) -> bool:
-    """Or the job is not, or not any more, for us to cancel."""
+    """Cancel the job, if it is ours and can still be cancelled. Returns whether that was so."""
     try:
         await parts.reads.run(parts[Cancellation].cancel, attempt.job_id)
     except (JobNotFoundError, ConflictError):

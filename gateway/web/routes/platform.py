@@ -104,7 +104,7 @@ class NodeRemovalView(BaseModel):
 
 
 class DeletedView(BaseModel):
-    """A version that is kept no longer."""
+    """A version that was deleted."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_DELETED]})
 
@@ -147,7 +147,7 @@ class Liveness(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-# --- the routes: `GET /health` for people and balancers, `GET /health/live` for whoever restarts us
+# --- the routes: `GET /health` for people and balancers, `GET /health/live` for the supervisor that restarts us
 
 health_router = APIRouter(prefix="/health", tags=["platform"])
 
@@ -224,12 +224,12 @@ _EGG = {
 async def add_version(
     request: Request, project: ProjectName, query: Annotated[DeployQuery, Query()], parts: Parts
 ) -> DeployedView:
-    """Puts the egg in the body, at most 64 MiB, on every living crawl node, and keeps it: a node that could not be
-    asked, or comes later, is brought it when a crawl waits for it. `discoverybot deploy` builds an egg from a Scrapy
-    project and sends it. Whoever may call this runs code on the nodes.
+    """Puts the egg in the body, at most 64 MiB, on every living crawl node, and keeps it. A node that could not be
+    asked, or comes later, gets it when a crawl waits for it. `discoverybot deploy` builds an egg from a Scrapy
+    project and sends it. A caller of this route can run code on the nodes.
 
-    A version that exists is replaced, everywhere. Where a node refuses it, or none could be asked, the answer is an
-    error whose `detail.nodes` has what each of them said; doing it again is safe. The spiders are in `GET /spiders` a
+    A version that exists is replaced, everywhere. If a node refuses it, or no node could be asked, the answer is an
+    error whose `detail.nodes` has the answer of each; doing it again is safe. The spiders are in `GET /spiders` a
     moment later.
     """
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
@@ -252,9 +252,9 @@ async def add_version(
     "/projects/{project}/versions/{version}", summary="Delete a deployed version", responses=problems(404, 503)
 )
 async def delete_version(project: ProjectName, version: VersionName, parts: Parts) -> DeletedView:
-    """Removes what is kept of it, and the egg from every node; a node that cannot be asked now loses it once it can.
-    Attempts that run go on. Crawls that wait for this version say so, and wait until it is deployed again, or they
-    are cancelled.
+    """Removes the kept egg, and the egg on every node; a node that cannot be asked now loses it once it can. Attempts
+    that run go on. Crawls that wait for this version say so, and wait until it is deployed again, or until they are
+    cancelled.
     """
     removals = await parts.deploys.run(parts[Undeployment].delete, project, version)
     nodes = [NodeRemovalView(**removal._asdict()) for removal in removals]

@@ -23,7 +23,7 @@ _INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _LOGO = b"https://cdn.redoc.ly/redoc/logo-mini.svg"
 _NO_PICTURE = b"data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 _KEPT = {"Cache-Control": "public, max-age=3600"}
-#: Both write styles into the page as they go; ReDoc searches in a worker that it makes of its own script.
+#: Both add styles to the page as they run; ReDoc searches in a worker that it makes from its own script.
 _POLICY = (
     "default-src 'none'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "font-src 'self' data:; connect-src 'self'; worker-src blob:; base-uri 'none'; form-action 'none'; "
@@ -32,7 +32,7 @@ _POLICY = (
 
 
 def mount_assets(app: FastAPI) -> None:
-    """Swagger UI and ReDoc as the package `fastapi-offline` brings them."""
+    """Swagger UI and ReDoc from the package `fastapi-offline`."""
     app.mount(_ASSETS, StaticFiles(directory=str(files("fastapi_offline") / "static")))
 
 
@@ -60,7 +60,7 @@ async def swagger_ui(request: Request) -> HTMLResponse:
         swagger_js_url=f"{prefix}{_ASSETS}/swagger-ui-bundle.js",
         swagger_css_url=f"{prefix}{_ASSETS}/swagger-ui.css",
         swagger_favicon_url=f"{prefix}{_ASSETS}/favicon.png",
-        # would be asked, on the internet, whether our description is sound
+        # otherwise a service on the internet is asked whether our description is sound
         swagger_ui_parameters={"validatorUrl": None},
     )
     return _guarded(page)
@@ -80,7 +80,7 @@ async def redoc(request: Request) -> HTMLResponse:
 
 
 def _guarded(page: HTMLResponse) -> HTMLResponse:
-    """With a policy under which no script runs but our files and those that the page was made with, by their hash."""
+    """Add a policy: only our files run, and the scripts that the page was made with, which it names by their hash."""
     inline = _INLINE_SCRIPT.findall(bytes(page.body).decode())
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inline]
     page.headers["Content-Security-Policy"] = _POLICY.format(scripts="".join(f" 'sha256-{one}'" for one in hashes))

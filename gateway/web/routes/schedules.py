@@ -88,27 +88,27 @@ def get_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
 
 @router.patch("/{schedule_id}", summary="Change a schedule", responses=problems(404, 409, 413, 503))
 def change_schedule(schedule_id: ScheduleId, body: ScheduleChange, parts: Parts) -> ScheduleView:
-    """What is given replaces what is there, all of it or nothing. Once it is answered, no run of what it was before
-    begins any more; runs under way go on. Its occurrences stay as they are unless its times are changed.
+    """The given fields replace the old ones, all or none. After the answer, no run of the old version begins; runs
+    under way go on. The occurrences stay as they are unless the schedule's times are changed.
     """
     return ScheduleView.of(parts[ScheduleChanges].apply(schedule_id, change_of(body, parts.settings)))
 
 
 @router.delete("/{schedule_id}", summary="Delete a schedule", status_code=204, responses=problems(404, 409, 503))
 def delete_schedule(schedule_id: ScheduleId, parts: Parts) -> None:
-    """With its history. Its runs stay, also the one under way."""
+    """Deletes the schedule with its history. Its runs stay, also the one under way."""
     parts[ScheduleChanges].delete(schedule_id)
 
 
 @router.post("/{schedule_id}/pause", summary="Pause a schedule", responses=problems(404, 409, 503))
 def pause_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
-    """No run begins after the answer; the one under way goes on. What is due meanwhile is not made up for."""
+    """No run begins after the answer; the one under way goes on. Occurrences in between are not made up for."""
     return ScheduleView.of(parts[ScheduleChanges].pause(schedule_id))
 
 
 @router.post("/{schedule_id}/resume", summary="Resume a schedule", responses=problems(404, 409, 503))
 def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
-    """From the first occurrence that is still to come."""
+    """The schedule goes on with the first occurrence that is still to come."""
     return ScheduleView.of(parts[ScheduleChanges].resume(schedule_id))
 
 
@@ -119,7 +119,7 @@ def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
     responses=problems(404, 409, 503),
 )
 def run_schedule(schedule_id: ScheduleId, parts: Parts) -> CrawlReceipt:
-    """Beside its occurrences, which stay as they are. 409 while a run goes on and its `overlap` is `skip`."""
+    """Starts a run beside the occurrences, which stay as they are. 409 during a run, if `overlap` is `skip`."""
     return CrawlReceipt.of(parts[ScheduleChanges].run_now(schedule_id).id, cached=False)
 
 
@@ -127,7 +127,7 @@ def run_schedule(schedule_id: ScheduleId, parts: Parts) -> CrawlReceipt:
 def preview_schedule(
     schedule_id: ScheduleId, query: Annotated[PreviewQuery, Query()], parts: Parts
 ) -> SchedulePreview:
-    """With the jitter that they will have. For a paused schedule those it would have; none for one that has ended."""
+    """The times include the jitter. A paused schedule shows the times that it would have; an ended one shows none."""
     schedule = parts[ScheduleStore].get(schedule_id)
     count = query.count if schedule.max_runs is None else min(query.count, schedule.max_runs - schedule.runs)
     if schedule.state is ScheduleState.ENDED or count <= 0:
@@ -141,7 +141,7 @@ def preview_schedule(
 def schedule_history(
     schedule_id: ScheduleId, query: Annotated[HistoryQuery, Query()], parts: Parts
 ) -> ScheduleHistory:
-    """Fired and how late, skipped and why, missed. Pass `next` as `after` for the page that follows."""
+    """Occurrences: fired and how late, skipped and why, or missed. Pass `next` as `after` for the next page."""
     parts[ScheduleStore].get(schedule_id)
     entries, following = parts[LedgerStore].page(schedule_id, query.limit, query.after)
     return ScheduleHistory(entries=[LedgerEntryView.of(entry) for entry in entries], next=following)
@@ -169,7 +169,7 @@ class BeatView(BaseModel):
 
 
 class FireView(BaseModel):
-    """What became of one occurrence."""
+    """The decision on one occurrence."""
 
     schedule_id: str
     job_id: str = Field(description="Of a slot that was fired; of another the id that its job would have had.")
@@ -218,12 +218,12 @@ scheduler_router = APIRouter(prefix="/scheduler", tags=["schedules"], route_clas
 
 @scheduler_router.post("/run", summary="Fire what is due, now", responses=problems(503))
 def run_scheduler(parts: Parts) -> TickView:
-    """One tick, as a beat does it twice a second: beside beats it finds nothing left, without one it stands in."""
+    """One tick, as a beat does it twice a second. Beside a beat it finds nothing left; without one it stands in."""
     with mongo_errors():
         return TickView(**parts[Scheduling].tick()._asdict())
 
 
 @scheduler_router.get("/status", summary="Who fires the schedules, and how late", responses=problems(503))
 async def scheduler_status(query: Annotated[SchedulerQuery, Query()], parts: Parts) -> SchedulerStatusView:
-    """Living beats, what is due, how late the most delayed occurrence is, and what became of the last ones."""
+    """Living beats, what is due, how late the most delayed occurrence is, and the decisions on the last ones."""
     return SchedulerStatusView.of(await parts.reads.run(parts[SchedulerStatus].report, query.last))

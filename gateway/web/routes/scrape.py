@@ -1,4 +1,4 @@
-"""`/jobs/scrape`: runs of sites, asked for by hand."""
+"""`/jobs/scrape`: runs of sites, started by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.web.routes.crawl import IdempotencyKey
 from gateway.web.routes.items import ItemExport
 from gateway.web.schemas.types import Name, Params, QueryModel, Text, Timestamp, UserId
 
-#: Results that somebody who waits for them may want.
+#: Most results that a request which waits for them may ask for.
 MAX_SYNC_RESULTS = 25
 _JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
 _EXAMPLE: JsonDict = {
@@ -55,7 +55,7 @@ Words = Annotated[Text, Field(max_length=500)]
 
 
 class ScrapeRequest(BaseModel):
-    """A run of a site, now. Only `site_name` is required; what is not said is as in the site's own runs."""
+    """A run of a site, now. Only `site_name` is required; absent fields are as in the site's own runs."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -146,13 +146,13 @@ class SyncRunView(RunView):
 
 
 class ScrapeResult(BaseModel):
-    """A run that somebody has waited for."""
+    """A run that the request has waited for."""
 
     status: Literal["success", "failed"] = Field(description="`failed`: the run has failed; `data.message` says why.")
     data: SyncRunView
 
 
-# --- a run's record and a page of its results as one JSON document; the results pass through as they were kept
+# --- a run's record and a page of its results as one JSON document; the results pass through as they were stored
 class RunFormat(JsonFormat):
     """`{…record…, "results": […], "next": …}`."""
 
@@ -166,12 +166,12 @@ class RunFormat(JsonFormat):
 
 
 def run_page(items: ItemStore, run: Run, limit: int, after: str | None) -> bytes:
-    """The answer to whoever asks for a run."""
+    """The answer to a request for a run."""
     return _page(items, run.job, RunFormat(_record(run)), limit, after)
 
 
 def sync_page(items: ItemStore, run: Run, limit: int) -> bytes:
-    """The answer to whoever has waited for it."""
+    """The answer to a request that has waited for a run."""
     failed = RunRecord.of(run).status is RunStatus.FAILED
     before = b'{"status":"%s","data":' % (b"failed" if failed else b"success")
     encoder = RunFormat(_record(run, execution_mode="sync"), before=before, behind=b"}")
@@ -230,7 +230,7 @@ async def scrape(
 
 @router.get("/{run_id}", summary="A run and its results", response_model=RunView, responses=problems(404, 503))
 async def get_run(run_id: RunId, query: Annotated[RunQuery, Query()], parts: Parts) -> Response:
-    """Its record, and the results so far, a page at a time. Pass `next` as `after` for the page that follows, or take
+    """The run's record and its results so far, a page at a time. Pass `next` as `after` for the next page, or take
     all of them from `items_url`.
     """
     run = await parts.reads.run(parts[RunRecords].find, run_id)

@@ -18,7 +18,7 @@ from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.schemas.types import Name, Params, QueryBoolean, QueryModel, Text, Timestamp, UrlText
 
-#: A year.
+#: Minutes of a year.
 _MOST_MINUTES = 366 * 24 * 60
 _BOARD: JsonDict = {
     "name": "example-jobs",
@@ -38,7 +38,7 @@ _OTHER: JsonDict = {
     "interval_minutes": 1440,
 }
 
-#: In a Redis key, a URL and a lease's name.
+#: The name stands in a Redis key, a URL and a lease's name.
 SiteName = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Letters, digits and `. _ -`; for good.")
 ]
@@ -50,7 +50,7 @@ Template = Annotated[
     Field(description="Where a search begins: a URL with `{keywords}`, `{location}` and `{page}` where they belong."),
 ]
 RequiresPlaywright = Annotated[bool, Field(description="Its pages are rendered in a browser.")]
-# strict models take no text for it
+# a strict model takes no text for an enumeration
 Pagination = Annotated[
     PaginationType, Field(strict=False, description="How `jobs` gets from one page of results to the next.")
 ]
@@ -75,7 +75,7 @@ Payload = Annotated[
     Field(description="Further parameters for the spider; `keywords` and `location` are those of its own runs."),
 ]
 Fetch = Annotated[FetchOptions, Field(description="Headers, cookies and the like; the pauses have their own fields.")]
-#: Absent from a change; told from null, which some fields may be.
+#: The field is absent from a change. That differs from null, which some fields may be.
 _UNCHANGED: Any = Field(default_factory=type(None))
 
 
@@ -85,7 +85,7 @@ class Named(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     def given(self) -> dict[str, Any]:
-        """What the request names."""
+        """The fields that the request names."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
@@ -113,7 +113,7 @@ class SiteRequest(Named):
 
 
 class SiteChanges(Named):
-    """What is absent stays as it is; a selector, a payload or `fetch` is replaced as a whole."""
+    """Absent fields stay as they are; a selector, a payload or `fetch` is replaced as a whole."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"enabled": False}, {"rate_limit": "10/m"}]})
 
@@ -135,7 +135,7 @@ class SiteChanges(Named):
 
 
 class SiteView(BaseModel):
-    """A site, and where its own schedule stands."""
+    """A site, and the state of its own schedule."""
 
     name: str
     number: int = Field(description="`website_id` in messages, `site_schedule_id` in run records.")
@@ -236,7 +236,7 @@ async def list_sites(query: Annotated[SitesQuery, Query()], parts: Parts) -> Sit
 
 @router.post("/sites", summary="Add a site", status_code=201, responses=problems(409, 413, 503))
 def add_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView:
-    """It is crawled every `interval_minutes` from now on, unless its template needs words that `payload` has not."""
+    """It is crawled every `interval_minutes` from now on, unless its template needs words that `payload` lacks."""
     view = SiteView.of(*parts[SiteService].create(body.given()))
     response.headers["Location"] = f"/sites/{view.name}"
     return view
@@ -249,30 +249,30 @@ def get_site(name: NamedSite, parts: Parts) -> SiteView:
 
 @router.patch("/sites/{name}", summary="Change a site", responses=problems(404, 409, 413, 503))
 def change_site(name: NamedSite, body: SiteChanges, parts: Parts) -> SiteView:
-    """What is named is replaced, and no run of what it was begins after the answer. Disabling it pauses its schedule
-    and those of its targets; runs that have begun go on.
+    """The given fields are replaced, and after the answer no run of the old version begins. Disabling a site pauses
+    its schedule and those of its targets; runs that have begun go on.
     """
     return SiteView.of(*parts[SiteService].edit(name, body.given()))
 
 
 @router.delete("/sites/{name}", summary="Delete a site", status_code=204, responses=problems(404, 409, 503))
 def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts: Parts) -> None:
-    """One that targets name only with `force=true`, which deletes them too. Runs that have been made go on."""
+    """A site that targets name needs `force=true`, which deletes them too. Runs that have been made go on."""
     parts[SiteService].delete(name, force=query.force)
 
 
 @router.get("/jobs/sites", summary="What sites can be asked for", responses=problems(503))
 def list_abilities(parts: Parts) -> SiteAbilitiesList:
-    """For `POST /jobs/scrape`: every site, and what a run of it can be told."""
+    """For `POST /jobs/scrape`: every site, and what a run of it can be asked for."""
     return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteService].all()])
 
 
-#: What a posting's list can be cut at: as many as the spider takes.
+#: The greatest limit of a run's results, which is that of the spider.
 _MOST_RESULTS = 10_000
 
 
 def _minutes_or_cron(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """One fault for both: pydantic tells of each by a name that nobody has given it."""
+    """One error for both types: pydantic would report each of them by a name that the client has never seen."""
     try:
         return check(given)
     except ValidationError:
@@ -298,7 +298,7 @@ IsRemote = Annotated[bool | None, Field(description="Only remote ones, or only o
 
 class _Named(Named):
     def given(self) -> dict[str, Any]:
-        """Minutes, too, as text."""
+        """The fields that the request names; minutes become text."""
         given = super().given()
         if isinstance(given.get("frequency"), int):
             given["frequency"] = str(given["frequency"])
@@ -328,7 +328,7 @@ class TargetRequest(_Named):
 
 
 class TargetChanges(_Named):
-    """What is absent stays as it is. A target stays with its site."""
+    """Absent fields stay as they are. A target stays with its site."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"frequency": "@daily"}]})
 
@@ -342,7 +342,7 @@ class TargetChanges(_Named):
 
 
 class TargetView(BaseModel):
-    """A target, and where its schedule stands."""
+    """A target, and the state of its schedule."""
 
     id: str
     number: int = Field(description="`target_id` in messages; as good as the id in every address.")
@@ -402,7 +402,7 @@ async def list_targets(query: Annotated[TargetsQuery, Query()], parts: Parts) ->
 
 @targets_router.post("", summary="Add a target", status_code=201, responses=problems(409, 413, 503))
 def add_target(body: TargetRequest, parts: Parts, response: Response) -> TargetView:
-    """Something to search for on a site, again and again, from now on."""
+    """Adds something to search for on a site, again and again, from now on."""
     view = TargetView.of(*parts[TargetService].create(body.given()))
     response.headers["Location"] = f"/targets/{view.id}"
     return view
@@ -415,11 +415,11 @@ def get_target(target_id: TargetId, parts: Parts) -> TargetView:
 
 @targets_router.patch("/{target_id}", summary="Change a target", responses=problems(404, 409, 413, 503))
 def change_target(target_id: TargetId, body: TargetChanges, parts: Parts) -> TargetView:
-    """What is named is replaced, and no run of what it was begins after the answer."""
+    """The given fields are replaced, and after the answer no run of the old version begins."""
     return TargetView.of(*parts[TargetService].edit(target_id, body.given()))
 
 
 @targets_router.delete("/{target_id}", summary="Delete a target", status_code=204, responses=problems(404, 409, 503))
 def delete_target(target_id: TargetId, parts: Parts) -> None:
-    """With its schedule. Runs that have been made go on."""
+    """Deletes the target with its schedule. Runs that have been made go on."""
     parts[TargetService].delete(target_id)

@@ -23,7 +23,7 @@ from gateway.web.schemas.types import (
 )
 
 MAX_RUNS = 1_000_000_000
-#: Fields that say how runs follow each other, and so nothing of a single one.
+#: Fields that say how runs follow each other, and therefore mean nothing for a single run.
 _OF_INTERVALS = ("timezone", "jitter", "overlap", "catch_up", "ends_at", "max_runs")
 
 Moment = Annotated[QueryTime, Field(examples=["2027-06-01T09:00:00+02:00"])]
@@ -35,7 +35,7 @@ CatchUpName = Annotated[CatchUp, Field(strict=False)]
 
 
 class TimingFields(BaseModel):
-    """All optional: without any of them a crawl is run now."""
+    """All fields are optional: without any of them a crawl runs now."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -61,7 +61,7 @@ class TimingFields(BaseModel):
 
 
 class OptionalTiming(TimingFields):
-    """Where there may be no interval, and then nothing that belongs to one."""
+    """The interval is optional; without one, no field that belongs to an interval may be given."""
 
     @field_validator(*_OF_INTERVALS, mode="after")
     @classmethod
@@ -116,7 +116,7 @@ StartUrls = Annotated[
 
 
 class WorkFields(BaseModel):
-    """What a crawl does beside which spider it runs, and where. All optional."""
+    """What a crawl does, apart from its spider and its start URLs. All fields are optional."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

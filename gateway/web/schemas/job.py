@@ -1,4 +1,4 @@
-"""What is told of a job: in one glance (`JobStatusView`), in a list, and in full."""
+"""How the API shows a job: at a glance (`JobStatusView`), in a list, and in full."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.web.schemas.types import Timestamp
 
 
 class OccurrenceView(BaseModel):
-    """The slot of a schedule that a job is the run of."""
+    """The occurrence of a schedule that the job is the run of."""
 
     at: Timestamp = Field(description="Its time by the schedule; with it, it is one of a kind.")
     due: Timestamp = Field(description="The same with jitter.")
@@ -158,7 +158,7 @@ class AttemptView(BaseModel):
 
 
 class JobDetail(JobStatusView):
-    """Everything known."""
+    """Everything known of a job."""
 
     user_id: str
     spec: CrawlSpec
@@ -212,7 +212,7 @@ class JobsHealth(BaseModel):
 
 
 def _standing(job: Job) -> dict[str, Any]:
-    """The fields of `JobStatusView` but the queue position, which only the store knows."""
+    """The fields of `JobStatusView` without the queue position, which only the store knows."""
     current = job.current
     waiting = job.status is JobStatus.PENDING
     progress = job.progress or Progress()

@@ -1,4 +1,4 @@
-"""What is told of a schedule, of its coming runs, and of what became of its occurrences."""
+"""How the API shows a schedule, its coming runs, and the decisions on its occurrences."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ _ENTRY: JsonDict = {
     "reason": None,
     "rev": 1,
 }
-#: Start URLs that a list shows of each.
+#: Start URLs that a list shows of each schedule.
 _SHOWN_URLS = 10
 
 
 class CrawlView(BaseModel):
-    """What each run is."""
+    """What each run does."""
 
     project: str
     version: str | None = Field(description="Null: each run takes the latest of its time.")
@@ -178,7 +178,7 @@ class SchedulePreview(BaseModel):
 
 
 class LedgerEntryView(BaseModel):
-    """What became of one occurrence."""
+    """The decision on one occurrence."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_ENTRY]})
 
@@ -204,7 +204,7 @@ class ScheduleHistory(BaseModel):
 
 
 def local_time(moment: datetime, timezone: str) -> str:
-    """With its offset; milliseconds only where jitter has made some."""
+    """The local time with its offset; it has milliseconds only if jitter has made some."""
     local = moment.astimezone(parse_time_zone(timezone))
     return local.isoformat(timespec="milliseconds" if local.microsecond else "seconds")
 
@@ -232,9 +232,9 @@ def _summary(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-# --- what may be asked of schedules
+# --- requests about schedules
 
-#: The run under way, or the one before.
+#: The run under way, or the one before it.
 LAST_RUN = "last"
 _NEW: JsonDict = {
     "user_id": "abc123",
@@ -247,7 +247,7 @@ _NEW: JsonDict = {
 
 
 class ScheduleRequest(CrawlRequest):
-    """As `POST /crawl` with an interval, which is required here; and a name."""
+    """As `POST /crawl`, with an interval, which is required here, and a name."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_NEW]})
 
@@ -256,7 +256,7 @@ class ScheduleRequest(CrawlRequest):
 
 
 class ScheduleChange(TimingFields, WorkFields):
-    """What is given replaces what is there, each field as a whole; what is left out stays. Null is the default."""
+    """A given field replaces the old one as a whole; an absent field stays. Null stands for the default."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -266,7 +266,7 @@ class ScheduleChange(TimingFields, WorkFields):
 
     name: Name | None = None
     ignore_cache: bool = Field(default=True, description="Whether each run asks sites anew, past the HTTP cache.")
-    # these have no default that null could mean; a factory's is not in the schema
+    # these have no default that null could stand for; the default of a factory is not in the schema
     spider: Name = Field(default_factory=str, description="One of `GET /spiders`.")
     start_urls: StartUrls = Field(default_factory=list)
     interval: Interval = Field(
@@ -306,7 +306,7 @@ class ScheduleItemsQuery(ItemsQuery):
     )
 
 
-# --- a schedule where a job is asked for
+# --- a schedule as the routes of jobs show it
 
 _NEVER_RUN: dict[str, Any] = {
     **dict.fromkeys(JobStatusView.model_fields),
@@ -317,8 +317,8 @@ _NEVER_RUN: dict[str, Any] = {
 
 
 class ScheduleStatusView(JobStatusView):
-    """A schedule where a job is asked for: `scheduled` until it ends. Counts and times are those of the run under
-    way, or the one before.
+    """A schedule as the routes of jobs show it: `scheduled` until it ends. Counts and times are those of the run
+    under way, or of the one before.
     """
 
     state: ScheduleState

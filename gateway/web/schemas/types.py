@@ -100,7 +100,7 @@ QueryTime = Annotated[
 QueryBoolean = Annotated[bool, BeforeValidator(_parse_boolean), Field(strict=True)]
 #: Visible text in one line.
 Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f]*$"})]
-#: `next` of the page before, in lists whose newest come first. Who reads it says what is wrong with it.
+#: `next` of the page before, in lists with the newest first. The store that reads it says what is wrong with it.
 Cursor = Annotated[str, Field(max_length=64, json_schema_extra={"pattern": "^[0-9]{1,14}-[0-9a-f]{32}$"})]
 #: No spaces, no colon (it separates the parts of Redis keys), no control characters.
 UserId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._@+|~=-]+$", min_length=1, max_length=128)]
@@ -108,13 +108,13 @@ Name = Annotated[Text, Field(min_length=1, max_length=100)]
 Tag = Annotated[Text, Field(min_length=1, max_length=100)]
 #: As long as a URL may be in every browser.
 UrlText = Annotated[Text, Field(min_length=1, max_length=2083)]
-#: What is looked for in a list.
+#: Text to look for in a list.
 SearchText = Annotated[Text, Field(min_length=1, max_length=200)]
 Params = Annotated[dict[str, Any], AfterValidator(_check_params)]
 
 
 class QueryModel(BaseModel):
-    """Parameters of a query. One that nobody knows is refused: a misspelt filter would show everything."""
+    """Parameters of a query. Unknown ones are refused: a misspelt filter would show everything."""
 
     model_config = ConfigDict(extra="forbid")
 
