@@ -16,10 +16,10 @@ from gateway.settings import Settings, SettingsError
 from gateway.stores.mongo import mongo_errors
 from gateway.web.http_protocol import BoundedProtocol
 
-#: Seconds for which a connection may wait for its next request: longer than those who call us keep one (a pool of
-#: httpx 5, most load balancers 60), for who sends just when it is closed gets no answer. nginx has the same.
+#: Seconds for which a connection may wait for its next request: longer than clients keep one (a pool of httpx 5, most
+#: load balancers 60), because a request that is sent just when we close it gets no answer. nginx has the same value.
 _KEEP_ALIVE = 75
-#: Seconds for which answers under way, streams among them, may take when we are told to stop.
+#: Seconds that answers under way, streams among them, may take once the server has to stop.
 _GRACE = 5
 
 
@@ -47,7 +47,7 @@ def main() -> int:
         ws="none",
         log_config=None,
         access_log=False,
-        # who connects is what the guards ask; nobody but a proxy that we know may say that it is somebody else
+        # the guards go by the client's address: only a proxy that the settings name may give another one
         proxy_headers=bool(settings.forwarded_allow_ips),
         forwarded_allow_ips=list(settings.forwarded_allow_ips),
         server_header=False,
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _without_key(settings: Settings) -> str | None:
-    """See to it that there is a key: where others can reach the gateway, it serves nobody without."""
+    """Make the first key if there is none: a gateway that others can reach requires one. Returns what is wrong."""
     try:
         with closing(Container(settings)) as parts, mongo_errors():
             first = parts[KeyIssue].issue_first()
@@ -71,7 +71,7 @@ def _without_key(settings: Settings) -> str | None:
 
 
 def _cannot_bind(host: str, port: int) -> str | None:
-    # uvicorn would say so too, after it has connected to everything, and among other lines
+    # uvicorn reports this too, but after it has connected to everything, and among other lines
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -51,7 +51,7 @@ _COOKIE = {
 
 
 class DescribedAPI(FastAPI):
-    """A parameter of a query or header is there or not: "null" would be a word. FastAPI says that it may be null."""
+    """A query or header parameter is there or not, "null" would be a word. FastAPI calls it nullable, we do not."""
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
@@ -64,7 +64,7 @@ class DescribedAPI(FastAPI):
         return document
 
     def query_parameters(self, path: str, method: str) -> frozenset[str] | None:
-        """Names that the operation takes; `None` for what is not described. HEAD takes what GET does."""
+        """Names that the operation takes; `None` if it is not described. HEAD takes the same names as GET."""
         return self._query_parameters.get((path, "get" if method == "HEAD" else method.lower()))
 
     @cached_property
@@ -79,7 +79,7 @@ class DescribedAPI(FastAPI):
 
 
 def _security(route: str) -> list[dict[str, list[str]]]:
-    """With the scope that it takes; and nothing, which is enough while there are no keys."""
+    """A key with the route's scope, a session, or nothing, which is enough while there are no keys."""
     return [] if route in OPEN else [{_SCHEME: [RULES.get(route, Scope.ADMIN)]}, {_SESSION: []}, {}]
 
 
@@ -91,7 +91,7 @@ def _forbid_null(schema: dict[str, Any]) -> None:
         schema["anyOf"] = choices
 
 
-# A query parameter nobody knows is refused: a misspelt one would be left out of account without a word
+# An unknown query parameter is refused: otherwise a misspelt one would be ignored silently
 async def refuse_unknown_parameters(request: Request) -> None:
     """Dependency of every route. The API's own description says which parameters there are."""
     if not request.query_params:
@@ -108,19 +108,19 @@ async def refuse_unknown_parameters(request: Request) -> None:
         )
 
 
-# --- what pages of other origins may do that the operator lists (`GATEWAY_CORS_ORIGINS`): all that a key allows
+# --- what pages of the origins in `GATEWAY_CORS_ORIGINS`, which the operator lists, may do: all that a key allows
 
-#: What a client may read besides the body.
+#: Headers that such a page may read besides the body.
 _EXPOSED = (
     *("X-Request-ID", "Location", "Retry-After", "WWW-Authenticate", "Content-Disposition"),
     *("RateLimit", "RateLimit-Policy"),
 )
-#: What it may send besides what every page may.
+#: Headers that such a page may send besides those that every page may send.
 _TAKEN = ("Authorization", "Last-Event-ID", "Idempotency-Key", "X-Request-ID")
 
 
 def cors_rules(origins: Collection[str]) -> dict[str, Any]:
-    """Arguments of Starlette's `CORSMiddleware`. Without credentials: the console's cookie is for our own pages."""
+    """Arguments of Starlette's `CORSMiddleware`. It allows no cookies: the console's is for our own pages."""
     return {
         "allow_origins": origins,
         "allow_methods": ("GET", "POST", "PATCH", "DELETE"),
@@ -156,7 +156,7 @@ _ROUTERS = (
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """Called by a server, without settings: they come from the environment, and logging is set up too.
+    """A server calls this without settings: then they come from the environment, and logging is set up too.
 
     Raises `SettingsError` that names what is wrong with the environment.
     """
@@ -188,7 +188,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _middleware(settings: Settings, measured: ProcessMetrics) -> list[Middleware]:
-    """The outermost first."""
+    """The middleware, the outermost first."""
     origins = settings.gateway_cors_origins
     return [
         Middleware(RequestMeter, metrics=measured),

@@ -1,4 +1,4 @@
-"""Who calls: keys, sessions of the console, and what was made from them."""
+"""Who calls: keys, and the sessions of the console and stream tokens that were made from keys."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.database import ThreadPool
 from gateway.web.errors import answer_to
 
-#: Seconds for which an answer is good: after that a new key counts, and a revoked one does not.
+#: Seconds for which an answer is used: after that a new key is accepted, and a revoked one is refused.
 FRESH = 2.0
-#: Answers that are kept; whoever tries ids at random must not fill the memory.
+#: Answers that are kept: a client that tries ids at random must not fill the memory.
 _MOST = 1000
-#: Seconds for which it holds up a request whether there are keys by now, where there were none.
+#: Seconds that a request waits for the news whether there are keys by now, if there were none before.
 _PATIENCE = 0.5
-#: Seconds between two looks whether what opened a stream is still good.
+#: Seconds between two looks at whether the key or session that opened a stream is still valid.
 _LOOK = 3.0
 
 
@@ -53,7 +53,7 @@ class _Answer(NamedTuple):
 
     @property
     def is_old(self) -> bool:
-        """One that could not be given is so at once."""
+        """An answer that could not be given is old at once."""
         task = self.task
         failed = task.done() and (task.cancelled() or task.exception() is not None)
         return failed or self.at + FRESH < time.monotonic()
@@ -67,9 +67,9 @@ class KeyRing:
     _threads: ThreadPool
     _clock: Clock
     seal: Seal
-    #: By the id of the key; that of `None`: whether there are any.
+    #: Answers by the id of the key. The answer under `None` says whether there are any keys.
     _answers: OrderedDict[str | None, _Answer] = field(init=False, factory=OrderedDict)
-    #: `None`: never been told.
+    #: Whether there are keys; `None` if that was never known.
     _in_use: bool | None = field(init=False, default=None)
 
     async def in_use(self) -> bool:
@@ -90,18 +90,18 @@ class KeyRing:
         return Caller.with_key(key)
 
     def remembers(self, text: str) -> bool:
-        """Whether this is a key that was right when it was last asked for; nobody is asked."""
+        """Whether this key was valid when MongoDB was last asked for it. MongoDB is not asked now."""
         token = read_token(text)
         return token is not None and token.opens(self._remembered(token.key_id))
 
     def remembers_stream(self, text: str, job_id: str) -> bool:
-        """The same of a stream token."""
+        """The same for a stream token."""
         token = read_stream_token(text)
         key = self._remembered(token.key_id) if token else None
         return token is not None and key is not None and token.opens(job_id, key, self._clock(), self.seal)
 
     def remembers_session(self, session: ConsoleSession) -> bool:
-        """The same of a session."""
+        """The same for a session."""
         key = self._remembered(session.key_id)
         return key is not None and session.opens(key, self._clock(), self.seal)
 
@@ -114,21 +114,21 @@ class KeyRing:
         return Caller.with_key(key)
 
     async def session_caller(self, session: ConsoleSession) -> Caller:
-        """Raises `WrongKeyError` for one that has ended; `UnavailableError`."""
+        """Raises `WrongKeyError` for a session that has ended; `UnavailableError`."""
         key, now = await self._key(session.key_id), self._clock()
         if key is None or not key.is_valid(now) or not session.opens(key, now, self.seal):
             raise WrongKeyError("this session has ended: POST /session with a key begins another")
         return Caller.with_key(key)
 
     async def end_session(self, session: ConsoleSession) -> None:
-        """For this process from now on, for others within seconds. Raises `UnavailableError`."""
+        """End it: for this process at once, for others within seconds. Raises `UnavailableError`."""
         ending = self._answered(self._keys.end_session, session.key_id, session.id, session.expires_at)
         await asyncio.shield(asyncio.create_task(ending))
         self._answers.pop(session.key_id, None)
 
     async def until_over(self, key: ApiKey, session: ConsoleSession | None = None) -> None:
-        """Returns some seconds after the key, or the session, came to its end, at the latest. While the database is
-        away what was known last counts.
+        """Returns when the key, or the session, has ended, or some seconds later. While MongoDB is away, the state
+        that was known last counts.
         """
         while key.is_valid(now := self._clock()) and (session is None or session.opens(key, now, self.seal)):
             await asyncio.sleep(_LOOK)
@@ -140,8 +140,8 @@ class KeyRing:
         return key
 
     def _remembered(self, key_id: str) -> ApiKey | None:
-        """The key, if it was good when it was last asked for, and nothing that is known speaks against it since;
-        nobody is asked.
+        """The key, if it was valid when MongoDB was last asked for it, and nothing known speaks against it since.
+        MongoDB is not asked now.
         """
         answer = self._answers.get(key_id)
         if answer is None or not answer.task.done() or answer.task.cancelled() or answer.task.exception():
@@ -161,13 +161,13 @@ class KeyRing:
             return self._in_use
 
     def _ask(self, name: str | None, question: Callable[..., Any], *arguments: Any) -> asyncio.Task[Any]:
-        """Those who ask the same at the same time share one answer."""
+        """Callers that ask the same at the same time share one answer."""
         answer = self._answers.get(name)
         if answer is None or answer.is_old:
             task = asyncio.create_task(self._answered(question, *arguments))
             answer = self._answers[name] = _Answer(time.monotonic(), task)
             self._answers.move_to_end(name)
-            # whoever asked may be gone by then
+            # the request that asked may be gone by then
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             if len(self._answers) > _MOST:
                 self._answers.popitem(last=False)
@@ -178,30 +178,30 @@ class KeyRing:
             return await self._threads.run(question, *arguments)
 
 
-# --- the console's cookie, and whether what it is sent with comes from a page of ours.
+# --- the console's cookie, and whether the request that carries it comes from a page of ours.
 #
-# A browser sends a cookie whoever makes it call. `SameSite=Strict` keeps other sites out, but not the neighbours on
-# other ports of this machine. So whatever changes something also needs the session's CSRF token, in a header that
-# only a page which could read it can send, and must not come from another origin.
+# A browser sends a cookie no matter which page makes the request. `SameSite=Strict` keeps other sites out, but not
+# pages on other ports of this machine. So a request that changes something must also carry the session's CSRF token,
+# in a header that only a page which could read the token can send, and must not come from another origin.
 
 CSRF_HEADER = "X-CSRF-Token"
 COOKIE = "discoverybot_session"
-#: Over https: then no neighbouring host can plant one (RFC 6265bis, 4.1.3.2).
+#: The name over https: with this prefix no neighbouring host can plant a cookie (RFC 6265bis, 4.1.3.2).
 SECURE_COOKIE = f"__Host-{COOKIE}"
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
-#: A form on a node's own page, which knows no token: there the browser has to name our origin.
+#: A form on a node's own page, which knows no CSRF token. For this form the browser has to name our origin instead.
 _NODES_FORM = re.compile(r"/nodes/[^/]+/scrapyd/cancel\.json")
 
 
 def session_of(scope: Scope) -> ConsoleSession | None:
-    """The one that the request's cookie holds, if any; whether it is good is not asked yet."""
+    """The session in the request's cookie, if any; it is not checked yet."""
     cookies = HTTPConnection(scope).cookies
     text = cookies.get(SECURE_COOKIE) or cookies.get(COOKIE)
     return read_session(text) if text else None
 
 
 def refuse_forgery(scope: Scope, csrf_token: str) -> None:
-    """Raises `ForgedRequestError` where somebody else's page may be behind this."""
+    """Raises `ForgedRequestError` if a page of another origin may have made this request."""
     if scope["method"] in READING:
         return
     refuse_others(scope)
@@ -214,7 +214,7 @@ def refuse_forgery(scope: Scope, csrf_token: str) -> None:
 
 
 def refuse_others(scope: Scope) -> None:
-    """Raises `ForgedRequestError` for what another origin's page sends, also if that may call us with a key."""
+    """Raises `ForgedRequestError` for a request of another origin's page, even if that page may call with a key."""
     headers = Headers(scope=scope)
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     is_ours = origin is None or origin.lower().partition("://")[2] == headers.get("host", "").lower()
@@ -223,7 +223,7 @@ def refuse_others(scope: Scope) -> None:
 
 
 def keep(response: Response, session: ConsoleSession, scope: Scope, seconds: float) -> None:
-    """Let the browser hold it for so long."""
+    """Make the browser hold the session's cookie for so many seconds."""
     secure = _is_secure(scope)
     response.set_cookie(
         SECURE_COOKIE if secure else COOKIE,
@@ -242,8 +242,8 @@ def forget(response: Response) -> None:
 
 
 def _is_secure(scope: Scope) -> bool:
-    """Whether the browser speaks TLS: with us, or, as it or a proxy says, with whoever passes it on. A lie costs the
-    liar a cookie that its browser does not send.
+    """Whether the browser speaks TLS: with us or, as the browser or a proxy says, with the proxy. A client that lies
+    only gets a cookie that its browser does not send.
     """
     headers = Headers(scope=scope)
     said = (
@@ -254,12 +254,12 @@ def _is_secure(scope: Scope) -> bool:
     return "https" in {text.lower() for text in said}
 
 
-# --- who calls: nobody but the operator while there are no keys, else whoever shows a key, or what one was changed
-# for.
+# --- who calls. While there are no keys, only the operator can. Later a client shows a key, or a session or token
+# that was made from one.
 #
-# `Authorization` wins over a cookie: whoever sends it means it.
+# `Authorization` wins over a cookie, because a client sends it on purpose.
 
-#: What is the same for everybody, or what balancers and browsers ask without a key.
+#: Paths that are the same for every caller, or that balancers and browsers ask for without a key.
 OPEN = frozenset({"/", "/docs", "/redoc", "/openapi.json", "/health", "/health/live"})
 _OPEN_FOLDER = "/docs/assets/"
 _LOG = re.compile(r"/jobs/([0-9a-f]{32})/logs")
@@ -272,7 +272,7 @@ class KeyGuard:
     """ASGI middleware; routes find the caller in `request.state`."""
 
     app: ASGIApp
-    #: Also while there are no keys at all.
+    #: Whether a key is required even while there are no keys at all.
     required: bool = field(kw_only=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -310,14 +310,14 @@ class KeyGuard:
 
 
 async def _without_header(scope: Scope, ring: KeyRing, stream: StreamTokenShown | None) -> Caller:
-    """What a browser has: a stream token, a session, or a key that it is about to show."""
+    """The caller by what a browser has: a stream token, a session, or a key that it is about to show."""
     if stream:
         return await ring.stream_caller(*stream)
     if signs_in(scope):
         return ANYBODY
     if session := session_of(scope):
         caller = await ring.session_caller(session)
-        assert caller.key  # noqa: S101 - whoever has a session has a key
+        assert caller.key  # noqa: S101 - every session has a key
         refuse_forgery(scope, session.csrf_token(caller.key, ring.seal))
         scope.setdefault("state", {})["session"] = session
         return caller
@@ -334,14 +334,14 @@ class StreamTokenShown(NamedTuple):
 
 
 def stream_token_of(scope: Scope) -> StreamTokenShown | None:
-    """The one in the address of a log, if any; whether it is good is not asked yet."""
+    """The token in the address of a log, if any; it is not checked yet."""
     log = _LOG.fullmatch(scope["path"])
     tokens = [value for name, value in _parameters(scope) if name == "token"] if log else ()
     return StreamTokenShown(tokens[0], log[1]) if log and tokens else None
 
 
 def _forget_stream_token(scope: Scope) -> None:
-    """For whatever writes addresses down: the server's log is one."""
+    """Take the token out of the address, because some parts write addresses down: the server's log is one."""
     kept = [pair for pair in _parameters(scope) if pair[0] != "token"]
     scope["query_string"] = urlencode(kept, encoding="latin-1").encode("latin-1")
 

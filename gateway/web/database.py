@@ -1,4 +1,4 @@
-"""MongoDB from the gateway's side: threads for its calls, and nothing accepted before it is ready."""
+"""MongoDB from the gateway's side: threads for its calls. The gateway accepts nothing before MongoDB is ready."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Check = Callable[[], None]
 
 
 class CheckedExecutor(ThreadPoolExecutor):
-    """Calls `check` when it is given a call, and again before it makes it: that may be a while later. What `check`
-    raises is raised at once, and comes of the call.
+    """Calls `check` when it gets a call, and again before it makes the call, which may be a while later. The first
+    time an error of `check` is raised at once, the second time it is the call's error.
     """
 
     def __init__(self, threads: int, name: str, check: Check) -> None:
@@ -48,8 +48,8 @@ class CheckedExecutor(ThreadPoolExecutor):
 
 class ThreadPool:
     def __init__(self, threads: int, name: str, check: Check, seconds: float | None = None) -> None:
-        """`check` raises what whoever needs the threads is to be told while they would be of no use. `seconds` is
-        what the stores have for a call in all, instead of for each operation.
+        """`check` raises the error that callers get while the threads would be of no use. `seconds` is the time that
+        the stores have for a whole call, instead of for each operation.
         """
         self._seconds = seconds
         self.executor = CheckedExecutor(threads, name, check)
@@ -76,7 +76,7 @@ _RETRY_SECONDS = 1.0
 
 @define(eq=False, repr=False, slots=False)
 class MongoReadiness:
-    """Without the unique indexes two identical requests could make two jobs: so they come first."""
+    """Prepares MongoDB first: without the unique indexes two identical requests could make two jobs."""
 
     _database: Database[Document]
     _server_clock: ServerClock
@@ -96,18 +96,18 @@ class MongoReadiness:
             raise UnavailableError("the database has not been reached since the gateway was started")
 
     def refuse_if_away(self) -> None:
-        """Raises `UnavailableError` while it is known to be away, when a call would only wait for its time-out."""
+        """Raises `UnavailableError` while MongoDB is known to be away: a call would only wait for its time-out."""
         if self._presence.is_away:
             raise UnavailableError("the database is away")
 
     async def watch(self) -> None:
-        """To be run for as long as anybody asks."""
+        """Look whether MongoDB is there, again and again, for as long as the gateway serves."""
         while True:
             self._presence.look()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def prepare(self) -> None:
-        """Try until it works."""
+        """Try to prepare the database until it works."""
         is_prepared = False
         while not is_prepared:
             is_prepared = await self._try_to_prepare()
@@ -115,7 +115,7 @@ class MongoReadiness:
         self._ready.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until it is ready, but not longer than `seconds`."""
+        """Wait until the database is ready, but not longer than `seconds`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ready.wait(), seconds)
 

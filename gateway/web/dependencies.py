@@ -28,8 +28,8 @@ from gateway.web.parts import GatewayParts
 
 
 class StoreRoute(APIRoute):
-    """Asks once more before a call whether MongoDB is there: it may have had to wait for its thread. Such a function
-    takes its `parts`.
+    """Checks again that MongoDB is there, just before it calls a blocking function: the call may have waited for its
+    thread. Such a function takes its `parts`.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -77,15 +77,15 @@ async def _request_id(request: Request) -> str:
 
 
 Parts = Annotated[GatewayParts, Depends(_parts)]
-#: Anything that is not shaped like an id of ours is simply not there.
+#: Text that is not shaped like one of our ids is answered like an id that does not exist.
 JobId = Annotated[str, Depends(_job_id)]
 ScheduleId = Annotated[str, Depends(_schedule_id)]
 RequestId = Annotated[str, Depends(_request_id)]
 
 
-# --- which scope each route takes. One that is not listed is for admins, and a test fails until it is.
+# --- which scope each route takes. A route that is not listed is for admins, and a test fails until it is listed.
 
-#: For everybody, with and without a key.
+#: Routes for every caller, with and without a key.
 OPEN = frozenset({"GET /health", "GET /health/live", "GET /", "GET /docs", "GET /redoc", "POST /session"})
 _SCOPES: dict[Scope, tuple[str, ...]] = {
     Scope.READ: (
@@ -154,7 +154,7 @@ RULES: dict[str, Scope] = {route: scope for scope, routes in _SCOPES.items() for
 
 # --- whether a caller may call a route: its key has the scope, and what the address names is its user's own
 
-#: Parts of an address that name what belongs to a user; and how it is said that there is no such thing.
+#: Path parameters that name what belongs to a user, each with the error which says that it does not exist.
 _OWNED: dict[str, Callable[[str], NotFoundError]] = {
     "job_id": JobNotFoundError,
     "schedule_id": ScheduleNotFoundError,
@@ -176,9 +176,9 @@ Called = Annotated[Caller, Depends(_called)]
 
 
 async def authorise(request: Request) -> None:
-    """Dependency of every route, before all others: whoever may not call it learns nothing else.
+    """Dependency of every route, before all others: a caller who may not call the route learns nothing else.
 
-    Raises `ScopeMissingError`; and for what is another user's the same error as for what is not there.
+    Raises `ScopeMissingError`. What belongs to another user gets the same error as what does not exist.
     """
     caller = caller_of(request)
     route = f"{request.method} {request.scope['route'].path_format}"
@@ -192,7 +192,7 @@ async def authorise(request: Request) -> None:
 
 
 def _named(request: Request) -> list[tuple[str, NotFoundError]]:
-    """Ids of jobs and schedules in the address, each with what is said where it is not the caller's."""
+    """Ids of jobs and schedules in the address, each with the error for an id that is not the caller's."""
     found = [
         (job_id_of(value) if name == "run_id" else value, _OWNED[name](value))
         for name, value in request.path_params.items()
@@ -205,6 +205,6 @@ async def _require_own(parts: GatewayParts, caller: Caller, named: list[tuple[st
     with mongo_errors():
         owners = await parts.reads.run(parts[OwnerStore].of, {identity for identity, _ in named})
     for identity, error in named:
-        # one that is not there is left to the route, which says the same
+        # an id that does not exist has no owner: the route raises the same error for it
         if not all(map(caller.may_see, owners.get(identity, ()))):
             raise error

@@ -102,14 +102,14 @@ _STATUSES: dict[type[DiscoveryBotError], int] = {
 }
 _CODES = {403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _EXAMPLE_CODES = {**_CODES, **{status: kind.code for kind, status in _STATUSES.items()}, 404: "job_not_found"}
-#: Of text, whose characters pydantic calls items. No text of ours has a minimum beyond one character.
+#: Messages about text, whose characters pydantic calls items. No text of ours has a minimum beyond one character.
 _LENGTHS = {"too_short": "must not be empty", "too_long": "must have at most {max_length} characters"}
-#: Where a parameter was found; left out of a field's name.
+#: Places where a parameter can be found; they are left out of a field's name.
 _PLACES = frozenset({"body", "query", "path", "header", "cookie"})
 
 
 class BodyTooLargeError(HTTPException):
-    """The body is larger than the gateway takes. FastAPI passes on nothing but its own kind while it reads one."""
+    """The body is larger than the gateway takes. FastAPI passes on only `HTTPException`s while it reads a body."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(413, f"the body is larger than {limit} bytes")
@@ -125,7 +125,7 @@ def problem(
 
 
 def install(app: FastAPI) -> None:
-    """Map every error the application can raise. What is unforeseen is `RequestContext`'s, which knows the id."""
+    """Map every error of the application. `RequestContext` answers unforeseen ones: it knows the request's id."""
     app.add_exception_handler(DiscoveryBotError, _ours)
     app.add_exception_handler(PyMongoError, _database)
     app.add_exception_handler(RequestValidationError, _validation)
@@ -186,10 +186,10 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request, named: str) -> str:
-    """What is possible at this address. The framework names the methods of one route only."""
+    """The methods that are possible at this address. The framework names those of one route only."""
     found = re.sub(r":\w+}", "}", getattr(request.scope.get("route"), "path", ""))
     paths = request.app.openapi()["paths"]
-    # a more exact one may have other methods; one that leaves more open is meant for other addresses
+    # a path with fewer parameters may have other methods; one with more parameters is meant for other addresses
     exact = (path for path in paths if path.count("{") < found.count("{"))
     there = {found, *(path for path in exact if compile_path(path)[0].match(request.scope["path"]))}
     described = (method.upper() for path in there for method in paths.get(path, ()))
@@ -208,7 +208,7 @@ def _describe(fault: dict[str, Any]) -> dict[str, str]:
         message = f"there is no such {'parameter' if location[0] == 'query' else 'field'}"
     elif isinstance(fault["input"], str) and fault["type"] in _LENGTHS:
         message = _LENGTHS[fault["type"]].format_map(fault["ctx"])
-    # pydantic puts this before what our own validators say
+    # pydantic puts this before the messages of our own validators
     return {"field": ".".join(str(name) for name in names), "message": message.removeprefix("Value error, ")}
 
 

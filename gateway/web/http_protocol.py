@@ -1,7 +1,7 @@
-"""uvicorn's HTTP, for clients who never come to an end: of their headers, of their body, or with their connections.
+"""uvicorn's HTTP, with limits on clients that never end their headers, their bodies or their connections.
 
-uvicorn bounds none of it with httptools, whose parser grows with each byte of a header that goes on. Each process
-keeps to this for itself, and a request that arrives in one piece costs two comparisons.
+uvicorn limits none of these with httptools, whose parser grows with each byte of an endless header. Each process
+applies the limits by itself, and a request that arrives in one piece costs two comparisons.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any, ClassVar
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-#: Of the request line and all header lines of a request, trailers included.
+#: Most bytes of a request's line and all its header lines, trailers included.
 MAX_HEAD_BYTES = 64 << 10
 MAX_HEADERS = 100
 #: Seconds until the headers are complete: from the connection on, or from the first byte of a further request.
 HEAD_SECONDS = 10.0
-#: Between two looks at whether a body comes, and the bytes that must have come in between: a KiB a second.
+#: Seconds between two looks at a body, and the bytes that must have come in between: a KiB a second.
 BODY_SECONDS = 10.0
 BODY_BYTES = 10 << 10
 #: Share of the process's file handles that connections may take before idle ones have to go.
 _SHARE = 0.75
-#: Seconds after which one is idle: a crowd that has just come is not.
+#: Seconds after which a connection is idle. A crowd of connections that have just been opened is not idle.
 IDLE_SECONDS = 1.0
 
 _HANDLES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -36,21 +36,21 @@ _CODES = {_TOO_LARGE: "headers_too_large", _TOO_SLOW: "request_timeout", HTTPSta
 
 
 class HeadersTooLargeError(Exception):
-    """httptools ends a request by whatever is raised in what it calls."""
+    """httptools ends a request when a function that it calls raises any error."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    #: Of this process: by address, connections that are open and have no request under way, the oldest first.
+    #: Open connections of this process without a request under way: by address, the oldest first.
     idle: ClassVar[dict[str, dict[BoundedProtocol, None]]] = {}
     most_connections: ClassVar[int] = int(_HANDLES * _SHARE) if _HANDLES > 0 else sys.maxsize
 
     _address = ""
     _idle_since = 0.0
     _deadline: asyncio.TimerHandle | None = None
-    #: A request has begun, and is complete but for its body.
+    #: Whether a request has begun, and whether it is complete but for its body.
     _begun = _in_body = False
-    #: Bytes that came since its begin, or since the last byte of a body; bytes and number of its lines; and bytes of
-    #: its body since the last look.
+    #: Bytes that came since the request began, or since the last byte of a body; bytes and number of its lines; and
+    #: bytes of its body since the last look.
     _came = _size = _lines = _body = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -75,7 +75,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._came > MAX_HEAD_BYTES:
                 self._refuse(_TOO_LARGE)
         if self._begun and self._deadline is None and not self.transport.is_closing():
-            # it did not come in one piece
+            # the request did not come in one piece
             self._watch()
 
     def on_message_begin(self) -> None:
@@ -117,7 +117,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._set_idle()
 
     def send_400_response(self, msg: str) -> None:
-        """In our format; also for what was too large while it was parsed."""
+        """Answer in our format, also if the request was found too large while it was parsed."""
         self._refuse(_TOO_LARGE if self._is_too_large() else HTTPStatus.BAD_REQUEST, msg)
 
     def _count(self, size: int) -> None:
@@ -168,7 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _may_answer(self) -> bool:
-        """Where an answer is under way, or still to come, another one would be taken for it."""
+        """Not while an answer is under way, or still to come: the client would take this one for it."""
         if self._in_body:
             return not self.pipeline and not self.cycle.response_started
         return self.cycle is None or self.cycle.response_complete
@@ -184,7 +184,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.idle.pop(self._address, None)
 
     def _close_another(self) -> None:
-        """The one that is idle for longest, of the address that has most of them: handles are for those who ask."""
+        """Close the connection that is idle for longest, of the address with the most: active ones need handles."""
         crowd: dict[BoundedProtocol, None] = max(self.idle.values(), key=len)
         oldest = next(iter(crowd))
         if self.loop.time() - oldest._idle_since > IDLE_SECONDS:  # noqa: SLF001 - of our own kind

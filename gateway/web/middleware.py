@@ -24,25 +24,25 @@ from gateway.web.authentication import READING, signs_in
 from gateway.web.errors import BodyTooLargeError, problem
 from gateway.web.parts import GatewayParts
 
-# --- on a loopback address: this machine only. On any: no web page that its user happens to visit.
+# --- a gateway on a loopback address serves this machine only. On any address it refuses unlisted origins' pages.
 #
-# A page cannot read our answers (no CORS, but for those that the operator lists), but it could *send* (a form, a
-# simple `fetch`), and by DNS rebinding it could call itself by our address. So: who connects must be local, the
-# `Host` must be one of our names, and what changes something must not come from an origin that is neither ours nor
-# listed.
+# A page cannot read our answers (no CORS, but for the origins that the operator lists), but it could *send* requests
+# (a form, a simple `fetch`), and by DNS rebinding its own name could lead to our address. So the client must be
+# local, the `Host` must be one of our names, and a request that changes something must not come from an origin that
+# is neither ours nor listed.
 
 _OUR_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 class LoopbackGuard:
-    """ASGI middleware. `host` is the address the gateway was told to listen at, `origins` are those of other pages
-    that may call it.
+    """ASGI middleware. `host` is the address that the gateway listens at, `origins` are those of other pages that
+    may call it.
     """
 
     def __init__(self, app: ASGIApp, host: str, origins: Iterable[str] = ()) -> None:
         self.app = app
         self.origins = frozenset(origins)
-        # elsewhere whoever calls shows a key, which a page that only rebinds a name does not have
+        # on other addresses a client shows a key, which a page that only rebinds a name does not have
         self.local = is_loopback(host)
         self.names = _OUR_NAMES | {host.lower(), f"[{host.lower()}]"}
 
@@ -74,7 +74,7 @@ def _name(host: str) -> str:
     return name if colon and port.isdigit() and not host.endswith("]") else host
 
 
-# --- the outermost layer: every request has an id, a line in the log, and an answer, whatever happens inside
+# --- the outermost layer: every request has an id, a line in the log, and an answer, even if the route fails
 
 log = structlog.get_logger("gateway.web")
 
@@ -105,7 +105,7 @@ class RequestContext:
         except Exception:
             log.exception("request_failed", method=scope["method"], path=scope["path"])
             if answer.status is not None:
-                raise  # half an answer is out: the server cuts the connection, so that nobody takes it for a whole
+                raise  # half an answer is out: the server cuts the connection, or a client would take it for a whole
             message = "a fault of ours; the log has more under this request id"
             await problem(scope, _SERVER_ERROR, "internal_error", message)(scope, receive, answer.send)
         finally:
@@ -128,7 +128,7 @@ class _SentAnswer:
 
 
 def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
-    # polling and health checks would drown what happens
+    # polling and health checks would drown all other lines
     level = log.debug if scope["method"] == "GET" and status is not None and status < _SERVER_ERROR else log.info
     level("request", method=scope["method"], path=scope["path"], status=status, ms=round(seconds * 1000, 1))
 
@@ -136,7 +136,7 @@ def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
 # --- no request's body is larger than the gateway is willing to hold in memory
 
 MAX_BODY = 256 << 10
-#: An egg's; it goes to a file, not into memory.
+#: The limit of an egg, which goes to a file and not into memory.
 MAX_EGG = 64 << 20
 _EGG_PATH = re.compile(r"/projects/[^/]+/versions")
 
@@ -162,7 +162,7 @@ class BodyLimit:
             message = BodyTooLargeError(limit).detail
             await problem(scope, 413, "body_too_large", message, headers=headers)(scope, receive, send)
             return
-        # a declared length is the server's to enforce; one that is not declared has to be counted
+        # the server enforces a declared length; a body without one has to be counted
         await self.app(scope, receive if "transfer-encoding" not in sent else _counting(limit, receive), send)
 
     def _limit(self, scope: Scope) -> int:
@@ -187,19 +187,19 @@ def _counting(limit: int, receive: Receive) -> Receive:
 
 #: Files of the API reference, the same for everybody: a browser may keep those.
 ASSETS = "/docs/assets/"
-#: Data, which is to run nothing, wherever somebody manages to show it. Pages bring a policy of their own.
+#: For data, which must run nothing, wherever a page shows it. Pages bring a policy of their own.
 DATA_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _UNUSED = ("accelerometer", "camera", "geolocation", "gyroscope", "magnetometer", "microphone", "payment", "usb")
 _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
-    # not `no-referrer`: a form's `Origin` would then be "null", and nobody could tell ours from others'
+    # not `no-referrer`: a form's `Origin` would then be "null", and our forms would look like other sites' forms
     (b"referrer-policy", b"same-origin"),
     (b"x-frame-options", b"DENY"),
     (b"permissions-policy", ", ".join(f"{name}=()" for name in _UNUSED).encode()),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-#: Where the route has not said otherwise.
+#: Headers of answers whose route has not set them.
 _UNLESS_SAID = (
     (b"content-security-policy", DATA_POLICY.encode()),
     (b"cache-control", b"no-store"),
@@ -208,7 +208,7 @@ _UNLESS_SAID = (
 
 @define(eq=False, repr=False, slots=False)
 class SecurityHeaders:
-    """ASGI middleware. It touches the beginning of an answer alone, so streams pass as they are."""
+    """ASGI middleware. It changes only the beginning of an answer, so streams pass as they are."""
 
     app: ASGIApp
 
@@ -228,7 +228,7 @@ class SecurityHeaders:
         await self.app(scope, receive, send_with_headers)
 
 
-# --- notes every call that may change something, once it is known who calls; also one that is refused
+# --- notes every call that may change something, also a refused one, once it is known who calls
 
 #: Fields of an answer that name what was made.
 _IDS = ("job_id", "schedule_id", "task_id", "id", "name", "key_id")
@@ -256,11 +256,11 @@ class Audit:
 
 @define(eq=False, repr=False, slots=False)
 class _NotedAnswer:
-    """Notes the call when the answer begins: it may be a stream of hours."""
+    """Notes the call when the answer begins, because the answer may be a stream of hours."""
 
     _scope: Scope
     _send: Send
-    #: Of an answer that never came.
+    #: The status that is noted if no answer was ever sent.
     _status: int = field(init=False, default=500)
     _is_json: bool = field(init=False, default=False)
     _is_noted: bool = field(init=False, default=False)
@@ -276,8 +276,9 @@ class _NotedAnswer:
         await self._send(message)
 
     def note(self, body: bytes = b"") -> None:
-        """Once; but what is at no address of ours, or is not possible there, changes nothing. Nor does a sign-in that
-        fails, which anybody may try without end: wrong keys are counted by address and hour.
+        """Note the call, once. A call to no address of ours, or with a method that is not possible there, changes
+        nothing. Nor does a failed sign-in, which any client may try without end: wrong keys are counted by address
+        and hour.
         """
         if self._is_noted or "route" not in self._scope or self._status == HTTPStatus.METHOD_NOT_ALLOWED:
             return

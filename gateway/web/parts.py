@@ -1,4 +1,4 @@
-"""What the gateway has besides the parts of all processes: threads for each kind of call, and what is on its loop."""
+"""The gateway's own parts, besides those of all processes: threads for each kind of call, and parts on its loop."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from gateway.web.throttling import tell
 
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0
-#: Seconds that MongoDB has for an operation, so that the client can be told; lists and items have more.
+#: Seconds that MongoDB has for an operation, so that the client still gets an answer; lists and items have more.
 _STORE_SECONDS = 3.0
 _LIST_SECONDS = 10.0
 _HEALTH_SECONDS = 2.0
-#: Each of its questions shows whether the store is there.
+#: The health's own client may rest for long: each of its queries shows whether MongoDB is there.
 _REST_SECONDS = 10.0
 _STOP_PATIENCE = 3.0
-#: What takes long to build, so that no request has to wait for it; or may not be built at all, as the settings are.
+#: Parts that take long to build, so that no request has to wait for them, or that wrong settings can prevent.
 _AT_START = (KeyRing, RateCounter, NodeConsole, Submission, SharedHealth, Deployment)
 
 
 class GatewayParts(Container):
-    """Nothing waits for a store: one that is away does not keep the gateway from starting."""
+    """No part waits for a store: one that is away does not keep the gateway from starting."""
 
     def __init__(self, settings: Settings, end: AsyncExitStack) -> None:
-        """`end` closes what has to be waited for."""
+        """`end` closes the parts whose closing has to be awaited."""
         super().__init__(settings)
         self._async_end = end
 
@@ -61,10 +61,10 @@ class GatewayParts(Container):
     def clock(self) -> Clock:
         return self.readiness.clock
 
-    # --- threads; every other blocking route shares FastAPI's
+    # --- threads; all other blocking routes share FastAPI's
 
     def _threads(self, count: int, name: str, seconds: float | None = None) -> ThreadPool:
-        """For calls that need MongoDB; `seconds` as of the pool."""
+        """Threads for calls that need MongoDB; `seconds` as in `ThreadPool`."""
         return self.opened(ThreadPool(count, name, self.readiness.refuse_if_away, seconds))
 
     @value
@@ -83,7 +83,7 @@ class GatewayParts(Container):
 
     @value
     def deploys(self) -> ThreadPool:
-        """They wait for nodes to take an egg."""
+        """For deployments, which wait for nodes to take an egg."""
         return self._threads(2, "deploy")
 
     @part
@@ -93,7 +93,7 @@ class GatewayParts(Container):
 
     @part
     def health(self) -> SharedHealth:
-        # its own client: the others' time-outs are too long for whoever asks after our health
+        # its own client: the others' time-outs are too long for a client that asks for our health
         database = self.connected(connect(self.settings.mongo_uri, timeout=_HEALTH_SECONDS, heartbeat=_REST_SECONDS))
         late_after = timedelta(seconds=max(5.0, 5 * self.settings.tick_seconds))
         broker = self.settings.broker_location
@@ -101,7 +101,7 @@ class GatewayParts(Container):
             self.opened(self.build(Health, database=database, broker_url=broker, late_after=late_after)).report
         )
 
-    # --- on the loop: begun at the start, or ended by what has to be waited for
+    # --- parts on the loop: they begin at the start, or their closing has to be awaited
 
     @part
     def dedupe(self) -> Dedupe:
@@ -128,7 +128,7 @@ class GatewayParts(Container):
 
 @asynccontextmanager
 async def gateway_parts(settings: Settings) -> AsyncIterator[GatewayParts]:
-    """The parts, at work; they are closed in the end."""
+    """The parts, at work; they are closed at the end."""
     async with AsyncExitStack() as end:
         parts = GatewayParts(settings, end)
         end.callback(parts.close)

@@ -1,6 +1,6 @@
-"""Each caller makes so many requests in a while and no more: its user's, and without keys its address's.
+"""Limits how many requests a caller may make in a window: per user, and without keys per address.
 
-What it has left is told with every answer, in the header fields of draft-ietf-httpapi-ratelimit-headers-10.
+Every answer says how many are left, in the header fields of draft-ietf-httpapi-ratelimit-headers-10.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gateway.web.errors import problem
 
 log = structlog.get_logger("gateway.web")
 
-#: Of whoever shows a key, where no limit is set.
+#: The limit of callers with a key, if none is set.
 DEFAULT = "1200/minute"
-#: Asked by what watches over us, again and again.
+#: Paths that monitoring asks for again and again.
 _UNLIMITED = frozenset({"/health", "/health/live", "/metrics"})
-#: Bits of an IPv6 address that one customer of a provider has to himself at least.
+#: Leading bits of an IPv6 address: a customer of a provider has at least all addresses that share them.
 _IPV6_PREFIX = 64
 
 
@@ -68,7 +68,7 @@ def _rates(scope: Scope) -> RateCounter:
 
 
 def tell(error: Exception | None) -> None:
-    """That nobody is limited for the time being, and that it is over."""
+    """Log that no client is limited for the time being, or that this is over."""
     if error:
         log.warning("requests_are_not_limited", error=type(error).__name__)
     else:
@@ -76,7 +76,7 @@ def tell(error: Exception | None) -> None:
 
 
 def address_of(scope: Scope) -> str:
-    """Who is connected; of an IPv6 address the part that its owner cannot choose."""
+    """The client's address; of an IPv6 address only the part that its owner cannot choose."""
     text = str((scope.get("client") or ("unknown", 0))[0])
     try:
         address = ipaddress.ip_address(text)
@@ -120,30 +120,29 @@ def _telling(left: Sequence[Left], send: Send) -> Send:
     return telling
 
 
-# --- whoever shows one wrong key after the other is not listened to for a while.
+# --- an address that shows one wrong key after the other is ignored for a while.
 #
-# Nobody guesses 192 random bits; but each guess at another key's id costs the database a question, and fills the log.
-# An address that is being ignored is let in with what this process has seen to be right: one client with an old key
-# does not lock out those beside it.
+# Nobody can guess 192 random bits; but each guess at another key's id costs a query to MongoDB, and fills the log.
+# Requests from an ignored address still pass with a key that this process knows to be right: one client with an old
+# key does not lock out the others at its address.
 #
 # Any page can make a browser send wrong tokens, and a neighbour on another port can plant a wrong cookie in it. So
-# each way to show something is counted for itself, what other pages send apart from the rest, and what is no key by
-# its very shape not at all: the database is not asked for that. Then nobody but who tries keys is kept from signing
-# in.
+# each way to show a key is counted by itself, and what other pages send is counted apart. What cannot be a key by its
+# shape is not counted at all: MongoDB is not asked for it. So only an address that tries keys is kept from sign-in.
 
-#: Wrong keys, tokens or sessions of one address.
+#: Wrong keys, tokens or sessions that one address may show.
 _ALLOWED = RateLimitItemPerMinute(60)
-#: Addresses that are ignored at once; whoever has more of them is beyond our means.
+#: Addresses that are ignored at the same time. An attacker with more addresses is beyond our means.
 _MOST = 10_000
 _UNAUTHENTICATED = 401
-#: In the request's state: what its body shows is no key by its very shape.
+#: Set in the request's state if the key in the body cannot be one by its shape.
 MALFORMED = "malformed_key"
 _MESSAGE = "too many wrong keys came from this address: ask again in {} seconds"
 
 
 @define(eq=False, repr=False, slots=False)
 class FailedLogins:
-    """ASGI middleware, around the one that asks who calls."""
+    """ASGI middleware, around the one that finds out who calls."""
 
     app: ASGIApp
     _origins: Collection[str] = ()
@@ -156,7 +155,7 @@ class FailedLogins:
         if self._ignored and (wait := self._wait(self._name(scope))) and not _is_known(scope):
             await refuse(_MESSAGE.format(wait), wait)(scope, receive, send)
             return
-        # a stream token is taken out of it further in
+        # a copy, because an inner middleware takes the stream token out of the scope
         sent, watch = {**scope}, _Watch(send)
         await self.app(scope, receive, watch.send)
         if watch.failed:
@@ -165,7 +164,7 @@ class FailedLogins:
             await self._count(scope["app"].state.parts[RateCounter], None if malformed else self._name(sent))
 
     def _name(self, scope: Scope) -> str | None:
-        """What is counted together; `None` for what does not count."""
+        """The name under which wrong keys are counted; `None` for a request that does not count."""
         shown = _shown(scope)
         return f"{shown}{self._sender(scope)}:{address_of(scope)}" if shown else None
 
@@ -201,7 +200,7 @@ class FailedLogins:
 
 @define(eq=False, repr=False, slots=False)
 class _Watch:
-    """Whether what was shown is good for nothing; not, whether nothing was."""
+    """Notes whether a key, token or session was wrong; a request that shows none does not count."""
 
     _send: Send
     failed: bool = field(init=False, default=False)
@@ -213,7 +212,7 @@ class _Watch:
 
 
 def _shown(scope: Scope) -> str | None:
-    """What is tried; `None` for what is nothing by its very shape."""
+    """What kind of key the request shows; `None` if it cannot be a key by its shape."""
     if (given := Headers(scope=scope).get("authorization")) is not None:
         return "key" if read_token(_key_in(given)) else None
     if stream := stream_token_of(scope):
@@ -224,7 +223,7 @@ def _shown(scope: Scope) -> str | None:
 
 
 def _is_known(scope: Scope) -> bool:
-    """Whether this process has seen it to be right; of a form to try a key in nobody can say."""
+    """Whether this process knows the key to be right. It cannot know that of a form that signs in."""
     keys: KeyRing = scope["app"].state.parts[KeyRing]
     if (given := Headers(scope=scope).get("authorization")) is not None:
         return keys.remembers(_key_in(given))
