@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from bench import burst, commands, crawls, dispatch, embedded_mongo, first_line, lists, memory, schedules, sse_fanout
 from bench.table import Row, render
 
-#: Operations a second, asked of the embedded MongoDB server at 100,000 documents.
+#: Operations a second that the embedded MongoDB server has to reach at 100,000 documents.
 FLOOR = 500.0
-#: Those that can be had by themselves, with arguments of their own.
+#: Benchmarks that can run alone, with arguments of their own.
 NAMED: dict[str, Callable[[Sequence[str]], list[Row]]] = {
     "commands": commands.main,
     "dispatch": dispatch.main,

@@ -1,4 +1,4 @@
-"""Many tiny crawls at once: how long until the last has ended, and what that costs of the processor."""
+"""Many tiny crawls at once: how long until the last has ended, and how much processor time that costs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _cost(burst: Callable[[], None], *, node: Callable[[], int], platform: Calla
     began = time.perf_counter()
     burst()
     wall = time.perf_counter() - began
-    # a spider whose end is known may still be going
+    # a spider whose end is known may still be running
     time.sleep(1)
     return Cost(wall, tree_seconds(node()) - node_before, tree_seconds(platform()) - platform_before)
 

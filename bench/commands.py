@@ -1,6 +1,6 @@
 """What is asked of the stores: MongoDB commands of a crawl and of a stack at rest, Redis round trips of a log.
 
-`python -m bench commands` also shows, on stderr, who asks what.
+`python -m bench commands` also shows, on stderr, which process sends what.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from bench.our_platform import Site, Stack, embedded_mongo, html, links, running
 from bench.table import Row, render
 from bench.wire_proxy import Asked, Commands, CountingProxy, RoundTrips
 
-#: What was asked for.
+#: The figures that were asked for.
 CRAWL, IDLE, TRIPS = 20.0, 8.0, 25.0
 ASKED = "what was asked for"
 CRAWLS, PAGES, LINES = 6, 3, 108
-#: Seconds for which a stack at rest is watched, and after a crawl's end, for what is still to come.
+#: Seconds for which a stack at rest is watched, and after a crawl's end, for commands that are still to come.
 REST, AFTER = 20.0, 2.0
-#: How often a second, or in a crawl: by process, command and collection.
+#: How many commands a second, or in a crawl: by process, command and collection.
 Kinds = dict[tuple[str, str, str], float]
 
 
 class Watched(NamedTuple):
     stack: Stack
-    #: Not through the proxies.
+    #: A connection that does not go through the proxies.
     jobs: pymongo.collection.Collection[dict[str, Any]]
     mongo: CountingProxy
     redis: CountingProxy
@@ -67,7 +67,7 @@ def run() -> list[Row]:
 
 @contextmanager
 def watched_stack() -> Iterator[Watched]:
-    """The broker and the HTTP cache are not watched: theirs are not our questions."""
+    """The broker and the HTTP cache are not watched, because their commands are not what is measured."""
     with (
         tempfile.TemporaryDirectory() as name,
         embedded_mongo(Path(name) / "mongo") as mongo,
@@ -87,7 +87,7 @@ def watched_stack() -> Iterator[Watched]:
 
 
 def crawl(watched: Watched, site: Site) -> int:
-    """Lines of log that it had, once there is nothing left to do."""
+    """Run a crawl until there is nothing left to do. Returns the number of its log lines."""
     first, *others = (f"/{uuid.uuid4().hex}" for _ in range(PAGES))
     site.pages |= {first: links(*others), **{path: html(path) for path in others}}
     body = {"user_id": "bench", "spider": "seo", "start_urls": [site.url + first], "depth": 1}
@@ -108,7 +108,7 @@ def at_rest(watched: Watched) -> tuple[Kinds, Kinds]:
 
 
 def of_crawls(watched: Watched, site: Site, idle: tuple[Kinds, Kinds]) -> tuple[Kinds, Kinds]:
-    """Of one, what a stack at rest asks meanwhile taken away. Redis is asked in proportion to the lines."""
+    """The commands of one crawl, without those of a stack at rest meanwhile; Redis's in proportion to the lines."""
     lines: list[int] = []
     (mongo, redis), seconds = counted(watched, lambda: lines.extend(crawl(watched, site) for _ in range(CRAWLS)))
     print(f"lines of log of each crawl: {lines}", file=sys.stderr)
@@ -128,7 +128,7 @@ def counted(watched: Watched, step: Callable[[], object]) -> tuple[tuple[Counter
 
 
 def names_of(stack: Stack) -> dict[int, str]:
-    """Of the processes that ask: those of the stack, and what they have started."""
+    """Names of the processes that send commands, by process id: those of the stack, and what they have started."""
     names: dict[int, str] = {}
     for name, pid in stack.ready["pids"].items():
         process = psutil.Process(pid)

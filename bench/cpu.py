@@ -10,7 +10,7 @@ import psutil
 
 
 def tree_seconds(root: int) -> float:
-    """CPU seconds of the process, all below it, and all that they have waited for."""
+    """CPU seconds of the process, of all below it, and of all ended children that they have waited for."""
     return sum(_seconds(process) for process in tree(root))
 
 
@@ -20,12 +20,12 @@ def tree(root: int) -> list[psutil.Process]:
 
 
 def proportional_bytes(pids: Iterable[int]) -> list[int]:
-    """PSS: memory that several share is divided among them."""
+    """PSS of each process: memory that several processes share is divided among them."""
     return [psutil.Process(pid).memory_full_info().pss for pid in pids]
 
 
 def end_tree(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the process, then SIGKILL to whatever is left of its tree."""
+    """SIGTERM to the process, then SIGKILL to the rest of its tree."""
     family = tree(process.pid) if process.poll() is None else []
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
@@ -39,6 +39,6 @@ def end_tree(process: subprocess.Popen[bytes]) -> None:
 def _seconds(process: psutil.Process) -> float:
     try:
         times = process.cpu_times()
-    except psutil.NoSuchProcess:  # it has just ended: whoever waited for it has its time
+    except psutil.NoSuchProcess:  # it has just ended: the process that waited for it has its time
         return 0.0
     return float(times.user + times.system + times.children_user + times.children_system)

@@ -1,4 +1,4 @@
-"""Dispatch with many nodes: how fast slots fill and are filled again, what a cancel waits, what is asked of MongoDB.
+"""Dispatch with many nodes: how fast slots fill and are refilled, how long a cancel waits, how often MongoDB is read.
 
 The stores, one beat, one worker and the gateway are processes as `discoverybot up` starts them; only the nodes are
 not real (`bench/fake_nodes.py`). `python -m bench dispatch --nodes 10 --slots 10 --waiting 500` takes half a minute.
@@ -42,20 +42,20 @@ from gateway.jobs.store import JobStore
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document, connect, within
 
-#: What was asked for.
+#: The figures that were asked for.
 FILLING, STEADY, ONE_NODE, CANCEL, READS_PER_TICK, CLAIM = 120.0, 60.0, 0.8, 2.0, 5.0, 3.0
 ASKED = "what was asked for"
-#: Attempts that end each second while the rate of endings is watched: a tenth more than must be followed by others.
+#: Attempts that end each second while the rate of starts is watched: a tenth more than the starts that must follow.
 ENDINGS = 66.0
-#: Seconds that the shortest crawls live: one node has time for more of them than anybody starts.
+#: Seconds that the shortest crawls live: one node has time for more of them than the platform starts.
 SHORT = 0.1
-#: Who the jobs are of.
+#: Number of users that own the jobs.
 USERS = 20
-#: Seconds between two cancels, and for which reads are counted.
+#: Seconds between two cancels, and seconds for which reads are counted.
 CANCEL_EVERY, COUNTED = 2.0, 4 * RECONCILE_SECONDS
-#: Fewer slots are watched for a quarter of the time.
+#: With fewer slots than this, everything is watched for a quarter of the time.
 QUICK = 1000
-#: Slots of the one node beside many.
+#: Slots of the single node that is compared with many nodes.
 ONE_NODE_SLOTS = 50
 QUEUE = "scraping"
 #: Modules that run beside the parts of the platform.
@@ -64,14 +64,14 @@ _MEASURED = ("embedded.mongo", "bench.fake_nodes")
 
 class Size(NamedTuple):
     nodes: int = 100
-    #: Of each node.
+    #: Slots of each node.
     slots: int = 50
     waiting: int = 10_000
     #: Seconds for which attempts end and are followed by others, and for which the shortest crawls are started. A
-    #: quarter more is not counted.
+    #: quarter of the time goes before, and is not counted.
     steady: float = 60.0
     short: float = 16.0
-    #: Seconds that the slots may take to be full.
+    #: Seconds that it may take until all slots are full.
     patience: float = 120.0
 
     @property
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> list[Row]:
     for name, default in Size._field_defaults.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
     size = Size(**vars(parser.parse_args(arguments)))
-    # what is small is soon as it stays
+    # a small platform soon reaches its steady state
     return run(size._replace(steady=size.steady / 4, short=size.short / 4) if size.all_slots < QUICK else size)
 
 
@@ -133,7 +133,7 @@ def rates(size: Size, filling: float, steady: Steady, short: tuple[float, float]
 
 
 def levels(size: Size, steady: Steady) -> list[Row]:
-    """What grows without end more than doubles from the first to the last third; below a few it is noise."""
+    """A value that grows without end more than doubles from the first to the last third; below a few it is noise."""
     seconds, messages = max(steady.outcome[0], 0.25), max(steady.messages[0], 100.0)
     last = f"dispatch, {size}: in the last third of that time"
     return [
@@ -156,12 +156,12 @@ def costs(size: Size, steady: Steady, reads: float, claim: float) -> list[Row]:
 
 
 class Platform:
-    """Stores that run, and what it takes to run the rest."""
+    """Running stores, and what is needed to run the other parts."""
 
     def __init__(self, folder: Path, mongo: str, valkey: str) -> None:
         self._folder = folder
         self._port = free_port()
-        #: Of the parts that were started last.
+        #: Process ids of the parts that were started last.
         self.pids: dict[str, int] = {}
         self.mongo = mongo
         self.database = connect(mongo)
@@ -174,7 +174,7 @@ class Platform:
             "REDIS_URL": valkey,
             "GATEWAY_PORT": str(self._port),
             "SCRAPYD_PASSWORD": "not-a-secret",
-            # its own line about each job, on both sides, is not what is measured
+            # the log line about each job, on both sides, is not what is measured
             "LOG_LEVEL": "warning",
             "PYTHONUNBUFFERED": "1",
         }
@@ -198,18 +198,18 @@ class Platform:
             yield
 
     def _signs_of_life(self) -> set[str]:
-        """Of the parts that have been started since."""
+        """Names of the parts that gave a sign of life within the last five seconds."""
         fresh = {"at": {"$gt": datetime.now().astimezone() - timedelta(seconds=5)}}
         return {str(one["_id"]).partition(":")[0] for one in self.database["heartbeats"].find(fresh)}
 
     def reads_per_tick(self, prepare: Callable[[], object] = lambda: None) -> float:
-        """What beat and worker ask of MongoDB together between two looks at the nodes, once `prepare` is through."""
+        """MongoDB reads of beat and worker together between two looks at the nodes, once `prepare` has ended."""
         parts = urlsplit(self.mongo)
         with CountingProxy(parts.port or 0, Commands).running() as proxy:
             uri = parts._replace(netloc=f"127.0.0.1:{proxy.port}").geturl()
             with self.parts(MONGO_URI=uri):
                 prepare()
-                # until what was begun before is over
+                # until all that was begun before is over
                 time.sleep(2 * RECONCILE_SECONDS)
                 before = proxy.counts.copy()
                 time.sleep(COUNTED)
@@ -240,7 +240,7 @@ def platform() -> Iterator[Platform]:
 
 
 def short_crawls(stack: Platform, order: Callable[..., Facts], size: Size) -> float:
-    """Jobs started a second while slots are hardly held. Afterwards all is as it was, but for what has ended."""
+    """Jobs started a second while slots are hardly held. Afterwards all is as before, but for the ended jobs."""
     insert(stack.database, size.waiting)
     order(slots=size.slots, lifetime=SHORT)
     with replenished(stack, order):
@@ -256,8 +256,8 @@ def short_crawls(stack: Platform, order: Callable[..., Facts], size: Size) -> fl
 
 
 def processor_seconds(stack: Platform) -> dict[str, float]:
-    """Of the processes that were started, by what they are: on a machine that others use, too, it says more than
-    rates do.
+    """Processor seconds of the processes that were started, by name: on a machine that others use, too, these say
+    more than rates do.
     """
     names = {pid: name for name, pid in stack.pids.items()}
     spent: dict[str, float] = {}
@@ -274,7 +274,7 @@ def show_spent(size: Size, spent: dict[str, float], jobs: int) -> None:
 
 
 def fill_and_go_on(stack: Platform, order: Callable[..., Facts], size: Size) -> tuple[float, Steady]:
-    """Jobs started a second until all slots are full, and how it goes on when attempts end."""
+    """Jobs started a second until all slots are full, and the steady state when attempts end."""
     insert(stack.database, size.waiting)
     filling = fill(order, size)
     order(ended_each_second=ENDINGS)
@@ -287,7 +287,7 @@ def fill_and_go_on(stack: Platform, order: Callable[..., Facts], size: Size) -> 
 
 @contextmanager
 def replenished(stack: Platform, order: Callable[..., Facts]) -> Iterator[None]:
-    """For every job that is started another one comes to wait."""
+    """While the block runs, a new job comes to wait for every job that is started."""
     over, started = threading.Event(), order()["started"]
 
     def replenish(known: int) -> None:
@@ -305,7 +305,7 @@ def replenished(stack: Platform, order: Callable[..., Facts]) -> Iterator[None]:
 
 
 def insert(database: pymongo.database.Database[Document], count: int, **fields: Any) -> list[str]:
-    """Jobs that wait, of users in turn; their ids."""
+    """Insert jobs that wait, of users in turn. Returns their ids."""
     store = JobStore(database)
     jobs = [waiting_job(f"user-{number % USERS:02}", **fields) for number in range(count)]
     with ThreadPoolExecutor(4) as threads:
@@ -349,14 +349,14 @@ def watch(stack: Platform, order: Callable[..., Facts], size: Size) -> Steady:
 
 
 def thirds(values: list[float], middle: Callable[[list[float]], float]) -> tuple[float, float]:
-    """Of the first and of the last third."""
+    """The `middle` of the first third and of the last third."""
     third = len(values) // 3
     assert third, "next to nothing has happened"
     return middle(values[:third]), middle(values[-third:])
 
 
 def waited_for_cancels(order: Callable[..., Facts], asked: dict[str, float]) -> list[float]:
-    """Seconds that each took; of one that has not come the seconds up to now."""
+    """Seconds that each cancel took; for a cancel that has not come, the seconds up to now."""
     deadline = time.monotonic() + 10 * CANCEL
     while asked.keys() - (told := order()["cancelled"]).keys() and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -364,14 +364,14 @@ def waited_for_cancels(order: Callable[..., Facts], asked: dict[str, float]) -> 
 
 
 def fill_for_good(stack: Platform, order: Callable[..., Facts], size: Size) -> None:
-    """All slots are full, nothing ends and nothing waits."""
+    """Fill all slots, so that nothing ends and nothing waits."""
     wait_for_ends(stack, order)
     insert(stack.database, size.all_slots - order(slots=size.slots)["running"])
     wait_until(lambda: order()["running"] >= size.all_slots, timeout=5 * size.patience, what="full slots")
 
 
 def wait_for_ends(stack: Platform, order: Callable[..., Facts]) -> None:
-    """Nothing more is started, until all that was begun is known to MongoDB, too; what waits then is taken away."""
+    """Start nothing more, wait until MongoDB knows of all that was begun, and delete the jobs that still wait."""
     jobs, deadline = stack.database["jobs"], time.monotonic() + 300
     started = order(slots=0)["started"]
     while True:
@@ -386,12 +386,12 @@ def wait_for_ends(stack: Platform, order: Callable[..., Facts]) -> None:
 
 
 def claim_ms(database: pymongo.database.Database[Document], count: int) -> float:
-    """Of the one job that may start, behind so many of its partition that were refused and have to wait."""
+    """Milliseconds to claim the one job that may start, behind `count` refused ones of its partition."""
     database["jobs"].delete_many({})
     queue, later = JobQueue(database), datetime.now().astimezone() + timedelta(hours=1)
     partition = waiting_job("greedy").partition
     for job_id in insert(database, count):
-        # one by one behind each other the assignments alone would take minutes
+        # made one after the other, the assignments alone would take minutes
         refused = Assignment(attempt=1, node="none", token=job_id, until=later)
         changed = {"user_id": "greedy", "assignment": refused.model_dump(), "attempt": 1}
         database["jobs"].update_one({"_id": job_id}, {"$set": changed, "$unset": {"lane": ""}})
@@ -410,13 +410,13 @@ def claim_ms(database: pymongo.database.Database[Document], count: int) -> float
 
 
 def check(facts: Facts, size: Size) -> None:
-    """What no rate makes up for."""
+    """Fail on errors and overfull nodes, which no rate makes up for."""
     assert not facts["trouble"], facts["trouble"][:5]
     assert facts["most"] <= size.slots, f"{facts['most']} ran at once on a node with {size.slots} slots"
 
 
 def show(title: str, counted: Counter[Asked]) -> None:
-    """On stderr: what to cut first."""
+    """Print the most frequent commands on stderr: those to cut first."""
     kinds: Counter[str] = Counter()
     for asked, count in counted.items():
         kinds[f"{asked.command} {asked.collection}".strip()] += count

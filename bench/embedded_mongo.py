@@ -85,7 +85,7 @@ OPERATIONS: list[Callable[[Jobs, random.Random], None]] = [look_up, look_up_by_k
 
 
 def _client(port: int, operation: str, threads: int) -> int:
-    """One process of `threads` clients: how often they did it within the time."""
+    """One process of `threads` clients: how often they did `operation` within the time."""
     jobs: Jobs = MongoClient("127.0.0.1", port)["bench"]["jobs"]
     jobs.find_one({})
     work = globals()[operation]

@@ -1,8 +1,8 @@
-"""Crawl nodes without crawls: one process that answers as the Scrapyds of many nodes do, and tells of each what its
-tailer would.
+"""Crawl nodes without crawls: one process that answers like the Scrapyds of many nodes, and reports for each node
+what its tailer would report.
 
-An attempt "runs" from the moment it is posted until the measurer's orders say that it has ended, which is when its
-exit is recorded; heartbeats name just those that do. Everything that is written goes through the tailer's own parts.
+An attempt "runs" from the moment it is posted until the measurer's orders say that it has ended; then its exit is
+recorded. Heartbeats name exactly the running attempts. All writes go through the tailer's own parts.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from gateway.settings import Settings
 from gateway.tailer.__main__ import TailerParts
 from gateway.tailer.heartbeat import EVERY
 
-#: Seconds between two looks at whose time is over.
+#: Seconds between two looks at which attempts' time is over.
 _LOOK = 0.02
-#: An order of the measurer, as JSON; and what it is answered.
+#: An order of the measurer, as JSON, and the answer to it.
 Facts = dict[str, Any]
 
 
@@ -49,11 +49,11 @@ class FakeNode:
     name: str
     port: int
     slots: int = 0
-    #: Their "processes" live.
+    #: Attempts whose "processes" live.
     alive: set[str] = field(default_factory=set)
-    #: MongoDB has not acknowledged their end yet.
+    #: Attempts whose end MongoDB has not acknowledged yet.
     present: set[str] = field(default_factory=set)
-    #: The most that were alive at once.
+    #: The most attempts that were alive at once.
     most: int = 0
 
 
@@ -69,17 +69,17 @@ class FakeNodes:
         self._completion, self._clock, self._store = parts[Completion], parts.clock, parts[NodeStore]
         self._since = self._clock()
         self._beats, self._tailers = ThreadPoolExecutor(4), ThreadPoolExecutor(8)
-        #: Seconds for which a new attempt lives; for ever without. So many others, any of them, end each second.
+        #: Seconds for which a new attempt lives (`None`: for ever). Each second so many others end, chosen at random.
         self._lifetime: float | None = None
         self._ended_each_second = 0.0
         self._running: dict[str, FakeNode] = {}
-        #: Only a cancel ends them.
+        #: Attempts that only a cancel ends.
         self._kept: set[str] = set()
-        #: Those that have a running attempt.
+        #: Jobs that have a running attempt.
         self._jobs: set[str] = set()
         self._ends: list[tuple[float, str]] = []
         self._began: dict[str, Any] = {}
-        #: When each attempt was first posted, when each was first asked to stop, and what must never be.
+        #: When each attempt was first posted, when each was first asked to stop, and (`trouble`) what must never be.
         self.started: dict[str, float] = {}
         self.cancelled: dict[str, float] = {}
         self.recorded = 0
@@ -144,11 +144,11 @@ class FakeNodes:
         return {"running": len(node.alive), "pending": 0, "finished": 0}
 
     def _ordered(self, order: Facts) -> Facts:
-        """The measurer's door: how long attempts live, how many slots there are; and what there is to know."""
+        """Carry out an order: how long attempts live, how many slots there are. Returns what is known now."""
         if "slots" in order:
             for node in self.nodes.values():
                 node.slots = order["slots"]
-            # all at once, and not when each one's turn comes
+            # all nodes at once, and not each at its turn
             list(self._beats.map(self._beat, self.nodes.values()))
         self._lifetime = order.get("lifetime", self._lifetime)
         self._ended_each_second = order.get("ended_each_second", self._ended_each_second)
@@ -207,18 +207,18 @@ class FakeNodes:
         self.recorded += 1
 
     def _try(self, step: Callable[[], object]) -> None:
-        """As a tailer does: until the store has it."""
+        """Repeat `step`, as a tailer does, until the store has taken it."""
         while True:
             try:
                 step()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it must not go unseen
+            except Exception as error:  # noqa: BLE001 - no error may go unseen
                 self.trouble.append(f"{type(error).__name__}: {error}"[:300])
                 time.sleep(0.5)
             else:
                 return
 
     def beat(self) -> None:
-        """For ever: each node every `EVERY` seconds, one after the other."""
+        """Beat for ever: each node every `EVERY` seconds, one after the other."""
         began, turn = time.monotonic(), 0
         nodes = list(self.nodes.values())
         while True:
@@ -237,7 +237,7 @@ class FakeNodes:
 
 @contextmanager
 def fake_nodes(count: int, environment: dict[str, str]) -> Iterator[Callable[..., Facts]]:
-    """Nodes that beat, with no slots yet; hands out how to give them orders (see `FakeNodes._ordered`)."""
+    """Nodes that beat, with no slots yet; yields the function that gives them orders (see `FakeNodes._ordered`)."""
     control = socket.create_server(("127.0.0.1", 0))
     with control:
         command = [sys.executable, "-m", "bench.fake_nodes", str(count), str(control.fileno())]

@@ -1,4 +1,4 @@
-"""How soon a spider speaks: through the whole platform, by hand with `scrapy crawl`, and on stock Scrapyd."""
+"""How soon a spider writes its first line: on the platform, by hand with `scrapy crawl`, and on stock Scrapyd."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.table import Row, alternate
 
 ROUNDS = 7
 _turns = itertools.count()
-#: Seconds between two polls of stock Scrapyd as it comes.
+#: Seconds between two polls of stock Scrapyd by default.
 POLL_INTERVAL = 5.0
 WHAT = f'POST to the spider\'s first line ("{SPIDER_LINE}")'
 
@@ -81,7 +81,7 @@ def printed(project: Path, site: Site) -> float:
 
 
 def logged(stock: StockScrapyd, site: Site) -> float:
-    # each round as much later in the time between two polls, so that the median is that of any moment
+    # each round begins later in the time between two polls, so that the median is that of any moment
     time.sleep((next(_turns) % ROUNDS / ROUNDS * POLL_INTERVAL - time.monotonic()) % POLL_INTERVAL)
     began = time.perf_counter()
     log = stock.log(stock.schedule(fresh(site)))
@@ -93,7 +93,7 @@ def logged(stock: StockScrapyd, site: Site) -> float:
 
 
 def fresh(site: Site) -> str:
-    """The tiny page under an address that nobody has asked for."""
+    """The tiny page under an address that was never requested before."""
     return f"{site.url}/latin-1?{uuid.uuid4().hex}"
 
 

@@ -85,7 +85,7 @@ def ended_job(number: int, began: datetime) -> Job:
 
 
 def list_seconds(http: httpx.Client, wanted: dict[str, Any]) -> float:
-    """Of the median; a full page, or all that there is."""
+    """Seconds of the median answer, for a full page, or all that there is."""
     times = []
     for _ in range(ROUNDS):
         began = time.perf_counter()

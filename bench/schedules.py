@@ -1,4 +1,4 @@
-"""Beat: what 100,000 schedules cost that are not due, and how soon 1,000 that are due at once are with the broker."""
+"""Beat: what 100,000 schedules cost while none is due, and how soon 1,000 that are due at once reach the broker."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run() -> list[Row]:
 
 @contextmanager
 def beat(mongo: str, valkey: str, database: Database[dict[str, Any]]) -> Iterator[psutil.Process]:
-    """One that has begun to tick."""
+    """A beat that has begun to tick."""
     command = [sys.executable, "-m", "celery", "--quiet", "-A", "celery_app", "beat", "--pidfile", ""]
     environment = {**os.environ, "MONGO_URI": mongo, "REDIS_URL": valkey}
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
@@ -114,7 +114,7 @@ def schedule(due: datetime) -> Schedule:
 
 
 def fire(database: Database[dict[str, Any]], broker: redis.Redis) -> float:
-    """Seconds from the moment at which they are due."""
+    """Seconds from the moment at which the schedules are due until all their messages are at the broker."""
     due = utc_now() + timedelta(seconds=3)
     fill(database, DUE, due)
     broker.delete("scraping")

@@ -62,7 +62,7 @@ async def bare(scope: dict[str, Any], _receive: object, send: Callable[[Any], Aw
 
 
 async def _while_writing(gateway: GatewayProcess, play: Play) -> float:
-    # a new attempt each time, so that nobody begins with history
+    # a new attempt each time, so that no client begins with history
     play.start()
     writing = asyncio.create_task(_write(play))
     try:

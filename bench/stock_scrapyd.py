@@ -19,17 +19,17 @@ import httpx
 from bench.cpu import end_tree
 
 SPIDER = "page"
-#: Seconds between two questions whether all crawls have ended; the same on both sides, and part of what they cost.
+#: Seconds between two polls whether all crawls have ended; the same on both sides, and part of what they cost.
 POLL = 0.1
-#: What both sides log when the spider is there and about to ask for its first page: Scrapy's own line.
+#: Scrapy's own line, which both sides log when the spider is there and about to ask for its first page.
 SPIDER_LINE = "Spider opened"
-#: Stock Scrapyd's own polling, and the best there is for many crawls at once: asked so often that nothing waits for
-#: it, and as many processes as keep the cores busy (measured: more cost more, and end no sooner).
+#: Stock Scrapyd's own polling, and the best options for many crawls at once: it polls so often that nothing waits for
+#: it, and runs as many processes as keep the cores busy (measured: more processes cost more, and end no sooner).
 DEFAULT = ""
 BEST = f"poll_interval = 0.02\nmax_proc = {1 + (os.cpu_count() or 1)}\n"
 
 _SETTINGS = 'SPIDER_MODULES = ["plain.spiders"]\nROBOTSTXT_OBEY = True\nLOG_LEVEL = "INFO"\n'
-#: No less and no more than `seo` says of a page: one line of log, one item.
+#: Writes exactly what `seo` writes about a page: one line of log, one item.
 _SPIDER = textwrap.dedent("""\
     import scrapy
 
@@ -56,7 +56,7 @@ def write_project(folder: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The caller's, without anything that would configure our own node; compiled modules are kept, as ours are."""
+    """The caller's environment, without what would configure our own node; compiled modules are kept, as ours are."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -100,7 +100,7 @@ class StockScrapyd:
 
 @contextmanager
 def stock_scrapyd(folder: Path, options: str) -> Iterator[StockScrapyd]:
-    """Running, and warm: its first request lists the project's spiders, which is nobody's crawl."""
+    """A Scrapyd that runs and is warm: its first request, which lists the project's spiders, belongs to no crawl."""
     folder.mkdir()
     write_project(folder)
     with socket.create_server(("127.0.0.1", 0)) as free:

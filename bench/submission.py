@@ -29,7 +29,7 @@ from gateway.web.schemas.crawl import CrawlRequest
 CLIENTS = 8
 SECONDS = 4.0
 ROUNDS = 3
-#: What was asked for: of a request that a dedupe key answers, and of one that makes a job.
+#: The ratios that were asked for: of a request that a dedupe key answers, and of one that makes a job.
 KNOWN, NEW = 0.4, 0.15
 _UVICORN = ("--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning")
 
@@ -61,7 +61,7 @@ def run() -> list[Row]:
             "CRAWL_USER_WAITING_MAX": "1000000",
         }
         with closing(connect(stores["MONGO_URI"]).client) as mongo:
-            # as a node that is up would have it
+            # as a running node would publish it
             SpiderStore(mongo.get_default_database()).publish("n1", [SpiderInfo(project="default", name="seo")])
         port = free_port()
         ours = stack.enter_context(_served("-m", "gateway.web", port=port, GATEWAY_PORT=str(port), **stores))
@@ -87,7 +87,7 @@ def run() -> list[Row]:
 
 @contextmanager
 def _served(*command: str, port: int, **variables: str) -> Iterator[tuple[int, int]]:
-    """Its port and its process."""
+    """The server's port and its process id."""
     environment = {**os.environ, **variables}
     process = subprocess.Popen([sys.executable, *command], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
     try:

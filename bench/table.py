@@ -1,4 +1,4 @@
-"""What a benchmark hands out: rows of ours beside a peer or ceiling, measured in the same run, alternating."""
+"""What a benchmark returns: rows of ours beside a peer or ceiling, measured in the same run, alternating."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Row(NamedTuple):
     what: str
     unit: str
     ours: float
-    #: The ceiling or peer.
+    #: The value of the ceiling or peer.
     beside: float
     beside_what: str
     #: `ours / beside`.
     ratio: float
-    #: What the issue or decision asks of the ratio, for instance `>= 0.9`; empty where nothing is asked.
+    #: The ratio that the issue or decision asks for, for instance `>= 0.9`; empty if none is asked for.
     wanted: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Stands between processes and a store, passes every byte on, and counts who asks what, how often."""
+"""Stands between processes and a store, passes every byte on, and counts which process sends what, how often."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _OP_MSG = 2013
 _STRING = 2
 #: Where the first field of an OP_MSG's body is named: after the header, the flags, the section's kind and the size.
 _FIRST_FIELD = 16 + 4 + 1 + 4
-#: Those that change nothing.
+#: Commands that change nothing.
 READS = frozenset({"find", "getMore", "count", "distinct", "aggregate"})
-#: What drivers ask for themselves.
+#: Commands that drivers send for themselves.
 UPKEEP = frozenset({"hello", "isMaster", "ismaster", "ping", "endSessions", "killCursors"})
 
 
 class Asked(NamedTuple):
-    """One kind of question."""
+    """One kind of command of one process."""
 
-    #: Of the process that asked.
+    #: Id of the process that sent it.
     pid: int
     command: str
     collection: str = ""
@@ -41,7 +41,7 @@ class Observer(Protocol):
 
 class Commands:
     """Counts MongoDB's commands, cut out of what clients send. Only the first field is read: it names both command
-    and collection, but for a cursor's next page, which is counted without.
+    and collection. Only a cursor's next page names no collection there, and is counted without one.
     """
 
     def __init__(self, pid: int, counts: Counter[Asked]) -> None:
@@ -67,7 +67,7 @@ class Commands:
 
 
 class RoundTrips:
-    """Counts how often a client waits: whatever it sends before the next answer is one trip."""
+    """Counts how often a client waits: all that it sends before the next answer is one trip."""
 
     def __init__(self, pid: int, counts: Counter[Asked]) -> None:
         self._asked, self._counts, self._waits = Asked(pid, "round trip"), counts, False
@@ -82,7 +82,7 @@ class RoundTrips:
 
 
 class CountingProxy:
-    """On a loopback port of its own, in a thread of its own."""
+    """Serves a loopback port of its own, in a thread of its own."""
 
     def __init__(self, port: int, observe: Callable[[int, Counter[Asked]], Observer]) -> None:
         self._target, self._observe = port, observe
@@ -119,7 +119,7 @@ class CountingProxy:
         assert task is not None
         self._connections.add(task)
         try:
-            # the store being away, or either side's end, is the end of both
+            # if the store is away, or either side ends, both sides end
             with suppress(OSError, asyncio.CancelledError):
                 await self._pass_on(reader, writer)
         finally:
@@ -152,7 +152,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, see:
 
 
 def owner(port: int) -> int:
-    """The process whose connection comes from that port of loopback; 0 if it is gone."""
+    """The id of the process whose connection comes from that port of loopback; 0 if it is gone."""
     for connection in psutil.net_connections("tcp"):
         if connection.laddr and connection.laddr.port == port and connection.pid:
             return connection.pid

@@ -30,7 +30,7 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     except (StoreError, OSError) as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the message is for whoever starts us
+        print(error, file=sys.stderr)  # noqa: T201 - the message is for the user, or the process that starts us
         return 1
     return 0
 

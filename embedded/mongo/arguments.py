@@ -1,4 +1,4 @@
-"""The fields of a command: each is taken by name and type, and whatever is left over is refused."""
+"""The fields of a command: each is taken by name and type, and any field that is left over is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embedded.mongo.paths import Document
 
 _T = TypeVar("_T")
 
-#: What drivers send with any command and one machine without sessions has no use for.
+#: Fields that drivers send with any command, and that one machine without sessions has no use for.
 _ALWAYS_ALLOWED = frozenset(
     {"$db", "lsid", "$readPreference", "$clusterTime", "readConcern", "writeConcern", "comment", "maxTimeMS"}
 )
@@ -71,7 +71,7 @@ class Arguments:
         return self._checked(name, kind)
 
     def optional(self, name: str, kind: type[_T], default: _T) -> _T:
-        """A null is as good as nothing."""
+        """The field, or `default`; a null counts as absent."""
         return default if self._fields.get(name) is None else self._checked(name, kind)
 
     def _checked(self, name: str, kind: type[_T]) -> _T:

@@ -20,20 +20,20 @@ from embedded.mongo.plan import Interval, Plan, Sort, choose
 
 # --- walking over the candidates of a plan.
 #
-# A walk reads a few rows at a time and remembers its place by key, so that no SQLite statement is open while others
-# work: long walks can be interrupted between two reads, and a cursor costs nothing while nobody asks for more.
+# A walk reads a few rows at a time and remembers its place by key, so that no SQLite statement is open while other
+# commands work. Long walks can be interrupted between two reads, and a cursor costs nothing while it is not used.
 
 _FIRST_READ = 4
 _LARGEST_READ = 256
 _READ_BYTES = 1 << 20
 
 
-#: A candidate: where it stands in the walk, its row, and its BSON. A plain tuple, for there are many.
+#: A candidate: its place in the walk, its row, and its BSON. It is a plain tuple, because there are many.
 Row: TypeAlias = tuple[Any, int, bytes]
 
 
 class Scan:
-    """`wanted` is how many rows will do, if that is known."""
+    """A walk over the candidates of a plan. `wanted` is how many rows are enough, if that is known."""
 
     def __init__(self, connection: sqlite3.Connection, documents: str, plan: Plan, wanted: int = 0) -> None:
         self._connection = connection
@@ -45,9 +45,9 @@ class Scan:
             self._statement = _index_statement(plan.index.table, documents, descending=plan.descending)
 
     def rows(self) -> Iterator[Row | None]:
-        """Each document once; `None` before each read, where a caller may let others work.
+        """Each document once; `None` before each read, where the caller may let other commands work.
 
-        What comes between two `None`s was read at once, and is as fresh as the caller lets it be.
+        Rows between two `None`s were read at once, and stay current for as long as no other command works.
         """
         is_multikey = self._plan.index is not None and self._plan.index.multikey
         seen: set[int] = set()
@@ -70,7 +70,7 @@ class Scan:
             yield _first_arguments(interval, descending=self._plan.descending)
 
     def _read(self, arguments: tuple[Any, ...], size: int) -> tuple[list[Row], bool]:
-        """At most `size` rows and not many bytes; and whether there were no more."""
+        """At most `size` rows, and none after the first `_READ_BYTES`; and whether there were no more."""
         rows: list[Row] = []
         total = 0
         try:
@@ -93,7 +93,7 @@ class Scan:
 
 
 def _unseen(rows: list[Row], seen: set[int]) -> Iterator[Row]:
-    """An array has many keys, and the document behind them is one."""
+    """Leave out rows that were seen before: an array has many keys, which lead to one document."""
     for row in rows:
         if row[1] not in seen:
             seen.add(row[1])
@@ -111,7 +111,7 @@ def _first_arguments(interval: Interval, *, descending: bool) -> tuple[Any, ...]
 
 
 def _index_statement(index: str, documents: str, *, descending: bool) -> str:
-    """CROSS JOIN keeps the index as the outer loop, whatever SQLite thinks of the sizes."""
+    """CROSS JOIN keeps the index as the outer loop, no matter which sizes SQLite assumes."""
     after, until, order = ("<", ">=", "DESC") if descending else (">", "<", "ASC")
     return (
         f"SELECT i.key, i.doc, d.body FROM {index} i CROSS JOIN {documents} d ON d.doc = i.doc"
@@ -137,7 +137,7 @@ def decode(body: bytes) -> Document:
 
 
 class Found:
-    """A document that matched: its row, its BSON, and itself, decoded when somebody looks."""
+    """A document that matched: its row, its BSON, and the document itself, which is decoded on first use."""
 
     __slots__ = ("_document", "body", "doc")
 
@@ -193,7 +193,7 @@ class Collection:
             self._add(index, own, doc or 0, multikey=multikey)
 
     def replace(self, found: Found, new: Document) -> bool:
-        """Whether there was anything to change. Raises as `insert` does."""
+        """Replace `found`. Returns whether there was anything to change. Raises as `insert` does."""
         body = _encoded(new)
         if body == found.body:
             return False
@@ -242,7 +242,7 @@ class Collection:
     # --- reading
 
     def find(self, search: Search) -> Iterator[Found | None]:
-        """The documents in order; `None` where others may work in between. Raises for what is no filter."""
+        """The documents in order; `None` where other commands may work. Raises if the query is no filter."""
         matches, plan = self._prepare(search)
         wanted = search.skip + search.limit if plan.is_exact and plan.is_sorted else 0
         found = self._matching(matches, plan, wanted)
@@ -266,8 +266,8 @@ class Collection:
                 yield Found(doc, body, document)
 
     def count(self, query: Document, limit: int = 0) -> Iterator[int | None]:
-        """How many match, up to `limit` (0 is none), last; before it `None` where others may work in between. Raises
-        for what is no filter.
+        """Yields, as its last value, how many match, up to `limit` (0 is no limit); before it `None` where other
+        commands may work in between. Raises if the query is no filter.
         """
         matches, plan = self._prepare(Search(query))
         if plan.is_exact:
@@ -288,7 +288,7 @@ class Collection:
 
 
 class _Changed:
-    """Tells of a field whether an update has changed it: most change few, and leave most indexes as they are."""
+    """Says whether an update has changed a field: most change few fields, and leave most indexes as they are."""
 
     def __init__(self, old: Document, new: Document) -> None:
         self._old, self._new = old, new
@@ -304,7 +304,7 @@ class _Changed:
     def _look(old: Any, new: Any) -> bool:
         if type(old) is not type(new):
             return True
-        # within these 1 and true are equal to Python, and not to an index
+        # inside of these, 1 and true are equal for Python, but not for an index
         if isinstance(old, dict | list):
             return bson.encode({"": old}, codec_options=CODEC) != bson.encode({"": new}, codec_options=CODEC)
         return bool(old != new)
@@ -346,7 +346,7 @@ def _window(found: Iterator[Found | None], skip: int, limit: int) -> Iterator[Fo
 
 
 def _sort(found: list[Found], sort: Sort) -> None:
-    """Last key first, for Python's sort is stable."""
+    """Sorts by the last key first, because Python's sort is stable."""
     for name, direction in reversed(sort):
         found.sort(key=_sort_key(tuple(name.split(".")), direction), reverse=direction < 0)
 
@@ -356,7 +356,7 @@ def _sort_key(path: Path, direction: int) -> Callable[[Found], tuple[Any, ...]]:
 
 
 def _sort_value(document: Document, path: Path, direction: int) -> tuple[Any, ...]:
-    """An array counts by its smallest element, when descending by its largest."""
+    """An array is compared by its smallest element, in a descending order by its largest."""
     values, _ = elements_at(document, path)
     if len(values) == 1:
         return sort_key(values[0])
@@ -364,7 +364,7 @@ def _sort_value(document: Document, path: Path, direction: int) -> tuple[Any, ..
 
 
 def _sorted(found: Iterator[Found | None], sort: Sort, wanted: int) -> Iterator[Found | None]:
-    """All in order, or the `wanted` first. Raises when they take more memory than MongoDB would give."""
+    """All in order, or the first `wanted`. Raises if they take more memory than MongoDB would give."""
     kept: list[Found] = []
     size = 0
     for one in found:

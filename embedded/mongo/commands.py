@@ -126,7 +126,7 @@ class Commands:
         return self._table[name](Arguments(name, command))
 
     def forget(self) -> None:
-        """After a rollback nothing handed out before holds."""
+        """Forget all cursors: after a rollback, no cursor that was handed out before is valid."""
         self._cursors.clear()
 
 

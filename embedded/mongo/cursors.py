@@ -20,16 +20,16 @@ Answer: TypeAlias = Generator[None, None, Document]
 Steps: TypeAlias = Generator[None, None, Any]
 
 
-#: MongoDB's own: the first batch of a `find`, and how long a cursor nobody asks for is kept, in seconds.
+#: MongoDB's own values: the first batch of a `find`, and how long an unused cursor is kept, in seconds.
 FIRST_BATCH = 101
 _IDLE_SECONDS = 600
-#: An answer's documents, so that it fits into a message.
+#: Most bytes of an answer's documents, so that the answer fits into a message.
 _BATCH_BYTES = 16 * 1024 * 1024
 
 
 @dataclass
 class Batch:
-    """A document that came one too late stays in the flow."""
+    """The documents of an answer. The first one that does not fit any more stays in the flow."""
 
     documents: list[Any] = field(default_factory=list)
     size: int = 0
@@ -42,7 +42,7 @@ class Batch:
         self.size += size
 
 
-#: Documents ready to be sent, each with its size in bytes; `None` where others may work in between.
+#: Documents ready to be sent, each with its size in bytes; `None` where other commands may work in between.
 Outflow = Iterator[tuple[Any, int] | None]
 
 
@@ -56,7 +56,7 @@ class _Cursor:
 class Cursors:
     def __init__(self) -> None:
         self._open: dict[int, _Cursor] = {}
-        # far from what another start of this server gave out
+        # far from the numbers that an earlier start of this server gave out
         self._numbers = itertools.count(random.getrandbits(48) + 1)
 
     def first(self, namespace: str, flow: Outflow, size: int, *, single: bool = False) -> Answer:
@@ -105,7 +105,7 @@ class Cursors:
 
 
 def _take(flow: Outflow, size: int | None) -> Any:
-    """A batch, and the flow of what is left; `None` if it is known that nothing is."""
+    """A batch, and the flow of the documents that are left; `None` if it is known that none are."""
     batch = Batch()
     if size == 0:
         return batch.documents, flow

@@ -78,5 +78,5 @@ class MongoError(Exception):
 
 
 def not_implemented(what: str) -> MongoError:
-    """MongoDB has it and this server does not."""
+    """The error for what MongoDB has and this server has not."""
     return MongoError(Code.NotImplemented, f"{what} is not supported by the embedded server; use MongoDB")

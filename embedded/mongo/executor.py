@@ -1,7 +1,7 @@
 """Runs commands in turns, all writes of a turn in one transaction, and answers when it is committed.
 
-One thread is the only one that touches the store, so a step of a command is atomic. With many clients a turn holds
-many commands, and they share the cost of a commit ("group commit"). A command that fails is undone alone.
+Only one thread touches the store, so a step of a command is atomic. With many clients a turn holds many commands, and
+they share the cost of a commit ("group commit"). A command that fails is undone alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Executor:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """What is not answered by now will not be, and nothing of it is kept."""
+        """Stop. A command without an answer by now gets none, and nothing that it wrote is kept."""
         self._is_stopped = True
 
     def submit(self, command: Document, encode: Encode, reply: Reply) -> None:
@@ -78,23 +78,23 @@ class Executor:
                     answers.append((task, answer))
             self._store.commit()
         except Exception as error:
-            # whatever it was, nothing of this turn is kept, and nothing of it was acknowledged
+            # after any failure nothing of this turn is kept, and nothing of it was acknowledged
             logger.exception("a turn of %d commands failed", len(tasks))
             answers = [(task, task.encode(_failure(error))) for task in tasks]
             self._waiting = []
             self._store.rollback()
             self._commands.forget()
         for task, answer in answers:
-            # each by itself: who cannot be answered does not keep the answer from others
+            # each by itself: a client that cannot be answered must not keep the answers from the others
             asyncio.get_running_loop().call_soon(task.reply, answer)
         if self._waiting:
             self._schedule()
 
     def _advance(self, task: _Task) -> bytes | None:
-        """The encoded answer, if the task came to it within its slice.
+        """The encoded answer, if the task reached it within its slice.
 
-        What fails in a way that MongoDB does not know is undone and answered as an error, and the turn goes on.
-        Raises if SQLite has given up the writes of the neighbours with it.
+        A command that fails in a way that MongoDB does not know is undone and answered as an error, and the turn
+        goes on. Raises if SQLite has undone the other commands' writes with it.
         """
         try:
             reply = _answer(task)
@@ -119,7 +119,7 @@ def _answer(task: _Task) -> Document | None:
 
 
 def _work(task: _Task) -> Document | None:
-    """The reply of a command without steps. Raises `StopIteration` with the reply of one that has some."""
+    """The reply of a command without steps. Raises `StopIteration` with the reply of a command that has steps."""
     now = monotonic()
     if now > task.deadline:
         raise MongoError(Code.MaxTimeMSExpired, "operation exceeded time limit")

@@ -32,7 +32,7 @@ ID_INDEX = "_id_"
 
 
 class Fields:
-    """What a document's indexes hold of it: each field is looked at and encoded once, however many have it."""
+    """What the indexes hold of a document: each field is looked up and encoded once, for all indexes that have it."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -54,7 +54,7 @@ class Fields:
 
 
 class IndexSpec:
-    """An index as `createIndexes` describes it. Raises for what is no index or none of the supported kinds."""
+    """An index as `createIndexes` describes it. Raises if that is no index, or not of a supported kind."""
 
     def __init__(self, document: Document) -> None:
         _check_options(document)
@@ -82,7 +82,7 @@ class IndexSpec:
         return options
 
     def same_keys(self, other: IndexSpec) -> bool:
-        """Whether both would be the same index to MongoDB, whatever their names."""
+        """Whether MongoDB would take both for the same index. Their names do not count."""
         return (self.key, self.unique, self.sparse, self.partial) == (
             other.key,
             other.unique,
@@ -91,8 +91,8 @@ class IndexSpec:
         )
 
     def keys(self, fields: Fields) -> tuple[set[bytes], int]:
-        """The document's keys, none if it is not in the index; and which field's array made them ("multikey"), as a
-        bit, the first field's is 1.
+        """The document's keys, none if it is not in the index; and the field whose array made them ("multikey"), as a
+        bit: 1 is the first field.
 
         Raises `CannotIndexParallelArrays` for two arrays at once.
         """
@@ -138,7 +138,7 @@ def _check_directions(key: Document) -> None:
             raise MongoError(Code.CannotCreateIndex, f"Index key '{field}' is no field name")
 
 
-#: What a document cannot lose by gaining an array element; all that MongoDB allows there.
+#: Conditions that a document still meets after an array of it has grown. MongoDB allows no others in a partial index.
 _PARTIAL_OPERATORS = frozenset({"$eq", "$gt", "$gte", "$lt", "$lte", "$in", "$exists"})
 
 
@@ -162,8 +162,8 @@ class Index:
     def __init__(self, connection: sqlite3.Connection, number: int, spec: IndexSpec) -> None:
         self.number = number
         self.spec = spec
-        #: The fields, as bits, where any document has or had an array: such a field gives no order, and one end of a
-        #: range.
+        #: The fields, as bits, in which any document has or had an array. Such a field gives no order, and only one
+        #: end of a range.
         self.multikey = 0
         self.table = f"i{number}"
         self._connection = connection
@@ -182,7 +182,7 @@ class Index:
         self._connection.execute(f"DROP TABLE {self.table}")
 
     def holder(self, keys: Iterable[bytes], *, other_than: int | None = None) -> int | None:
-        """Whose row holds one of the keys already, if the index is unique."""
+        """The row of the document that has one of the keys already, if the index is unique."""
         if self.spec.unique:
             for key in keys:
                 row = self._connection.execute(self._holder, (key,)).fetchone()

@@ -46,7 +46,7 @@ _RANKS: dict[type, int] = {
     DatetimeMS: DATE,
 }
 
-#: Sorts after everything that continues the bytes before it: ranks, inverted or not, are smaller.
+#: Sorts after every continuation of the bytes before it, because ranks, inverted or not, are smaller.
 AFTER: Final = b"\xff"
 _INVERTED: Final = bytes(255 - byte for byte in range(256))
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - BSON dates are decoded as naive UTC
@@ -94,7 +94,7 @@ def is_nan(value: Any) -> bool:
 
 
 def milliseconds(value: datetime | DatetimeMS) -> int:
-    """Since the epoch, rounded down."""
+    """Milliseconds since the epoch, rounded down."""
     if isinstance(value, DatetimeMS):
         return int(value)
     naive = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value

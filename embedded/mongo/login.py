@@ -1,7 +1,7 @@
-"""Who may ask: SCRAM-SHA-256 (RFC 5802 and 7677), the server's half of it.
+"""Who may send commands: the server's half of SCRAM-SHA-256 (RFC 5802 and 7677).
 
-Other users of the machine reach loopback as well as the owner does. The password is random and long, so that the
-fewest rounds that drivers accept are enough.
+Other users of the machine can reach loopback as well as the owner can. The password is random and long, so the
+smallest number of rounds that drivers accept is enough.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from embedded.mongo.paths import Document
 USER = "discoverybot"
 MECHANISM = "SCRAM-SHA-256"
 _ROUNDS = 4096
-#: What is answered to everybody: drivers ask it before they log in, or to see whether we are there.
+#: Commands that need no login: drivers send them before they log in, or to see whether the server is there.
 _OPEN = frozenset({"hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "endSessions"})
 #: "No channel binding", as the first message says it and as the second repeats it.
 _UNBOUND, _UNBOUND_AGAIN = "n,,", "c=biws"
@@ -36,18 +36,18 @@ class Credentials:
 
 
 class _Exchange(NamedTuple):
-    """After the first message, and our answer to it."""
+    """The state after the client's first message and our answer to it."""
 
     user: str
     nonce: str
-    #: Both, as the proof covers them.
+    #: Both messages, as the proof covers them.
     said: str
-    #: The client takes our proof as the end.
+    #: Whether the client takes our proof as the last message.
     is_short: bool
 
 
 class Login:
-    """One connection's. Without `credentials` everybody is in."""
+    """The login of one connection. Without `credentials` every client is logged in."""
 
     def __init__(self, credentials: Credentials | None) -> None:
         self._credentials = credentials
@@ -56,7 +56,7 @@ class Login:
         self._is_in = credentials is None
 
     def answer(self, command: Document) -> Document | None:
-        """The reply, if the command is about logging in, or refused before that; `None` if it may be carried out."""
+        """The reply, if the command is part of a login, or refused without one; `None` if it may be carried out."""
         name = next(iter(command), "")
         if name not in COMMANDS and (self._is_in or name in _OPEN):
             return None
@@ -69,7 +69,7 @@ class Login:
             return MongoError(Code.AuthenticationFailed, "Authentication failed.").as_reply()
 
     def _start(self, command: Document) -> Document:
-        """Raises `KeyError`, `ValueError` or `TypeError` for what is no login."""
+        """Raises `KeyError`, `ValueError` or `TypeError` if the command is no login."""
         message = _text(command["payload"])
         if self._credentials is None or command["mechanism"] != MECHANISM or not message.startswith(_UNBOUND):
             raise ValueError

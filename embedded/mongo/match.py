@@ -15,7 +15,7 @@ from embedded.mongo.keys import NUMBER, encode, is_nan, rank, sort_key
 from embedded.mongo.paths import MISSING, Document, values_at
 
 Predicate = Callable[[Document], bool]
-#: Looks at all the values that a path leads to.
+#: A test of all the values that a path leads to.
 ValuesTest = Callable[[list[Any]], bool]
 ValueTest = Callable[[Any], bool]
 
@@ -24,7 +24,7 @@ _NUMBERS = (int, float, Int64)
 
 
 def compile_filter(query: Document) -> Predicate:
-    """Raises `BadValue` for what is no filter; `values_at` says what a path leads to."""
+    """Raises `BadValue` if the query is no filter; `values_at` says what a path leads to."""
     tests = [_clause(name, operand) for name, operand in query.items() if name != "$comment"]
     if len(tests) == 1:
         return tests[0]
@@ -53,7 +53,7 @@ def _branches(name: str, operand: Any) -> list[Predicate]:
     return [compile_filter(branch) for branch in operand]
 
 
-#: What joins whole filters.
+#: The operators that join whole filters.
 LOGICAL: Mapping[str, Callable[[list[Predicate]], Predicate]] = {
     "$and": lambda tests: lambda document: all(test(document) for test in tests),
     "$or": lambda tests: lambda document: any(test(document) for test in tests),
@@ -62,7 +62,7 @@ LOGICAL: Mapping[str, Callable[[list[Predicate]], Predicate]] = {
 
 
 def is_operators(operand: Any) -> bool:
-    """Whether it is `{$op: …}` and not a value to be equal to."""
+    """Whether the operand is `{$op: …}`, and not a value to compare with."""
     return isinstance(operand, dict) and next(iter(operand), "").startswith("$")
 
 
@@ -123,7 +123,7 @@ def _no_regex(name: str, operand: Any) -> Any:
 
 
 def _compares(compare: Callable[[Any, Any], bool]) -> Callable[[Any], ValuesTest]:
-    """Comparisons see only values of the operand's own kind of type ("type bracketing"), and NaN sees only NaN."""
+    """Compares only with values of the operand's own kind of type ("type bracketing"), and NaN only with NaN."""
 
     def build(operand: Any) -> ValuesTest:
         place, key = rank(_no_regex("a comparison", operand)), sort_key(operand)
@@ -188,16 +188,16 @@ def _pattern(operand: Any, options: Any) -> re.Pattern[str]:
         raise MongoError(Code.Location51091, f"Regular expression is invalid: {error}") from error
 
 
-#: An escape or a class of a regular expression; what is between them means to PCRE what it means to Python.
+#: An escape or a class of a regular expression; all between them means the same to PCRE and to Python.
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 #: Word characters, digits, spaces and their opposites, and where words end.
 _KINDS = re.compile(r"\\[wWdDsSbB]")
-#: What Python would read as something else.
+#: Syntax that Python would read in another way.
 _NOT_PCRE = re.compile(r"\\[ZNvuU]|\[[:.=]")
 
 
 def _as_pcre(token: re.Match[str]) -> str:
-    """In PCRE, which is MongoDB's, words, digits and spaces are ASCII's, while letters ignore case in any script."""
+    """MongoDB uses PCRE: words, digits and spaces are those of ASCII, while letters ignore case in any script."""
     text = token[0]
     if _NOT_PCRE.search(text if text[0] == "\\" else text[1:]):
         raise not_implemented(f"'{text}' in a regular expression")
@@ -205,7 +205,7 @@ def _as_pcre(token: re.Match[str]) -> str:
     return f"(?a:(?=){text})" if _KINDS.search(text) else text
 
 
-#: What may stand in a field's condition, beside `$regex` and its `$options`.
+#: The operators of a field's condition, beside `$regex` and its `$options`.
 OPERATORS: Mapping[str, Callable[[Any], ValuesTest]] = {
     "$eq": lambda operand: _equals(_no_regex("$eq", operand)),
     "$ne": lambda operand: _none_of(_equals(_no_regex("$ne", operand))),

@@ -48,7 +48,7 @@ def _through_array(array: list[Any], path: Path) -> list[Any]:
 
 
 def elements_at(document: Document, path: Path) -> tuple[list[Any], bool]:
-    """What an index holds and a sort looks at: arrays by their elements; and whether there was an array."""
+    """The values that an index holds and a sort compares: of arrays, the elements; and whether there was an array."""
     values = values_at(document, path) or [MISSING]
     if len(values) == 1 and not isinstance(values[0], list):
         return values, _crosses_array(document, path)

@@ -43,14 +43,14 @@ EVERYTHING = Interval(b"", AFTER)
 
 @dataclass(frozen=True)
 class Plan:
-    """How to walk. Without an index: all documents in the order they came."""
+    """How to walk over documents. Without an index: over all of them, in the order in which they came."""
 
     index: Index | None = None
     intervals: Sequence[Interval] = (EVERYTHING,)
     descending: bool = False
-    #: The walk is in the order of the sort that was asked for.
+    #: Whether the walk is in the order of the requested sort.
     is_sorted: bool = False
-    #: Exactly the documents that match are walked over, each once.
+    #: Whether the walk goes over exactly the matching documents, each once.
     is_exact: bool = False
     score: float = 0.0
 
@@ -99,11 +99,11 @@ class Conditions:
                 self.existing.add(name)
 
     def imply(self, name: str, operand: Any) -> bool:
-        """Whether every match fulfils `{name: operand}` too; not sure means no."""
+        """Whether every match fulfils `{name: operand}` too; `False` if that is not certain."""
         if operand == {"$exists": True} and self.need_a_value(name):
             return True
         test = compile_condition(operand)
-        # a null is matched by what is missing, too
+        # a null also matches a missing field
         if name in self.equal:
             return self.equal[name] is not None and test([self.equal[name]])
         if name in self.among:
@@ -129,7 +129,7 @@ def _is_point(value: Any) -> bool:
 def choose(indexes: Iterable[Index], query: Document, sort: Sort = ()) -> Plan:
     """The best plan."""
     conditions = Conditions.of(query)
-    # an index of which the first field is in neither leads nowhere
+    # an index is useful only if its first field is in the query or in the sort
     names = {*conditions.equal, *conditions.among, *conditions.ranges, *(name for name, _ in sort)}
     useful = (index for index in indexes if index.spec.key[0][0] in names)
     plans = [_plan(index, conditions, sort) for index in useful if _holds_all_matches(index, conditions)]
@@ -166,7 +166,7 @@ def _plan(index: Index, conditions: Conditions, sort: Sort) -> Plan:
 
 
 def _is_exact(index: Index, conditions: Conditions, consumed: set[str]) -> bool:
-    """A condition on a field twice, null (which is also "missing") and arrays need another look at the document."""
+    """Not for two conditions on a field, null (which is also "missing") or arrays: these need the document again."""
     constrained = [*conditions.equal, *conditions.among, *conditions.ranges]
     return (
         conditions.is_complete
@@ -183,7 +183,7 @@ def _encoded(value: Any, direction: int) -> bytes:
 
 
 def _bounds(index: Index, prefix: bytes, used: int, conditions: Conditions) -> tuple[list[Interval], bool] | None:
-    """The intervals for the first field without an equality; and whether they say all of its condition."""
+    """The intervals for the first field without an equality; and whether they cover its whole condition."""
     name, direction = index.spec.key[used]
     if name in conditions.among:
         starts = sorted({prefix + _encoded(value, direction) for value in conditions.among[name]})
@@ -198,7 +198,7 @@ def _bounds(index: Index, prefix: bytes, used: int, conditions: Conditions) -> t
 
 
 def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval, bool]:
-    """Within the type of the first limit; limits of another type (nothing can match) are left to the filter."""
+    """The interval in the type of the first limit. Limits of another type (nothing can match) go to the filter."""
     place = rank(limits[0][1])
     type_byte = bytes((place,)) if direction > 0 else inverted(bytes((place,)))
     low, high = type_byte, bytes((type_byte[0] + 1,))
@@ -209,7 +209,7 @@ def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval,
     same_type = [(operator, value) for operator, value in limits if rank(value) == place]
     for operator, value in same_type:
         key = _encoded(value, direction)
-        # what is greater lies, in a descending field, before
+        # in a descending field, greater values come first
         if (operator in ("$gt", "$gte")) == (direction > 0):
             low = max(low, key + AFTER if operator in ("$gt", "$lt") else key)
         else:
@@ -218,9 +218,9 @@ def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval,
 
 
 def _direction(index: Index, used: int, sort: Sort) -> bool | None:
-    """Whether to walk backwards for the sort; `None` if the index does not give it."""
+    """Whether to walk backwards for the sort; `None` if the index does not give this order."""
     key = index.spec.key
-    # of an array before that one element is walked over, but the array counts by another
+    # not after an array: the walk follows one of its elements, but a sort compares it by another one
     same = {name for place, (name, _) in enumerate(key[:used]) if not index.multikey >> place & 1}
     wanted = [(name, direction) for name, direction in sort if name not in same]
     if index.multikey >> used:

@@ -14,7 +14,7 @@ Tree = dict[str, Any]
 
 
 def compile_projection(fields: Document) -> Projection:
-    """The fields named with 1 and `_id`, or all but those named with 0; without any all."""
+    """The fields named with 1 and `_id`, or all but those named with 0; without names, all fields."""
     for name, operand in fields.items():
         if not isinstance(operand, (bool, int, float)):
             raise not_implemented(f"the projection of '{name}' by {operand!r}")
@@ -74,7 +74,7 @@ def _include(value: Document, tree: Tree) -> Document:
 
 
 def _include_elements(array: list[Any], tree: Tree) -> list[Any]:
-    """Scalars fall away: they have no such field."""
+    """Scalars are left out: they have no such field."""
     return [
         _include(element, tree) if isinstance(element, dict) else _include_elements(element, tree)
         for element in array

@@ -95,7 +95,7 @@ class Reads:
         return {"values": list(values.values())}
 
     def aggregate(self, command: Arguments) -> Answer:
-        """What drivers make of `count_documents`, and no other pipeline."""
+        """Carries out what drivers make of `count_documents`, and no other pipeline."""
         command.allow("pipeline", "cursor", "allowDiskUse")
         options = Arguments("cursor", command.required("cursor", dict))
         options.allow("batchSize")
@@ -118,7 +118,7 @@ def _outgoing(found: Iterator[Found | None], projection: Document) -> Outflow:
     return (None if one is None else (chosen(one.document), len(one.body)) for one in found)
 
 
-#: What drivers make of `count_documents`, after a `$match` and perhaps `$skip` and `$limit`.
+#: The last stage that drivers make of `count_documents`, after a `$match` and perhaps `$skip` and `$limit`.
 _COUNT = {"$group": {"_id": 1, "n": {"$sum": 1}}}
 STAGES = ("$match", "$skip", "$limit", "$group")
 

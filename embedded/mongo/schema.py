@@ -74,7 +74,7 @@ class Schema:
         return {"databases": databases} | ({} if command.flag("nameOnly") else {"totalSize": Int64(self._size())})
 
     def _size(self) -> int:
-        """All databases are one file."""
+        """The size of the one file that holds all databases."""
         return self._store.path.stat().st_size
 
     def drop(self, command: Arguments) -> Document:
@@ -105,7 +105,7 @@ class Schema:
 
 
 def _exists(collection: Collection, spec: IndexSpec) -> bool:
-    """Raises `IndexOptionsConflict` or `IndexKeySpecsConflict` if there is something like it."""
+    """Whether it exists. Raises `IndexOptionsConflict` or `IndexKeySpecsConflict` if there is a similar index."""
     if spec.key == [("_id", 1)]:
         return True
     for index in collection.indexes.values():
@@ -126,7 +126,7 @@ def _exists(collection: Collection, spec: IndexSpec) -> bool:
 
 
 def _names(collection: Collection, wanted: Any) -> list[str]:
-    """By name, by key, or with `*` all but `_id`. Raises `IndexNotFound`, `InvalidOptions`."""
+    """Names of indexes: by name, by key, or with `*` all but `_id`. Raises `IndexNotFound`, `InvalidOptions`."""
     if wanted == "*":
         return [name for name in collection.indexes if name != ID_INDEX]
     names = [

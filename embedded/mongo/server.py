@@ -1,4 +1,4 @@
-"""The server: connections on loopback, each asking one thing after the other."""
+"""The server: connections on loopback, each with one request after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_CONNECTIONS = 500
 
 
 class Connection(asyncio.Protocol):
-    """Answers in the order of the questions. Bytes that are no message end this connection, and only this one."""
+    """Answers in the order of the requests. Bytes that are no message end this connection, and only this one."""
 
     def __init__(self, executor: Executor, connections: set[Connection], credentials: Credentials | None) -> None:
         self._executor = executor
@@ -78,8 +78,8 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(path: Path, host: str, port: int, password: str | None = None) -> None:
-    """Serve the file until SIGTERM or SIGINT, to everybody or to those who know the password. Prints `ready on
-    HOST:PORT`, with the port the system chose for 0.
+    """Serve the file until SIGTERM or SIGINT, to every client, or only to clients that know the password. Prints
+    `ready on HOST:PORT`, with the port that the system chose for 0.
 
     Raises `ValueError` for a host that is not loopback, `StoreError` and `OSError`.
     """
@@ -95,7 +95,7 @@ async def serve(path: Path, host: str, port: int, password: str | None = None) -
         connections: set[Connection] = set()
         credentials = Credentials(password) if password else None
         listener = await loop.create_server(lambda: Connection(executor, connections, credentials), host, port)
-        print(f"ready on {host}:{listener.sockets[0].getsockname()[1]}", flush=True)  # noqa: T201 - who starts us waits for it
+        print(f"ready on {host}:{listener.sockets[0].getsockname()[1]}", flush=True)  # noqa: T201 - our parent waits for it
         await stopped.wait()
         listener.close()
         executor.stop()

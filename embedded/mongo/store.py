@@ -16,9 +16,9 @@ from embedded.mongo.collection import Collection, decode
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.index import ID_INDEX, Index, IndexSpec
 
-#: "DBot", so that we never write into somebody else's database.
+#: "DBot", so that we never write into the database of another program.
 _APPLICATION_ID: Final = 0x44426F74
-#: Of tables and keys. A file of a newer format is refused, an older one would be converted here.
+#: The format of tables and keys. A file of a newer format is refused, an older one would be converted here.
 FORMAT: Final = 1
 
 _PRAGMAS = (
@@ -63,7 +63,7 @@ class Store:
             raise StoreError(f"{path} is damaged or no database of this server: {error}") from error
 
     def _load_catalog(self) -> None:
-        """What is known already stays the object it is, for commands that have begun hold it."""
+        """Known collections and indexes stay the same objects, because commands that have begun hold them."""
         known, self.collections = self.collections, {}
         known_indexes: dict[int, dict[str, Index]] = {}
         by_number: dict[int, Collection] = {}
@@ -79,14 +79,14 @@ class Store:
             index = known_indexes[owner].get(spec.name)
             if index is None or index.number != number:
                 index = Index(self.connection, number, spec)
-            # an odd one was written when it was not yet told of which field it is
+            # an odd number was written before the field was recorded
             index.multikey = (1 << len(spec.key)) - 1 if multikey % 2 else multikey >> 1
             by_number[owner].indexes[spec.name] = index
 
     # --- transactions: begun by the first write, shared by all writes until the commit
 
     def begin(self) -> None:
-        """Before each write. The first one of a command leaves a mark to go back to."""
+        """Called before each write. The first write of a command leaves a mark to go back to."""
         if not self._is_begun:
             self.connection.execute("BEGIN IMMEDIATE")
             self._is_begun = True
@@ -95,7 +95,7 @@ class Store:
             self._is_marked = True
 
     def keep(self) -> None:
-        """What the command at work has written stays, whatever becomes of others."""
+        """Keep what the command at work has written, even if other commands are undone."""
         if self._is_marked:
             self.connection.execute("RELEASE command")
             self._is_marked = False
@@ -125,7 +125,7 @@ class Store:
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
-        """All or nothing, within the command."""
+        """All of the block's writes or none, within the command."""
         self.begin()
         self.connection.execute("SAVEPOINT change")
         try:
@@ -157,7 +157,7 @@ class Store:
         return collection
 
     def create_index(self, collection: Collection, spec: IndexSpec) -> None:
-        """Build it over what is there. Raises `DuplicateKey`, and then there is no index."""
+        """Build it over the documents that are there. Raises `DuplicateKey`, and then there is no index."""
         try:
             with self.savepoint():
                 collection.fill(self._add_index(collection, spec))
@@ -201,7 +201,7 @@ class Store:
 
 
 def _lock(path: Path) -> int:
-    """A lock on a file beside it: SQLite has locks of its own on the database, and opening that twice loses them."""
+    """A lock on a file beside the database: SQLite loses its own locks on the database if we open that, too."""
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The one table of what is supported, gathered from where it is carried out. All else is refused."""
+"""The one table of what is supported, gathered from the modules that carry it out. All else is refused."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ def as_markdown() -> str:
 
 
 if __name__ == "__main__":
-    print(as_markdown())  # noqa: T201 - for whoever updates the page
+    print(as_markdown())  # noqa: T201 - the text goes into the reference page

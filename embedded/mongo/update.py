@@ -59,7 +59,7 @@ def _checked_push_clauses(operand: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sliced(array: list[Any], slice_to: int | None) -> list[Any]:
-    """The first `slice_to`, or with a negative number the last."""
+    """The first `slice_to` elements, or the last ones if the number is negative."""
     if slice_to is None:
         return array
     return array[:slice_to] if slice_to >= 0 else array[slice_to:]
@@ -123,7 +123,7 @@ ARRAY_MODIFIERS: Mapping[str, Callable[[str, Any], ArrayChange]] = {
 }
 
 
-#: From the value at a path (or `MISSING`) to the value that is to stand there; `MISSING` leaves nothing.
+#: Makes the new value at a path from the old one (or from `MISSING`); a new value `MISSING` removes the field.
 Change = Callable[[Any], Any]
 
 
@@ -134,7 +134,7 @@ class FieldChange(NamedTuple):
 
 
 class Update:
-    """What to make of a document: its replacement, or changes at paths. Raises for what is no update."""
+    """An update: a document's replacement, or changes at paths. Raises if `update` is no update."""
 
     def __init__(self, update: Any) -> None:
         if isinstance(update, list):
@@ -159,7 +159,7 @@ class Update:
         return document
 
     def new_document(self, query: Document) -> Document:
-        """What an upsert inserts where `query` found nothing: its equalities, then the update."""
+        """What an upsert inserts if `query` found nothing: the query's equalities, then the update."""
         seed: Document = {}
         for path, value in _equalities(query).items():
             if not self.is_replacement or path == ("_id",):
@@ -185,7 +185,7 @@ def _checked_replacement(update: Any) -> Document:
 
 
 def _changes(update: Document) -> list[FieldChange]:
-    """In the order MongoDB applies them: by path, numbers as numbers."""
+    """The changes in the order in which MongoDB applies them: by path, numbers as numbers."""
     changes = [change for modifier, operand in update.items() for change in _modifier_changes(modifier, operand)]
     changes.sort(
         key=lambda change: [(array_index(part) is None, array_index(part) or 0, part) for part in change.path]
@@ -282,7 +282,7 @@ def _put(container: Any, part: str, value: Any) -> None:
 
 
 def _remove(container: Any, part: str) -> None:
-    """Out of a document; in an array null takes its place."""
+    """Remove a field from a document; in an array, null takes the element's place."""
     if isinstance(container, dict):
         container.pop(part, None)
     elif _get(container, part) is not MISSING:
@@ -344,7 +344,7 @@ _KNOWN_ELSEWHERE = frozenset({"$mul", "$rename", "$currentDate", "$pop", "$pullA
 
 
 def _equalities(query: Document) -> dict[Path, Any]:
-    """What a match must be equal to, by path. Raises `NotSingleValueField` where that says a field twice."""
+    """The values that a match must equal, by path. Raises `NotSingleValueField` if a field is named twice."""
     found: dict[Path, Any] = {}
     for path, value in _equal_fields(query):
         for other in found:
@@ -358,7 +358,7 @@ def _equalities(query: Document) -> dict[Path, Any]:
 
 
 def _equal_fields(query: Document) -> Iterable[tuple[Path, Any]]:
-    """An `$or` of one branch and an `$in` of one value are as good as the branch and the value."""
+    """An `$or` of one branch and an `$in` of one value mean the same as the branch and the value."""
     for name, operand in query.items():
         if name == "$and" or (name == "$or" and len(operand) == 1):
             for branch in operand:

@@ -17,19 +17,19 @@ MAX_MESSAGE_BYTES = 48_000_000
 _OP_REPLY, _OP_QUERY, _OP_MSG = 1, 2004, 2013
 _HEADER = struct.Struct("<iiii")
 _CHECKSUM_PRESENT, _MORE_TO_COME = 1 << 0, 1 << 1
-#: Bits 0 to 15 must be understood by whoever gets the message.
+#: The receiver of a message must understand bits 0 to 15.
 _UNKNOWN_REQUIRED = 0xFFFF & ~(_CHECKSUM_PRESENT | _MORE_TO_COME)
 _LEGACY_HELLO = frozenset({"isMaster", "ismaster", "hello"})
 
 
 class WireError(Exception):
-    """These bytes are no message: the connection they came on cannot go on."""
+    """These bytes are no message: their connection cannot go on."""
 
 
 class Request(NamedTuple):
     command: Document
     request_id: int
-    #: Asked as OP_QUERY, so answered as OP_REPLY.
+    #: Whether the request was an OP_QUERY, which is answered with an OP_REPLY.
     is_legacy: bool
     wants_reply: bool
 
@@ -99,7 +99,7 @@ def _parse_sequence(section: bytes) -> tuple[str, list[Document]]:
 
 
 def _parse_query(message: bytes, request_id: int) -> Request:
-    """flags, collection name, skip, limit, then the query: `hello` as drivers say it before they know us."""
+    """flags, collection name, skip, limit, then the query: `hello` as drivers send it before they know the server."""
     start = message.index(b"\0", 20) + 9
     (size,) = struct.unpack_from("<i", message, start)
     command = bson.decode(message[start : start + size], CODEC)
@@ -109,7 +109,7 @@ def _parse_query(message: bytes, request_id: int) -> Request:
 
 
 def encode_reply(request: Request, reply: Document) -> bytes:
-    """Raises `MongoError` for a reply that is too long, and what `bson` raises for one that is no BSON."""
+    """Raises `MongoError` for a reply that is too long, and `bson`'s errors for one that is no BSON."""
     body = bson.encode(reply)
     if len(body) > MAX_MESSAGE_BYTES:
         raise MongoError(Code.BSONObjectTooLarge, f"an answer of {len(body)} bytes, the most is {MAX_MESSAGE_BYTES}")

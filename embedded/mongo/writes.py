@@ -79,7 +79,7 @@ class Writes:
         return matched, modified, self._upsert(db, name, query, update)
 
     def _update_all(self, collection: Collection | None, search: Search, update: Update) -> Steps:
-        """A document that its own update moves along the index is met again, and left alone."""
+        """A document that its own update moves along the index is met again, and is not changed again."""
         changed: set[int] = set()
         matched = modified = 0
         for found in _find(collection, search):
@@ -123,7 +123,7 @@ class Writes:
         return _reply({"n": sum(count for _, count in done)}, errors)
 
     def _delete(self, db: str, name: str, search: Search, *, one: bool) -> Steps:
-        """How many went."""
+        """How many documents were deleted."""
         collection, deleted = self._store.get(db, name), 0
         if collection is None:
             compile_filter(search.query)
@@ -199,7 +199,7 @@ def _find(collection: Collection | None, search: Search) -> Any:
 
 
 def _first(collection: Collection | None, search: Search) -> Steps:
-    """The first match, as it is now: sorting takes time, and others may have changed the winner meanwhile."""
+    """The first match, as it is now: sorting takes time, and other commands may have changed that one meanwhile."""
     while True:
         first = None
         for found in _find(collection, search._replace(limit=1)):

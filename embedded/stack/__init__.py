@@ -1,1 +1,1 @@
-"""The laptop stack: finds or brings the stores, starts the platform's processes and keeps them running."""
+"""The laptop stack: finds the stores or starts its own, starts the platform's processes and keeps them running."""

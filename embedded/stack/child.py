@@ -1,4 +1,4 @@
-"""One process of the stack as it lives: started, watched, asked to go, killed with all of its group."""
+"""One process of the stack from start to end: started, watched, asked to end, killed with all of its group."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from embedded.stack.zygote import Zygote
 _COLOURS = (36, 35, 33, 32, 34, 96, 95, 93, 92, 94)
 #: Uvicorn's copy of the message, for terminals.
 _NOT_SHOWN = frozenset({"color_message"})
-#: How Twisted, and so Scrapyd, begins a line: its own time, and who speaks, with the level if it is one of its newer
-#: loggers.
+#: How Twisted, and so Scrapyd, begins a line: its own time, and the logger's name, with the level if it is one of the
+#: newer loggers.
 _TWISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\[[^\]#]*(?:#(?P<level>\w+))?\])")
-#: What the gateway says when it makes the first key. It cannot be had again, so that it is shown even when quiet.
+#: What the gateway prints when it makes the first key. It is printed only once, so it is shown even when quiet.
 _FIRST_KEY = re.compile(r"The first key, for admins|    db_first_")
 _RESET = "\x1b[0m"
-#: What a terminal obeys: it is shown, for the lines of a log repeat what others have sent.
+#: What a terminal obeys. It is made visible, because the lines of a log repeat what others have sent.
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 #: The supervisor's own lines.
 SELF = "up"
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """A terminal, and nobody asked for none (https://no-color.org)."""
+    """Whether it is a terminal, and the user has not asked for no colour (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -58,7 +58,7 @@ class StackLog:
         )
 
     def say(self, text: str = "") -> None:
-        """The supervisor's own voice: shown even when quiet."""
+        """Write a line of the supervisor itself, which is shown even when quiet."""
         for line in text.splitlines() or [""]:
             self._write(SELF, line)
 
@@ -90,7 +90,7 @@ class StackLog:
 
 
 def _readable(text: str) -> str:
-    """Our JSON lines as a person reads them, without their time (ours is there); anything else as it is."""
+    """Our JSON lines as a person reads them, without their time (this log has its own); other lines as they are."""
     if not text.startswith('{"'):
         return text
     try:
@@ -105,9 +105,9 @@ def _readable(text: str) -> str:
     return f"{str(known['level']).upper()} [{known['logger']}] {known['event']}{extra}{trace}"
 
 
-#: Lines of its output that are kept to show when it dies.
+#: Lines of a process's output that are kept to show when it dies.
 TAIL = 15
-#: Seconds that its output may take to drain once it is dead.
+#: Seconds that the output may take to drain once the process is dead.
 _DRAIN = 0.5
 #: Exit code of a command that could not be started, as the shell has it.
 NOT_STARTED = 127
@@ -161,7 +161,7 @@ class Child:
         return time.monotonic() - self._started
 
     def end(self, exit_code: int) -> None:
-        """It has been reaped. What is left of its group goes too, before it holds a port that a successor wants."""
+        """It was reaped. Kill what is left of its group too, which may hold a port that a successor wants."""
         self.exit_code = exit_code
         self.signal(signal.SIGKILL)
         if self._popen is not None:
@@ -169,13 +169,13 @@ class Child:
         self.ended.set()
 
     def signal(self, signum: signal.Signals) -> None:
-        """To the whole group; nothing, when nobody is left."""
+        """Signal the whole group; does nothing if no process is left."""
         if self.pid is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signum)
 
     async def stop(self, grace: float) -> None:
-        """SIGTERM, then SIGKILL after so many seconds. Returns when it is gone and its last words are written."""
+        """SIGTERM, then SIGKILL after so many seconds. Returns when it is gone and its last output is written."""
         if self.alive:
             self.signal(signal.SIGTERM)
             try:
@@ -187,12 +187,12 @@ class Child:
         await self.drain()
 
     async def drain(self) -> None:
-        """Wait until its last words are in the log; briefly, for an orphan may still hold the pipe."""
+        """Wait until the last output is in the log; only briefly, because an orphan may still hold the pipe."""
         with suppress(TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(self._output, _DRAIN)
 
     async def _copy_output(self, output: IO[bytes]) -> None:
-        """Line by line into the log, however long the lines are and whatever bytes they hold."""
+        """Copy the output into the log line by line. Lines may have any length and hold any bytes."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), output)

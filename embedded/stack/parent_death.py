@@ -23,9 +23,9 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent(parent: int, signum: signal.Signals) -> None:
-    """In a fresh child: get `signum` when `parent` dies. Survives exec. Linux only."""
+    """For a new child: it gets `signum` when `parent` dies. Survives exec. Linux only."""
     if _prctl is None:
         return
     _prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
-    if os.getppid() != parent:  # it died before the kernel was told
+    if os.getppid() != parent:  # it died before the call above
         os._exit(1)

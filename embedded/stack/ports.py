@@ -1,4 +1,4 @@
-"""Which ports the stack uses: those asked for must be free, the others are picked and then kept."""
+"""Which ports the stack uses: ports that the user asks for must be free, the others are picked and then kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class PortTakenError(Exception):
-    """Somebody else listens on a port that was asked for."""
+    """Another process listens on a port that was asked for."""
 
     def __init__(self, port: int, wanted_by: str, setting: str) -> None:
         holder = _holder(port)
@@ -23,7 +23,7 @@ class PortTakenError(Exception):
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
-    """Whether one could listen there now."""
+    """Whether a process could listen there now."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -34,7 +34,7 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
 
 
 def cannot_bind(host: str) -> str | None:
-    """Why nobody can listen at this address here, whatever the port."""
+    """Why no process can listen at this address here, on any port; `None` if one can."""
     try:
         socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
@@ -43,7 +43,7 @@ def cannot_bind(host: str) -> str | None:
 
 
 def demand(port: int, host: str, wanted_by: str, setting: str) -> int:
-    """`port`, if it is free at `host`. Raises `PortTakenError`, which says how to move."""
+    """`port`, if it is free at `host`. Raises `PortTakenError`, which says how to choose another."""
     if not is_free(port, host):
         raise PortTakenError(port, wanted_by, setting)
     return port
@@ -57,7 +57,7 @@ class PortPicker:
         self.picked: dict[str, int] = {}
 
     def pick(self, name: str) -> int:
-        """The port that `name` had last time, if nobody has it now; else any free one."""
+        """The port that `name` had last time, if it is free now; else any free one."""
         port = self._remembered.get(name, 0)
         if not (port and is_free(port)):
             port = self._any()
@@ -75,7 +75,7 @@ class PortPicker:
 
 
 def _holder(port: int) -> str | None:
-    """`name (pid 123)`, where the OS lets us see it."""
+    """`name (pid 123)` of the process that has the port, if the OS lets us see it."""
     with suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)

@@ -1,4 +1,4 @@
-"""One row of the process table: what to run, what it waits for, and how one sees that it is ready."""
+"""One row of the process table: what to run, what it waits for, and how to see that it is ready."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import httpx
 
 Probe = Callable[[], Awaitable[str | None]]
-#: Looks at an answer: `None` if it will do, else what is missing.
+#: Looks at an answer: `None` if it is good, else what is missing.
 Judge = Callable[[httpx.Response], str | None]
 
 #: Seconds for one look.
@@ -18,12 +18,12 @@ TIMEOUT = 3.0
 
 
 async def running() -> str | None:
-    """Being alive is all there is to see from outside."""
+    """For a process that shows nothing from outside but that it is alive."""
     return None
 
 
 def listening(host: str, port: int) -> Probe:
-    """Somebody accepts connections at `host:port`."""
+    """Ready when a process accepts connections at `host:port`."""
 
     async def probe() -> str | None:
         try:
@@ -76,7 +76,7 @@ def http_answers(
     return probe
 
 
-#: Checks that may fail though the whole stack is up: what somebody has drained, say, stays so over a restart.
+#: Checks that may fail though the whole stack is up: a drained node, for example, stays drained over a restart.
 _NOT_OURS = frozenset({"node_list", "node_states", "files", "waiting", "schedules"})
 
 
@@ -109,7 +109,7 @@ class Process:
     #: What the kernel sends it when the supervisor itself was killed. SIGTERM for those that have
     #: processes of their own to end; the others are built to be killed at any moment.
     death_signal: signal.Signals = signal.SIGKILL
-    #: A store: it goes when all others are gone, who write to it up to their end.
+    #: A store: it is stopped after all others, because they write to it until their end.
     goes_last: bool = False
-    #: Its command is `python -m …`, and may be forked from a process that has imported what it needs.
+    #: Whether its command is `python -m …`, and may be forked from a process that has imported what it needs.
     forkable: bool = False

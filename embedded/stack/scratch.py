@@ -1,4 +1,4 @@
-"""A whole platform for a moment: free ports, a folder that goes away, stores of its own."""
+"""A whole platform for a moment: free ports, a temporary folder, stores of its own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def scratch_stack(command: Sequence[str], settings: Mapping[str, str]) -> Iterat
 def running(
     command: Sequence[str], environment: Mapping[str, str] | None = None, *, piped: bool = False
 ) -> Iterator[subprocess.Popen[str]]:
-    """`command`, in the repository's root, until the block ends; a Ctrl-C for us does not reach it."""
+    """Run `command` in the repository's root until the block ends; a Ctrl-C for us does not reach it."""
     process = subprocess.Popen(  # noqa: S603 - the commands are ours
         command,
         cwd=ROOT,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 FILE = "stack.json"
 LOCK = "stack.lock"
-#: What a mode may say about anybody but the owner.
+#: The bits of a mode for all users but the owner.
 _OTHERS = 0o077
 
 
@@ -36,16 +36,16 @@ class StackState(BaseModel):
     mongo_uri: str
     broker_url: str = ""
     supervisor_pid: int = 0
-    #: Of the processes alive when it was last written; empty after an orderly stop.
+    #: Ids of the processes that were alive when it was last written; empty after an orderly stop.
     pids: dict[str, int] = Field(default_factory=dict)
-    #: Start times that tell these processes from later ones with their numbers (seconds since the epoch).
+    #: Start times that distinguish these processes from later ones with the same ids (seconds since the epoch).
     started: dict[str, float] = Field(default_factory=dict)
     #: Ports picked by us, to be used again.
     ports: dict[str, int] = Field(default_factory=dict)
 
     @classmethod
     def read(cls, home: Path) -> Self | None:
-        """`None` where no stack ever ran, or its note cannot be read."""
+        """`None` if no stack ever ran, or its file cannot be read."""
         try:
             return cls.model_validate_json((home / FILE).read_bytes())
         except (OSError, ValidationError):
@@ -100,7 +100,7 @@ def make_private(home: Path) -> None:
 
 @contextmanager
 def only_stack(home: Path) -> Iterator[None]:
-    """Hold the data folder. Raises `AlreadyRunningError` while another stack does; the OS lets go if we die."""
+    """Hold the data folder. Raises `AlreadyRunningError` while another stack does; the OS releases it if we die."""
     import fcntl  # noqa: PLC0415 - absent on Windows, where the rest of the CLI works
 
     with (home / LOCK).open("a+") as lock:

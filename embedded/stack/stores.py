@@ -1,4 +1,4 @@
-"""Redis and MongoDB: those the settings name, else those installed here, else the ones we bring."""
+"""Redis and MongoDB: those that the settings name, else those installed here, else the ones that we ship."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.settings import Settings, kept_secret
 #: `SET … NX GET` needs it.
 _REDIS_AT_LEAST = 7
 _DATABASE = "discoverybot"
-#: Who logs in to the embedded server.
+#: The user that logs in to the embedded server.
 _USER = "discoverybot"
 _REDIS_SETTINGS = frozenset({"redis_url", "redis_host", "redis_port", "redis_db"})
 #: Seconds for one look at a store that is not ours.
@@ -35,18 +35,18 @@ class Store:
     """Where a store is, and the process that serves it if it is ours to run."""
 
     url: str
-    #: What it is, for people.
+    #: A description for people.
     origin: str
     process: Process | None = None
 
 
 def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
-    """Raises `StoreError` where the settings name one that does not answer or is too old."""
+    """Raises `StoreError` if the settings name one that does not answer or is too old."""
     if settings.model_fields_set & _REDIS_SETTINGS:
         return Store(settings.redis_location, f"your own, {_check_redis(settings.redis_location)}")
     binary, origin = redis_binary()
     folder, password = _folder(home / "redis"), kept_secret(home / "redis-password")
-    # of a command every user of the machine can read the arguments
+    # every user of the machine can read the arguments of a command
     write_private(secret := folder / "password.conf", f"requirepass {password}\n")
     port = ports.pick("redis")
     command = (
@@ -71,7 +71,7 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
 
 
 def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> Store:
-    """Raises `StoreError` where the settings name one that does not answer."""
+    """Raises `StoreError` if the settings name one that does not answer."""
     if "mongo_uri" in settings.model_fields_set:
         return Store(settings.mongo_uri, f"your own, {_check_mongo(settings.mongo_uri)}")
     port = ports.pick("mongo")
@@ -89,7 +89,7 @@ def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> Store:
 
 
 def other_redis_database(url: str, offset: int) -> str | None:
-    """The database `offset` further on in the same Redis; `None` where a URL cannot say (Unix sockets)."""
+    """The database `offset` further on in the same Redis; `None` if the URL cannot name one (Unix sockets)."""
     parts = urlsplit(url)
     if parts.scheme not in {"redis", "rediss"}:
         return None
@@ -98,7 +98,7 @@ def other_redis_database(url: str, offset: int) -> str | None:
 
 
 def redacted(url: str) -> str:
-    """Without the password."""
+    """The URL without the password."""
     return re.sub(r"(//[^:@/]*):[^@/]+@", r"\1:…@", url)
 
 
@@ -126,7 +126,7 @@ _NO_REDIS = "no Redis: install redis-server or valkey-server 7 or later, or name
 
 
 def redis_binary_version(binary: str) -> tuple[int, ...]:
-    """Of `redis-server --version`; empty if it does not say."""
+    """The version that `redis-server --version` names; empty if it names none."""
     with suppress(OSError, subprocess.TimeoutExpired):
         answer = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=5, check=False)  # noqa: S603 - found on PATH
         if match := re.search(r"v=(\d+(?:\.\d+)*)", answer.stdout):
@@ -134,7 +134,7 @@ def redis_binary_version(binary: str) -> tuple[int, ...]:
     return ()
 
 
-# The drivers are imported where they are used: half a second that a start with our own stores can do without.
+# The drivers are imported where they are used, which saves a start with our own stores half a second.
 def _check_redis(url: str) -> str:
     """Its name and version."""
     import redis  # noqa: PLC0415 - see above

@@ -32,11 +32,11 @@ GIVE_UP_AFTER = 5
 _LOOK = 0.1
 #: Seconds that a process may take to be ready before we say what it lacks, and until we say it again.
 PATIENCE = 5.0
-#: Seconds from Ctrl-C until everything is gone, whatever hangs: nothing is given longer than its part of them.
+#: Seconds from Ctrl-C until everything is gone, even if processes hang: no process gets more than its part of them.
 STOP_SECONDS = 13.0
-#: Those at their end that are the stores', and those at the end of these that are what was left over's.
+#: The last of these seconds belong to the stores, and the last of the stores' seconds to left-over processes.
 _STORES_SECONDS, _STRAYS_SECONDS = 2.0, 0.5
-#: Seconds that one has to itself before the next one, which it may need, is stopped beside it.
+#: Seconds that a process has to end before the next one, which it may need, is stopped beside it.
 _HEAD_START = 1.0
 #: Two Ctrl-Cs closer together than this are one: `make` and `uv run` pass on what the terminal sent to all.
 _ONE_CTRL_C = 0.5
@@ -81,13 +81,13 @@ class Supervisor:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Of the processes that are alive now."""
+        """Ids of the processes that are alive now."""
         return {name: child.pid for name, child in self._children.items() if child.alive and child.pid}
 
     async def run(self, announce: Callable[[], Awaitable[None]]) -> int:
-        """Start everything, call `announce` once all are ready, go on until told to stop.
+        """Start everything, call `announce` once all are ready, and go on until a signal or `stop()`.
 
-        Answers 0, or 1 if the stack never became ready.
+        Returns 0, or 1 if the stack never became ready.
         """
         adopt_orphans()
         self._listen()
@@ -167,7 +167,7 @@ class Supervisor:
         return child
 
     def _hopeless(self, child: Child, deaths: int) -> bool:
-        """It keeps dying and the stack was never announced: something is wrong that a restart does not mend."""
+        """Whether to give up: it keeps dying and the stack was never announced, so a restart does not help."""
         if self._announced or deaths < GIVE_UP_AFTER:
             return False
         self._log.say(f"{_obituary(child)}, {deaths} times now: giving up. Its last lines:")

@@ -13,7 +13,7 @@ from embedded.stack.state import StackState
 from embedded.stack.stores import Store, other_redis_database
 from gateway.settings import Settings
 
-#: What the forkable ones import. None of it leaves a thread, a connection or an application behind.
+#: What the forkable processes import. None of it leaves a thread, a connection or an application behind.
 IMPORTS = (
     *("gateway.web.app", "uvloop", "uvicorn.protocols.http.httptools_impl"),
     *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat"),
@@ -21,7 +21,7 @@ IMPORTS = (
     *("gateway.tailer.eggs", "gateway.tailer.follow", "gateway.tailer.heartbeat"),
     *("gateway.tailer.shipping", "gateway.tailer.shipping"),
 )
-#: Addresses that stand for all of this machine's, and the one to be found at from here.
+#: Addresses that stand for all of this machine's, each with the address at which it is reached from here.
 _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound
 
 
@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def gateway_url(self) -> str:
-        """Where this machine reaches it."""
+        """The address at which this machine reaches the gateway."""
         host = self.settings.gateway_address
         host = _HERE.get(host, host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.gateway_port}"
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What every process of the stack is told."""
+        """The settings that every process of the stack gets."""
         told = {
             "DISCOVERYBOT_HOME": str(self.home),
             "MONGO_URI": self.mongo.url,
@@ -97,7 +97,7 @@ def processes(plan: Plan) -> list[Process]:
         Process("scrapyd", (python, "-m", "scrapyd", "--pidfile="), env, probe=door,
                 grace=grace + 5, death_signal=signal.SIGTERM),
         Process("tailer", (python, "-m", "gateway.tailer"), env, needs, forkable=True),
-        # it would send the first crawls to a node that cannot be reached yet, and let it rest for that
+        # without Scrapyd it would send the first crawls to a node that cannot be reached yet, which then rests
         Process("worker", (*celery, "worker"), env, (*needs, "scrapyd"), forkable=True),
         Process("beat", (*celery, "beat"), env, needs, forkable=True),
         Process("gateway", (python, "-m", "gateway.web"), env, needs,

@@ -46,17 +46,17 @@ class UpOptions:
 
 
 def up(settings: Settings, options: UpOptions) -> int:
-    """Run the stack until it is told to stop. Answers the exit code: 0, 1 (it never got ready), 2 (refused)."""
+    """Run the stack until it has to stop. Returns the exit code: 0, 1 (it never got ready), 2 (refused)."""
     began = time.monotonic()
     home = settings.discoverybot_home.absolute()
     try:
-        # for all that is started here, too: what the state folder holds is nobody else's business
+        # for all processes that are started here, too: only the owner may read what the state folder holds
         os.umask(0o077)
         home.mkdir(parents=True, exist_ok=True)
         with only_stack(home):
             _end_leftovers(home)
             make_private(home)
-            # first of all: its imports take longer than all else
+            # first of all: its imports take longer than everything else
             with warm_zygote(IMPORTS) as zygote:
                 plan = make_plan(settings, home, free_ports=options.free_ports)
                 return asyncio.run(_run(plan, options, zygote, began))
@@ -68,7 +68,7 @@ def up(settings: Settings, options: UpOptions) -> int:
 
 
 def make_plan(settings: Settings, home: Path, *, free_ports: bool) -> Plan:
-    """Raises `SettingsError`, `PortTakenError` or `StoreError` for what cannot be had."""
+    """Raises `SettingsError`, `PortTakenError` or `StoreError` if the plan cannot be carried out."""
     host = settings.gateway_address
     if problem := cannot_bind(host):
         raise SettingsError(f"GATEWAY_HOST: {host} is not an address of this machine ({problem})")
@@ -125,7 +125,7 @@ async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: flo
         log=log,
         backoff_max=plan.settings.discoverybot_restart_backoff_max,
         stray_grace=plan.settings.crawl_stop_grace,
-        # spiders that are to have longer have it
+        # a longer grace for spiders makes the whole stop longer
         stop_seconds=max(STOP_SECONDS, plan.settings.crawl_stop_grace + 3),
         on_start=note,
         zygote=zygote,
@@ -171,7 +171,7 @@ Ctrl-C stops everything.
 
 
 def _end_leftovers(home: Path) -> None:
-    """Where a killed supervisor's processes outlived it, they go now: they hold its ports and its files."""
+    """End processes that have outlived a killed supervisor: they hold its ports and its files."""
     last = StackState.read(home)
     leftovers = last.leftovers() if last else []
     for process in leftovers:

@@ -1,7 +1,7 @@
 """The supervisor's end of the warm process that the platform's own processes are forked from.
 
-It has imported what they need, so each is there at once, also after it was killed, and what was imported is in memory
-once for all of them. Its forks are made children of the supervisor, which takes Linux; elsewhere all are started.
+It has imported what they need, so each is there at once, also after it was killed, and the modules are in memory
+once for all of them. Its forks become children of the supervisor, which takes Linux; elsewhere all are started.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from embedded.stack.process import Process
 from embedded.stack.zygote_process import GO, MAX_MESSAGE, WARM, serve
 from gateway.process import close_all_but, run_and_end
 
-#: Seconds that a fork may take. One that took longer is not told to go, and ends.
+#: Seconds that a fork may take. A fork that took longer gets no go-ahead, and ends.
 _PATIENCE = 2.0
 
 
@@ -33,7 +33,7 @@ class Zygote:
         connection.setblocking(False)  # noqa: FBT003 - takes no keyword
 
     async def warm_up(self) -> None:
-        """Wait for its imports. Returns at once if it has done them, or is gone."""
+        """Wait for the zygote's imports. Returns at once if they are done, or if it is gone."""
         async with self._warming:
             if self._warm or self._connection.fileno() < 0:
                 return
@@ -43,9 +43,9 @@ class Zygote:
                 self.close()
 
     def fork(self, process: Process, cwd: Path, output: int) -> int | None:
-        """A child of ours that does what `process.command` would, with its output to that descriptor.
+        """Fork a child of ours that does what `process.command` would, with its output to that descriptor.
 
-        Answers its process id, or `None` if it is to be started instead.
+        Returns its process id, or `None` if the process has to be started instead.
         """
         if not process.forkable or self._connection.fileno() < 0:
             return None
@@ -69,14 +69,14 @@ class Zygote:
         return pid
 
     def _ask(self, message: bytes, fds: tuple[int, ...]) -> int:
-        """Raises `OSError` or `ValueError` if it does not answer, or cannot fork."""
+        """Raises `OSError` or `ValueError` if the zygote does not answer, or cannot fork."""
         self._connection.settimeout(_PATIENCE)
         socket.send_fds(self._connection, [message], fds)
         return int(self._connection.recv(MAX_MESSAGE))
 
     def close(self) -> None:
-        """End it. Those that it has forked run on."""
-        with suppress(ChildProcessError):  # reaped long ago, and its number may be another's
+        """End the zygote. The processes that it has forked run on."""
+        with suppress(ChildProcessError):  # reaped long ago, and its id may be another process's
             if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
                 os.kill(self._pid, signal.SIGKILL)
                 os.waitpid(self._pid, 0)
@@ -85,9 +85,9 @@ class Zygote:
 
 @contextmanager
 def warm_zygote(modules: Iterable[str]) -> Iterator[Zygote | None]:
-    """One that imports these, until the block ends. This process must have one thread, and no event loop yet.
+    """A zygote that imports these, until the block ends. This process must have one thread, and no event loop yet.
 
-    `None` where its forks could not be ours.
+    `None` if its forks could not become our children.
     """
     if not CAN_ADOPT:
         yield None
@@ -105,9 +105,9 @@ def warm_zygote(modules: Iterable[str]) -> Iterator[Zygote | None]:
 
 
 def _become_zygote(connection: socket.socket, supervisor: int, modules: Iterable[str]) -> None:
-    # a Ctrl-C is not meant for it
+    # a Ctrl-C must not reach it
     os.setsid()
     die_with_parent(supervisor, signal.SIGKILL)
     close_all_but(connection.fileno())
-    with suppress(ConnectionError):  # nobody is there any more
+    with suppress(ConnectionError):  # the supervisor is gone
         serve(connection, supervisor, modules)

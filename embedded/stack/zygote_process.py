@@ -1,4 +1,4 @@
-"""The warm process itself: imports, then forks whatever its socket asks for."""
+"""The warm process itself: it imports modules, then forks a process for each request on its socket."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from gateway.process import (
     run_and_end,
 )
 
-#: Said once, when all is imported.
+#: Sent once, when all is imported.
 WARM = b"warm"
-#: Said to a fork that the supervisor knows of.
+#: Sent to a fork that the supervisor knows of.
 GO = b"g"
-#: Bytes.
+#: Most bytes of a message.
 MAX_MESSAGE = 1 << 16
 _FDS = 2
 
 
 def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) -> None:
-    """Returns when the supervisor is gone, or wants no more."""
+    """Returns when the supervisor is gone, or closes the connection."""
     setproctitle("discoverybot: zygote")
     with importing_for_forks():
         for module in modules:
@@ -52,7 +52,7 @@ def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) ->
 
 
 def _fork_adopted(told: dict[str, Any], supervisor: int, output: int, waits: int) -> int:
-    """The id of a process whose parent, between it and us, has ended: it is the supervisor's by now.
+    """The id of a process whose parent, which we forked, has ended: it is the supervisor's child by now.
 
     Raises `OSError` or `ValueError`, which end this process.
     """
@@ -60,7 +60,7 @@ def _fork_adopted(told: dict[str, Any], supervisor: int, output: int, waits: int
     if (between := os.fork()) == 0:
         try:
             if os.fork() == 0:
-                # before anybody knows of it: it may be signalled as a group from then on
+                # before the supervisor knows of it, which may signal the whole group from then on
                 os.setsid()
                 os.write(writer, str(os.getpid()).encode())
                 run_and_end(lambda: _become(told, supervisor, output, waits))
@@ -74,7 +74,7 @@ def _fork_adopted(told: dict[str, Any], supervisor: int, output: int, waits: int
 
 
 def _become(told: dict[str, Any], supervisor: int, output: int, waits: int) -> None:
-    # the process between has ended by then
+    # the process in between has ended by then
     if os.read(waits, len(GO)) != GO:
         return
     die_with_parent(supervisor, signal.Signals(told["death_signal"]))

@@ -57,7 +57,7 @@ class ItemStore:
         return []
 
     def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
-        """Items in the order they were scraped, after the item whose id is `after`; `None` means every attempt."""
+        """Items in the order they were scraped, after the item `after`; of all attempts if `attempt` is `None`."""
         ids = _range(job_id, attempt)
         query = {"_id": {**ids, "$gt": max(after or "", ids["$gt"])}}
         return self._documents.find(query, limit, [("_id", ASCENDING)])

@@ -114,7 +114,7 @@ class Places:
 
 
 def _has_work(home: Path) -> bool:
-    """Whether a node lives there or has left attempts: one that is gone for good is served until its last file is."""
+    """Whether a node lives there or has left attempts: a node that is gone for good is served until they are gone."""
     return is_taken(home) or any((home / "node" / "outbox").glob("*-*"))
 
 

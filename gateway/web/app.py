@@ -51,9 +51,7 @@ _COOKIE = {
 
 
 class DescribedAPI(FastAPI):
-    """A query or header parameter is there or not: "null" would be a word. FastAPI calls it nullable; this class does
-    not.
-    """
+    """A query or header parameter is there or not, "null" would be a word. FastAPI calls it nullable, we do not."""
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
@@ -81,7 +79,7 @@ class DescribedAPI(FastAPI):
 
 
 def _security(route: str) -> list[dict[str, list[str]]]:
-    """The route takes a key with its scope, or a session; while there are no keys, it takes neither."""
+    """A key with the route's scope, a session, or nothing, which is enough while there are no keys."""
     return [] if route in OPEN else [{_SCHEME: [RULES.get(route, Scope.ADMIN)]}, {_SESSION: []}, {}]
 
 

@@ -161,7 +161,7 @@ class KeyRing:
             return self._in_use
 
     def _ask(self, name: str | None, question: Callable[..., Any], *arguments: Any) -> asyncio.Task[Any]:
-        """Those who ask the same at the same time share one answer."""
+        """Callers that ask the same at the same time share one answer."""
         answer = self._answers.get(name)
         if answer is None or answer.is_old:
             task = asyncio.create_task(self._answered(question, *arguments))

@@ -74,7 +74,7 @@ def _name(host: str) -> str:
     return name if colon and port.isdigit() and not host.endswith("]") else host
 
 
-# --- the outermost layer: every request has an id, a line in the log, and an answer, whatever happens inside
+# --- the outermost layer: every request has an id, a line in the log, and an answer, even if the route fails
 
 log = structlog.get_logger("gateway.web")
 

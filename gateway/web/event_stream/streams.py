@@ -105,7 +105,7 @@ def _abort(receive: Receive) -> None:
         transport.abort()
 
 
-# --- a schedule followed by its own id: the run under way, or the one before; before the first, the wait for it
+# --- a schedule followed by its own id: the run under way, or the one before; before the first run, the wait for it
 
 _ID = b"\nid: "
 #: Position of the end of a schedule that never ran.
