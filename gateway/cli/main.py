@@ -19,8 +19,8 @@ from gateway.cli.keys import audit
 from gateway.cli.nodes import app as nodes
 from gateway.cli.projects import deploy, spiders, undeploy
 from gateway.cli.schedules import app as schedules
+from gateway.cli.scrape import scrape
 from gateway.cli.sites import app as sites
-from gateway.cli.sites import scrape
 from gateway.cli.sites import targets_app as targets
 from gateway.cli.up import demo, up
 from gateway.settings import SettingsError

@@ -1,4 +1,4 @@
-"""`discoverybot sites`, `targets` and `scrape`: where is searched, what for, how politely and how often."""
+"""`discoverybot sites` and `targets`: where is searched, what for, how politely and how often."""
 
 from __future__ import annotations
 
@@ -8,26 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import httpx
 import typer
 from rich.text import Text
 
-from gateway.cli.api import Api, ApiError, ExitCode, of_status
-from gateway.cli.console import (
-    Level,
-    Url,
-    command_group,
-    counted,
-    err,
-    gateway_url,
-    given,
-    new_table,
-    out,
-    program,
-    shown,
-    visible,
-)
-from gateway.cli.crawl import STDOUT, save_items, watch
+from gateway.cli.api import Api, ApiError
+from gateway.cli.console import Url, command_group, gateway_url, given, new_table, out, shown
 
 app = command_group("Sites: where to search, how politely, how often.")
 
@@ -291,135 +276,3 @@ def _target_cells(target: dict[str, Any]) -> list[Any]:
     words = (Text(target["keywords"]), Text(target["location"]))
     times = map(shown, (target["last_scheduled"], target["next_run"]))
     return [str(target["number"]), target["site"], *words, every, "yes" if target["enabled"] else "no", *times]
-
-
-# --- `discoverybot scrape`: run a site now, see what it found
-
-SiteName = Annotated[str, typer.Argument(metavar="SITE", help="Its name; `discoverybot sites` lists them.")]
-Term = Annotated[str | None, typer.Argument(metavar="TERM", help="What to search for.")]
-ScrapedLocation = Annotated[str | None, typer.Option(help="Where.")]
-ScrapedResults = Annotated[int | None, typer.Option("--results", min=1, help="End with so many.")]
-Sync = Annotated[bool, typer.Option("--sync", help="In one request: up to 25 results, and no log.")]
-AsJson = Annotated[bool, typer.Option("--json", help="All results as JSON lines, to stdout.")]
-AsCsv = Annotated[bool, typer.Option("--csv", help="All results as CSV, to stdout.")]
-User = Annotated[str | None, typer.Option(help="Who asks. Default: operator.")]
-Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Watch it to its end.")]
-
-#: Longest that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and a little more.
-_PATIENCE = httpx.Timeout(630, connect=5)
-#: Results shown in a table.
-_SHOWN = 25
-_COLUMNS = {
-    "TITLE": "title",
-    "COMPANY": "company",
-    "LOCATION": "location",
-    "SALARY": "salary",
-    "POSTED": "posted",
-    "URL": "url",
-}
-_STATUSES = {"succeeded": "finished", "partial": "partial"}
-
-
-def scrape(
-    site: SiteName,
-    term: Term = None,
-    *,
-    location: ScrapedLocation = None,
-    results: ScrapedResults = None,
-    remote: Remote = None,
-    sync: Sync = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    user: User = None,
-    follow_log: Follow = True,
-    level: Level = None,
-    url: Url = None,
-) -> None:
-    """Run a site now and show what it found. Exit codes as those of `crawl`."""
-    if as_json and as_csv:
-        raise typer.BadParameter("choose one of --json and --csv", param_hint="--csv")
-    if sync and not follow_log:
-        raise typer.BadParameter("a run that is not waited for is not --sync", param_hint="--no-follow")
-    api = Api(gateway_url(url))
-    body = given(
-        site_name=site, search_term=term, location=location, results_wanted=results, is_remote=remote, user_id=user
-    )
-    item_format = "jsonl" if as_json else "csv" if as_csv else ""
-    if sync:
-        raise typer.Exit(_waited_for(api, body, item_format))
-    run = _post(api, body)["data"]
-    if not follow_log:
-        out.print(run["run_id"])
-        return
-    raise typer.Exit(_followed(api, run, item_format, level))
-
-
-def _waited_for(api: Api, body: dict[str, Any], item_format: str) -> ExitCode:
-    run = _post(api, body, params={"mode": "sync"}, timeout=_PATIENCE)["data"]
-    if item_format:
-        save_items(api, run["task_id"], item_format, STDOUT)
-    else:
-        _show(run)
-    counts = ", ".join((counted(run["completed_pages"], "page"), counted(run["errors_count"], "error")))
-    why = f"\n{run['message']}" if run["message"] and run["status"] != "succeeded" else ""
-    err.print(Text(f"{run['status']}: {counts}{why}"), soft_wrap=True)
-    return of_status(_STATUSES.get(run["status"], "error"))
-
-
-def _post(api: Api, body: dict[str, Any], **options: Any) -> Any:
-    try:
-        return api.post("/jobs/scrape", json=body, **options)
-    except ApiError as error:
-        raise ApiError(f"{error}{_advice(error.detail)}", error.exit_code, detail=error.detail) from None
-
-
-def _advice(detail: Any) -> str:
-    """What to do about a refusal, where it says enough."""
-    told = detail if isinstance(detail, dict) else {}
-    if task := told.get("task_id"):
-        return f"\nTo watch it: {program()} logs -f {task}\nTo fetch its results: {program()} items {task}"
-    if told.get("field") == "site_name":
-        return f"; there is {', '.join(told['known']) or 'none yet'}"
-    return ""
-
-
-def _followed(api: Api, run: dict[str, Any], item_format: str, level: str | None) -> ExitCode:
-    code = watch(api, run["task_id"], err if item_format else out, level)
-    if code is ExitCode.INTERRUPTED:
-        return code
-    if item_format:
-        save_items(api, run["task_id"], item_format, STDOUT)
-    else:
-        _show(api.get(f"/jobs/scrape/{run['run_id']}", limit=_SHOWN))
-    return code
-
-
-def _show(run: dict[str, Any]) -> None:
-    """The first results as a table; what else there is of them is one command away."""
-    results = run["results"][:_SHOWN]
-    columns = {head: field for head, field in _COLUMNS.items() if any(result.get(field) for result in results)}
-    if not columns:
-        out.print(f"{counted(len(results), 'result')}: {program()} items {run['task_id']}", soft_wrap=True)
-        return
-    table = new_table(*columns, folded=columns)
-    for result in results:
-        table.add_row(*(Text(visible(_cell(result.get(field)))) for field in columns.values()))
-    out.print(table)
-    if run.get("next"):
-        out.print(Text(f"more: {program()} items {run['task_id']}", style="dim"), soft_wrap=True)
-
-
-def _cell(value: Any) -> str:
-    """A posting's place and salary are documents with their own wording in them."""
-    if isinstance(value, dict):
-        parts = _pay(value) if "currency" in value else ", ".join(str(part) for part in value.values() if part)
-        value = value.get("text") or parts
-    return "" if value is None else str(value)
-
-
-def _pay(salary: dict[str, Any]) -> str:
-    """As `46000–56000 EUR per year`."""
-    given = (salary.get("min"), salary.get("max"))
-    amounts = "–".join(dict.fromkeys(str(amount) for amount in given if amount is not None))
-    period = f"per {salary['period']}" if salary.get("period") else ""
-    return " ".join(filter(None, (amounts, salary["currency"], period)))
