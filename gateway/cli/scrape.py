@@ -2,66 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from functools import partial
+from typing import Any
 
 import httpx
 import typer
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode, of_status
-from gateway.cli.console import Level, Url, counted, err, gateway_url, given, new_table, out, program, visible
+from gateway.cli.console import Record, counted, err, gateway_url, given, new_table, out, program
 from gateway.cli.crawl import STDOUT, save_items, watch
-
-Site = Annotated[str, typer.Argument(metavar="SITE", help="Its name; `discoverybot sites` lists them.")]
-Term = Annotated[str | None, typer.Argument(metavar="TERM", help="What to search for.")]
-Location = Annotated[str | None, typer.Option(help="Where.")]
-Results = Annotated[int | None, typer.Option("--results", min=1, help="End with so many.")]
-Remote = Annotated[bool | None, typer.Option("--remote/--on-site", help="Only such ones.")]
-Sync = Annotated[bool, typer.Option("--sync", help="In one request: up to 25 results, and no log.")]
-AsJson = Annotated[bool, typer.Option("--json", help="All results as JSON lines, to stdout.")]
-AsCsv = Annotated[bool, typer.Option("--csv", help="All results as CSV, to stdout.")]
-User = Annotated[str | None, typer.Option(help="Who asks. Default: operator.")]
-Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Watch it to its end.")]
+from gateway.cli.options import LEVEL, URL, argument, flag, option, taking
+from gateway.cli.resources import SITES
 
 #: Longest that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and a little more.
 _PATIENCE = httpx.Timeout(630, connect=5)
 #: Results shown in a table.
 _SHOWN = 25
-_COLUMNS = {
-    "TITLE": "title",
-    "COMPANY": "company",
-    "LOCATION": "location",
-    "SALARY": "salary",
-    "POSTED": "posted",
-    "URL": "url",
-}
+_FIELDS = ("title", "company", "location", "salary", "posted", "url")
 _STATUSES = {"succeeded": "finished", "partial": "partial"}
 
 
+@taking(
+    SITES.parameter("site_name"),
+    argument("search_term", "TERM", "What to search for.", default=None),
+    option("location", "Where."),
+    option("results_wanted", "End with so many.", "--results", kind=int, min=1),
+    option("is_remote", "Only remote ones, or only others.", "--remote/--on-site", kind=bool),
+    flag("sync", "In one request: up to 25 results, and no log."),
+    flag("as_json", "All results as JSON lines, to stdout.", "--json"),
+    flag("as_csv", "All results as CSV, to stdout.", "--csv"),
+    option("user_id", "Who asks. Default: operator.", "--user"),
+    option("follow_log", "Watch it to its end.", "--follow/--no-follow", kind=bool, default=True),
+    LEVEL,
+    URL,
+)
 def scrape(
-    site: Site,
-    term: Term = None,
-    *,
-    location: Location = None,
-    results: Results = None,
-    remote: Remote = None,
-    sync: Sync = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    user: User = None,
-    follow_log: Follow = True,
-    level: Level = None,
-    url: Url = None,
+    *, sync: bool, as_json: bool, as_csv: bool, follow_log: bool, level: str | None, url: str | None, **fields: Any
 ) -> None:
     """Run a site now and show what it found. Exit codes as those of `crawl`."""
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv", param_hint="--csv")
     if sync and not follow_log:
         raise typer.BadParameter("a run that is not waited for is not --sync", param_hint="--no-follow")
-    api = Api(gateway_url(url))
-    body = given(
-        site_name=site, search_term=term, location=location, results_wanted=results, is_remote=remote, user_id=user
-    )
+    api, body = Api(gateway_url(url)), given(**fields)
     item_format = "jsonl" if as_json else "csv" if as_csv else ""
     if sync:
         raise typer.Exit(_waited_for(api, body, item_format))
@@ -93,11 +77,11 @@ def _post(api: Api, body: dict[str, Any], **options: Any) -> Any:
 
 def _advice(detail: Any) -> str:
     """What to do about a refusal, where it says enough."""
-    told = detail if isinstance(detail, dict) else {}
-    if task := told.get("task_id"):
+    known = detail if isinstance(detail, dict) else {}
+    if task := known.get("task_id"):
         return f"\nTo watch it: {program()} logs -f {task}\nTo fetch its results: {program()} items {task}"
-    if told.get("field") == "site_name":
-        return f"; there is {', '.join(told['known']) or 'none yet'}"
+    if known.get("field") == "site_name":
+        return f"; there is {', '.join(known['known']) or 'none yet'}"
     return ""
 
 
@@ -115,20 +99,19 @@ def _followed(api: Api, run: dict[str, Any], item_format: str, level: str | None
 def _show(run: dict[str, Any]) -> None:
     """The first results as a table; what else there is of them is one command away."""
     results = run["results"][:_SHOWN]
-    columns = {head: field for head, field in _COLUMNS.items() if any(result.get(field) for result in results)}
-    if not columns:
+    fields = [field for field in _FIELDS if any(result.get(field) for result in results)]
+    if not fields:
         out.print(f"{counted(len(results), 'result')}: {program()} items {run['task_id']}", soft_wrap=True)
         return
-    table = new_table(*columns, folded=columns)
-    for result in results:
-        table.add_row(*(Text(visible(_cell(result.get(field)))) for field in columns.values()))
-    out.print(table)
+    cells = {field: partial(_cell, field) for field in fields}
+    out.print(new_table(", ".join(f"*{field.upper()} {field}" for field in fields), results, **cells))
     if run.get("next"):
         out.print(Text(f"more: {program()} items {run['task_id']}", style="dim"), soft_wrap=True)
 
 
-def _cell(value: Any) -> str:
+def _cell(field: str, result: Record) -> str:
     """A posting's place and salary are documents with their own wording in them."""
+    value = result.get(field)
     if isinstance(value, dict):
         parts = _pay(value) if "currency" in value else ", ".join(str(part) for part in value.values() if part)
         value = value.get("text") or parts
