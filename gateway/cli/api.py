@@ -1,4 +1,4 @@
-"""The gateway's HTTP API as the CLI uses it. Whatever goes wrong is an `ApiError` with a message for people."""
+"""The gateway's HTTP API as the CLI uses it. Each failure is an `ApiError` with a message for people."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,15 +41,15 @@ _OF_STATUS = {
 
 
 def of_status(status: str) -> ExitCode:
-    """For a job that ended so."""
+    """The exit code for a job that has ended in this status."""
     return _OF_STATUS.get(status, ExitCode.ERROR)
 
 
-#: Seconds to connect, and to wait for an answer. Streams have their own.
+#: Seconds to connect, and to wait for an answer. Streams have limits of their own.
 _TIMEOUT = httpx.Timeout(30, connect=5)
-#: Times that a crawl is asked for again after the connection broke; an Idempotency-Key makes that safe.
+#: How often a crawl is asked for if the connection breaks; an Idempotency-Key makes that safe.
 _SUBMISSIONS = 3
-#: That a platform without a node may take until it has one.
+#: Seconds that a platform may take until its first node is there.
 _START_SECONDS = 30
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -59,52 +60,37 @@ class ApiError(Exception):
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.REFUSED, *, detail: Any = None) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-        #: What the gateway said besides.
+        #: What else the gateway said.
         self.detail = detail
 
 
 class Api:
     """One gateway."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout: httpx.Timeout | float = _TIMEOUT) -> None:
         self.url = url
-        # a proxy for the outer world is no way to a gateway on this machine
-        trust_env = urlsplit(url).hostname not in _LOOPBACK
+        self._timeout = timeout
+
+    @cached_property
+    def client(self) -> httpx.Client:
+        """Raises `ApiError`."""
         key = os.environ.get("DISCOVERYBOT_KEY", "").strip()
         headers = {"Authorization": f"Bearer {key}"} if key else None
         try:
-            self.client = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT, trust_env=trust_env)
+            # a proxy for the internet does not lead to a gateway on this machine
+            trust_env = urlsplit(self.url).hostname not in _LOOPBACK
+            return httpx.Client(base_url=self.url, headers=headers, timeout=self._timeout, trust_env=trust_env)
         except (httpx.InvalidURL, ValueError) as error:
-            raise ApiError(f"url: {url!r} is not the address of a gateway: {error}") from None
+            raise ApiError(f"url: {self.url!r} is not the address of a gateway: {error}") from None
 
     def get(self, path: str, **query: Any) -> Any:
-        return self._call("GET", path, params=given(**query))
-
-    def all(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
-        """What a list has, page after page."""
-        name, after = path.removeprefix("/"), None
-        while True:
-            page = self.get(path, **query, limit=200, after=after)
-            yield from page[name]
-            if (after := page["next"]) is None:
-                return
+        return self.call("GET", path, params=given(**query))
 
     def post(self, path: str, **options: Any) -> Any:
-        return self._call("POST", path, **options)
-
-    def patch(self, path: str, **options: Any) -> Any:
-        return self._call("PATCH", path, **options)
-
-    def delete(self, path: str, **query: Any) -> Any:
-        """The answer, if there is one."""
-        try:
-            answer = self._checked(self.client.delete(path, params=given(**query)))
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from None
-        return answer.json() if answer.content else None
+        return self.call("POST", path, **options)
 
     def submit(self, body: dict[str, Any]) -> dict[str, Any]:
-        """`POST /crawl`. Safe to repeat: a lost answer is asked for again and names the same job."""
+        """`POST /crawl`. If the answer is lost it is asked for again, and names the same job."""
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         for _ in range(_SUBMISSIONS - 1):
             try:
@@ -118,7 +104,7 @@ class Api:
         return last
 
     def _post_once_started(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
-        """A platform that is about to start is waited for."""
+        """Wait for a platform that is starting."""
         end = time.monotonic() + _START_SECONDS
         while _part(answer := self.client.post("/crawl", json=body, headers=headers), "code") == "starting":
             if time.monotonic() > end:
@@ -138,13 +124,17 @@ class Api:
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
 
-    def _call(self, method: str, path: str, **options: Any) -> Any:
+    def call(self, method: str, path: str, **options: Any) -> Any:
+        """The answer; `None` if there is nothing in it."""
         try:
-            return self._checked(self.client.request(method, path, **options)).json()
+            answer = self._checked(self.client.request(method, path, **options))
+            return answer.json() if answer.status_code != httpx.codes.NO_CONTENT else None
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
         except ValueError:
-            raise ApiError(f"{self.url} does not answer as a gateway does", ExitCode.ERROR) from None
+            raise ApiError(
+                f"{self.url} answers, but it is no gateway: look at --url or DISCOVERYBOT_URL", ExitCode.ERROR
+            ) from None
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
         if answer.is_success:
@@ -162,7 +152,7 @@ class Api:
 
 
 def refusal(answer: httpx.Response) -> str:
-    """The message of an error answer: ours name the field; anything else is shown by its status."""
+    """The message of an error answer; of an answer that is not from a gateway, its status."""
     try:
         return str(answer.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):

@@ -1,25 +1,25 @@
-"""What all commands share: where they write to, where the gateway is, options and times."""
+"""Where all commands write to, where the gateway is, and how times are shown."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, BinaryIO
 
-import typer
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from embedded.stack.state import StackState
-from gateway.contract.log_line import LEVELS
 
 # --- where the CLI writes: results to stdout, everything about them to stderr.
 #
@@ -28,8 +28,8 @@ from gateway.contract.log_line import LEVELS
 
 #: C0 but for tab and line feed, DEL, C1, what turns the direction of writing, and halves of surrogate pairs.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-#: Of those, what UTF-8 that JSON holds may have as it is.
-_CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+#: Of those, what a string in JSON may hold as it is.
+_CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
@@ -48,7 +48,7 @@ class _Visible(Console):
         return super().render_str(visible(text), **options)
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
-        """Whatever it was that was printed, it comes by here; `control` is rich's own."""
+        """All that is printed passes here; `control` is rich's own."""
         return super()._render_buffer(
             part if part.control else part._replace(text=visible(part.text)) for part in buffer
         )
@@ -63,20 +63,63 @@ out = _console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else
 err = _console(stderr=True)
 
 
-def new_table(*columns: str, folded: Collection[str] = (), right: Collection[str] = ()) -> Table:
-    """Each row is a line, but for the columns that are `folded`: they give way where the terminal is narrow."""
+Record = dict[str, Any]
+#: What makes a cell of a record.
+Cell = Callable[[Record], Any]
+
+
+def new_table(columns: str, records: Iterable[Record], **cells: Cell) -> Table:
+    """Each record is a line. `columns` has heads and fields: `JOB job_id, *START start, >AGE created_at:age`.
+
+    A `*` lets a column have several lines where the terminal is narrow, a `>` moves it to the right. A field is shown
+    as it is, as a time (`:time`) or by its age (`:age`), or by the one of `cells` that has its name.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        justify: JustifyMethod = "right" if name in right else "left"
-        table.add_column(name, justify=justify, **({"overflow": "fold"} if name in folded else {"no_wrap": True}))
+    shows = list[Cell]()
+    for column in columns.split(", "):
+        head, _, field = column.rpartition(" ")
+        field, _, form = field.partition(":")
+        shows.append(cells.get(field) or partial(_cell, field, _FORMS.get(form, str)))
+        table.add_column(
+            head.lstrip("*>"),
+            justify="right" if head.startswith(">") else "left",
+            **({"overflow": "fold"} if head.startswith("*") else {"no_wrap": True}),
+        )
+    for record in records:
+        values = (show(record) for show in shows)
+        table.add_row(*(one if isinstance(one, Text) else Text(visible(str(one))) for one in values))
     return table
 
 
-def print_page(table: Table, page: dict[str, Any]) -> None:
-    """Rows of a list, and whether there are more."""
-    out.print(table)
-    if page.get("next"):
-        out.print("more: --limit", style="dim")
+def _cell(field: str, form: Callable[[Any], str], record: Record) -> str:
+    return "-" if record[field] is None else form(record[field])
+
+
+def print_json(document: Any) -> None:
+    """One document, and nothing in it that a terminal obeys."""
+    out.print(visible_json(json.dumps(document, indent=2, ensure_ascii=False)), soft_wrap=True)
+
+
+def _end_without_reader(console: Console) -> None:
+    """`| head` has read what it wants: that is no failure."""
+    # what is still buffered must go somewhere, or the interpreter complains at its end
+    os.dup2(os.open(os.devnull, os.O_WRONLY), console.file.fileno())
+    if not console.stderr:
+        raise SystemExit(0)
+
+
+# for every console: typer makes some of its own for the help
+Console.on_broken_pipe = _end_without_reader  # type: ignore[method-assign]
+
+
+@contextmanager
+def stdout_bytes() -> Iterator[BinaryIO]:
+    """Stdout for what is no text of ours."""
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        out.on_broken_pipe()
 
 
 def program() -> str:
@@ -85,6 +128,11 @@ def program() -> str:
     if shutil.which("discoverybot") or not path.exists():
         return "discoverybot"
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def given(**fields: Any) -> Record:
+    """Those that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def counted(number: int, thing: str) -> str:
@@ -112,59 +160,7 @@ def gateway_url(given: str | None = None) -> str:
     return found.rstrip("/")
 
 
-# --- when: options that `crawl` and `schedules edit` share, and how times are read and shown
-
-At = Annotated[
-    str | None,
-    typer.Option("--at", metavar="TIME", help="Run it then: 2027-06-01T09:00; local time, or with an offset."),
-]
-Every = Annotated[str | None, typer.Option("--every", metavar="15m", help="Run it again and again: s, m, h, d or w.")]
-Cron = Annotated[
-    str | None, typer.Option("--cron", metavar="'0 9 * * *'", help="The same by five-field cron, or @daily.")
-]
-Timezone = Annotated[str | None, typer.Option(help="That cron is read in. Default: UTC.")]
-Jitter = Annotated[float | None, typer.Option(help="Part of the gap by which runs are moved.")]
-Overlap = Annotated[str | None, typer.Option(help="While the run before goes on: skip, queue or allow.")]
-CatchUp = Annotated[str | None, typer.Option(help="For runs that were missed: one, none or all.")]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="No run after that.")]
-MaxRuns = Annotated[int | None, typer.Option(help="End after so many runs.")]
-
-
-def timing(
-    *,
-    at: str | None = None,
-    every: str | None = None,
-    cron: str | None = None,
-    until: str | None = None,
-    **others: Any,
-) -> dict[str, Any]:
-    """As the API takes it; only what was given. Raises `BadParameter`."""
-    if every and cron:
-        raise typer.BadParameter("choose one of --every and --cron", param_hint="--cron")
-    fields = {
-        "schedule_at": read_time(at, "--at"),
-        "interval": f"every {every.strip().removeprefix('every').strip()}" if every else cron,
-        "ends_at": read_time(until, "--until"),
-        **others,
-    }
-    return given(**fields)
-
-
-def given(**fields: Any) -> dict[str, Any]:
-    """Those that somebody has named."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def read_time(text: str | None, option: str) -> str | None:
-    """With an offset: this machine's, where it has none. Raises `BadParameter`."""
-    if text is None:
-        return None
-    try:
-        # without a zone, `astimezone` takes it for local time
-        return datetime.fromisoformat(text).astimezone().isoformat()
-    except (ValueError, OverflowError):
-        hint = "2027-06-01T09:00, or with an offset, 2027-06-01T09:00+02:00"
-        raise typer.BadParameter(f"{text!r} is not a time such as {hint}", param_hint=option) from None
+# --- times
 
 
 def shown(moment: str | None) -> str:
@@ -192,48 +188,4 @@ def _span(time: timedelta) -> str:
     return f"{max(seconds, 0)}s"
 
 
-def tell_scheduled(receipt: dict[str, Any]) -> None:
-    """What `crawl` says of a crawl that is run later."""
-    job_id = receipt["job_id"]
-    out.print(Text.assemble("scheduled ", (job_id, "bold")))
-    if next_run := receipt.get("next_run"):
-        out.print(f"next run: {shown(next_run)} ({until_then(next_run)})")
-    out.print(f"to watch it: {program()} logs -f {job_id}", style="dim", soft_wrap=True)
-
-
-def command_group(about: str) -> typer.Typer:
-    """Commands about one thing, among them `list`, which is what is meant without any."""
-    app = typer.Typer(help=f"{about} Without a command: list them.", add_completion=False)
-
-    @app.callback(invoke_without_command=True)
-    def list_unless_asked(context: typer.Context) -> None:
-        callbacks = {command.name: command.callback for command in app.registered_commands}
-        if context.invoked_subcommand is None and (list_all := callbacks["list"]):
-            list_all()
-
-    return app
-
-
-# --- options that several commands share
-
-Url = Annotated[
-    str | None, typer.Option("--url", help="The gateway. Default: DISCOVERYBOT_URL, else the stack that runs here.")
-]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="A job's id.")]
-
-
-def _known_level(name: str | None) -> str | None:
-    if name is not None and name.upper() not in LEVELS:
-        raise typer.BadParameter(f"{name!r} is none of {', '.join(LEVELS)}")
-    return name and name.upper()
-
-
-Level = Annotated[
-    str | None,
-    typer.Option(
-        "--level",
-        metavar="LEVEL",
-        help="Only lines of at least this level (DEBUG … CRITICAL).",
-        callback=_known_level,
-    ),
-]
+_FORMS: dict[str, Callable[[Any], str]] = {"time": shown, "age": age, "yes": lambda value: "yes" if value else "no"}

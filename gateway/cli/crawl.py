@@ -1,4 +1,4 @@
-"""`discoverybot crawl` and `items`: ask for a crawl, watch it, fetch what it found."""
+"""`discoverybot crawl`, `logs` and `items`: ask for a crawl, watch it, fetch what it found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import typer
 from rich.console import Console
@@ -21,60 +21,39 @@ from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode, of_status
 from gateway.cli.console import (
-    At,
-    Cron,
-    Every,
-    Jitter,
-    JobId,
-    Level,
-    MaxRuns,
-    Overlap,
-    Timezone,
-    Until,
-    Url,
-    counted,
+    Record,
     err,
     gateway_url,
-    given,
     out,
+    print_json,
     program,
-    tell_scheduled,
-    timing,
+    shown,
+    stdout_bytes,
+    until_then,
     visible,
     visible_json,
 )
-from gateway.cli.watching import LogView, follow, status_text
+from gateway.cli.options import JSON, LEVEL, TIMING, URL, argument, flag, option, read_object, taking, timing
+from gateway.cli.resources import JOBS, SCHEDULES
+from gateway.cli.watching import LogView, follow, log_line, summary
 from gateway.contract.crawl import DEFAULT_PROJECT
 
 
 def gather_params(
     api: Api, spider: dict[str, str | None], text: str | None, pairs: list[str], *, render: bool = False
 ) -> dict[str, Any]:
-    """`--params`, then each `--param` over it, then `--render`. `spider` is what `GET /spiders` is asked for."""
-    params = _read(text) if text else {}
+    """`--params`, over it each `--param`, over these `--render`. `spider` is the query of `GET /spiders`."""
+    params = read_object("params", text) if text else {}
     if pairs:
         params |= _typed(pairs, _schema(api, spider))
     return params | ({"render": True} if render else {})
 
 
-def _read(text: str) -> dict[str, Any]:
-    """JSON, or `@` and the file that it is in."""
-    try:
-        params = json.loads(Path(text[1:]).read_text(encoding="utf-8") if text.startswith("@") else text)
-    except OSError as error:
-        raise ApiError(f"params: {text[1:]} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ApiError(f"params: is not JSON: {error}") from None
-    if not isinstance(params, dict):
-        raise ApiError("params: must be a JSON object")
-    return params
-
-
 def _schema(api: Api, spider: dict[str, str | None]) -> dict[str, Any] | None:
-    """The parameters' JSON Schema; `None` where they are any strings. Without a project it is our own spider."""
+    """The JSON Schema of the parameters; `None` if any strings are allowed. Without a project: our own spider."""
     project = spider["project"] or DEFAULT_PROJECT
     found = api.get("/spiders", **{**spider, "project": project})["spiders"]
-    # of several versions the latest, which is the one that would be run
+    # of several versions the latest: it is the one that would run
     best: dict[str, Any] = max(found, key=lambda one: bool(one.get("latest")), default={})
     schema: dict[str, Any] | None = best.get("params_schema")
     return schema
@@ -93,7 +72,7 @@ def _typed(pairs: list[str], schema: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _takes_text(schema: dict[str, Any]) -> bool:
-    """Whether text is all it may be; `null` aside."""
+    """Whether it may be text only; `null` is not counted."""
     choices = [choice.get("type") for choice in schema.get("anyOf", [schema])]
     return [choice for choice in choices if choice != "null"] == ["string"]
 
@@ -111,27 +90,28 @@ STDOUT = "-"
 FORMATS = ("jsonl", "json", "csv")
 
 
-Format = Annotated[str | None, typer.Option("--format", help="jsonl, json or csv. Default: by the file's name.")]
-EscapeFormulas = Annotated[
-    bool, typer.Option("--escape-formulas", help="In a CSV, text that a spreadsheet would run gets a ' before it.")
-]
-Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Where to; `-` is stdout.")]
-
-
+@taking(
+    JOBS.parameter("job_id"),
+    option("item_format", "jsonl, json or csv. Default: by the file's name.", "--format"),
+    option("output", "Where to; `-` is stdout.", "--output", "-o", default=STDOUT, metavar="FILE"),
+    flag("escape_formulas", "In a CSV, text that a spreadsheet would run gets a ' before it."),
+    flag("as_json", "The same as --format json.", "--json"),
+    URL,
+)
 def items(
-    job_id: JobId, *, item_format: Format = None, output: Output = STDOUT, escape_formulas: EscapeFormulas = False,
-    url: Url = None,
-) -> None:  # fmt: skip
+    *, job_id: str, item_format: str | None, output: str, escape_formulas: bool, as_json: bool, url: str | None
+) -> None:
     """The items of a crawl, also while it runs."""
-    chosen = item_format or format_of(output)
+    chosen = item_format or ("json" if as_json else format_of(output))
     if chosen not in FORMATS:
-        raise typer.BadParameter(f"{chosen!r} is none of {', '.join(FORMATS)}", param_hint="--format")
+        raise typer.BadParameter(f"{chosen!r} is no format: choose {', '.join(FORMATS)}", param_hint="--format")
     check_writable(output)
-    save_items(Api(gateway_url(url)), job_id, chosen, output, escape_formulas=escape_formulas)
+    api = Api(gateway_url(url))
+    save_items(api, JOBS.find(api, job_id), chosen, output, escape_formulas=escape_formulas)
 
 
 def format_of(output: str) -> str:
-    """By the file's name. Raises `BadParameter` for a name that says nothing."""
+    """By the file's name. Raises `BadParameter` for another ending."""
     suffix = Path(output).suffix.lstrip(".").lower()
     if output == STDOUT:
         return "jsonl"
@@ -141,7 +121,7 @@ def format_of(output: str) -> str:
 
 
 def check_writable(output: str) -> None:
-    """Raises `BadParameter` for a place at which no file can be made; asked before there is anything to lose."""
+    """Raises `BadParameter` if no file can be made there; checked before there is anything to lose."""
     folder = Path(output).absolute().parent
     if output == STDOUT or (folder.is_dir() and os.access(folder, os.W_OK) and not Path(output).is_dir()):
         return
@@ -150,7 +130,7 @@ def check_writable(output: str) -> None:
 
 
 def save_items(api: Api, job_id: str, item_format: str, output: str, *, escape_formulas: bool = False) -> None:
-    """All of them; a file is there whole or not at all. A terminal is shown what would control it."""
+    """All of them. A file is complete or not there; on a terminal control characters are made visible."""
     query = {"format": item_format, "escape_formulas": "true" if escape_formulas else None}
     with api.download(f"/jobs/{job_id}/items", **query) as pieces, _writing(output) as file:
         to_terminal = output == STDOUT and sys.stdout.isatty()
@@ -171,12 +151,12 @@ def _visible_lines(pieces: Iterable[bytes], item_format: str) -> Iterator[bytes]
 @contextmanager
 def _writing(output: str) -> Iterator[BinaryIO]:
     if output == STDOUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        with stdout_bytes() as file:
+            yield file
         return
     target = Path(output).absolute()
     try:
-        # a folder beside it: the same file system, and gone however this ends
+        # a folder beside it is on the same file system, and is removed in any case
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
             unfinished = Path(folder) / target.name
             with unfinished.open("wb") as file:
@@ -186,64 +166,119 @@ def _writing(output: str) -> Iterator[BinaryIO]:
         raise ApiError(f"output: {output}: {error.strerror}") from None
 
 
-Urls = Annotated[list[str], typer.Argument(metavar="URL…", help="Where to start.")]
-Spider = Annotated[str, typer.Option("--spider", "-s", help="Which spider; `discoverybot spiders` lists them.")]
-Depth = Annotated[int | None, typer.Option(help="Links to follow from a URL; 0: none.")]
-MaxPages = Annotated[int | None, typer.Option(help="Stop after so many pages.")]
-MaxItems = Annotated[int | None, typer.Option(help="Stop after so many items.")]
-Project = Annotated[str | None, typer.Option(help="The spider's project. Default: our own.")]
-Version = Annotated[str | None, typer.Option(help="Of the project. Default: the latest.")]
-Render = Annotated[bool, typer.Option("--render", help="In a browser, for pages that need JavaScript.")]
-Params = Annotated[
-    str | None, typer.Option("--params", metavar="JSON|@FILE", help="The spider's parameters, all at once.")
-]
-Param = Annotated[
-    list[str] | None, typer.Option("--param", "-p", metavar="K=V", help="A parameter of the spider; repeatable.")
-]
-User = Annotated[str | None, typer.Option(help="Who asks. Default: your login name.")]
-IgnoreCache = Annotated[bool, typer.Option("--ignore-cache", help="Crawl again, past both caches.")]
-Follow = Annotated[
-    bool | None, typer.Option("--follow/--no-follow", help="Watch it to its end. Default: unless it is for later.")
-]
-CrawlOutput = Annotated[
-    str | None, typer.Option("--output", "-o", metavar="FILE", help="Its items: .jsonl, .json, .csv; `-`: stdout.")
-]
+# --- `discoverybot logs` and `schedules run`
 
 
+@taking(
+    JOBS.parameter("job_id"),
+    flag("follow_log", "Go on to the end of the crawl.", "--follow", "-f"),
+    LEVEL,
+    flag("as_json", "Its lines as JSON, a document each.", "--json"),
+    URL,
+)
+def logs(*, job_id: str, follow_log: bool, level: str | None, as_json: bool, url: str | None) -> None:
+    """The log of a crawl. With -f the exit code is that of `crawl`."""
+    if as_json and follow_log:
+        raise typer.BadParameter("choose one of --json and --follow", param_hint="--json")
+    api = Api(gateway_url(url))
+    job_id = JOBS.find(api, job_id)
+    api.get(f"/jobs/{job_id}/status")  # refuses at once if there is no such job
+    if follow_log:
+        raise typer.Exit(watch(api, job_id, out, level))
+    api.client.headers["Accept"] = "application/x-ndjson"
+    torn = b""
+    with api.download(f"/jobs/{job_id}/logs", level=level) as pieces:
+        for piece in pieces:
+            *lines, torn = (torn + piece).split(b"\n")
+            for line in lines:
+                out.print(visible_json(line.decode()) if as_json else log_line(json.loads(line)), soft_wrap=True)
+
+
+@taking(
+    SCHEDULES.parameter("schedule_id"), flag("follow_log", "Watch it to its end.", "--follow", "-f"), LEVEL, JSON, URL
+)
+def run(*, schedule_id: str, follow_log: bool, level: str | None, as_json: bool, url: str | None) -> None:
+    """Run it now, beside its own runs. With -f the exit code is that of `crawl`."""
+    api = Api(gateway_url(url))
+    receipt = api.post(f"/schedules/{SCHEDULES.find(api, schedule_id)}/run")
+    code = watch(api, receipt["job_id"], err if as_json else out, level) if follow_log else ExitCode.OK
+    if as_json:
+        print_json(receipt)
+    elif not follow_log:
+        out.print(receipt["job_id"])
+    raise typer.Exit(code)
+
+
+# --- `discoverybot crawl`
+
+_TIMES = {one.name for one in TIMING}
+_OPTIONS = (
+    argument("start_urls", "URL…", "Where to start.", kind=list[str]),
+    option("spider", "Which spider; `discoverybot spiders` lists them.", "--spider", "-s", default="seo"),
+    option("depth", "Links to follow from a URL; 0: none.", kind=int),
+    option("max_pages", "Stop after so many pages.", kind=int),
+    option("max_items", "Stop after so many items.", kind=int),
+    option("project", "The spider's project. Default: our own."),
+    option("version", "Its version. Default: the latest."),
+    flag("render", "Render pages in a browser, for those that need JavaScript."),
+    option("params", "The spider's parameters, all at once.", metavar="JSON|@FILE"),
+    option("pairs", "A parameter of the spider; repeatable.", "--param", "-p", kind=list[str], metavar="K=V"),
+    option("user_id", "Who asks. Default: your login name.", "--user"),
+    option("ignore_cache", "Crawl again, without both caches.", "--ignore-cache", kind=bool),
+    *TIMING,
+    option("follow_log", "Watch it to its end. Default: unless it is for later.", "--follow/--no-follow", kind=bool),
+    option("output", "Its items: .jsonl, .json, .csv; `-`: stdout.", "--output", "-o", metavar="FILE"),
+    LEVEL,
+    flag("as_json", "The job at its end as JSON, or the receipt of one that is not watched.", "--json"),
+    URL,
+)
+
+
+@taking(*_OPTIONS)
 def crawl(
-    urls: Urls,
     *,
-    spider: Spider = "seo", depth: Depth = None, max_pages: MaxPages = None, max_items: MaxItems = None,
-    project: Project = None, version: Version = None, render: Render = False,
-    params: Params = None, param: Param = None,
-    user: User = None, ignore_cache: IgnoreCache = False,
-    at: At = None, every: Every = None, cron: Cron = None, timezone: Timezone = None, jitter: Jitter = None,
-    overlap: Overlap = None, until: Until = None, max_runs: MaxRuns = None,
-    follow_log: Follow = None, output: CrawlOutput = None, level: Level = None, url: Url = None,
-) -> None:  # fmt: skip
+    params: str | None,
+    pairs: list[str] | None,
+    render: bool,
+    follow_log: bool | None,
+    output: str | None,
+    level: str | None,
+    as_json: bool,
+    url: str | None,
+    **fields: Any,
+) -> None:
     """Crawl, with the log live. Exit code: 0 finished, 1 error, 2 refused, 3 partial, 4 cancelled, 130 Ctrl-C."""
-    when = timing(
-        at=at, every=every, cron=cron, until=until, timezone=timezone, jitter=jitter, overlap=overlap,
-        max_runs=max_runs,
-    )  # fmt: skip
-    following = not when if follow_log is None else follow_log
+    body = timing(**fields)
+    for_later = not body.keys().isdisjoint({"schedule_at", "interval", "ends_at", *_TIMES})
+    following = not for_later if follow_log is None else follow_log
+    if as_json and output == STDOUT:
+        raise typer.BadParameter("choose one of --json and --output -", param_hint="--json")
     item_format = _item_format(output, following=following)
     api = Api(gateway_url(url))
-    spider_named = {"project": project, "version": version, "name": spider}
-    params_given = gather_params(api, spider_named, params, param or [], render=render)
-    receipt = api.submit(
-        given(
-            user_id=user or login_name(), project=project, version=version, spider=spider, start_urls=urls,
-            depth=depth, max_pages=max_pages, max_items=max_items, params=params_given or None,
-            ignore_cache=ignore_cache or None, **when,
-        )
-    )  # fmt: skip
+    spider = {"project": fields["project"], "version": fields["version"], "name": fields["spider"]}
+    if found := gather_params(api, spider, params, pairs or [], render=render):
+        body["params"] = found
+    receipt = api.submit({"user_id": login_name()} | body)
     if following:
-        raise typer.Exit(_followed(api, receipt, item_format, output, level))
-    if when and follow_log is None:
-        tell_scheduled(receipt)
+        console = err if as_json or output == STDOUT else out
+        code = _followed(api, receipt, item_format, output, level, console=console)
+        if as_json:
+            print_json(api.get(f"/jobs/{receipt['job_id']}"))
+        raise typer.Exit(code)
+    if as_json:
+        print_json(receipt)
+    elif for_later and follow_log is None:
+        _print_scheduled(receipt)
     else:
         out.print(receipt["job_id"])
+
+
+def _print_scheduled(receipt: Record) -> None:
+    job_id = receipt["job_id"]
+    out.print(Text.assemble("scheduled ", (job_id, "bold")))
+    if next_run := receipt.get("next_run"):
+        out.print(f"next run: {shown(next_run)} ({until_then(next_run)})")
+    out.print(f"to watch it: {program()} logs -f {job_id}", style="dim", soft_wrap=True)
 
 
 def _item_format(output: str | None, *, following: bool) -> str:
@@ -254,18 +289,17 @@ def _item_format(output: str | None, *, following: bool) -> str:
     return format_of(output) if output else ""
 
 
-def _followed(api: Api, receipt: dict[str, Any], item_format: str, output: str | None, level: str | None) -> ExitCode:
-    console = err if output == STDOUT else out
+def _followed(
+    api: Api, receipt: Record, item_format: str, output: str | None, level: str | None, *, console: Console
+) -> ExitCode:
     if receipt.get("cached"):
-        console.print(
-            Text(f"the same crawl was asked for at {receipt.get('cached_at')}; --ignore-cache runs it again")
-        )
+        console.print(f"the same crawl was asked for at {receipt.get('cached_at')}; --ignore-cache runs it again")
     code = watch(api, receipt["job_id"], console, level)
     return _saved(api, receipt["job_id"], item_format, output, code) if output else code
 
 
 def _saved(api: Api, job_id: str, item_format: str, output: str, code: ExitCode) -> ExitCode:
-    """Write the items. If that fails, a crawl that went well is no success, and one that did not keeps its code."""
+    """Write the items. If that fails a good crawl counts as an error, and a bad one keeps its exit code."""
     again = f"{program()} items {job_id} -o {shlex.quote(output)}"
     if code is ExitCode.INTERRUPTED:
         err.print(Text(f"To fetch its items: {again}"), soft_wrap=True)
@@ -293,18 +327,8 @@ def watch(api: Api, job_id: str, console: Console, level: str | None = None) -> 
     return of_status(end["status"])
 
 
-def summary(status: dict[str, Any]) -> Text:
-    """`finished: 32 pages, 30 items, 1 error`, and the message if there is one."""
-    counts = ", ".join(
-        counted(status.get(field) or 0, thing)
-        for field, thing in (("completed_pages", "page"), ("items_count", "item"), ("errors_count", "error"))
-    )
-    text = Text.assemble(status_text(status["status"]), f": {counts}")
-    return text.append(f"\n{visible(status['message'])}") if status.get("message") else text
-
-
 def login_name() -> str:
-    """Of the person at the keyboard, in the letters that a user id may have."""
+    """The name of the person at the keyboard, with only those characters that a user id may have."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a container's user without a name

@@ -24,7 +24,8 @@ from embedded.stack.ports import LOOPBACK, is_free
 from embedded.stack.state import StackState
 from embedded.stack.stores import StoreError, redacted, redis_binary
 from gateway.cli.api import ApiError, ExitCode
-from gateway.cli.console import Url, gateway_url, home, out, program
+from gateway.cli.console import gateway_url, home, out, print_json, program
+from gateway.cli.options import URL, flag, taking
 from gateway.container import Container
 from gateway.contract.node_list import is_taken, read_place
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
@@ -60,9 +61,9 @@ class Patient(NamedTuple):
     home: Path
     stack: StackState | None
     gateway_url: str
-    #: What the gateway says of everything; if it does not, why.
+    #: What the gateway says of its parts, or why it says nothing.
     health: dict[str, Any] | str
-    #: Somebody said where the gateway is, so it ought to be there.
+    #: The user has said where the gateway is, so it must be there.
     named: bool
 
     @property
@@ -136,7 +137,7 @@ def stack(patient: Patient) -> Iterator[Finding]:
 
 
 def _ports(patient: Patient) -> Iterator[Finding]:
-    """Whether `up` could have them. Where a gateway runs without `up`, they are no fault but its own."""
+    """Whether `up` could have them. If a gateway runs without `up`, it may have them itself: that is no fault."""
     elsewhere = patient.named or not isinstance(patient.health, str)
     settings = patient.settings
     for port, at, wanted_by, setting in (
@@ -152,7 +153,8 @@ def _ports(patient: Patient) -> Iterator[Finding]:
 
 def gateway(patient: Patient) -> Iterator[Finding]:
     if isinstance(patient.health, str):
-        if patient.named or patient.running:  # else nothing is expected there, and its port has been looked at
+        # else nothing is expected there, and its port has been checked
+        if patient.named or patient.running:
             yield Finding(Mark.BROKEN, "gateway", patient.health, f"start it: {program()} up")
         return
     yield Finding(Mark.OK, "gateway", patient.gateway_url)
@@ -162,7 +164,7 @@ def gateway(patient: Patient) -> Iterator[Finding]:
 
 
 def stores(patient: Patient) -> Iterator[Finding]:
-    """Those that no gateway vouches for."""
+    """Ask the stores themselves if no gateway does."""
     if not isinstance(patient.health, str):
         return
     known, running = patient.settings.model_fields_set, patient.running
@@ -194,7 +196,7 @@ def _mongo(uri: str) -> Finding:
 
 
 def documents(patient: Patient) -> Iterator[Finding]:
-    """Those that cannot be read, where it is known which database holds them."""
+    """Those that cannot be read, if it is known in which database they are."""
     running = patient.running
     if not running and "mongo_uri" not in patient.settings.model_fields_set:
         return
@@ -207,13 +209,13 @@ def documents(patient: Patient) -> Iterator[Finding]:
             remedy = f"a newer version may have made it: upgrade; or mend it in MongoDB ({found.collection})"
             yield Finding(Mark.BROKEN, "document", f"{found.collection}/{found.id}: {found.problem}", remedy)
     except PyMongoError:
-        return  # said by the examination of the stores
+        return  # `stores` has said so
     finally:
         database.client.close()
 
 
 def scrapyd(patient: Patient) -> Iterator[Finding]:
-    """Its console must answer, and only to those who know the password."""
+    """Its console must answer, and only to those who have the password."""
     if (state := patient.running) is None:
         return
     address = f"{state.scrapyd_url}/daemonstatus.json"
@@ -226,7 +228,7 @@ def scrapyd(patient: Patient) -> Iterator[Finding]:
         yield Finding(Mark.BROKEN, "scrapyd", f"{state.scrapyd_url} does not answer ({type(error).__name__})", remedy)
         return
     if stranger.status_code != httpx.codes.UNAUTHORIZED:
-        yield Finding(Mark.BROKEN, "scrapyd", "opens to strangers", "set SCRAPYD_PASSWORD and start again")
+        yield Finding(Mark.BROKEN, "scrapyd", "answers without a password", "set SCRAPYD_PASSWORD and start again")
     elif known.is_success:
         yield Finding(Mark.OK, "scrapyd", f"{state.scrapyd_url} answers, and asks for its password")
     else:
@@ -242,12 +244,16 @@ CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
 _STYLES = {Mark.OK: ("✓", "green"), Mark.INFO: ("·", "blue"), Mark.BROKEN: ("✗", "bold red")}
 
 
-def doctor(*, url: Url = None) -> None:
-    """Look at everything. Exit code 1 if something is broken."""
+@taking(flag("as_json", "What was found, as JSON.", "--json"), URL)
+def doctor(*, as_json: bool, url: str | None) -> None:
+    """Check the whole platform, and say how to repair it. Exit code 1 if something is broken."""
     findings = list(_findings(url))
+    broken = sum(finding.mark is Mark.BROKEN for finding in findings)
+    if as_json:
+        print_json([{**finding._asdict(), "mark": finding.mark.name.lower()} for finding in findings])
+        raise typer.Exit(ExitCode.ERROR if broken else ExitCode.OK)
     for finding in findings:
         out.print(_line(finding), soft_wrap=True)
-    broken = sum(finding.mark is Mark.BROKEN for finding in findings)
     out.print(f"{broken} broken" if broken else "nothing is broken", style="bold red" if broken else "bold green")
     raise typer.Exit(ExitCode.ERROR if broken else ExitCode.OK)
 
@@ -276,7 +282,7 @@ def _line(finding: Finding) -> Text:
 
 # --- `discoverybot alive`: the health check of containers whose process listens on no port
 class Kind(StrEnum):
-    """Who can be asked after."""
+    """A process without a port."""
 
     WORKER = "worker"
     BEAT = "beat"
@@ -303,7 +309,7 @@ def _silent_process(parts: Container, kind: Kind) -> list[str]:
 
 
 def _silent_nodes(parts: Container) -> list[str]:
-    """Those of this host's nodes for which no tailer speaks."""
+    """The nodes of this host whose tailer gives no sign of life."""
     now, nodes = parts.clock(), parts[NodeStore]
     known = ((name, nodes.get(name)) for name in _names(parts.settings))
     return [name for name, node in known if node is None or not node.is_alive(now, parts.dead_after)]

@@ -1,4 +1,4 @@
-"""`discoverybot keys` and `audit`: who may call the gateway, and who did what."""
+"""`discoverybot keys`: who may call the gateway. Asks MongoDB itself, as only those on the server can."""
 
 from __future__ import annotations
 
@@ -9,114 +9,104 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
 
 import typer
 from pymongo.errors import PyMongoError
-from rich.text import Text
 
 from embedded.stack.state import StackState
 from gateway.access.audit import AuditEntry, AuditKind, AuditStore
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.cli.api import Api, ApiError, ExitCode
-from gateway.cli.console import Url, err, gateway_url, home, new_table, out, print_page, program, read_time, shown
+from gateway.cli.commands import Action, Resource, group
+from gateway.cli.console import Record, err, gateway_url, home, out, print_json, program
+from gateway.cli.options import JSON, option, read_time, taking
 from gateway.container import Container
 from gateway.sites.site import OPERATOR
-
-
-def audit(
-    *,
-    user: Annotated[str | None, typer.Option(help="Only by this user's keys.")] = None,
-    key: Annotated[str | None, typer.Option(help="Only by this key (its id).")] = None,
-    route: Annotated[str | None, typer.Option(metavar="'/jobs/{job_id}/cancel'", help="Only this.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="At or after.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Before.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
-    url: Url = None,
-) -> None:
-    """Who did what: calls that may have changed something, newest first. Takes an admin's key."""
-    times = {"since": read_time(since, "--since"), "until": read_time(until, "--until")}
-    page = Api(gateway_url(url)).get("/audit", user_id=user, key_id=key, route=route, limit=limit, **times)
-    texts = ("WHAT", "ON", "FROM")
-    table = new_table("AT", "STATUS", "USER", "KEY", *texts, folded=texts)
-    for entry in page["entries"]:
-        table.add_row(*map(Text, _audit_cells(entry)))
-    print_page(table, page)
-
-
-def note_command(parts: Container, command: str, **resources: str) -> None:
-    """What was done here by whoever can reach the database. Raises `PyMongoError`."""
-    who = f"{getpass.getuser()}@{socket.gethostname()}"
-    entry = AuditEntry(at=parts.clock(), kind=AuditKind.COMMAND, route=command, resources=resources, address=who)
-    parts[AuditStore].insert([entry])
-
-
-def _audit_cells(entry: dict[str, Any]) -> list[str]:
-    what = " ".join(filter(None, (entry["method"], entry["route"])))
-    if entry["count"]:
-        what = f"{entry['count']} failed logins"
-    named = " ".join(f"{name}={value}" for name, value in entry["resources"].items())
-    status = str(entry["status"] or "")
-    return [
-        shown(entry["at"]), status, entry["user_id"] or "", entry["key_id"] or "", what, named, entry["address"] or ""
-    ]  # fmt: skip
-
-
-# --- `discoverybot keys`: who may call the gateway. Asks MongoDB itself, as only those on the server can.
-
-app = typer.Typer(help="Keys: who may call the gateway, and as whom.", no_args_is_help=True, add_completion=False)
 
 #: As the API takes it.
 _USER_ID = re.compile(r"[A-Za-z0-9._@+|~=-]{1,128}")
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
+_USER = option("user_id", "Only this user's.", "--user")
+_SCOPES = "read: see its user's crawls; crawl: also make and change them; admin: everything, of all users."
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
-@app.command("create")
-def create_key(
-    *,
-    user: Annotated[str, typer.Option(help="As whom it acts.")] = OPERATOR,
-    scope: Annotated[
-        list[Scope], typer.Option(help="read: look at its user's crawls; crawl: make them too; admin: all, for all.")
-    ],
-    expires: Annotated[str | None, typer.Option(metavar="90d|TIME", help="Until when, or for how long.")] = None,
-    note: Annotated[str | None, typer.Option(help="What it is for.")] = None,
-) -> None:
-    """Make a key, and print it: it cannot be shown again. From the first one on the gateway serves nobody without."""
+def _list(user_id: str | None = None) -> Record:
+    with _parts() as parts:
+        return {"keys": [_record(key) for key in parts[KeyStore].all() if user_id in {None, key.user_id}]}
+
+
+def _record(key: ApiKey) -> Record:
+    """Without the secret."""
+    times = ("created_at", "expires_at", "revoked_at", "last_used_at")
+    moments = {name: moment and moment.isoformat() for name in times for moment in [getattr(key, name)]}
+    state = "revoked" if key.revoked_at else "valid" if key.is_valid(datetime.now(UTC)) else "expired"
+    about = {"key_id": key.id, "user_id": key.user_id, "scopes": sorted(key.scopes), "note": key.note}
+    return {**about, "state": state, **moments}
+
+
+KEYS = Resource(
+    name="keys",
+    one="key",
+    key="key_id",
+    digits=12,
+    about="Keys: who may call the gateway, and as whom.",
+    # a narrow terminal breaks the last ones into lines, so that it need not cut the others
+    columns="KEY key_id, USER user_id, SCOPES scopes, STATE state, *CREATED created_at:time, "
+    "*EXPIRES expires_at:time, *LAST USED last_used_at:time, *NOTE note",
+    cells={"scopes": lambda key: ",".join(key["scopes"])},
+    actions=(
+        Action("list", _list, "All keys, the oldest first, without their secrets.", options=(_USER,)),
+        Action("show", _list, "One key, as JSON, without its secret.", picked=True),
+    ),
+)
+app = group(KEYS)
+
+
+@app.command()
+@taking(
+    option("user", "The user that it acts for.", default=OPERATOR),
+    option("scope", _SCOPES, kind=list[Scope], default=...),
+    option("expires", "Until when, or for how long.", metavar="90d|TIME"),
+    option("note", "A note: what the key is for."),
+    JSON,
+)
+def create(*, user: str, scope: list[Scope], expires: str | None, note: str | None, as_json: bool) -> None:
+    """Make a key and print it: it cannot be shown again. Once there is one, every request needs a key."""
     user, expires_at = _user(user), _expiry(expires)
     with _parts() as parts:
         first = not parts[KeyStore].any()
         issued = parts[KeyIssue].issue(user, scope, expires_at=expires_at, note=note)
-        note_command(parts, "keys create", key_id=issued.key.id, user_id=user)
-    out.print(str(issued.token), soft_wrap=True)
+        _record_command(parts, "keys create", key_id=issued.key.id, user_id=user)
+    if as_json:
+        print_json({**_record(issued.key), "key": str(issued.token)})
+    else:
+        out.print(str(issued.token), soft_wrap=True)
     err.print(f"Keep it: it is not shown again. `{program()}` sends it if DISCOVERYBOT_KEY is set to it.")
     if first:
-        err.print("It is the first: within a few seconds the gateway serves nobody without a key.", style="yellow")
+        err.print(
+            "It is the first one: within a few seconds the gateway refuses requests without a key.", style="yellow"
+        )
 
 
-@app.command("list")
-def list_keys(*, user: Annotated[str | None, typer.Option(help="Only this user's.")] = None) -> None:
-    """All keys, the oldest first; what they are cannot be shown."""
-    table = new_table("KEY", "USER", "SCOPES", "STATE")
-    # what a narrow terminal breaks into lines, so that it need not cut the others
-    for name in ("CREATED", "EXPIRES", "LAST USED", "NOTE"):
-        table.add_column(name)
-    with _parts() as parts:
-        for key in parts[KeyStore].all():
-            if user in {None, key.user_id}:
-                table.add_row(*_key_cells(key))
-    out.print(table)
-
-
-@app.command("revoke")
-def revoke_key(key_id: Annotated[str, typer.Argument(metavar="ID", help="As `keys list` shows it.")]) -> None:
+@app.command()
+@taking(KEYS.parameter("key_id"), JSON)
+def revoke(*, key_id: str, as_json: bool) -> None:
     """Make a key worthless, within seconds, and with it its sessions, stream tokens and open streams."""
+    key_id = KEYS.find(Api(gateway_url()), key_id)
     with _parts() as parts:
-        if parts[KeyStore].revoke(key_id) is None:
+        if (key := parts[KeyStore].revoke(key_id)) is None:
             raise ApiError(f"there is no key {key_id!r}; `{program()} keys list` shows their ids")
-        note_command(parts, "keys revoke", key_id=key_id)
-    out.print(f"{key_id}: revoked")
+        _record_command(parts, "keys revoke", key_id=key_id)
+    print_json(_record(key)) if as_json else out.print(f"{key_id}: revoked")
+
+
+def _record_command(parts: Container, command: str, **resources: str) -> None:
+    """For the audit trail: what somebody who can reach the database did. Raises `PyMongoError`."""
+    who = f"{getpass.getuser()}@{socket.gethostname()}"
+    entry = AuditEntry(at=parts.clock(), kind=AuditKind.COMMAND, route=command, resources=resources, address=who)
+    parts[AuditStore].insert([entry])
 
 
 @contextmanager
@@ -134,7 +124,7 @@ def _parts() -> Iterator[Container]:
 
 def _user(text: str) -> str:
     if not _USER_ID.fullmatch(text):
-        raise typer.BadParameter("1 to 128 letters, digits and . _ @ + | ~ = -", param_hint="--user")
+        raise typer.BadParameter("a user id is 1 to 128 letters, digits and . _ @ + | ~ = -", param_hint="--user")
     return text
 
 
@@ -147,12 +137,5 @@ def _expiry(text: str | None) -> datetime | None:
     if moment is None:
         return None
     if (expiry := datetime.fromisoformat(moment).astimezone(UTC)) <= now:
-        raise typer.BadParameter("lies in the past", param_hint="--expires")
+        raise typer.BadParameter("is in the past: choose a time that is still to come", param_hint="--expires")
     return expiry
-
-
-def _key_cells(key: ApiKey) -> list[Text]:
-    state = "revoked" if key.revoked_at else "valid" if key.is_valid(datetime.now(UTC)) else "expired"
-    times = (shown(moment.isoformat() if moment else None) for moment in (key.expires_at, key.last_used_at))
-    cells = (key.id, key.user_id, ",".join(sorted(key.scopes)), state, shown(key.created_at.isoformat()), *times)
-    return [Text(cell) for cell in (*cells, key.note or "")]

@@ -10,30 +10,25 @@ import typer
 from rich.text import Text
 
 from gateway.cli.api import ApiError, ExitCode
+from gateway.cli.commands import command, group
 from gateway.cli.console import err, out, visible
-from gateway.cli.crawl import crawl, items
+from gateway.cli.crawl import crawl, items, logs, run
 from gateway.cli.doctor import alive, doctor
-from gateway.cli.jobs import cancel, dead, jobs, logs, requeue
 from gateway.cli.keys import app as keys
-from gateway.cli.keys import audit
-from gateway.cli.nodes import app as nodes
-from gateway.cli.projects import deploy, spiders, undeploy
-from gateway.cli.schedules import app as schedules
-from gateway.cli.sites import app as sites
-from gateway.cli.sites import scrape
-from gateway.cli.sites import targets_app as targets
+from gateway.cli.projects import deploy, spiders
+from gateway.cli.resources import RESOURCES, SCHEDULES
+from gateway.cli.scrape import scrape
 from gateway.cli.up import demo, up
 from gateway.settings import SettingsError
 
 app = typer.Typer(
     help="A self-hosted crawl platform: POST a crawl, watch it live, collect the results.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-def _tell_version(asked: bool) -> None:  # noqa: FBT001 - as typer calls it
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - as typer calls it
     if asked:
         out.print(f"discoverybot {version('discoverybot')}")
         raise typer.Exit
@@ -43,36 +38,23 @@ def _tell_version(asked: bool) -> None:  # noqa: FBT001 - as typer calls it
 def options(
     *,
     _: Annotated[
-        bool, typer.Option("--version", help="Say which version this is.", callback=_tell_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Take what stands before the command."""
+    """Options before the command."""
 
 
-for command in (
-    up,
-    crawl,
-    scrape,
-    jobs,
-    logs,
-    items,
-    cancel,
-    dead,
-    requeue,
-    spiders,
-    deploy,
-    undeploy,
-    doctor,
-    audit,
-    demo,
-    alive,
-):
-    app.command()(command)
+for function in (up, crawl, scrape, logs, items, spiders, deploy, doctor, demo, alive):
+    app.command()(function)
 app.add_typer(keys, name="keys")
-app.add_typer(nodes, name="nodes")
-app.add_typer(schedules, name="schedules")
-app.add_typer(sites, name="sites")
-app.add_typer(targets, name="targets")
+for resource in RESOURCES:
+    commands = group(resource)
+    if resource is SCHEDULES:
+        commands.command()(run)
+    app.add_typer(commands, name=resource.group or resource.name)
+    for action in resource.actions:
+        if action.alone:
+            app.command(action.alone, help=action.about)(command(resource, action))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`discoverybot spiders`, `deploy` and `undeploy`: what can be run, and where it comes from."""
+"""`discoverybot spiders` and `deploy`: what can be run, and where it comes from."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from configparser import ConfigParser
 from configparser import Error as ParsingError
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
-import typer
-from rich.text import Text
 
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import Url, counted, err, gateway_url, new_table, out
+from gateway.cli.console import counted, gateway_url, new_table, out, print_json
+from gateway.cli.options import JSON, URL, argument, flag, option, taking
+from gateway.cli.resources import print_node_answers
 from gateway.contract.crawl import DEFAULT_PROJECT
 
 #: What a spider without a schema takes.
 _ANY_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 
 
+@taking(
+    option("project", "Only of this project."),
+    option("version", "Only of this version."),
+    flag("every", "Earlier versions, too.", "--all"),
+    option("schema", "Print the JSON Schema of its parameters.", metavar="SPIDER"),
+    JSON,
+    URL,
+)
 def spiders(
-    *,
-    project: Annotated[str | None, typer.Option(help="Only of this project.")] = None,
-    version: Annotated[str | None, typer.Option(help="Only of this version.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Earlier versions, too.")] = False,
-    schema: Annotated[
-        str | None, typer.Option(metavar="SPIDER", help="Print the JSON Schema of its parameters.")
-    ] = None,
-    url: Url = None,
+    *, project: str | None, version: str | None, every: bool, schema: str | None, as_json: bool, url: str | None
 ) -> None:
     """Spiders that can be run, in the latest version of each project."""
-    api = Api(gateway_url(url))
-    found = api.get("/spiders", project=project, version=version, name=schema)["spiders"]
-    wanted = [one for one in found if every or version or one["latest"]]
+    answer = Api(gateway_url(url)).get("/spiders", project=project, version=version, name=schema)
+    wanted = [one for one in answer["spiders"] if every or version or one["latest"]]
     if schema:
-        out.print_json(data=_schema(schema, wanted))
-        return
-    table = new_table("PROJECT", "VERSION", "SPIDER", "DOES", folded=("DOES",))
-    for one in wanted:
-        table.add_row(one["project"], one["version"] or "", one["name"], _does(one))
-    out.print(table)
+        print_json(_schema(schema, wanted))
+    elif as_json:
+        print_json(answer)
+    else:
+        columns = "PROJECT project, VERSION version, SPIDER name, *DOES does"
+        out.print(new_table(columns, wanted, version=lambda one: one["version"] or "", does=_does))
 
 
 def _schema(name: str, found: list[dict[str, Any]]) -> Any:
@@ -162,20 +162,31 @@ _MAX_EGG = 64 << 20
 #: Each node imports every spider before it answers.
 _TIMEOUT = httpx.Timeout(180, connect=5)
 
-Source = Annotated[
-    Path, typer.Argument(metavar="FOLDER|EGG", help="A Scrapy project (the folder of its scrapy.cfg), or an egg.")
-]
-Project = Annotated[str | None, typer.Option(help="Its name. Default: as scrapy.cfg deploys it, else its package.")]
-Version = Annotated[str | None, typer.Option(help="Default: the time, in seconds since 1970.")]
+_SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
 
 
-def deploy(source: Source = Path(), *, project: Project = None, version: Version = None, url: Url = None) -> None:
+@taking(
+    argument("source", "FOLDER|EGG", _SOURCE, kind=Path, default=Path()),
+    option("project", "Its name. Default: as scrapy.cfg deploys it, else its package."),
+    option("version", "Default: the time, in seconds since 1970."),
+    JSON,
+    URL,
+)
+def deploy(*, source: Path, project: str | None, version: str | None, as_json: bool, url: str | None) -> None:
     """Deploy a Scrapy project to every crawl node; crawls that name no version get the newest."""
     version = version or str(int(time.time()))
-    with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
-        name, egg = _egg(source, version, Path(folder))
-        answer = _upload(Api(gateway_url(url)), project or name, version, egg)
-    _tell(answer["nodes"])
+    try:
+        with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
+            name, egg = _egg(source, version, Path(folder))
+            answer = _upload(Api(gateway_url(url)), project or name, version, egg)
+    except ApiError as error:
+        if isinstance(error.detail, dict) and not as_json:
+            print_node_answers(error.detail.get("nodes", ()))
+        raise
+    if as_json:
+        print_json(answer)
+        return
+    print_node_answers(answer["nodes"])
     out.print(f"{answer['project']} {version}: {counted(answer['spiders'], 'spider')}")
 
 
@@ -196,33 +207,5 @@ def _upload(api: Api, project: str, version: str, egg: Path) -> Any:
         raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
     path = f"/projects/{quote(project, safe='')}/versions"
     headers = {"Content-Type": "application/octet-stream"}
-    try:
-        with egg.open("rb") as file:
-            return api.post(path, params={"version": version}, content=file, headers=headers, timeout=_TIMEOUT)
-    except ApiError as error:
-        if isinstance(error.detail, dict):
-            _tell(error.detail.get("nodes", ()))
-        raise
-
-
-def _tell(answers: Any) -> None:
-    for answer in answers:
-        word = counted(answer["spiders"], "spider") if answer["accepted"] else answer["message"]
-        _tell_of_node(answer["node"], word, done=answer["accepted"])
-
-
-def _tell_of_node(name: str, word: str, *, done: bool) -> None:
-    mark = ("✓ ", "green") if done else ("✗ ", "bold red")
-    (out if done else err).print(Text.assemble(mark, name, ": ", word), soft_wrap=True)
-
-
-DeployedProject = Annotated[str, typer.Argument(help="As `discoverybot spiders --all` spells it.")]
-DeployedVersion = Annotated[str, typer.Argument()]
-
-
-def undeploy(project: DeployedProject, version: DeployedVersion, *, url: Url = None) -> None:
-    """Delete a deployed version from every crawl node; crawls that run go on."""
-    path = f"/projects/{quote(project, safe='')}/versions/{quote(version, safe='')}"
-    for node in Api(gateway_url(url)).delete(path)["nodes"]:
-        _tell_of_node(node["node"], node["message"] or "removed", done=node["removed"])
-    out.print(f"{project} {version}: deleted")
+    with egg.open("rb") as file:
+        return api.post(path, params={"version": version}, content=file, headers=headers, timeout=_TIMEOUT)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
@@ -19,22 +19,21 @@ from embedded.stack.up import up as run_stack
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.console import counted, out
 from gateway.cli.crawl import watch
+from gateway.cli.options import flag, option, taking
 from gateway.settings import Settings
 
 
-def up(
-    *,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only our own lines, not the processes'.")] = False,
-    free_ports: Annotated[bool, typer.Option("--free-ports", help="Let the system choose every port.")] = False,
-    ready_file: Annotated[
-        Path | None, typer.Option(help="When healthy, say there, as JSON, where all is.")
-    ] = None,
-) -> None:  # fmt: skip
+@taking(
+    flag("quiet", "Print our own lines only, not those of the processes.", "--quiet", "-q"),
+    flag("free_ports", "Let the system choose every port."),
+    option("ready_file", "Write there, as JSON, where everything is, once it is healthy.", kind=Path),
+)
+def up(*, quiet: bool, free_ports: bool, ready_file: Path | None) -> None:
     """Run the whole platform here, on loopback, until Ctrl-C. Exit code: 1 it never got ready, 2 refused."""
     raise typer.Exit(run_stack(Settings.load(), UpOptions(quiet, free_ports, ready_file)))
 
 
-# --- `discoverybot demo`: the whole platform, once through, on a site of its own
+# --- `discoverybot demo`: the whole platform on a site of its own
 
 _SITE = (sys.executable, "-m", "crawler.demo_site", "--port", "0")
 _FIRST_SERVER_ERROR = 500
@@ -42,7 +41,7 @@ SERVER_ERROR, BROKEN_LINK = "server error", "broken link"
 NO_TITLE, NO_DESCRIPTION, REDIRECT = "no title", "no description", "redirect"
 _RANK = (SERVER_ERROR, BROKEN_LINK, NO_TITLE, NO_DESCRIPTION, REDIRECT)
 _STYLES = {SERVER_ERROR: "bold red", BROKEN_LINK: "red", REDIRECT: "dim"}
-#: The site has broken pages in it: a crawl that says so did well.
+#: The site has broken pages: a crawl that finds them is a good one.
 _GOOD = frozenset({ExitCode.OK, ExitCode.PARTIAL})
 
 
@@ -88,7 +87,7 @@ def _crawl(api: Api, url: str) -> tuple[ExitCode, list[Finding]]:
 
 
 def findings(items: list[dict[str, Any]]) -> list[Finding]:
-    """What a site's owner would want to mend, out of the items of `seo`; the gravest first."""
+    """What is wrong with a site, from the items of `seo`; the worst first."""
     found = [finding for item in items for finding in _OF_TYPE[item["type"]](item)]
     return sorted(found, key=lambda finding: (_RANK.index(finding.kind), finding.page))
 

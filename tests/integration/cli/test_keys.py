@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -95,14 +96,18 @@ def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
         assert (refused.returncode, "send a key" in refused.stderr) == (2, True)
         assert run("jobs", "--url", url, DISCOVERYBOT_KEY=anne).returncode == 0
 
-        assert run("keys", "revoke", anne.split("_")[1]).returncode == 0
+        _, key_id, secret = anne.split("_")
+        about = run("keys", "show", key_id[:8]).stdout
+        assert (json.loads(about)["note"], secret in about) == ("laptop", False)
+        assert len(json.loads(run("keys", "list", "--json").stdout)["keys"]) == 2
+        assert run("keys", "revoke", key_id[:8]).stdout == f"{key_id}: revoked\n"
         listed = run("keys", "list", "--user", "anne").stdout
         assert "revoked" in listed
         assert "laptop" in listed
-        assert anne.split("_")[2] not in listed
+        assert secret not in listed
         shown = run("audit", "--url", url, "--route", "keys revoke", DISCOVERYBOT_KEY=key, COLUMNS="200")
         assert shown.returncode == 0, shown.stderr
-        assert f"key_id={anne.split('_')[1]}" in shown.stdout
+        assert f"key_id={key_id}" in shown.stdout
         assert run("audit", "--url", url, DISCOVERYBOT_KEY=key, COLUMNS="200").stdout.count("keys create") == 1
 
     with _open_gateway({**environment, "FORWARDED_ALLOW_IPS": "127.0.0.0/8"}, tmp_path / "second") as url:

@@ -34,7 +34,7 @@ def test_nodes_are_listed_with_what_is_to_be_done_about_them(gateway: StandIn, r
     assert lines[1].split()[:4] == ["n1", "up", "2/4", "0"]
     assert "quarantined" in lines[2]
     assert "n 2: look there" in done.stderr
-    assert "nobody is http://10.0.0.7:6800: start it" in done.stderr
+    assert "no node is registered at http://10.0.0.7:6800: start it" in done.stderr
 
 
 def test_a_node_is_drained_and_resumed_by_name(gateway: StandIn, run: Run) -> None:

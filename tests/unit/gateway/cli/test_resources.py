@@ -1,0 +1,240 @@
+"""What all groups of commands have in common."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from unit.gateway.cli.conftest import JOB, Answer, Run, StandIn
+from unit.gateway.cli.test_commands import RECEIPT
+from unit.gateway.cli.test_nodes import UP
+from unit.gateway.cli.test_schedules import SCHEDULE
+from unit.gateway.cli.test_sites import SITE, TARGET
+
+OTHER = f"5f{JOB[2:][::-1]}"
+SUMMARY: dict[str, Any] = {
+    "job_id": JOB,
+    "status": "running",
+    "spider": "seo",
+    "start_urls": ["https://example.com"],
+    "start_urls_count": 1,
+    "completed_pages": 12,
+    "items_count": 11,
+    "errors_count": 1,
+    "created_at": "2026-01-01T00:00:00.000Z",
+}
+LETTER = {"id": JOB, "spider": "seo", "site": None, "message": None, "created_at": "2026-01-01T00:00:00.000Z"}
+PROJECT = {"name": "shop", "latest": "1.10", "versions": ["1.9", "1.10"]}
+ENTRY = {
+    "id": "e1", "at": "2027-06-01T09:00:00.000Z", "method": "POST", "route": "/jobs/{job_id}/cancel", "status": 200,
+    "user_id": "me", "key_id": None, "resources": {"job_id": JOB}, "address": "127.0.0.1", "count": None,
+}  # fmt: skip
+#: The group → the address of its list, and an answer.
+LISTS: dict[str, tuple[str, Any]] = {
+    "jobs": ("/jobs", {"jobs": [SUMMARY], "next": None, "searched_to": None}),
+    "schedules": ("/schedules", {"schedules": [SCHEDULE], "next": None}),
+    "sites": ("/sites", {"sites": [SITE], "next": None}),
+    "targets": ("/targets", {"targets": [TARGET], "next": None}),
+    "nodes": ("/nodes", {"nodes": [UP], "missing": []}),
+    "projects": ("/spiders", {"spiders": [], "projects": [PROJECT]}),
+    "spiders": ("/spiders", {"spiders": [], "projects": [PROJECT]}),
+    "dead": ("/dead-letters", {"dead_letters": [LETTER], "next": None}),
+    "audit": ("/audit", {"entries": [ENTRY], "next": None}),
+}
+
+
+@pytest.mark.parametrize("group", LISTS)
+def test_every_list_is_shown_as_a_table_and_on_request_as_the_gateway_gave_it(
+    gateway: StandIn, run: Run, group: str
+) -> None:
+    path, answer = LISTS[group]
+    gateway.says(f"GET {path}", Answer(200, answer))
+    table = run(group)
+    assert (table.returncode, table.stderr) == (0, "")
+    assert table.stdout.splitlines()[0].split()[0].isupper()
+    document = run(group, "--json")
+    assert (document.returncode, json.loads(document.stdout)) == (0, answer), document.stderr
+
+
+def test_pages_that_are_read_to_the_end_are_one_document(gateway: StandIn, run: Run) -> None:
+    other = {**SITE, "name": "other"}
+    pages = ({"sites": [SITE], "next": "board"}, {"sites": [other], "next": None})
+    gateway.says("GET /sites", *(Answer(200, page) for page in pages))
+    assert json.loads(run("sites", "list", "--json").stdout) == {"sites": [SITE, other], "next": None}
+
+
+@pytest.mark.parametrize(
+    ("command", "route", "answer"),
+    [
+        (("jobs", "show", JOB), f"GET /jobs/{JOB}", {"job_id": JOB}),
+        (("cancel", JOB), f"POST /jobs/{JOB}/cancel", {"status": "cancelled"}),
+        (("jobs", "retry", JOB), f"POST /jobs/{JOB}/retry", RECEIPT),
+        (("requeue", JOB), f"POST /dead-letters/{JOB}/requeue", RECEIPT),
+        (("crawl", "https://a.example", "--no-follow"), "POST /crawl", RECEIPT),
+        (("schedules", "pause", JOB), f"POST /schedules/{JOB}/pause", SCHEDULE),
+        (("schedules", "run", JOB), f"POST /schedules/{JOB}/run", RECEIPT),
+        (("schedules", "next", JOB), f"GET /schedules/{JOB}/next", {"timezone": "UTC", "runs": []}),
+        (("sites", "add", "board"), "POST /sites", SITE),
+        (("sites", "enable", "board"), "PATCH /sites/board", SITE),
+        (("targets", "edit", "7", "-k", "c"), "PATCH /targets/7", TARGET),
+        (("nodes", "drain", "n1"), "POST /nodes/n1/drain", UP),
+        (("undeploy", "shop", "1.9"), "DELETE /projects/shop/versions/1.9", {"nodes": [], "version": "1.9"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_answer_is_printed_as_json_on_request(
+    gateway: StandIn, run: Run, command: tuple[str, ...], route: str, answer: Any
+) -> None:
+    gateway.says(route, Answer(200, answer))
+    done = run(*command, "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, answer), done.stderr
+
+
+def test_an_empty_answer_is_null_and_an_error_prints_no_document(gateway: StandIn, run: Run) -> None:
+    gateway.says("DELETE /sites/board", Answer(204), Answer(404, {"error": {"message": "there is no site 'board'"}}))
+    assert run("sites", "delete", "board", "--json").stdout == "null\n"
+    refused = run("sites", "delete", "board", "--json")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "error: there is no site 'board'\n"
+
+
+def test_json_holds_nothing_that_a_terminal_obeys_and_stays_what_it_was(gateway: StandIn, run: Run) -> None:
+    hostile = {"text": "a\x1b]52;c;YQ==\x07\x9b31m\u202e\ud800é"}
+    gateway.says("GET /sites/board", Answer(200, hostile))
+    done = run("sites", "show", "board")
+    assert json.loads(done.stdout) == hostile
+    assert r'"a\u001b]52;c;YQ==\u0007\u009b31m\u202e\ud800é"' in done.stdout
+
+
+# --- ids by their beginnings
+
+
+def _has(gateway: StandIn, *jobs: str) -> None:
+    gateway.says("GET /jobs", Answer(200, {"jobs": [{**SUMMARY, "job_id": job} for job in jobs], "next": None}))
+    gateway.says("GET /schedules", Answer(200, {"schedules": [], "next": None}))
+
+
+def test_the_beginning_of_an_id_is_enough(gateway: StandIn, run: Run) -> None:
+    _has(gateway, JOB, OTHER)
+    gateway.says(f"POST /jobs/{JOB}/cancel", Answer(200, {"status": "cancelled"}))
+    assert run("cancel", JOB[:5]).stdout == f"{JOB}: cancelled\n"
+    assert gateway.asked("/jobs")[0].query == f"q={JOB[:5]}&limit=200"
+
+
+@pytest.mark.parametrize("command", [("cancel",), ("jobs", "delete"), ("logs",), ("items",)], ids=" ".join)
+def test_of_several_that_begin_so_none_is_taken_and_all_are_named(
+    gateway: StandIn, run: Run, command: tuple[str, ...]
+) -> None:
+    _has(gateway, JOB, OTHER)
+    done = run(*command, "5f")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert JOB in done.stderr
+    assert OTHER in done.stderr
+    assert {request.path for request in gateway.requests} == {"/jobs", "/schedules"}
+
+
+def test_where_none_begins_so_the_gateway_says_that_there_is_none(gateway: StandIn, run: Run) -> None:
+    _has(gateway, OTHER)
+    gateway.says("GET /jobs/5f0c", Answer(404, {"error": {"message": "there is no job '5f0c'"}}))
+    done = run("jobs", "show", "5f0c")
+    assert (done.returncode, done.stderr) == (2, "error: there is no job '5f0c'\n")
+
+
+def test_an_id_is_looked_for_on_many_pages_but_not_for_ever(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /jobs", Answer(200, {"jobs": [SUMMARY], "next": "1-2"}))
+    done = run("cancel", JOB[:5])
+    assert (done.returncode, "give the id in full" in done.stderr) == (2, True)
+
+
+def test_a_schedule_is_found_by_the_beginning_of_its_id_where_a_job_is_asked_for(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /jobs", Answer(200, {"jobs": [], "next": None}))
+    gateway.says("GET /schedules", Answer(200, {"schedules": [SCHEDULE], "next": None}))
+    gateway.says(f"POST /jobs/{JOB}/cancel", Answer(200, {"status": "cancelled"}))
+    assert run("cancel", JOB[:4]).returncode == 0
+    assert run("jobs", "--schedule", JOB[:4]).returncode == 0
+    assert gateway.requests[-1].query == f"schedule_id={JOB}&limit=20"
+
+
+def test_a_target_is_named_by_its_number_or_the_beginning_of_its_id(gateway: StandIn, run: Run) -> None:
+    target = {**TARGET, "id": "7a" * 16}
+    gateway.says("GET /targets", Answer(200, {"targets": [target], "next": None}))
+    gateway.says("GET /targets/7", Answer(200, target))
+    gateway.says(f"GET /targets/{target['id']}", Answer(200, target))
+    assert run("targets", "show", "7").returncode == 0
+    assert not gateway.asked("/targets")
+    assert run("targets", "show", "7a").returncode == 0
+
+
+def test_a_name_is_no_beginning_of_another(gateway: StandIn, run: Run) -> None:
+    gateway.says("DELETE /sites/boa", Answer(404, {"error": {"message": "there is no site 'boa'"}}))
+    assert run("sites", "delete", "boa").returncode == 2
+    assert not gateway.asked("/sites")
+
+
+@pytest.mark.parametrize(("group", "name"), [("nodes", "n1"), ("projects", "shop")])
+def test_one_without_an_address_is_shown_out_of_the_list(gateway: StandIn, run: Run, group: str, name: str) -> None:
+    path, answer = LISTS[group]
+    gateway.says(f"GET {path}", Answer(200, answer))
+    assert json.loads(run(group, "show", name).stdout) == answer[group][0]
+    done = run(group, "show", "other")
+    assert (done.returncode, done.stderr) == (2, f"error: there is no {group[:-1]} 'other'\n")
+
+
+def test_a_dead_letter_is_taken_off_the_list(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /dead-letters", Answer(200, {"dead_letters": [LETTER], "next": None}))
+    gateway.says(f"DELETE /dead-letters/{JOB}", Answer(204))
+    assert run("dead", "delete", JOB[:6]).stdout == f"{JOB}: deleted\n"
+
+
+# --- shells and pipes
+
+
+def _completed(run: Run, *words: str) -> list[str]:
+    line = " ".join(("discoverybot", *words))
+    asked = {"_DISCOVERYBOT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    done = run(**asked)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_ids_and_names(gateway: StandIn, run: Run) -> None:
+    _has(gateway, JOB, OTHER)
+    gateway.says("GET /sites", Answer(200, {"sites": [SITE, {**SITE, "name": "\x1b[2J"}], "next": None}))
+    assert {"list", "show", "cancel"} <= set(_completed(run, "jobs", ""))
+    assert _completed(run, "jobs", "show", JOB[:4]) == [JOB]
+    assert _completed(run, "sites", "edit", "") == ["board"]
+    assert _completed(run, "scrape", "b") == ["board"]
+
+
+def test_a_shell_is_offered_nothing_where_no_gateway_answers(run: Run) -> None:
+    assert _completed(run, "jobs", "show", "--url", "http://127.0.0.1:1", "") == []
+
+
+def test_the_script_for_a_shell_is_shown(run: Run) -> None:
+    # without it typer looks for the shell that has started it
+    done = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert (done.returncode, "_DISCOVERYBOT_COMPLETE" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("jobs",), ("jobs", "--json"), ("items", JOB), ("logs", JOB), ("--help",)], ids=" ".join
+)
+def test_a_reader_that_has_seen_enough_is_no_error(gateway: StandIn, command: tuple[str, ...]) -> None:
+    line = {"ts": "2027-06-01T09:00:01.250Z", "level": "INFO", "logger": "seo", "msg": "x" * 80}
+    gateway.says("GET /jobs", Answer(200, {"jobs": [SUMMARY] * 3000, "next": None}))
+    gateway.says(f"GET /jobs/{JOB}/items", Answer(200, b'{"a": 1}\n' * 200_000))
+    gateway.says(f"GET /jobs/{JOB}/status", Answer(200, {}))
+    gateway.says(f"GET /jobs/{JOB}/logs", Answer(200, f"{json.dumps(line)}\n".encode() * 3000))
+    where = () if command == ("--help",) else ("--url", gateway.url)
+    module = [sys.executable, "-m", "gateway.cli.main"]
+    with subprocess.Popen([*module, *command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        if where:
+            process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
