@@ -109,7 +109,7 @@ def _end_without_reader(console: Console) -> None:
 
 
 # for every console: typer makes some of its own for the help
-Console.on_broken_pipe = _end_without_reader  # type: ignore[method-assign]
+Console.on_broken_pipe = _end_without_reader  # type: ignore[method-assign, assignment]
 
 
 @contextmanager
