@@ -1,0 +1,249 @@
+"""The commands of README and documentation run as they are printed, on a platform with nothing else on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import eggs
+import pytest
+from sites.job_board import JobBoard, job_board
+from stack import ROOT, Stack, running_stack, wait_until
+
+from crawler.demo_site.server import DemoServer
+
+pytestmark = [pytest.mark.stack]
+
+#: What is run of each page: all its commands but those under a comment `<!-- not run: why -->`.
+PAGES = (
+    "README.md",
+    "docs/quickstart.md",
+    "docs/tutorial.md",
+    "docs/troubleshooting.md",
+    "docs/how-to/add-a-job-board.md",
+    "docs/how-to/crawl-every-morning.md",
+    "docs/how-to/deploy-your-own-spiders.md",
+    "docs/how-to/extract-data-with-rules.md",
+    "docs/reference/audit.md",
+    "docs/reference/cli.md",
+    "docs/reference/http-api.md",
+    "docs/reference/politeness.md",
+    "docs/reference/runs.md",
+)
+NOT_RUN = {
+    "CONTRIBUTING.md": "they are what runs this",
+    "docs/figures.md": "a measurement",
+    "docs/reliability.md": "the fault tests, which run by themselves",
+    "docs/how-to/crawl-javascript-pages.md": "needs a Chromium; tests/integration/crawler_render has all of it",
+    "docs/how-to/run-on-a-server.md": "needs Docker; tests/unit/house/test_compose_file.py reads the file",
+    "docs/reference/keys.md": "would close the platform to all other pages; tests/integration/web/test_keys.py",
+    "docs/reference/quotas.md": "needs quotas; tests/integration/web/test_quotas.py",
+    "docs/reference/spiders.md": "the spiders' own tests do",
+}
+BLOCK = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w+)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+#: A file that a page shows: its name is in its first line, or in the command that follows.
+PYTHON_FILE = re.compile(r"# (\S+\.py)\n")
+JSON_FILE = re.compile(r"(?:@|--file )(\w+\.json)")
+#: What starts servers is left to the fixtures. A version that was deployed is waited for, as the pages say.
+PRELUDE = r"""
+listed() { command curl -s "$DISCOVERYBOT_URL/spiders"; }
+make() { echo "make $*"; }
+curl() { command curl --fail-with-body "$@"; }
+scrapy() {
+  command scrapy "$@"
+  find . -name settings.py -exec sed -i 's/^DOWNLOAD_DELAY = 1/DOWNLOAD_DELAY = 0/' {} +
+}
+discoverybot() {
+  if [ "$1" = up ]; then return; fi
+  local before; before=$(listed)
+  command discoverybot "$@" || return
+  if [ "$1" = deploy ]; then
+    for _ in {1..150}; do if [ "$(listed)" != "$before" ]; then break; fi; sleep 0.2; done
+  fi
+}
+"""
+SPIDERS = """
+import scrapy
+
+
+class Offers(scrapy.Spider):
+    name = "offers"
+
+    def parse(self, response):
+        yield {"url": response.url}
+
+
+class Books(Offers):
+    name = "books"
+"""
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(tmp_path_factory.mktemp("stack") / "home") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[str]:
+    with DemoServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server.url.rstrip("/")
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def board(stack: Stack) -> Iterator[JobBoard]:
+    """Three sites of it are known by the names that the pages use."""
+    with job_board(25) as board:
+        record = {**board.record("", "json-ld", "next_link"), "min_pause_seconds": 0, "max_pause_seconds": 0}
+        for name in ("myboard", "exampleboard"):
+            stack.http.post(f"{stack.url}/sites", json={**record, "name": name}).raise_for_status()
+        yield board
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the commands are given: in a Scrapy project, with an egg and a site's record beside it."""
+    project = eggs.source("shop", spiders=SPIDERS)
+    files = {
+        **project,
+        "scrapy.cfg": "[settings]\ndefault = shop.settings\n",
+        "board.json": '{"interval_minutes": 90}',
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "shop.egg").write_bytes(eggs.egg(project))
+    return tmp_path
+
+
+@pytest.fixture
+def example(stack: Stack, demo: str, board: JobBoard, folder: Path) -> dict[str, str]:
+    """What the pages name as examples, and what stands for it here; the first that fits counts."""
+    site = f"{board.url}/tree/3"
+    dead = stack.crawl(f"{board.url}/status/500", ignore_cache=True, max_retries=0)
+    job = stack.crawl(site, ignore_cache=True)
+    schedule = _schedule(stack, site)
+    stack.wait_final(dead)
+    stack.wait_final(job)
+    (node,) = stack.http.get(f"{stack.url}/nodes").json()["nodes"]
+    return {
+        "https://jobs.example.com/search": f"{board.url}/search/json-ld/page_param",
+        "https://jobs.example.com": board.url,
+        "https://example.com": site,
+        "https://books.toscrape.com": site,
+        "http://127.0.0.1:8001": stack.url,
+        "localhost:8001": stack.url.removeprefix("http://"),
+        "http://127.0.0.1:8099": demo,
+        ".venv/bin/python -m crawler.demo_site": ": demo",
+        "python -m crawler.demo_site": ": demo",
+        ".venv/bin/discoverybot": "discoverybot",
+        "cd ~\n": "",
+        "~/shop": str(folder),
+        "path/to/project": f"{folder} --project bookshop",
+        "drain n2": f"drain {node['name']}",
+        "resume n2": f"resume {node['name']}",
+        "resume NODE": f"resume {node['name']}",
+        "requeue ID": f"requeue {dead}",
+        "requeue 5f0c…": f"requeue {dead}",
+        "jobs/ID": f"jobs/{job}",
+        "4f0c…": job,
+        "0d4f5c6b7a8e4f1d9c2b3a4e5f607182": schedule,
+        "schedules/ID": f"schedules/{schedule}",
+        " ID": f" {schedule}",
+    }
+
+
+def _schedule(stack: Stack, site: str) -> str:
+    """One that has had a run."""
+    crawl = {"user_id": "me", "spider": "seo", "start_urls": [site], "interval": "@yearly", "ignore_cache": True}
+    schedule: str = stack.http.post(f"{stack.url}/crawl", json=crawl).raise_for_status().json()["job_id"]
+    run = stack.http.post(f"{stack.url}/schedules/{schedule}/run").raise_for_status().json()["job_id"]
+    wait_until(lambda: stack.status(run)["status"] == "finished", what="the schedule's run")
+    return schedule
+
+
+def script(page: str, example: dict[str, str]) -> str:
+    """All commands of the page, one after the other; its files are written where it has come to."""
+    text, lines, shown = (ROOT / page).read_text(encoding="utf-8"), [], ""
+    for left_out, language, block in BLOCK.findall(text):
+        if left_out:
+            continue
+        if language == "json":
+            shown = block
+        elif language == "python" and (name := PYTHON_FILE.match(block)):
+            lines.append(_written(name[1], block))
+        elif language == "sh":
+            lines += [_written(name, shown) for name in JSON_FILE.findall(block) if shown]
+            lines.append(block)
+        elif language == "console":
+            lines += [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+    pattern = re.compile("|".join(map(re.escape, example)))
+    return pattern.sub(lambda found: example[found[0]], "\n".join(lines))
+
+
+def _written(name: str, text: str) -> str:
+    return f"cat > {name} <<'END'\n{text}END\n"
+
+
+def run(commands: str, stack: Stack, folder: Path) -> str:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DISCOVERYBOT_URL": stack.url,
+        "DISCOVERYBOT_HOME": str(stack.home),
+        "COLUMNS": "200",
+    }
+    shell = ["bash", "-euxo", "pipefail", "-c", PRELUDE + commands]
+    done = subprocess.run(
+        shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/tutorial.md"])
+def test_the_commands_of_a_page_run_as_printed(
+    page: str, stack: Stack, example: dict[str, str], folder: Path
+) -> None:
+    run(script(page, example), stack, folder)
+
+
+def test_the_tutorial_leads_to_where_it_says(stack: Stack, example: dict[str, str], tmp_path: Path) -> None:
+    told = run(script("docs/tutorial.md", example), stack, tmp_path)
+    project = tmp_path / "harbour"
+    tried, cows = (_lines(project / name) for name in ("ships.jsonl", "cows.jsonl"))
+    assert (len(tried), [ship["name"] for ship in cows]) == (5, ["The Little Anna"])
+    headers = {
+        name: (project / name).read_text().splitlines()[0]
+        for name in ("ships.csv", "old.csv", "new.csv", "today.csv")
+    }
+    assert headers == {"ships.csv": "name,story", "old.csv": "name,story"} | dict.fromkeys(
+        ("new.csv", "today.csv"), "url,name,story"
+    )
+    assert "harbour 1.1: 1 spider" in told
+
+
+def _lines(file: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_every_page_with_commands_is_run_or_says_why_not() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    with_commands = {
+        str(page.relative_to(ROOT))
+        for page in pages
+        for _, language, _ in BLOCK.findall(page.read_text(encoding="utf-8"))
+        if language in {"sh", "console"}
+    }
+    assert with_commands == {*PAGES, *NOT_RUN}
