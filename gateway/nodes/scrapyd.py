@@ -30,8 +30,8 @@ class ScrapydClient:
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
-        # no limit to connections: to make room httpcore may close one that it has just given away (httpcore#1110)
-        limits = httpx.Limits(keepalive_expiry=15)
+        # few: httpcore looks at all of them for each other one, at every call
+        limits = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=15)
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
         # trust_env: a proxy of the host's environment must never see the nodes' password
         self._http = httpx.AsyncClient(auth=auth, timeout=timeout, limits=limits, trust_env=False)

@@ -14,6 +14,7 @@ from pathlib import Path
 import eggs
 import pytest
 from sites.job_board import JobBoard, job_board
+from sites.server import html
 from stack import ROOT, Stack, running_stack, wait_until
 
 from crawler.demo_site.server import DemoServer
@@ -35,6 +36,7 @@ PAGES = (
     "docs/reference/http-api.md",
     "docs/reference/politeness.md",
     "docs/reference/runs.md",
+    "docs/reference/spiders.md",
 )
 NOT_RUN = {
     "CONTRIBUTING.md": "they are what runs this",
@@ -44,8 +46,8 @@ NOT_RUN = {
     "docs/how-to/run-on-a-server.md": "needs Docker; tests/unit/house/test_compose_file.py reads the file",
     "docs/reference/keys.md": "would close the platform to all other pages; tests/integration/web/test_keys.py",
     "docs/reference/quotas.md": "needs quotas; tests/integration/web/test_quotas.py",
-    "docs/reference/spiders.md": "the spiders' own tests do",
 }
+ARTICLE = html(f"<article><h1>Gulls</h1><p>{'Nobody counts the gulls of the harbour. ' * 20}</p></article>")
 BLOCK = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w+)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 #: A file that a page shows: its name is in its first line, or in the command that follows.
 PYTHON_FILE = re.compile(r"# (\S+\.py)\n")
@@ -104,6 +106,8 @@ def demo() -> Iterator[str]:
 def board(stack: Stack) -> Iterator[JobBoard]:
     """Three sites of it are known by the names that the pages use."""
     with job_board(25) as board:
+        board.pages["/tree/3/blog/"] = ARTICLE
+        board.pages["/sitemap.xml"] = f"<urlset><url><loc>{board.url}/tree/3/1</loc></url></urlset>"
         record = {**board.record("", "json-ld", "next_link"), "min_pause_seconds": 0, "max_pause_seconds": 0}
         for name in ("myboard", "exampleboard"):
             stack.http.post(f"{stack.url}/sites", json={**record, "name": name}).raise_for_status()
@@ -138,6 +142,7 @@ def example(stack: Stack, demo: str, board: JobBoard, folder: Path) -> dict[str,
     stack.wait_final(job)
     (node,) = stack.http.get(f"{stack.url}/nodes").json()["nodes"]
     return {
+        "scrapy crawl seo": "SCRAPY_SETTINGS_MODULE=crawler.settings scrapy crawl seo",
         "https://jobs.example.com/search": f"{board.url}/search/json-ld/page_param",
         "https://jobs.example.com": board.url,
         "https://example.com": site,
@@ -202,6 +207,7 @@ def run(commands: str, stack: Stack, folder: Path) -> str:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "DISCOVERYBOT_URL": stack.url,
         "DISCOVERYBOT_HOME": str(stack.home),
+        "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
         "COLUMNS": "200",
     }
     shell = ["bash", "-euxo", "pipefail", "-c", PRELUDE + commands]
