@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
 
-from crawler.activity import Activity
 from crawler.closing import Closing
-from crawler.downloader import CountingDownloader
-from crawler.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
-from crawler.log_limit import LogLimit
-from crawler.page_limit import ItemLimit, PageCount, PageLimit
-from crawler.politeness import FetchIdentity, FetchProxy, apply_fetch_options
+from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
+from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
+from crawler.net.response_limits import AttributeLimit, RequestLimits, at_most
+from crawler.pace.pacing import Turns
+from crawler.pace.robots import use_robots
+from crawler.pace.start_pace import StartPace
 from crawler.render.setup import browser_handler, use_browser
-from crawler.report import Report
-from crawler.request_limits import AttributeLimit, RequestLimits, at_most
-from crawler.request_rate import Turns
-from crawler.robots import use_robots
+from crawler.report.activity import Activity
+from crawler.report.crawl_limits import ItemLimit, PageCount, PageLimit
+from crawler.report.log_limit import LogLimit
+from crawler.report.progress import Report
+from crawler.report.requests import CountingDownloader
 from crawler.setting_names import (
     EGRESS_ALLOWED_NETWORKS,
     HTTPCACHE_REDIS_URL,
@@ -30,7 +31,6 @@ from crawler.setting_names import (
     MAX_PAGE_SECONDS,
     RATE_LIMIT_REDIS_URL,
 )
-from crawler.start_pace import StartPace
 from gateway.contract.log_line import LOG_DATEFORMAT, LOG_FORMAT
 from gateway.settings import NodeSettings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urljoin
 
-from crawler.page_facts import PageFacts
+from crawler.extraction.page_facts import PageFacts
 
 if TYPE_CHECKING:
     from scrapy.http import HtmlResponse

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from crawler.extraction.page_urls import page_url
 from crawler.extraction.rules import Page, SlowRulesError
 from crawler.job_posting.from_selectors import SelectedPostings
 from crawler.job_posting.json_ld import Graph, JobNode, json_ld, posting_of
 from crawler.job_posting.posting import Posting, web_url
-from crawler.page_address import page_url
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
-from crawler.node import family
-from crawler.node.egg import EGG
+from crawler.node import process_tree
+from crawler.node.eggs import EGG
 from crawler.node.keeper import KEEPER, MOST
 from crawler.node.loop import reactor
 from gateway.contract.outbox import remove_tree, write_atomically
@@ -92,16 +92,16 @@ class Account:
         os.kill(pid, number)
 
     def kill_group(self, pid: int) -> None:
-        family.kill_group(pid)
+        process_tree.kill_group(pid)
 
     def kill_rest(self, pid: int, folder: Path) -> None:
-        family.kill_rest(pid, folder)
+        process_tree.kill_rest(pid, folder)
 
     def uses_more_than(self, limit: int, pid: int, folder: Path) -> bool:
-        return family.uses_more_than(limit, pid, folder)
+        return process_tree.uses_more_than(limit, pid, folder)
 
     def find_leader(self, folder: Path) -> int | None:
-        return family.find_leader(folder)
+        return process_tree.find_leader(folder)
 
     def make_folder(self, folder: Path) -> None:
         """Where an attempt can write. Raises `OSError`."""

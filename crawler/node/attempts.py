@@ -11,7 +11,7 @@ from scrapyd.spiderqueue import SqliteSpiderQueue
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.exit_report import NodeUnfitError, refuse
+from crawler.node.attempt_files import NodeUnfitError, refuse
 from crawler.node.project_names import canonical
 from crawler.node.started_mark import StartedMark
 from gateway.clock import time_of_node, utc_now

@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from scrapy.crawler import AsyncCrawlerProcess, Crawler
 
 from crawler.closing import hurry
-from crawler.guest import OVERRULED, choices
 from crawler.node.project_names import OWN_PROJECT, canonical
 from crawler.node.project_settings import ProjectSettings, project_settings
 from crawler.node.spider_arguments import Arguments, complete, for_constructor, replaced
+from crawler.project_guard import OVERRULED, choices
 from crawler.setting_names import (
     ATTEMPT_DIR,
     FETCH_OPTIONS,

@@ -13,7 +13,7 @@ from scrapyd.exceptions import DirectoryTraversalError, RunnerError
 from scrapyd.webservice import param
 from twisted.web.server import Request
 
-from crawler.node.egg import stored_version
+from crawler.node.eggs import stored_version
 from crawler.node.project_names import OWN_PROJECT, is_project_name
 from crawler.node.spider_lists import spider_lists
 from crawler.node.webservice import AsyncService, refuse

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from crawler.node.egg import EggStorage
+from crawler.node.eggs import EggStorage
 from gateway.contract.outbox import SpiderInfo, read_file, write_atomically
 from gateway.crash_points import state_change
 

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account
-from crawler.node.exit_report import fault_of
+from crawler.node.attempt_files import fault_of
 from crawler.node.spawn import Usage, ended_reason, spawn
 from crawler.node.started_mark import StartedMark, read_mark
 from gateway.contract.outbox import Fault, is_locked

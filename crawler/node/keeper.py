@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from crawler.node import family
+from crawler.node import process_tree
 from gateway.settings import NodeSettings, SettingsError
 
 #: In the environment of what COMMAND becomes: its ends of the two socket pairs.
@@ -99,21 +99,21 @@ class Processes:
         self._kill(lambda: psutil.Process(parent).children(recursive=True))
 
     def uses_more_than(self, limit: int, pid: int, folder: Path) -> bool:
-        family_ = list(filter(self._has, self._family(pid, folder)))
+        family = list(filter(self._has, self._family(pid, folder)))
         with acting_as(self._uid, self._uid):
-            return family.use_more_than(limit, family_)
+            return process_tree.use_more_than(limit, family)
 
     def find(self, folder: Path) -> int | None:
         with acting_as(self._uid, self._uid):
-            return family.find_leader(folder)
+            return process_tree.find_leader(folder)
 
     def _family(self, pid: int, folder: Path) -> list[psutil.Process]:
         with acting_as(self._uid, self._uid):
-            return family.members(pid, folder)
+            return process_tree.members(pid, folder)
 
     def _kill(self, find: Callable[[], Iterable[psutil.Process]]) -> None:
         for _ in range(_LOOKS):
-            found = [process for process in find() if self._has(process) and family.lives(process)]
+            found = [process for process in find() if self._has(process) and process_tree.lives(process)]
             for process in found:
                 with suppress(ProcessLookupError):
                     self.signal(process.pid, signal.SIGKILL)

@@ -17,18 +17,18 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.attempt_process import AttemptProcess
+from crawler.node.attempt_files import NodeUnfitError, fault_of, refuse
 from crawler.node.config import load_settings
 from crawler.node.crawl_process import CrawlProcess
-from crawler.node.egg import EggStorage
+from crawler.node.eggs import EggStorage
 from crawler.node.environment import NodeEnvironment
-from crawler.node.exit_report import NodeUnfitError, fault_of, refuse
-from crawler.node.fork_server import ForkServer
+from crawler.node.fork import ForkServer
 from crawler.node.forked_process import Start
 from crawler.node.limits import limits_of
 from crawler.node.orphans import Orphan, find_orphans
 from crawler.node.project_names import OWN_PROJECT
 from crawler.node.spawn import spawn
+from crawler.node.spider_process import AttemptProcess
 from crawler.node.started_mark import StartedMark
 from gateway.clock import time_of_node, utc_now
 from gateway.contract.outbox import LOG, SPEC, AttemptId, Fault, NodeSpec, attempt_dir, read_file, whole_text

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from twisted.internet.base import DelayedCall
 
-from crawler.node.family import uses_more_than
 from crawler.node.loop import reactor
+from crawler.node.process_tree import uses_more_than
 from gateway.contract.log_line import LogEntry, split_entries
 from gateway.contract.outbox import ACTIVE, LOG, open_file
 from gateway.settings import NodeSettings
@@ -102,7 +102,7 @@ class Limits(NamedTuple):
     timeout: float
     #: Bytes of everything that belongs to the attempt, its browser too; 0 is no limit.
     memory: int = 0
-    #: Bytes of `crawl.log`; 0 is no limit. What logs through Python keeps within it by itself (`crawler.log_limit`).
+    #: Bytes of `crawl.log`; 0 is no limit. What logs through Python keeps within it by itself (`LogLimit`).
     log: int = 0
     #: Seconds in which nothing happens; 0 is no limit.
     stall: float = 0

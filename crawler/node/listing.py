@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from crawler.node.egg_file import EggError, EggFile, activate, check_names, leave_working_directory, read_egg
 from crawler.node.project_names import OWN_PROJECT
+from crawler.node.projects import EggError, EggFile, activate, check_names, leave_working_directory, read_egg
 from gateway.contract.outbox import SpiderInfo
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.exit_report import note_stopping
+from crawler.node.attempt_files import note_stopping
 from crawler.node.limits import Limits, LimitWatch, limits_of
 from crawler.node.loop import reactor
 from crawler.node.started_mark import read_mark

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: After all of the project's, in this order: the last one has the last word.
-OUR_ADDONS = ("crawler.guest.Guest", "crawler.addon.DiscoveryBot")
+OUR_ADDONS = ("crawler.project_guard.Guest", "crawler.addon.DiscoveryBot")
 _FIRST_ORDER = 500
 
 

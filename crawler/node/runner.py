@@ -57,7 +57,7 @@ def _project(project: str) -> AbstractContextManager[None]:
     eggs = NodeSettings.load().node_dir / "eggs" / project
     if project == OWN_PROJECT and not eggs.exists():
         return nullcontext()
-    from crawler.node.egg import project_environment  # noqa: PLC0415 - a quarter of a second that our own never pays
+    from crawler.node.eggs import project_environment  # noqa: PLC0415 - a quarter of a second that our own never pays
 
     return project_environment(project)
 

@@ -25,8 +25,8 @@ from crawler.node.accounts import Account, Accounts
 from crawler.node.catalog import write_catalog
 from crawler.node.command import Command
 from crawler.node.config import load_settings
-from crawler.node.egg import EGG, EggStorage, stored_version
 from crawler.node.egg_listings import EggListings
+from crawler.node.eggs import EGG, EggStorage, stored_version
 from crawler.node.listing import Listing
 from crawler.node.loop import reactor
 from crawler.node.project_names import OWN_PROJECT

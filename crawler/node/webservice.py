@@ -19,8 +19,8 @@ from twisted.python.failure import Failure
 from twisted.web import error, http
 from twisted.web.server import NOT_DONE_YET, Request
 
+from crawler.node.attempt_files import NodeUnfitError, fault_of
 from crawler.node.attempts import Intake, Queued, parse_spec
-from crawler.node.exit_report import NodeUnfitError, fault_of
 from crawler.node.spider_lists import spider_lists
 from gateway.contract.outbox import AttemptId, NodeSpec, instance_of
 from gateway.crash_points import state_change

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser, BrowserContext, BrowserType
 
-    from crawler.render.egress_proxy import EgressProxy
+    from crawler.net.egress_proxy import EgressProxy
     from gateway.settings import NodeSettings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crawler.egress import EgressDownloadHandler
+from crawler.net.egress import EgressDownloadHandler
 from crawler.render.renderer import Renderer
 
 if TYPE_CHECKING:

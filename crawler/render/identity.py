@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crawler.fetch_scope import FetchScope
+from crawler.net.fetch_scope import FetchScope
 from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS
 from gateway.contract.public_address import literal_address
 

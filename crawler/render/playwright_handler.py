@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from playwright.async_api import Error as PlaywrightError
 from scrapy_playwright.handler import BrowserContextWrapper, ScrapyPlaywrightDownloadHandler
 
-from crawler.render.egress_proxy import PRIMING_URL
+from crawler.net.egress_proxy import PRIMING_URL
 from crawler.render.identity import context_cookies, context_options
 from crawler.render.instructions import RENDER_PAGES
 from crawler.render.page_view import PageView, RenderError

@@ -12,9 +12,9 @@ from scrapy import signals
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawler.closing import StoppedError
-from crawler.egress import EgressBlockedError
+from crawler.net.egress import EgressBlockedError
+from crawler.net.egress_proxy import REFUSED_HEADER, EgressProxy
 from crawler.render.browser import Chromium, find_chromium
-from crawler.render.egress_proxy import REFUSED_HEADER, EgressProxy
 from crawler.render.page_view import Limits, PageView, RenderError
 from crawler.render.playwright_handler import VIEW, NoPageError, PlaywrightHandler
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS

@@ -10,14 +10,14 @@ from lxml import etree
 from scrapy import Request
 from scrapy.exceptions import CloseSpider
 
+from crawler.extraction.page_urls import page_url
 from crawler.extraction.rules import Page
 from crawler.job_posting.from_selectors import SelectedPostings
 from crawler.job_posting.pages import posting_on, results_of
 from crawler.job_posting.posting import Quota, web_url
 from crawler.on_site import STAYS_ON_SITE
-from crawler.page_address import page_url
-from crawler.page_limit import PageLimitError
 from crawler.render.instructions import render_meta
+from crawler.report.crawl_limits import PageLimitError
 from crawler.spiders.jobs_params import PAGE, JobsParams
 from crawler.spiders.site_spider import MAY_LEAVE, SiteSpider
 from gateway.contract.crawl import PaginationType

@@ -9,11 +9,11 @@ from pydantic import Field
 from scrapy import Request
 from scrapy.http import HtmlResponse, Response
 
-from crawler.downloader import is_error
-from crawler.failure_reason import exception_reason
+from crawler.extraction.page_facts import PageFacts
+from crawler.extraction.page_urls import page_url, site_of
 from crawler.link_ledger import Breakage, LinkLedger, Mention
-from crawler.page_address import page_url, site_of
-from crawler.page_facts import PageFacts
+from crawler.report.failures import exception_reason
+from crawler.report.requests import is_error
 from crawler.spiders.site_spider import MAY_LEAVE, OK, SiteParams, SiteSpider, is_html
 
 if TYPE_CHECKING:

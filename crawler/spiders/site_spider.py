@@ -10,12 +10,12 @@ from scrapy import Request, Spider, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest, StopDownload
 from scrapy.http import HtmlResponse, Response
 
+from crawler.extraction.page_facts import PageFacts
+from crawler.extraction.page_urls import is_on_site, page_url, site_of
+from crawler.extraction.url_filter import Patterns, UrlFilter, formatted
 from crawler.frontier import Frontier
-from crawler.page_address import is_on_site, page_url, site_of
-from crawler.page_facts import PageFacts
-from crawler.page_limit import is_page
 from crawler.render.instructions import RENDER_PAGES, render_meta
-from crawler.url_filter import Patterns, UrlFilter, formatted
+from crawler.report.crawl_limits import is_page
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field, StringConstraints
 from scrapy import Request
 from scrapy.utils.sitemap import sitemap_urls_from_robots
 
-from crawler.failure_reason import exception_reason
-from crawler.page_address import page_url, site_of
-from crawler.page_limit import PageLimitError
+from crawler.extraction.page_urls import page_url, site_of
+from crawler.report.crawl_limits import PageLimitError
+from crawler.report.failures import exception_reason
 from crawler.sitemap_file import MAX_BYTES, Entry, NoSitemapError, entries
 from crawler.spiders.site_spider import MAY_LEAVE, OK, FilteredParams, SiteSpider
 

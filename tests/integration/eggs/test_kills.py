@@ -18,7 +18,7 @@ from .conftest import EggNode, new_node
 #: Replaces an egg, and is killed when half of the new one is written.
 KILLED_UPLOAD = """
 import io, os, signal, sys
-from crawler.node.egg import EggStorage
+from crawler.node.eggs import EggStorage
 
 class Upload(io.BytesIO):
     def read(self, size=-1):

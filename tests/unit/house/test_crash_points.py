@@ -28,7 +28,7 @@ NEEDS_NONE = {
     "gateway/dispatch/egg_delivery.py EggDelivery._send": "a temporary file of its own",
     "gateway/sites/edits.py SiteService.edit": "asks the store, which has one",
     "gateway/sites/edits.py TargetService.edit": "asks the store, which has one",
-    "crawler/node/egg.py _keep": "a private copy for one attempt",
+    "crawler/node/eggs.py _keep": "a private copy for one attempt",
     "crawler/node/accounts.py KeptAccount.hand_over": "a private copy for one attempt",
     "crawler/node/accounts.py discard": "what is left is found by the next start, or the next sweep",
 }

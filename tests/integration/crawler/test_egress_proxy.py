@@ -11,8 +11,8 @@ from ipaddress import ip_network
 import pytest
 from sites.server import Reply, Site
 
-from crawler.render import egress_proxy
-from crawler.render.egress_proxy import MAX_HEAD_BYTES, PRIMING_URL, EgressProxy
+from crawler.net import egress_proxy
+from crawler.net.egress_proxy import MAX_HEAD_BYTES, PRIMING_URL, EgressProxy
 
 DEADLINE = 10
 ONLY_ONE = [ip_network("127.0.0.1/32")]

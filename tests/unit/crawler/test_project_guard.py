@@ -7,7 +7,7 @@ import logging
 import pytest
 from scrapy.settings import Settings
 
-from crawler.guest import Guest
+from crawler.project_guard import Guest
 from crawler.setting_names import ATTEMPT_DIR
 
 

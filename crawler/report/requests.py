@@ -10,11 +10,11 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Request, Response
 from twisted.python.failure import Failure
 
-from crawler.activity import Activity
-from crawler.egress import EgressBlockedError
-from crawler.failure_reason import exception_reason, status_reason
-from crawler.page_limit import is_page
-from crawler.report import Report
+from crawler.net.egress import EgressBlockedError
+from crawler.report.activity import Activity
+from crawler.report.crawl_limits import is_page
+from crawler.report.failures import exception_reason, status_reason
+from crawler.report.progress import Report
 
 if TYPE_CHECKING:
     from scrapy import Spider

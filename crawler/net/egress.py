@@ -23,9 +23,9 @@ from twisted.internet.error import DNSLookupError
 from twisted.internet.threads import deferToThreadPool
 
 from crawler.closing import StoppedError
-from crawler.header_limit import ConnectionFactory
-from crawler.request_limits import RequestLimits
-from crawler.request_rate import Turns
+from crawler.net.header_limit import ConnectionFactory
+from crawler.net.response_limits import RequestLimits
+from crawler.pace.pacing import Turns
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
 from gateway.contract.public_address import (
     Network,

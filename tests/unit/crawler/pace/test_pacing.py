@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from crawler.request_rate import AHEAD_SECONDS, Gate, OwnSlots
+from crawler.pace.pacing import AHEAD_SECONDS, Gate, OwnSlots
 
 
 async def test_slots_of_ones_own_lie_an_interval_apart() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.page_address import is_on_site, page_url, site_of
+from crawler.extraction.page_urls import is_on_site, page_url, site_of
 
 
 @pytest.mark.parametrize(

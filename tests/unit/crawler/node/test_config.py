@@ -9,7 +9,7 @@ from scrapyd.config import Config
 
 from crawler.node.config import NodeConfigError, apply, load_settings, node_config, require_password
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.settings.default_settings import TWISTED_REACTOR
 
-from crawler.egress import EgressResolver
+from crawler.net.egress import EgressResolver
 from crawler.setting_names import ATTEMPT_DIR
 from gateway.settings import NodeSettings
 

@@ -10,7 +10,7 @@ from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
 from scrapy.http.request import NO_CALLBACK
 
 from crawler.closing import Closing
-from crawler.report import Report
+from crawler.report.progress import Report
 from crawler.setting_names import MAX_ITEMS, MAX_PAGES
 
 if TYPE_CHECKING:

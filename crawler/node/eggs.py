@@ -15,8 +15,8 @@ from scrapyd.eggstorage import FilesystemEggStorage
 from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
 from crawler.node.config import node_config
-from crawler.node.egg_file import activate, leave_working_directory, read_egg
 from crawler.node.project_names import is_project_name
+from crawler.node.projects import activate, leave_working_directory, read_egg
 from gateway.crash_points import state_change
 
 #: In the environment of a spider that may not look for its egg: where it is.

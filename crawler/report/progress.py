@@ -14,8 +14,8 @@ from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
 from crawler.closing import Closing
-from crawler.failure_reason import exception_reason
-from crawler.items import ItemSpool
+from crawler.report.failures import exception_reason
+from crawler.report.items import ItemSpool
 from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
 from gateway.contract.outbox import (

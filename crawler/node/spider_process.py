@@ -10,11 +10,11 @@ from twisted.internet.error import ProcessTerminated
 from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account
+from crawler.node.attempt_files import ended_report, note_stopping, with_account, write_exit
 from crawler.node.crawl_process import CrawlProcess
-from crawler.node.exit_report import ended_report, note_stopping, with_account, write_exit
-from crawler.node.family import is_running
 from crawler.node.forked_process import NotStartedError, ProcessLostError
 from crawler.node.limits import Limits, LimitWatch
+from crawler.node.process_tree import is_running
 from crawler.node.started_mark import StartedMark
 from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId, ExitReport

@@ -10,8 +10,8 @@ from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
-from crawler.report import Report
-from crawler.request_rate import Turns
+from crawler.pace.pacing import Turns
+from crawler.report.progress import Report
 from crawler.setting_names import ATTEMPT_DIR
 from gateway.contract.outbox import ACTIVE
 from gateway.crash_points import state_change

@@ -5,7 +5,7 @@ from pathlib import Path
 from scrapy import Spider
 from scrapy.utils.test import get_crawler
 
-from crawler.report import Report
+from crawler.report.progress import Report
 from crawler.setting_names import ATTEMPT_DIR
 from gateway.contract.outbox import REPORT, SpiderReport, read_record
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crawler.node.exit_report import LOG_TAIL, read_log_tail, refuse
+from crawler.node.attempt_files import LOG_TAIL, read_log_tail, refuse
 from gateway.contract.outbox import AttemptId, ExitReport, read_record
 
 

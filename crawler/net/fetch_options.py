@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.httpobj import urlparse_cached
 
-from crawler.egress import EgressBlockedError
-from crawler.fetch_scope import FetchScope
+from crawler.net.egress import EgressBlockedError
+from crawler.net.fetch_scope import FetchScope
+from crawler.pace.pacing import Pauses
 from crawler.render.instructions import RENDER_PAGES
-from crawler.request_rate import Pauses
 from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS
 
 if TYPE_CHECKING:
