@@ -13,15 +13,12 @@ from crawler.closing import Closing
 from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
 from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.net.response_limits import AttributeLimit, RequestLimits, at_most
-from crawler.pace.pacing import Turns
+from crawler.pace.pacing import StartPace, Turns
 from crawler.pace.robots import use_robots
-from crawler.pace.start_pace import StartPace
 from crawler.render.setup import browser_handler, use_browser
-from crawler.report.activity import Activity
-from crawler.report.crawl_limits import ItemLimit, PageCount, PageLimit
-from crawler.report.log_limit import LogLimit
+from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
 from crawler.report.progress import Report
-from crawler.report.requests import CountingDownloader
+from crawler.report.requests import Activity, CountingDownloader
 from crawler.setting_names import (
     EGRESS_ALLOWED_NETWORKS,
     HTTPCACHE_REDIS_URL,

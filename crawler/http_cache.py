@@ -17,7 +17,7 @@ from scrapy.extensions.httpcache import DummyPolicy
 from scrapy.http import Headers
 from scrapy.responsetypes import responsetypes
 
-from crawler.report.requests import is_error_status
+from crawler.report.failures import is_error_status
 from crawler.setting_names import HTTPCACHE_REDIS_URL, HTTPCACHE_REFRESH, HTTPCACHE_USER
 
 if TYPE_CHECKING:

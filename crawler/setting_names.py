@@ -28,3 +28,5 @@ RATE_LIMIT_SITE = "RATE_LIMIT_SITE"
 SITE_RATE_LIMIT = "SITE_RATE_LIMIT"
 #: The Redis in which they share it; without one this crawl holds the limit by itself.
 RATE_LIMIT_REDIS_URL = "RATE_LIMIT_REDIS_URL"
+#: Whether the crawl renders pages at all; the add-on then puts in what that takes.
+RENDER_PAGES = "RENDER_PAGES"

@@ -1,11 +1,15 @@
-"""When two URLs are the same page, and which URLs are on a site."""
+"""URLs: when two are the same page, which are on a site, and which a crawl wants."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from pydantic import AfterValidator, Field
 from w3lib.url import safe_url_string
+
+from gateway.contract.param_formats import FORMATS, MAX_LENGTH, compile_pattern
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SCHEMES = frozenset(_DEFAULT_PORTS)
@@ -48,3 +52,36 @@ def _host_and_port(parts: SplitResult) -> str:
         host = f"[{host}]"
     default = parts.port in {None, _DEFAULT_PORTS.get(parts.scheme)}
     return host if default else f"{host}:{parts.port}"
+
+
+# --- which URLs a crawl wants, by patterns of its parameters
+
+#: Patterns of one list.
+MAX_PATTERNS = 50
+
+
+def formatted(name: str) -> tuple[AfterValidator, object]:
+    """For `Annotated`: a text in one of the `param_formats`, checked by the model and told in its schema."""
+
+    def check(text: str) -> str:
+        FORMATS[name](text)
+        return text
+
+    return AfterValidator(check), Field(max_length=MAX_LENGTH, json_schema_extra={"format": name})
+
+
+_check_pattern, _pattern_field = formatted("re2")
+Pattern = Annotated[str, _check_pattern, _pattern_field]
+Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
+
+
+class UrlFilter:
+    """Takes what one of `include` is found in (all, if there are none), and none of `exclude`."""
+
+    def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
+        self._include = [compile_pattern(pattern) for pattern in include]
+        self._exclude = [compile_pattern(pattern) for pattern in exclude]
+
+    def takes(self, url: str) -> bool:
+        wanted = not self._include or any(pattern.search(url) for pattern in self._include)
+        return wanted and not any(pattern.search(url) for pattern in self._exclude)

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from crawler.extraction.page_facts import PageFacts
-from crawler.extraction.url_filter import Pattern, formatted
+from crawler.extraction.page_urls import Pattern, formatted
 
 if TYPE_CHECKING:
     from scrapy.http import HtmlResponse

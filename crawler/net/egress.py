@@ -23,8 +23,7 @@ from twisted.internet.error import DNSLookupError
 from twisted.internet.threads import deferToThreadPool
 
 from crawler.closing import StoppedError
-from crawler.net.header_limit import ConnectionFactory
-from crawler.net.response_limits import RequestLimits
+from crawler.net.response_limits import ConnectionFactory, RequestLimits
 from crawler.pace.pacing import Turns
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
 from gateway.contract.public_address import (

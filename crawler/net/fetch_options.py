@@ -7,16 +7,17 @@ middlewares stand after all of Scrapy's own that would fill in something else.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import ParseResult, urlsplit
 
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawler.net.egress import EgressBlockedError
-from crawler.net.fetch_scope import FetchScope
 from crawler.pace.pacing import Pauses
-from crawler.render.instructions import RENDER_PAGES
-from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS
+from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS, RENDER_PAGES
+from gateway.contract.public_address import ascii_host
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
     from gateway.contract.crawl import FetchOptions
+
 
 logger = logging.getLogger(__name__)
 
@@ -146,3 +148,30 @@ def _set_cookies(request: Request, cookies: dict[bytes, bytes]) -> None:
         request.headers[_COOKIE] = b"; ".join(b"=".join(pair) for pair in cookies.items())
     else:
         request.headers.pop(_COOKIE, None)
+
+
+# --- where headers and cookies may go: to the hosts that the request for the crawl has named, and no further
+
+
+class FetchScope:
+    """The start URLs' hosts and their subdomains. A host that was named by `https` alone is not told in clear."""
+
+    def __init__(self, start_urls: Iterable[str]) -> None:
+        #: Host → whether plain HTTP will do.
+        self.hosts: dict[str, bool] = {}
+        for url in start_urls:
+            parts = urlsplit(url.strip())
+            host = _name(parts.hostname)
+            if host:
+                self.hosts[host] = self.hosts.get(host, False) or parts.scheme == "http"
+
+    def holds(self, url: ParseResult) -> bool:
+        host = _name(url.hostname)
+        return any(
+            (host == known or host.endswith(f".{known}")) and (in_clear or url.scheme == "https")
+            for known, in_clear in self.hosts.items()
+        )
+
+
+def _name(host: str | None) -> str:
+    return ascii_host(host or "").rstrip(".").lower()

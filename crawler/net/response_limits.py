@@ -1,5 +1,5 @@
-"""Size and time that one response may take, whatever its request, the spider or the project would like; and what may
-be in it before it is parsed.
+"""What one response may take and hold, whatever its request, the spider or the project would like: size and time,
+compression, attributes of a tag, headers.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ import math
 from typing import TYPE_CHECKING, Any, Self
 
 from lxml import etree
+from scrapy.core.downloader.handlers.http11 import _LenientHTTP11ClientProtocol, _LenientHTTPClientParser
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import JsonResponse, TextResponse, XmlResponse
+from twisted.web.client import _HTTP11ClientFactory
 
 from crawler.setting_names import MAX_PAGE_BYTES, MAX_PAGE_SECONDS
 
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from twisted.internet.defer import Deferred
+    from twisted.internet.interfaces import IAddress
+    from twisted.web._newclient import Request as TwistedRequest
+    from twisted.web.iweb import IResponse
+
 
 #: Of one tag. libxml2 appends each to a list that it walks from its begin: 200,000 hold it for half a minute.
 MAX_ATTRIBUTES = 512
@@ -111,3 +118,42 @@ def at_most(limit: float, value: Any) -> Any:
         return value if 0 < float(value) <= limit else limit
     except (TypeError, ValueError):
         return limit
+
+
+# --- headers of a sane size: Twisted bounds each line, not how many there are
+
+#: As the common browsers.
+MAX_HEADER_BYTES = 256 << 10
+
+
+class HeadersTooLargeError(ValueError):
+    """The headers of a response do not end."""
+
+
+class _Parser(_LenientHTTPClientParser):
+    #: Bytes of header lines so far, those of interim responses (1xx) included.
+    received = 0
+
+    def lineReceived(self, line: bytes) -> None:  # noqa: N802 - Twisted's name
+        self.received += len(line)
+        if self.received > MAX_HEADER_BYTES:
+            raise HeadersTooLargeError(f"its headers are larger than {MAX_HEADER_BYTES} bytes")
+        super().lineReceived(line)
+
+
+class _Connection(_LenientHTTP11ClientProtocol):
+    def request(self, request: TwistedRequest) -> Deferred[IResponse]:
+        response = super().request(request)
+        # as Scrapy does with its own: Twisted has no way to choose a parser
+        if self._parser is not None:
+            self._parser.__class__ = _Parser
+        return response
+
+
+class ConnectionFactory(_HTTP11ClientFactory):
+    """For the `_factory` of Twisted's `HTTPConnectionPool`."""
+
+    noisy = False
+
+    def buildProtocol(self, addr: IAddress | None) -> _Connection:  # noqa: ARG002, N802 - Twisted's signature
+        return _Connection(self._quiescentCallback)  # type: ignore[no-untyped-call]  # Twisted is typed in parts only

@@ -28,7 +28,7 @@ from twisted.logger import Logger
 from crawler.node import process_tree
 from crawler.node.eggs import EGG
 from crawler.node.keeper import KEEPER, MOST
-from crawler.node.loop import reactor
+from crawler.node.reactor import reactor
 from gateway.contract.outbox import remove_tree, write_atomically
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings

@@ -11,8 +11,7 @@ from scrapyd.config import Config
 from scrapyd.interfaces import IEnvironment
 
 from crawler.node.accounts import Accounts, open_accounts
-from crawler.node.config import NodeConfigError, apply, load_settings, require_password
-from crawler.node.environment import NodeEnvironment
+from crawler.node.config import NodeConfigError, NodeEnvironment, apply, load_settings, require_password
 from crawler.node.spider_lists import SpiderLists
 from gateway.process import hide_process
 from gateway.settings import NodeSettings

@@ -1,17 +1,36 @@
-"""Keeps a zygote warm: starts it, replaces it, and does without it for a while if it keeps dying."""
+"""How crawls are forked, as Scrapyd sees it: a zygote is kept warm, asked for forks, and each crawl that it forks is
+watched from the moment at which it was asked for.
+"""
 
+# mypy: allow-untyped-calls, disable-error-code="misc"
+# mypy: allow-untyped-calls
+# Twisted is typed in parts only.
 from __future__ import annotations
 
+import json
+import os
+import signal
+import socket
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.base import DelayedCall
-from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
+from twisted.internet.protocol import Factory, ProcessProtocol, connectionDone
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from twisted.protocols.basic import Int32StringReceiver
+from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account
-from crawler.node.forked_process import ForkedProcess, Start
-from crawler.node.loop import reactor
-from crawler.node.zygote_process import ZygoteProcess
+from crawler.node.attempt_files import StartedMark, fault_of, read_mark
+from crawler.node.reactor import reactor
+from crawler.node.spawn import SpawnedProcess, Usage, ended_reason, spawn, watch
+from crawler.node.zygote import MAX_FRAME
+from gateway.contract.outbox import Fault, is_locked, open_file
 
 log = Logger()
 
@@ -117,3 +136,264 @@ class ForkServer:
         except Exception:  # noqa: BLE001 - whatever it is, the crawl that has just been asked for must not suffer
             log.failure("cannot start a zygote")
             return None
+
+
+# --- one zygote: its process, its socket, and the crawls it was asked to fork
+
+#: Seconds that a zygote has for its imports.
+WARM_UP = 60.0
+#: Seconds between two questions whether it is still there; each has to be answered before the next.
+PULSE = 10.0
+
+
+class ZygoteOwner(Protocol):
+    """Who is told."""
+
+    def zygote_ready(self, zygote: ZygoteProcess) -> None:
+        """It has imported everything."""
+
+    def zygote_forked(self, zygote: ZygoteProcess) -> None:
+        """It has forked once more."""
+
+    def zygote_ended(self, zygote: ZygoteProcess) -> None:
+        """It is gone; what it had forked is watched by other means."""
+
+
+class ZygoteProcess(Int32StringReceiver):
+    transport: Any
+    MAX_LENGTH = MAX_FRAME
+
+    def __init__(self, owner: ZygoteOwner, process: SpawnedProcess) -> None:
+        self.forks = 0
+        self.ready = False
+        self._owner = owner
+        self._process = process
+        self._retired = False
+        self._asked: dict[int, tuple[ForkedProcess, int]] = {}
+        self._running: dict[int, ForkedProcess] = {}
+        self._heard = True
+        self._pulse: DelayedCall = reactor.callLater(WARM_UP, self.kill)
+
+    @classmethod
+    def launch(cls, owner: ZygoteOwner, runner: str, env: Mapping[str, str], account: Account) -> ZygoteProcess:
+        """Start one. Raises `OSError`."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)  # noqa: FBT003 - takes no keyword
+            command = [sys.executable, "-m", "crawler.node.zygote", runner]
+            # it says what there is to say where Scrapyd does
+            pid = account.start(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
+            # in its group are, for a moment, what it has just forked
+            zygote = cls(owner, watch(pid, ProcessProtocol(), account, ends_group=False))
+            factory = Factory.forProtocol(lambda: zygote)
+            factory.noisy = False
+            reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, factory)
+        return zygote
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fork(self, process: ForkedProcess) -> None:
+        """Ask for a fork. Raises `OSError` if its log cannot be opened."""
+        start = process.start
+        output = open_file(start.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.forks += 1
+        self._asked[self.forks] = process, output
+        request = {"id": self.forks, "argv": start.args[2:], "env": dict(start.env)}
+        for fd in (output, start.mark.fd):
+            self.transport.sendFileDescriptor(fd)
+        self.sendString(json.dumps(request).encode())
+
+    def retire(self) -> None:
+        """End once the last of its crawls has."""
+        self._retired = True
+        self._leave()
+
+    def kill(self) -> None:
+        """Its socket ends with it. Nothing else may end that: while it lives, it may be about to fork."""
+        log.error("zygote {pid} does not answer", pid=self.pid)
+        with suppress(ProcessExitedAlready, ProcessLookupError):
+            self._process.signalProcess(signal.SIGKILL)
+
+    def lengthLimitExceeded(self, _length: int) -> None:  # noqa: N802 - Twisted's name
+        self.kill()
+
+    def stringReceived(self, string: bytes) -> None:  # noqa: N802 - Twisted's name
+        try:
+            self._received(json.loads(string))
+        except Exception:  # noqa: BLE001 - whatever it has sent, it must not cost the connection
+            log.failure("zygote {pid} says what makes no sense", pid=self.pid)
+
+    def connectionLost(self, _reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
+        if self._pulse.active():
+            self._pulse.cancel()
+        self._owner.zygote_ended(self)
+        for process, output in self._asked.values():
+            os.close(output)
+            process.lose_zygote()
+        for process in self._running.values():
+            process.lose_zygote()
+
+    def _received(self, message: dict[str, Any]) -> None:
+        self._heard = True
+        if message.get("pong"):
+            return
+        if message.get("ready"):
+            self.ready = True
+            self._pulse.cancel()
+            self._ask()
+            self._owner.zygote_ready(self)
+        elif "pid" in message:
+            process = self._running[message["id"]] = self._answered(message["id"])
+            process.forked(message["pid"])
+            self._owner.zygote_forked(self)
+        elif "error" in message:
+            self._answered(message["id"]).start_plainly()
+        else:
+            usage = Usage(message["cpu"], message["memory"])
+            self._running.pop(message["id"]).exited(message["status"], usage)
+        self._leave()
+
+    def _answered(self, number: int) -> ForkedProcess:
+        process, output = self._asked.pop(number)
+        os.close(output)
+        return process
+
+    def _ask(self) -> None:
+        """Whoever does not answer will not tell how its crawls end, either."""
+        if not self._heard:
+            self.kill()
+            return
+        self._heard = False
+        self.sendString(b'{"ping": true}')
+        self._pulse = reactor.callLater(PULSE, self._ask)
+
+    def _leave(self) -> None:
+        if self._retired and not self._asked and not self._running:
+            self.transport.loseConnection()
+
+
+# --- one crawl that is forked from a zygote, from the moment at which it was asked for
+
+#: Seconds between two looks at whether a process that lost its zygote has ended.
+WATCH_INTERVAL = 0.5
+
+
+class NotStartedError(ProcessTerminated):
+    """There never was a process."""
+
+    def __init__(self, why: str, fault: Fault | None = None) -> None:
+        super().__init__()
+        self.why = why
+        self.fault = fault
+
+
+class ProcessLostError(ProcessTerminated):
+    """It has ended, and nobody was told how."""
+
+
+class Start(NamedTuple):
+    """What it takes to start a crawl, one way or the other."""
+
+    #: The command; its first two are the interpreter and `-m`.
+    args: list[str]
+    env: Mapping[str, str]
+    folder: Path
+    output: Path
+    mark: StartedMark
+    account: Account
+
+
+class ForkedProcess:
+    """A transport for `ProcessProtocol`. Signals that come before there is a process are sent when there is one."""
+
+    def __init__(self, protocol: ProcessProtocol, start: Start) -> None:
+        self.pid: int | None = None
+        self.usage: Usage | None = None
+        self.start = start
+        self._protocol = protocol
+        self._alive = True
+        self._early: int | None = None
+        self._watch: LoopingCall | None = None
+        protocol.transport = self  # type: ignore[assignment]  # all of it that is used
+
+    def signalProcess(self, signal_id: str | int) -> None:  # noqa: N802 - Twisted's name
+        """Signal the process alone. Raises `ProcessExitedAlready`."""
+        number = signal.Signals[f"SIG{signal_id}"] if isinstance(signal_id, str) else signal_id
+        if not self._is_there():
+            raise ProcessExitedAlready
+        if self.pid is None:
+            self._early = number
+        else:
+            self.start.account.signal(self.pid, number)
+
+    def kill_group(self) -> None:
+        """SIGKILL to the process and everything it has started in its group."""
+        if self.pid is None:
+            self._early = signal.SIGKILL
+        elif self._is_there():
+            self.start.account.kill_group(self.pid)
+
+    def forked(self, pid: int) -> None:
+        self.pid = pid
+        try:
+            self._protocol.makeConnection(self)
+        except Exception:  # noqa: BLE001 - it runs: from here on it is its end that must be heard of
+            log.failure("{pid} is not told of its start", pid=pid)
+        if self._early is not None:
+            with suppress(ProcessLookupError):
+                self.start.account.signal(pid, self._early)
+
+    def exited(self, status: int, usage: Usage) -> None:
+        self.usage = usage
+        if self.pid is not None:
+            self.start.account.kill_group(self.pid)  # what the spider left behind
+        self._end(ended_reason(status))
+
+    def lose_zygote(self) -> None:
+        """Nobody will tell how it ends. Its lock tells that it has, unless the launcher's copy is in the way."""
+        if self.pid is None:
+            self._decide()
+        elif self._alive:
+            self.start.mark.release()
+            self._watch = LoopingCall(self._look)
+            self._watch.start(WATCH_INTERVAL)
+
+    def start_plainly(self) -> None:
+        """There is no process, and none will be forked."""
+        if self._early is not None:
+            self._end(NotStartedError("asked to stop before it was started"))
+            return
+        try:
+            start = self.start
+            spawn(
+                self._protocol, start.args, start.env, start.output, inherited_fd=start.mark.fd, account=start.account
+            )
+        except Exception as error:  # noqa: BLE001 - every reason not to start it is the attempt's outcome
+            log.failure("cannot start {args}", args=self.start.args)
+            self._end(NotStartedError(f"{error}", fault_of(error)))
+
+    def _decide(self) -> None:
+        """Its zygote died before it answered. A forked child has written its number into the mark before it let go
+        of the zygote's socket, so without a number there is none.
+        """
+        pid, _ = read_mark(self.start.folder)
+        if pid is None:
+            self.start_plainly()
+        else:
+            self.forked(pid)
+            self.lose_zygote()
+
+    def _is_there(self) -> bool:
+        # the number of a process that lost its zygote may have been given to another
+        return self._alive and (self._watch is None or is_locked(self.start.folder))
+
+    def _look(self) -> None:
+        if not is_locked(self.start.folder) and self._watch is not None:
+            self._watch.stop()
+            self._end(ProcessLostError())
+
+    def _end(self, reason: ProcessDone | ProcessTerminated) -> None:
+        self._alive = False
+        self._protocol.processEnded(Failure(reason))

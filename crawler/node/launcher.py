@@ -13,23 +13,19 @@ from scrapyd.config import Config
 from scrapyd.exceptions import DirectoryTraversalError
 from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
 from scrapyd.launcher import Launcher, get_crawl_args
+from scrapyd.poller import QueuePoller
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.attempt_files import NodeUnfitError, fault_of, refuse
-from crawler.node.config import load_settings
-from crawler.node.crawl_process import CrawlProcess
+from crawler.node.attempt_files import NodeUnfitError, StartedMark, fault_of, write_refusal
+from crawler.node.config import NodeEnvironment, load_settings
 from crawler.node.eggs import EggStorage
-from crawler.node.environment import NodeEnvironment
-from crawler.node.fork import ForkServer
-from crawler.node.forked_process import Start
-from crawler.node.limits import limits_of
-from crawler.node.orphans import Orphan, find_orphans
-from crawler.node.project_names import OWN_PROJECT
+from crawler.node.fork import ForkServer, Start
+from crawler.node.projects import OWN_PROJECT
+from crawler.node.reactor import reactor
 from crawler.node.spawn import spawn
-from crawler.node.spider_process import AttemptProcess
-from crawler.node.started_mark import StartedMark
+from crawler.node.spider_process import AttemptProcess, CrawlProcess, Orphan, find_orphans, limits_of
 from gateway.clock import time_of_node, utc_now
 from gateway.contract.outbox import LOG, SPEC, AttemptId, Fault, NodeSpec, attempt_dir, read_file, whole_text
 from gateway.crash_points import state_change
@@ -215,6 +211,50 @@ def _spec_in(folder: Path) -> NodeSpec:
 
 def _refuse(folder: Path, attempt: AttemptId, mark: StartedMark, why: str, fault: Fault) -> None:
     try:
-        refuse(folder, attempt, why, fault=fault)
+        write_refusal(folder, attempt, why, fault=fault)
     finally:
         mark.release()
+
+
+# --- looking at the queues when there is a reason to, instead of every few seconds
+
+
+class PushPoller(QueuePoller):
+    """Polls when kicked: something was queued, or a slot got free. Scrapyd's timer stays as a safety net, and no
+    exception ends it (Scrapyd's issues #279 and #543): one project's broken queue is logged and passed over.
+    """
+
+    _kicked = False
+    _stopped = False
+
+    def kick(self) -> None:
+        """Poll soon; many kicks make one poll."""
+        if not self._kicked:
+            self._kicked = True
+            reactor.callLater(0, self.poll)
+
+    def next(self) -> Deferred[dict[str, Any]]:
+        slot: Deferred[dict[str, Any]] = super().next()
+        self.kick()
+        return slot
+
+    def stop(self) -> None:
+        """Take nothing from the queues any more: what is taken now would be lost."""
+        self._stopped = True
+
+    def poll(self) -> None:
+        self._kicked = False
+        for project, queue in list(self.queues.items()):
+            try:
+                self._drain(project, queue)
+            except Exception:  # noqa: BLE001 - whatever it is, the next poll must come
+                log.failure("cannot poll the queue of {project}", project=project)
+
+    def _drain(self, project: str, queue: Any) -> None:
+        """Hand messages to free slots. `dq.put` runs the launcher before it returns, so there is no moment at
+        which a message is neither in the queue nor launched but that of a kill; then it is posted again.
+        """
+        while self.dq.waiting and not self._stopped and (message := queue.pop()) is not None:
+            self.dq.put(
+                {**{k: v for k, v in message.items() if k != "name"}, "_project": project, "_spider": message["name"]}
+            )

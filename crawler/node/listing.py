@@ -7,21 +7,32 @@ It imports other people's code, so it is a process of its own, and what that cod
 
 from __future__ import annotations
 
+import dis
+import inspect
 import os
 import signal
 import sys
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, extract_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from crawler.node.project_names import OWN_PROJECT
-from crawler.node.projects import EggError, EggFile, activate, check_names, leave_working_directory, read_egg
+from crawler.node.projects import (
+    OWN_PROJECT,
+    EggError,
+    EggFile,
+    activate,
+    check_names,
+    leave_working_directory,
+    read_egg,
+)
 from gateway.contract.outbox import SpiderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from scrapy import Spider
 
 #: Seconds. Whoever started this gives up earlier; it is for the case that Scrapyd was killed.
 _LONGEST = 90
@@ -36,8 +47,6 @@ class Listing(BaseModel):
 
 
 def list_own() -> Listing:
-    from crawler.node.spider_info import spider_infos  # noqa: PLC0415 - imports Scrapy, and with it a second's work
-
     return Listing(spiders=spider_infos(OWN_PROJECT, None))
 
 
@@ -53,8 +62,6 @@ def list_egg(path: Path, project: str, version: str | None) -> Listing:
 
 
 def _import_spiders(egg: EggFile, project: str, version: str | None) -> list[SpiderInfo]:
-    from crawler.node.spider_info import spider_infos  # noqa: PLC0415 - as above
-
     os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
     try:
         infos = spider_infos(project, version)
@@ -84,6 +91,73 @@ def _advice(error: BaseException, egg: EggFile) -> str:
     if missing in egg.packages:
         return ". The egg lacks it: look at packages in its setup.py"
     return f". Install {missing} on this node, or put it into the egg (scrapyd-deploy --include-dependencies)"
+
+
+# --- what is told of a spider without running it
+
+
+def spider_infos(project: str, version: str | None) -> list[SpiderInfo]:
+    """The spiders of the project that is on `sys.path`, as its own settings and add-ons have them loaded.
+
+    Raises whatever its modules raise.
+    """
+    from scrapy.addons import AddonManager  # noqa: PLC0415 - Scrapy is a second's work, which a bad egg is not worth
+    from scrapy.spiderloader import get_spider_loader  # noqa: PLC0415 - as above
+
+    from crawler.project_guard import project_settings  # noqa: PLC0415 - as above
+
+    settings = project_settings()
+    AddonManager.load_pre_crawler_settings(settings)
+    loader = get_spider_loader(settings)
+    known = _of_ours if project == OWN_PROJECT else _of_an_egg
+    return [
+        # by the name under which the loader finds it
+        SpiderInfo(project=project, version=version, name=str(name), **known(loader.load(name)))
+        for name in sorted(loader.list())
+    ]
+
+
+def _of_ours(spider: type[Spider]) -> dict[str, Any]:
+    params = getattr(spider, "Params", None)
+    return {
+        "description": _first_line(inspect.getdoc(spider)),
+        "params_schema": params.model_json_schema() if params else None,
+    }
+
+
+def _of_an_egg(spider: type[Spider]) -> dict[str, Any]:
+    return {
+        "description": _first_line(spider.__doc__),  # not an inherited one: Scrapy's says nothing of this spider
+        "allowed_domains": _domains(getattr(spider, "allowed_domains", None)),
+        "own_start": _has_own_start(spider),
+    }
+
+
+def _first_line(text: str | None) -> str:
+    return next(iter(inspect.cleandoc(text or "").splitlines()), "")
+
+
+def _domains(domains: Any) -> list[str]:
+    """What is made when the spider is built cannot be known; then nothing is said."""
+    if isinstance(domains, str):
+        return [domains]
+    return [str(one) for one in domains if one] if isinstance(domains, list | tuple | set | frozenset) else []
+
+
+def _has_own_start(spider: type[Spider]) -> bool:
+    """Whether it says itself where it starts: in a method of its own, or by what its constructor sets."""
+    from scrapy import Spider  # noqa: PLC0415 - it is there by now
+
+    if spider.start is not Spider.start or hasattr(spider, "start_requests"):
+        return True
+    return any(_sets_start_urls(vars(cls).get("__init__")) for cls in spider.__mro__ if cls is not Spider)
+
+
+def _sets_start_urls(constructor: Any) -> bool:
+    code = getattr(inspect.unwrap(constructor), "__code__", None) if constructor else None
+    return code is not None and any(
+        step.opname == "STORE_ATTR" and step.argval == "start_urls" for step in dis.get_instructions(code)
+    )
 
 
 def main() -> None:

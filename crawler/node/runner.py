@@ -7,25 +7,52 @@ own runner (`list`, plain Scrapyd jobs), with our add-on put into the project.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import logging
 import os
+import re
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
+from pydantic import BaseModel
+from scrapy import Spider
+from scrapy.crawler import AsyncCrawlerProcess, Crawler
+from scrapy.settings import BaseSettings
+from scrapy.utils.misc import load_object, walk_modules_iter
 
-from crawler.node.crawl import crawl
-from crawler.node.project_names import OWN_PROJECT, canonical
-from crawler.node.project_settings import project_settings
+from crawler.closing import hurry
+from crawler.node.projects import OWN_PROJECT, canonical
+from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
+from crawler.setting_names import (
+    ATTEMPT_DIR,
+    FETCH_OPTIONS,
+    FETCH_START_URLS,
+    HTTPCACHE_REFRESH,
+    HTTPCACHE_USER,
+    MAX_ITEMS,
+    MAX_PAGES,
+    RATE_LIMIT_SITE,
+    SITE_RATE_LIMIT,
+)
 from gateway.contract.outbox import SPEC, NodeSpec, read_file
+from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
+from gateway.crash_points import state_change
 from gateway.settings import NodeSettings
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+
+    from scrapy.settings import Settings
 
 
 def preload() -> None:
     """What a process does once from which crawls are forked."""
-    from crawler.node.preload import import_everything  # noqa: PLC0415 - a started process imports what it needs
-
     import_everything(project_settings())
 
 
@@ -75,6 +102,256 @@ def _leave(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+# --- one attempt's crawl: the settings, arguments and process with which its spider runs
+
+logger = logging.getLogger(__name__)
+
+#: In an attempt's folder: what a deployed project writes under relative names.
+FILES = "files"
+_SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\n"
+
+
+def crawl(spec: NodeSpec, folder: str) -> int:
+    """Run the spider to its end. 1 if it could not be built or the crawl broke down."""
+    if canonical(spec.project) != OWN_PROJECT:
+        enter(Path(folder) / FILES)
+    settings = _settings(spec, folder)
+    theirs = choices(settings)
+    process = _Process(settings)
+    logger.info("Attempt %s of job %s, correlation id %s", spec.attempt, spec.job_id, spec.correlation_id)
+    spider = process.spider_loader.load(spec.spider)
+    _tell_overruled({**theirs, **(spider.custom_settings or {})}, settings)
+    crawl = process.crawl(_crawler(spec, spider, settings), **_arguments(spec, spider).given)
+    crawl.add_done_callback(_log_breakdown)
+    process.start()
+    return int(process.bootstrap_failed)
+
+
+@state_change("spider.enter")
+def enter(files: Path) -> None:
+    """Work in a folder of the attempt's own, so that a feed or file with a relative name is part of it."""
+    files.mkdir(exist_ok=True)
+    (files / "scrapy.cfg").write_text(_SCRAPY_CFG)
+    os.chdir(files)
+
+
+def _settings(spec: NodeSpec, folder: str) -> ProjectSettings:
+    settings = project_settings()
+    settings.setdict(
+        {
+            ATTEMPT_DIR: folder,
+            MAX_PAGES: spec.max_pages or 0,
+            MAX_ITEMS: spec.max_items or 0,
+            HTTPCACHE_USER: _cache_owner(spec),
+            HTTPCACHE_REFRESH: spec.ignore_cache,
+            FETCH_OPTIONS: spec.fetch,
+            FETCH_START_URLS: spec.start_urls,
+            RATE_LIMIT_SITE: spec.site,
+            SITE_RATE_LIMIT: spec.site_rate_limit,
+        },
+        priority="cmdline",
+    )
+    return settings
+
+
+def _cache_owner(spec: NodeSpec) -> str:
+    """Who comes with other headers may be shown another page."""
+    variant = spec.fetch.variant if spec.fetch else ""
+    return f"{spec.user_id}:{variant}" if variant else spec.user_id
+
+
+def _crawler(spec: NodeSpec, spider: type[Spider], settings: ProjectSettings) -> Crawler:
+    if _has_model(spider):
+        return Crawler(spider, settings)
+    if spec.depth is not None:
+        settings.set("DEPTH_LIMIT", _depth_limit(spec.depth), priority="cmdline")
+    return _Crawler(spider, settings, _arguments(spec, spider))
+
+
+def _tell_overruled(theirs: Mapping[str, Any], settings: ProjectSettings) -> None:
+    names = sorted(name for name, value in theirs.items() if name in OVERRULED and value != settings[name])
+    if names:
+        logger.info("This node has its own %s", ", ".join(names))
+
+
+class _Crawler(Crawler):
+    """For a spider that knows nothing of us: what its constructor does not take is set once it is built."""
+
+    def __init__(self, spider: type[Spider], settings: Settings, arguments: Arguments) -> None:
+        super().__init__(spider, settings)
+        self._arguments = arguments
+
+    def _create_spider(self, *args: Any, **kwargs: Any) -> Spider:
+        spider = super()._create_spider(*args, **kwargs)
+        complete(spider, self._arguments)
+        return spider
+
+
+def _depth_limit(depth: int) -> int:
+    """Scrapy takes 0 for no limit, and anything below it for the start URLs alone."""
+    return depth or -1
+
+
+def _has_model(spider: type[Spider]) -> bool:
+    """Whether it checks its parameters itself, as ours do."""
+    params = getattr(spider, "Params", None)
+    return isinstance(params, type) and issubclass(params, BaseModel)
+
+
+def _arguments(spec: NodeSpec, spider: type[Spider]) -> Arguments:
+    """Our own spiders check `params` against their model; all others take strings, as from `-a`."""
+    has_model = _has_model(spider)
+    reserved = SCRAPYS_PARAMS & spec.params.keys() if has_model else replaced(spider, spec.params)
+    if reserved:
+        raise ValueError(f"not to be used as parameters: {', '.join(sorted(reserved))}")
+    depth = {} if spec.depth is None else {"depth": spec.depth}
+    if has_model:
+        return Arguments({**spec.params, **depth, "start_urls": spec.start_urls}, {})
+    params = {name: _text(value) for name, value in spec.params.items()}
+    return for_constructor(spider, {**params, **depth, "start_urls": spec.start_urls})
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _log_breakdown(crawl: asyncio.Task[None]) -> None:
+    error = None if crawl.cancelled() else crawl.exception()
+    if error:
+        logger.error("The crawl broke down: %s", error, exc_info=error)
+
+
+class _Process(AsyncCrawlerProcess):
+    """Ends within the launcher's grace when it is asked to stop, so that there is a report."""
+
+    def _signal_shutdown(self, signum: int, _: Any) -> None:
+        from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
+
+        super()._signal_shutdown(signum, _)
+        reactor.callFromThread(hurry, self.crawlers, NodeSettings.load().crawl_stop_grace)
+
+
+# --- how URLs and parameters reach a spider, whatever its constructor takes
+
+
+class Arguments(NamedTuple):
+    #: For the constructor.
+    given: dict[str, Any]
+    #: What it does not take, to be set as attributes once the spider is built.
+    left: dict[str, Any]
+
+
+def for_constructor(spider: type[Spider], arguments: Mapping[str, Any]) -> Arguments:
+    """Only what `from_crawler` and every constructor on the way to Scrapy's takes: a strict one would raise."""
+    taken = [names for names in (_taken(spider, "from_crawler"), _taken(spider, "__init__")) if names is not None]
+    given = {name: value for name, value in arguments.items() if all(name in names for names in taken)}
+    return Arguments(given, {name: value for name, value in arguments.items() if name not in given})
+
+
+def replaced(spider: type[Spider], names: Iterable[str]) -> set[str]:
+    """Those of them that would take the place of what the spider does, or may do."""
+    return {name for name in names if name in RESERVED_PARAMS or name.startswith("_") or _does(spider, name)}
+
+
+def _does(spider: type[Spider], name: str) -> bool:
+    """Whether it is a method, a property or their like; one that a constructor names is for the asking."""
+    own = inspect.getattr_static(spider, name, None)
+    if not callable(own) and not hasattr(own, "__get__"):
+        return False
+    constructors = (vars(cls).get(method) for cls in spider.__mro__ for method in ("from_crawler", "__init__"))
+    return not any(
+        name in inspect.signature(getattr(one, "__func__", one)).parameters for one in constructors if one is not None
+    )
+
+
+def complete(spider: Spider, arguments: Arguments) -> None:
+    """Set what the constructor did not take. Start URLs that the constructor has made itself stay."""
+    for name, value in arguments.left.items():
+        if name != "start_urls":
+            _set(spider, name, value)
+    start_urls = {**arguments.given, **arguments.left}["start_urls"]
+    if not vars(spider).get("start_urls"):
+        _set(spider, "start_urls", start_urls)
+    if type(spider).start is Spider.start and hasattr(spider, "start_requests"):
+        _start_as_before(spider)
+
+
+def _set(spider: Spider, name: str, value: Any) -> None:
+    with suppress(AttributeError):  # a property of the spider's
+        setattr(spider, name, value)
+
+
+def _taken(spider: type[Spider], method: str) -> Collection[str] | None:
+    """Names that it takes; `None` if it takes any."""
+    names: set[str] = set()
+    for cls in spider.__mro__:
+        function = vars(cls).get(method)
+        if function is None:
+            continue
+        parameters = inspect.signature(getattr(function, "__func__", function)).parameters.values()
+        names.update(parameter.name for parameter in parameters if parameter.kind in _BY_NAME)
+        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+            return names - {"self", "cls", "crawler"}
+    return None
+
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _start_as_before(spider: Any) -> None:
+    """Scrapy has stopped calling `start_requests()`; a spider that has nothing else would crawl something else."""
+
+    async def start() -> AsyncIterator[Any]:
+        for request in spider.start_requests():
+            yield request
+
+    logger.info("%s has start_requests() and no start(): it is called as Scrapy used to", type(spider).__name__)
+    spider.start = start
+
+
+# --- what the zygote imports: all that a crawl of our own project would
+
+#: Imported only in the course of a crawl, or only when a setting of the node asks for it.
+_LATER = (
+    "asyncio",
+    "crawler.http_cache",
+    "encodings.charmap",
+    "encodings.idna",
+    "encodings.utf_8_sig",
+    "gateway.stores.rate_limit",
+    "resource",
+    "tldextract",
+    "trafilatura",
+    "twisted.internet.asyncioreactor",
+    "twisted.web.client",
+)
+_OBJECT = re.compile(r"(scrapy|crawler)(\.\w+)+\.[A-Z]\w*")
+#: Components that every project on a node is without. (Two others are imported to be told from the rest.)
+_NOT_USED = re.compile(r"\.(ftp|s3|h2)\b|FTP|S3|GCS")
+
+
+def import_everything(settings: BaseSettings) -> None:
+    for name in _LATER:
+        importlib.import_module(name)
+    for module in settings.getlist("SPIDER_MODULES"):
+        for found in walk_modules_iter(module):
+            # what a spider's module would import in the course of a crawl
+            for name in getattr(found, "PRELOAD", ()):
+                importlib.import_module(name)
+    for path in set(_paths(settings.copy_to_dict())):
+        load_object(path)
+
+
+def _paths(value: Any) -> Iterator[str]:
+    """The names of classes anywhere in the settings: spider middlewares, pipelines, the scheduler's queues."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _paths(key)
+            yield from _paths(inner)
+    elif isinstance(value, str) and _OBJECT.fullmatch(value) and not _NOT_USED.search(value):
+        yield value
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ in between waits without keeping others waiting.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import orjson
 from scrapyd.config import Config
 from scrapyd.exceptions import RunnerError
 from scrapyd.interfaces import IEggStorage, IEnvironment
@@ -22,16 +24,15 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.catalog import write_catalog
-from crawler.node.command import Command
 from crawler.node.config import load_settings
-from crawler.node.egg_listings import EggListings
-from crawler.node.eggs import EGG, EggStorage, stored_version
+from crawler.node.eggs import EGG, EggListings, EggStorage, stored_version
 from crawler.node.listing import Listing
-from crawler.node.loop import reactor
-from crawler.node.project_names import OWN_PROJECT
+from crawler.node.projects import OWN_PROJECT
+from crawler.node.reactor import reactor
+from crawler.node.spawn import Command
 from crawler.render.browser import write_browser_file
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.outbox import CATALOG, SpiderInfo, write_atomically
+from gateway.crash_points import state_change
 
 log = Logger()
 
@@ -212,3 +213,13 @@ def spider_lists(app: Any) -> SpiderLists:
     collection: Any = IServiceCollection(app)
     lists: SpiderLists = collection.getServiceNamed(SpiderLists.name)
     return lists
+
+
+# --- `catalog.json`: every spider that this node can run, for the tailer to publish
+
+
+@state_change("node.catalog")
+def write_catalog(node_dir: Path, infos: Iterable[SpiderInfo]) -> None:
+    node_dir.mkdir(parents=True, exist_ok=True)
+    content = [info.model_dump(mode="json") for info in infos]
+    write_atomically(node_dir / CATALOG, orjson.dumps(content, option=orjson.OPT_INDENT_2))

@@ -1,23 +1,99 @@
-"""One attempt of one of our jobs while it runs: limits held, exit report written."""
+"""A spider's process as Scrapyd sees it, and how it is stopped.
+
+How the process came to be (spawned, forked) is the transport's business: anything with `pid`, `usage`,
+`signalProcess` and `kill_group` will do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
-from twisted.internet.error import ProcessTerminated
+import psutil
+from scrapyd.launcher import ScrapyProcessProtocol
+from twisted.internet.base import DelayedCall
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from crawler.node.accounts import Account
-from crawler.node.attempt_files import ended_report, note_stopping, with_account, write_exit
-from crawler.node.crawl_process import CrawlProcess
-from crawler.node.forked_process import NotStartedError, ProcessLostError
-from crawler.node.limits import Limits, LimitWatch
-from crawler.node.process_tree import is_running
-from crawler.node.started_mark import StartedMark
+from crawler.node.accounts import Account, Accounts
+from crawler.node.attempt_files import StartedMark, ended_report, note_stopping, read_mark, with_account, write_exit
+from crawler.node.fork import WARM_UP, NotStartedError, ProcessLostError
+from crawler.node.process_tree import is_running, uses_more_than
+from crawler.node.reactor import reactor
+from crawler.node.stall_detection import Quiet
 from gateway.clock import utc_now
-from gateway.contract.outbox import AttemptId, ExitReport
+from gateway.contract.outbox import (
+    EXIT,
+    LOG,
+    SPEC,
+    AttemptId,
+    ExitReport,
+    NodeSpec,
+    is_locked,
+    is_there,
+    open_file,
+    read_record,
+    stopping_reason,
+)
+from gateway.settings import NodeSettings
+
+log = Logger()
+
+
+class CrawlProcess(ScrapyProcessProtocol):
+    """Stops politely once, then for good; `deferred` fires when it has ended, whatever went wrong on the way."""
+
+    deferred: Deferred[CrawlProcess]
+
+    def __init__(self, project: str, spider: str, job: str, args: Sequence[str], grace: float) -> None:
+        # Scrapyd prints `env` and `args` of its processes; there is no need to have the environment in a log
+        super().__init__(project, spider, job, env={}, args=list(args))
+        self.stopped_by: str | None = None
+        self._grace = grace
+        self._killer: DelayedCall | None = None
+
+    def stop(self, why: str, signal: str | int = "INT") -> None:
+        """Ask it to end, and see to it once the grace is over. Only the first reason counts, and only the first
+        signal is sent: a second SIGINT would make Scrapy drop what it has in hand.
+        """
+        if self.stopped_by is not None:
+            return
+        self.stopped_by = why
+        self._killer = reactor.callLater(self._grace, self.kill)
+        self.stopping(why)
+        with suppress(ProcessExitedAlready, ProcessLookupError):
+            self.transport.signalProcess(signal)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group."""
+        self.transport.kill_group()
+
+    def processEnded(self, status: Failure) -> None:  # noqa: N802 - Twisted's name
+        if self._killer is not None and self._killer.active():
+            self._killer.cancel()
+        try:
+            self.ended(status)
+        except Exception:  # noqa: BLE001 - a full disk, say: the slot must be freed all the same
+            log.failure("cannot account for the end of {job}", job=self.job)
+        finally:
+            super().processEnded(status)
+
+    def stopping(self, why: str) -> None:
+        """What there is to do before it is told."""
+
+    def ended(self, status: Failure) -> None:
+        """What there is to do at the end, before the slot is freed."""
+
+
+# --- an attempt of one of our jobs while it runs: limits held, exit report written
 
 
 class AttemptProcess(CrawlProcess):
@@ -101,3 +177,188 @@ class AttemptProcess(CrawlProcess):
         if usage := self.transport.usage:
             report = report.model_copy(update=usage._asdict())
         return with_account(self._folder, report)
+
+
+# --- Spiders that outlived the Scrapyd that had started them: it was killed, they ran on.
+#
+# They hold no slot here, and the tailer reports their end. But their limits must be held, and they can be cancelled:
+# the mark says which process it is, and while its lock is held that process, or its group, is certainly still there.
+
+#: Seconds between two looks at whether an orphan has ended.
+WATCH_INTERVAL = 0.5
+#: Seconds within which a process is there once its mark was made, and more: it may have waited in vain for a zygote
+#: to get warm, and clocks are set right at times.
+SPAWN_TIME = WARM_UP + 60.0
+
+
+class Orphan:
+    """A process that is somebody else's child. `deferred` fires once it is gone."""
+
+    def __init__(
+        self, folder: Path, pid: int, started_at: datetime | None, limits: Limits, *, grace: float, account: Account
+    ) -> None:
+        self.job = folder.name
+        self.stopped_by = stopping_reason(folder)
+        self.deferred: Deferred[Orphan] = Deferred()
+        self._folder = folder
+        self._pid = pid
+        self._grace = grace
+        self._account = account
+        self._latest_start = (started_at or utc_now()).timestamp() + SPAWN_TIME
+        self._limits = LimitWatch(limits, self.stop, self.kill, account.uses_more_than)
+        self._watch = LoopingCall(self._look)
+
+    def start(self) -> None:
+        self._limits.start(self._pid, self._folder)
+        self._watch.start(WATCH_INTERVAL, now=False)
+        if self.stopped_by is not None:  # a second SIGINT would make Scrapy drop what it has in hand
+            reactor.callLater(self._grace, self.kill)
+
+    def stop(self, why: str, signal_id: str | int = "INT") -> None:
+        """As `CrawlProcess.stop`."""
+        if self.stopped_by is None and self._is_ours():
+            self.stopped_by = why
+            note_stopping(self._folder, why)
+            reactor.callLater(self._grace, self.kill)
+            number = signal.Signals[f"SIG{signal_id}"] if isinstance(signal_id, str) else signal_id
+            with suppress(ProcessLookupError):
+                self._account.signal(self._pid, number)
+
+    def kill(self) -> None:
+        if self._is_ours():
+            self._account.kill_rest(self._pid, self._folder)
+
+    def _is_ours(self) -> bool:
+        """Whether the process, or at least its group, is still the attempt's. The lock could also be held by
+        something that left the group, while the number went to somebody else, who was started later.
+        """
+        if not is_locked(self._folder):
+            return False
+        try:
+            return psutil.Process(self._pid).create_time() < self._latest_start
+        except psutil.NoSuchProcess:
+            return True  # a group keeps its number from being given away
+
+    def _look(self) -> None:
+        if not is_locked(self._folder):
+            self._limits.stop()
+            self._watch.stop()
+            self.deferred.callback(self)
+
+
+def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]:
+    """The attempts in the outbox that still run, though this Scrapyd has started nothing yet."""
+    for folder in sorted(settings.outbox.glob("*-*")):
+        if AttemptId.parse(folder.name) is None or is_there(folder / EXIT) or not is_locked(folder):
+            continue
+        pid, started_at = read_mark(folder)
+        account = accounts.owner(folder)
+        pid = pid or account.find_leader(folder)
+        if pid is None:
+            continue
+        spec = read_record(folder / SPEC, NodeSpec)
+        elapsed = (utc_now() - started_at).total_seconds() if started_at else 0.0
+        timeout = (spec.timeout if spec else NodeSpec.model_fields["timeout"].default) - elapsed
+        yield Orphan(
+            folder, pid, started_at, limits_of(settings, timeout), grace=settings.crawl_stop_grace, account=account
+        )
+
+
+# --- Time, memory and log that one attempt may take, and how long it may stand still, as seen from outside of it.
+
+#: Seconds between two looks at the memory.
+MEMORY_INTERVAL = 1.0
+#: Seconds between two looks at the size of the log; less, down to the minimum, when it grows quickly.
+LOG_INTERVAL = 0.25
+LOG_INTERVAL_MIN = 0.02
+#: Share of its log limit that an attempt may go on printing while it is asked to stop; then it is killed.
+LOG_SLACK = 0.25
+
+
+class Limits(NamedTuple):
+    #: Seconds from now.
+    timeout: float
+    #: Bytes of everything that belongs to the attempt, its browser too; 0 is no limit.
+    memory: int = 0
+    #: Bytes of `crawl.log`; 0 is no limit. What logs through Python keeps within it by itself (`LogLimit`).
+    log: int = 0
+    #: Seconds in which nothing happens; 0 is no limit.
+    stall: float = 0
+
+
+def limits_of(settings: NodeSettings, timeout: float) -> Limits:
+    """The node's, and the `timeout` of the attempt."""
+    return Limits(timeout, settings.crawl_memory_limit, settings.crawl_max_log_bytes, settings.crawl_stall_seconds)
+
+
+class LimitWatch:
+    """Calls `exceeded("timeout" | "memory" | "log" | "stall")`, once at most, unless it is stopped before.
+
+    `flooding` is called if the log goes on growing after that.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        exceeded: Callable[[str], None],
+        flooding: Callable[[], None] | None = None,
+        uses_more_than: Callable[[int, int, Path], bool] = uses_more_than,
+    ) -> None:
+        self._limits = limits
+        self._uses_more_than = uses_more_than
+        self._exceeded = exceeded
+        self._flooding = flooding
+        self._reported = False
+        #: Descriptor of the log.
+        self._log: int | None = None
+        #: What is going to happen, by what it is about.
+        self._calls: dict[str, DelayedCall] = {}
+
+    def start(self, pid: int, folder: Path) -> None:
+        self._later("timeout", max(0.0, self._limits.timeout), self._report, "timeout")
+        if self._limits.memory:
+            self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
+        with suppress(OSError):
+            # held open: one that is deleted goes on growing
+            self._log = open_file(folder / LOG)
+        if self._limits.log and self._log is not None:
+            self._later("log", LOG_INTERVAL, self._look_at_log, self._log, 0)
+        if self._limits.stall:
+            quiet = Quiet(folder, self._log, self._limits.stall)
+            self._later("stall", quiet.interval, self._look_for_life, quiet)
+
+    def stop(self) -> None:
+        for call in self._calls.values():
+            if call.active():
+                call.cancel()
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
+
+    def _later(self, about: str, seconds: float, call: Callable[..., None], *args: object) -> None:
+        self._calls[about] = reactor.callLater(seconds, call, *args)
+
+    def _look_at_memory(self, pid: int, folder: Path) -> None:
+        self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
+        if self._uses_more_than(self._limits.memory, pid, folder):
+            self._report("memory")
+
+    def _look_at_log(self, log: int, size_before: int) -> None:
+        size, limit = os.fstat(log).st_size, self._limits.log
+        in_a_hurry = size + 4 * (size - size_before) > limit
+        self._later("log", LOG_INTERVAL_MIN if in_a_hurry else LOG_INTERVAL, self._look_at_log, log, size)
+        if size > limit:
+            self._report("log")
+        if size > limit * (1 + LOG_SLACK) and self._flooding is not None:
+            flooding, self._flooding = self._flooding, None
+            flooding()
+
+    def _look_for_life(self, quiet: Quiet) -> None:
+        self._later("stall", quiet.interval, self._look_for_life, quiet)
+        if quiet.seconds() >= self._limits.stall:
+            self._report("stall")
+
+    def _report(self, limit: str) -> None:
+        if not self._reported:
+            self._reported = True
+            self._exceeded(limit)

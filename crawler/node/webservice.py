@@ -1,17 +1,23 @@
-"""Scrapyd's web services where ours differ: scheduling, cancelling, listing."""
+"""Scrapyd's web services where ours differ: scheduling, cancelling, listing, deploying."""
 
 # mypy: allow-untyped-calls
 # Twisted is typed in parts only.
 from __future__ import annotations
 
 import re
+import shutil
 import signal as signals
 import uuid
+import zipfile
 from contextlib import suppress
-from typing import Any, NoReturn
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
+from pydantic import ValidationError
 from scrapyd import webservice
 from scrapyd.exceptions import DirectoryTraversalError, RunnerError
+from scrapyd.spiderqueue import SqliteSpiderQueue
 from scrapyd.webservice import param
 from twisted.internet.defer import ensureDeferred
 from twisted.logger import Logger
@@ -19,12 +25,25 @@ from twisted.python.failure import Failure
 from twisted.web import error, http
 from twisted.web.server import NOT_DONE_YET, Request
 
-from crawler.node.attempt_files import NodeUnfitError, fault_of
-from crawler.node.attempts import Intake, Queued, parse_spec
+from crawler.node.accounts import Account, Accounts
+from crawler.node.attempt_files import NodeUnfitError, StartedMark, fault_of, write_refusal
+from crawler.node.eggs import stored_version
+from crawler.node.projects import OWN_PROJECT, canonical, is_project_name
 from crawler.node.spider_lists import spider_lists
-from gateway.contract.outbox import AttemptId, NodeSpec, instance_of
+from gateway.clock import time_of_node, utc_now
+from gateway.contract.outbox import (
+    EXIT,
+    SPEC,
+    STARTED,
+    AttemptId,
+    NodeSpec,
+    attempt_dir,
+    instance_of,
+    is_there,
+    write_atomically,
+)
 from gateway.crash_points import state_change
-from gateway.errors import DiscoveryBotError
+from gateway.errors import DiscoveryBotError, InvalidRequestError
 
 log = Logger()
 
@@ -221,3 +240,180 @@ def _signal_number(text: str) -> int:
         return signals.Signals(int(text)) if text.isdigit() else signals.Signals[f"SIG{text.removeprefix('SIG')}"]
     except (KeyError, ValueError):
         refuse(f"signal '{text}' is unknown")
+
+
+# --- deploying and removing eggs
+
+
+class AddVersion(AsyncService):
+    """`addversion.json`: an egg is looked at before it counts, and refused if it could not be run."""
+
+    @param("project")
+    @param("version")
+    @param("egg", type=bytes)
+    async def answer(self, _request: Request, project: str, version: str, egg: bytes) -> dict[str, Any]:
+        _require_names(project, version)
+        if not zipfile.is_zipfile(BytesIO(egg)):
+            refuse("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
+        storage, lists = self.root.eggstorage, spider_lists(self.root.app)
+        staged = storage.stage(BytesIO(egg))
+        try:
+            listing = await lists.examine(staged, project, version)
+            if listing.problem:
+                refuse(f"the egg of '{project}' is refused: {listing.problem}")
+            storage.put_staged(staged, project, version)
+        except RunnerError as error:
+            refuse(f"the egg of '{project}' is refused: {_last_line(str(error))}")
+        finally:
+            storage.discard(staged)
+        self.root.update_projects()
+        lists.deployed(project, version, listing.spiders)
+        self.root.launcher.renew()
+        return {"project": project, "version": version, "spiders": len(listing.spiders)}
+
+
+class DeleteProject(webservice.DeleteProject):
+    """`delproject.json`: as Scrapyd's, and told to the world."""
+
+    @param("project")
+    def render_POST(self, _request: Request, project: str) -> dict[str, Any]:  # noqa: N802 - Twisted's name
+        self._delete_version(project)
+        spider_lists(self.root.app).write_catalog()
+        return {}
+
+
+class DeleteVersion(webservice.DeleteVersion):
+    """`delversion.json`: as Scrapyd's, and told to the world. Attempts that run it have an egg of their own."""
+
+    @param("project")
+    @param("version")
+    def render_POST(self, _request: Request, project: str, version: str) -> dict[str, Any]:  # noqa: N802 - as above
+        self._delete_version(project, version)
+        spider_lists(self.root.app).write_catalog()
+        return {}
+
+
+def _require_names(project: str, version: str) -> None:
+    if project == OWN_PROJECT:
+        refuse(f"project '{project}' is the node's own and has no egg: deploy under another name")
+    if not is_project_name(project):
+        refuse(f"project '{project}' cannot be the name of a folder: use letters, digits, space, '_', '-' and '.'")
+    try:
+        stored_version(version)
+    except DirectoryTraversalError:
+        refuse(f"version '{version}' cannot be the name of a file: up to 100 letters, digits, '_', '-' and '.'")
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:500] if lines else "its spiders could not be listed"
+
+
+# --- attempts before they are launched: taken once, and taken back
+
+#: Bytes of a spec's JSON.
+MAX_SPEC = 2_000_000
+
+
+class Queued(NamedTuple):
+    """What Scrapyd's queue is told: names only, so that nothing of the work shows in `ps` or a log."""
+
+    spider: str
+    job: str
+    version: str | None
+    priority: float = 0.0
+
+
+def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) -> NodeSpec:
+    """The spec in a request for this attempt, with the project's name as Scrapyd keeps it.
+
+    Raises `InvalidRequestError`.
+    """
+    if text is None:
+        raise InvalidRequestError("spec", "is required for an attempt of a job")
+    if len(text) > MAX_SPEC:
+        raise InvalidRequestError("spec", f"is larger than {MAX_SPEC} bytes")
+    try:
+        spec = NodeSpec.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise InvalidRequestError(".".join(["spec", *map(str, problem["loc"])]), problem["msg"]) from None
+    if spec.not_after.tzinfo is None:
+        raise InvalidRequestError("spec.not_after", "needs a time zone")
+    told = (spec.job_id, spec.attempt, canonical(spec.project).lower(), spec.spider)
+    if told != (attempt.job_id, attempt.attempt, project.lower(), spider):
+        raise InvalidRequestError("spec", "is of another attempt, project or spider than the request")
+    return spec.model_copy(update={"project": project})
+
+
+class Intake:
+    """The one door by which attempts enter the queue. However often one is posted, it is queued once at a time,
+    and once it has been launched, never again.
+    """
+
+    def __init__(
+        self, outbox: Path, queues: dict[str, SqliteSpiderQueue], accounts: Accounts, min_free_bytes: int = 0
+    ) -> None:
+        self._outbox = outbox
+        self._accounts = accounts
+        self._queues = queues
+        self._min_free_bytes = min_free_bytes
+
+    def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
+        """Queue the attempt unless it was. Raises `NodeUnfitError` if it is too late for it, or no room."""
+        folder = attempt_dir(self._outbox, attempt)
+        if is_there(folder / STARTED) or is_there(folder / EXIT):
+            return
+        if spec.not_after < time_of_node(self._outbox.parent):
+            raise NodeUnfitError("spec.not_after has passed: the attempt is stale")
+        if not is_there(folder / SPEC):
+            self._require_room()
+        write_spec(folder, spec, self._accounts.of(project))
+        if not any(message["_job"] == queued.job for message in self._queues[project].list()):
+            put(self._queues[project], queued)
+
+    def _require_room(self) -> None:
+        free = shutil.disk_usage(self._outbox).free
+        if free < self._min_free_bytes:
+            raise NodeUnfitError(f"the disk of this node is nearly full: {free >> 20} MiB are free")
+
+    def withdraw(self, project: str, job: str) -> bool:
+        """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""
+        pending = bool(remove(self._queues[project], job))
+        attempt = AttemptId.parse(job)
+        if attempt is not None and not is_there(attempt_dir(self._outbox, attempt) / STARTED):
+            try:
+                self._bar(attempt)
+            except OSError:  # a full disk; it is out of the queue
+                log.failure("cannot write down that {job} was cancelled", job=job)
+        return pending
+
+    def _bar(self, attempt: AttemptId) -> None:
+        """Make the attempt's mark, so that nobody can launch it. Raises `OSError`."""
+        folder = attempt_dir(self._outbox, attempt)
+        if folder.exists() and (mark := StartedMark.make(folder, utc_now())):
+            try:
+                write_refusal(folder, attempt, "cancelled", stopped_by="cancel")
+            finally:
+                mark.release()
+
+
+@state_change("node.write_spec")
+def write_spec(folder: Path, spec: NodeSpec, account: Account) -> None:
+    if folder.is_symlink():  # an earlier attempt of the job has put it there
+        folder.unlink()
+    account.make_folder(folder)
+    # there are secrets in it; a folder of another user is closed to all others
+    mode = 0o600 if account.uid is None else 0o644
+    write_atomically(folder / SPEC, spec.model_dump_json(exclude_none=True).encode(), mode=mode)
+
+
+@state_change("node.queue")
+def put(queue: SqliteSpiderQueue, queued: Queued) -> None:
+    version = {"_version": queued.version} if queued.version else {}
+    queue.add(queued.spider, priority=queued.priority, _job=queued.job, **version)
+
+
+@state_change("node.withdraw")
+def remove(queue: SqliteSpiderQueue, job: str) -> Any:
+    return queue.remove(lambda message: message["_job"] == job)

@@ -8,7 +8,7 @@ import random
 from collections import defaultdict
 from contextlib import asynccontextmanager, nullcontext, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
@@ -289,3 +289,27 @@ def _site_slots(site: str, rate: float, redis_url: str | None) -> Slots:
     from gateway.stores.rate_limit import RateLimit  # noqa: PLC0415 - a tenth of a second that few crawls need
 
     return SharedSlots(RateLimit.open(redis_url, redis_keys.site_rate(site), rate), own, site)
+
+
+# --- a `start()` that awaits nothing must not take the turn of all others
+
+
+class StartPace:
+    """Spider middleware nearest to the engine. While that has enough to do, or closes, it takes one request after the
+    other from `start()` without a pause: one without end would keep downloads, and the closing, from their turn.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for one in start:
+            if is_closing(self._crawler):
+                return
+            yield one
+            if self._crawler.engine and self._crawler.engine.needs_backout():
+                await asyncio.sleep(0)

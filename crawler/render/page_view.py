@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeoutError
 
-from crawler.render.instructions import Instructions
+from crawler.render.setup import Instructions
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -11,17 +11,23 @@ from playwright.async_api import Error as PlaywrightError
 from scrapy_playwright.handler import BrowserContextWrapper, ScrapyPlaywrightDownloadHandler
 
 from crawler.net.egress_proxy import PRIMING_URL
-from crawler.render.identity import context_cookies, context_options
-from crawler.render.instructions import RENDER_PAGES
+from crawler.net.fetch_options import FetchScope
 from crawler.render.page_view import PageView, RenderError
+from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS, RENDER_PAGES
+from gateway.contract.public_address import literal_address
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from playwright.async_api import Page
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from scrapy.settings import BaseSettings
 
     from crawler.render.browser import Chromium
+    from gateway.contract.crawl import FetchOptions
+
 
 logger = logging.getLogger(__name__)
 
@@ -210,3 +216,40 @@ async def close_page(page: Page) -> None:
     if not page.is_closed():
         with suppress(PlaywrightError, TimeoutError):
             await asyncio.wait_for(page.close(), CLOSE_SECONDS)
+
+
+# --- how the browser appears, as the request for the crawl wants it
+#
+# Its own jar keeps the cookies where they belong, also when it is redirected. There is no such place for headers: it
+# would take them along to any host, so those go with the documents that Scrapy fetches and with nothing else.
+
+
+def context_options(settings: BaseSettings) -> dict[str, Any]:
+    """Options of a browser context that nobody else may choose."""
+    options: FetchOptions | None = settings.get(FETCH_OPTIONS)
+    return {"user_agent": options.user_agent} if options and options.user_agent else {}
+
+
+def context_cookies(settings: BaseSettings) -> list[Any]:
+    """As Playwright's `add_cookies` takes them."""
+    options: FetchOptions | None = settings.get(FETCH_OPTIONS)
+    if options is None:
+        return []
+    scope = FetchScope(settings.getlist(FETCH_START_URLS))
+    return [
+        {"name": name, "value": value, **place}
+        for name, value in options.cookies.items()
+        for place in _places(scope, name)
+    ]
+
+
+def _places(scope: FetchScope, name: str) -> Iterator[dict[str, Any]]:
+    """Browsers take none whose name says more than its place: one refusal, and the page would not be opened."""
+    for host, told_in_clear in scope.hosts.items():
+        in_clear = told_in_clear and not name.lower().startswith(("__host-", "__secure-"))
+        # an address has no subdomains
+        if literal_address(host) or "." not in host or name.lower().startswith("__host-"):
+            written = f"[{host}]" if ":" in host else host
+            yield {"url": f"http{'' if in_clear else 's'}://{written}/"}
+        else:
+            yield {"domain": f".{host}", "path": "/", "secure": not in_clear}

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 from playwright.async_api import Error as PlaywrightError
 from scrapy import signals
+from scrapy.downloadermiddlewares.redirect import BaseRedirectMiddleware
+from scrapy.exceptions import NotConfigured
+from scrapy.http import HtmlResponse
 from scrapy.utils.httpobj import urlparse_cached
 
 from crawler.closing import StoppedError
-from crawler.net.egress import EgressBlockedError
+from crawler.net.egress import EgressBlockedError, EgressDownloadHandler
 from crawler.net.egress_proxy import REFUSED_HEADER, EgressProxy
 from crawler.render.browser import Chromium, find_chromium
 from crawler.render.page_view import Limits, PageView, RenderError
 from crawler.render.playwright_handler import VIEW, NoPageError, PlaywrightHandler
+from crawler.render.setup import RENDER, Instructions
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
 from gateway.contract.public_address import parse_networks
 from gateway.settings import NodeSettings
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response, TextResponse
 
-    from crawler.render.instructions import Instructions
 
 logger = logging.getLogger(__name__)
 
@@ -150,3 +153,62 @@ class Renderer:
 
 def _first_line(error: PlaywrightError) -> str:
     return error.message.partition("\n")[0]
+
+
+# --- pages of our spiders: they are rendered once Scrapy has fetched them
+
+_OK = range(200, 300)
+
+
+class RenderPages(BaseRedirectMiddleware):
+    """Nearer to the spider than redirects, retries and decompression: what it renders is a whole, good page.
+
+    The document itself is fetched by Scrapy, so robots.txt, the HTTP cache, limits and retries are what they are for
+    any page. Where a script moves on to another document, that is a redirect like any other.
+    """
+
+    _renderer: Renderer
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        renderer = crawler.get_extension(Renderer)
+        if renderer is None:
+            raise NotConfigured
+        self = super().from_crawler(crawler)
+        self._renderer = renderer
+        return self
+
+    async def process_response(self, request: Request, response: Response) -> Request | Response:
+        wanted = request.meta.get(RENDER)
+        if not wanted or not isinstance(response, HtmlResponse) or not _is_whole(response):
+            return response
+        try:
+            rendered, moved_to = await self._renderer.render(request, response, Instructions(*wanted))
+        except RenderError as error:
+            logger.error("%s was not rendered: %s", response.url, error)  # noqa: TRY400 - it is not ours
+            raise
+        if moved_to:
+            redirected = self._build_redirect_request(request, response, url=moved_to, method="GET", body=b"")
+            return self._redirect(redirected, request, "script")
+        return rendered
+
+
+def _is_whole(response: Response) -> bool:
+    """One of another type has had no body fetched; an error's page is not worth the browser's time."""
+    return response.status in _OK and "download_stopped" not in response.flags
+
+
+# --- projects that use scrapy-playwright themselves
+
+
+class RenderingDownloadHandler(EgressDownloadHandler):
+    """Our own handler; requests with `meta["playwright"]` go to the browser."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._renderer = crawler.get_extension(Renderer)
+
+    async def fetch(self, request: Request) -> Response:
+        if request.meta.get("playwright") and self._renderer:
+            return await self._renderer.fetch(request)
+        return await super().fetch(request)

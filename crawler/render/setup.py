@@ -1,17 +1,52 @@
-"""What the add-on puts into a crawl that renders pages. Nothing of a browser is imported for one that does not."""
+"""What spiders say of pages to render, and what the add-on then puts in.
+
+Every spider imports it, so it imports nothing of a browser.
+"""
 
 from __future__ import annotations
 
 import logging
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy.utils.misc import load_object
 
-from crawler.render.instructions import RENDER_PAGES
+from crawler.setting_names import RENDER_PAGES
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
+
+
+#: Key of a request's meta whose page is to be rendered; its value is an `Instructions`.
+RENDER = "render"
+
+
+class Instructions(NamedTuple):
+    """What to do with a page before it is read."""
+
+    #: CSS selector of an element to wait for.
+    wait_for: str | None = None
+    #: How often to scroll to its end; less often if nothing more comes.
+    scroll: int = 0
+    #: CSS selector of what to click on each time before it is scrolled, if it is there.
+    click: str | None = None
+    #: CSS selector and how many elements of it are enough: nothing more is asked for then.
+    enough: tuple[str, int] | None = None
+
+
+def render_meta(
+    *,
+    render: bool,
+    wait_for: str | None,
+    scroll: int,
+    click: str | None = None,
+    enough: tuple[str, int] | None = None,
+) -> dict[str, Any]:
+    """The meta of a request for a page."""
+    return {RENDER: Instructions(wait_for, scroll, click, enough)} if render else {}
+
+
+# --- what the add-on puts into a crawl that renders pages
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +70,7 @@ def use_browser(settings: BaseSettings) -> None:
         # what went wrong with a page is told by us, in a line
         logging.getLogger("scrapy-playwright").setLevel(logging.ERROR)
         settings.set_in_component_priority_dict(
-            "DOWNLOADER_MIDDLEWARES", load_object("crawler.render.middleware.RenderPages"), 540
+            "DOWNLOADER_MIDDLEWARES", load_object("crawler.render.renderer.RenderPages"), 540
         )
         _add_renderer(settings)
 
@@ -45,7 +80,7 @@ def browser_handler(settings: BaseSettings, handler: Any) -> Any:
     if not _is_playwrights(handler):
         return None
     _add_renderer(settings)
-    return load_object("crawler.render.handler.RenderingDownloadHandler")
+    return load_object("crawler.render.renderer.RenderingDownloadHandler")
 
 
 def _is_playwrights(handler: Any) -> bool:

@@ -1,17 +1,20 @@
-"""`max_pages` and `max_items`: never one more, however many are in flight."""
+"""What one crawl may have: pages, items, bytes of log. Never one page or item more, however many are in flight."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from typing import TYPE_CHECKING, Any, Self
 
 from scrapy import signals
 from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
 from scrapy.http.request import NO_CALLBACK
+from scrapy.utils.log import get_scrapy_root_handler
 
 from crawler.closing import Closing
 from crawler.report.progress import Report
-from crawler.setting_names import MAX_ITEMS, MAX_PAGES
+from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS, MAX_LOG_BYTES, MAX_PAGES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -150,3 +153,68 @@ class ItemLimit:
             if self._report.has_all_items():
                 return
             yield one
+
+
+# --- the log: beyond its limit there is nothing but how the crawl ends. The launcher stops those who print instead.
+
+logger = logging.getLogger(__name__)
+
+#: Bytes below the limit that are kept for the end of the crawl, but no more than this share of it.
+RESERVE = 512 << 10
+RESERVE_SHARE = 0.25
+#: Who tells how a crawl ends.
+_EPILOGUE = frozenset({"scrapy.core.engine", "scrapy.statscollectors", __name__})
+
+
+class LogLimit:
+    """Extension that bounds Scrapy's log handler. It asks the file for its size, since not all of it is logged."""
+
+    def __init__(self, limit: int) -> None:
+        reserve = min(RESERVE, int(limit * RESERVE_SHARE))
+        self._limit = limit - reserve
+        self._longest = max(reserve // 2, 1000)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        limit = crawler.settings.getint(MAX_LOG_BYTES)
+        if not limit or not crawler.settings.get(ATTEMPT_DIR):
+            raise NotConfigured
+        self = cls(limit)
+        # not before: Scrapy makes a new handler once the extensions are there
+        crawler.signals.connect(self.spider_opened, signals.spider_opened)
+        return self
+
+    def spider_opened(self) -> None:
+        handler = get_scrapy_root_handler()
+        if isinstance(handler, logging.StreamHandler):
+            handler.setFormatter(_Cut(handler.formatter or logging.Formatter(), self._longest))
+            handler.addFilter(_Filter(handler.stream.fileno(), self._limit))
+
+
+class _Filter(logging.Filter):
+    def __init__(self, file: int, limit: int) -> None:
+        super().__init__()
+        self._file = file
+        self._limit = limit
+        self._reached = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not self._reached and os.fstat(self._file).st_size < self._limit:
+            return True
+        if not self._reached:
+            self._reached = True
+            logger.warning("Log limit reached: from here on there is only how the crawl ends (CRAWL_MAX_LOG_BYTES)")
+        return record.name in _EPILOGUE and record.levelno >= logging.INFO
+
+
+class _Cut(logging.Formatter):
+    """The formatter it is given, but no record is longer than `longest` characters."""
+
+    def __init__(self, inner: logging.Formatter, longest: int) -> None:
+        super().__init__()
+        self._inner = inner
+        self._longest = longest
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = self._inner.format(record)
+        return text if len(text) <= self._longest else f"{text[: self._longest]}… ({len(text)} characters)"

@@ -1,4 +1,4 @@
-"""What went wrong with a request, in words for a person."""
+"""Which requests have failed, and what went wrong with them in words for a person."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from scrapy.exceptions import (
     ResponseDataLossError,
 )
 
+from crawler.net.egress import EgressBlockedError
+
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERROR = 500
+#: `IgnoreRequest` mostly says that nobody wanted the page (robots.txt, off site, a limit). With these words Scrapy
+#: says that it was wanted and could not be had: a redirect loop, a body that explodes when decompressed.
+_GIVEN_UP = ("max redirections reached", "Ignored response")
 #: Where the exception's own text says nothing (Twisted's lists of failures), or nothing without the class.
 _WORDS: dict[type[Exception], str] = {
     CannotResolveHostError: "the host name could not be resolved",
@@ -42,3 +49,14 @@ def status_reason(status: int) -> str:
         return f"HTTP {status} {HTTPStatus(status).phrase}"
     except ValueError:
         return f"HTTP {status}"
+
+
+def is_error_status(status: int) -> bool:
+    """Being sent away, or a broken server. Any other status, a 404 too, is an answer."""
+    return status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
+
+
+def is_error(error: BaseException | None) -> bool:
+    if isinstance(error, IgnoreRequest) and not isinstance(error, EgressBlockedError):
+        return str(error).startswith(_GIVEN_UP)
+    return True

@@ -1,35 +1,36 @@
-"""The one place that sees how every request ended, after all middlewares have had their say."""
+"""What is seen of each request: how it ended, after all middlewares have had their say; and that the crawl lives."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from scrapy import signals
 from scrapy.core.downloader import Downloader
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import IgnoreRequest, NotConfigured
 from scrapy.http import Request, Response
+from scrapy.utils.asyncio import create_looping_call
 from twisted.python.failure import Failure
 
-from crawler.net.egress import EgressBlockedError
-from crawler.report.activity import Activity
+from crawler.pace.pacing import Turns
 from crawler.report.crawl_limits import is_page
-from crawler.report.failures import exception_reason, status_reason
+from crawler.report.failures import exception_reason, is_error, is_error_status, status_reason
 from crawler.report.progress import Report
+from crawler.setting_names import ATTEMPT_DIR
+from gateway.contract.outbox import ACTIVE
+from gateway.crash_points import state_change
+from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
 
+
 logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT", bound=Response | Request | Failure)
-
-_TOO_MANY_REQUESTS = 429
-_SERVER_ERROR = 500
-#: `IgnoreRequest` mostly says that nobody wanted the page (robots.txt, off site, a limit). With these words Scrapy
-#: says that it was wanted and could not be had: a redirect loop, a body that explodes when decompressed.
-_GIVEN_UP = ("max redirections reached", "Ignored response")
 
 
 class CountingDownloader(Downloader):
@@ -68,12 +69,67 @@ class CountingDownloader(Downloader):
         return result
 
 
-def is_error_status(status: int) -> bool:
-    """Being sent away, or a broken server. Any other status, a 404 too, is an answer."""
-    return status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
+# --- signs of life for those who watch from outside: a log may be silent while the crawl does very much
+
+#: Seconds between two signs at most, and how many there are at least in the time without any that is allowed.
+EVERY = 1.0
+SIGNS = 10
 
 
-def is_error(error: BaseException | None) -> bool:
-    if isinstance(error, IgnoreRequest) and not isinstance(error, EgressBlockedError):
-        return str(error).startswith(_GIVEN_UP)
-    return True
+class Activity:
+    """Extension that touches the attempt's `active` while requests go out, are answered or wait for their turn, and
+    while there are items. One that is blocked touches nothing.
+    """
+
+    def __init__(self, crawler: Crawler, folder: Path, every: float) -> None:
+        self._crawler = crawler
+        self._path = folder / ACTIVE
+        self._every = every
+        self._happened = False
+        self._items = 0
+        self._timer: Any = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        folder, limit = crawler.settings.get(ATTEMPT_DIR), NodeSettings.load().crawl_stall_seconds
+        if not (folder and limit):
+            raise NotConfigured
+        self = cls(crawler, Path(folder), min(EVERY, limit / SIGNS))
+        crawler.signals.connect(self.spider_opened, signals.spider_opened)
+        crawler.signals.connect(self.note, signals.item_dropped)
+        crawler.signals.connect(self.spider_closed, signals.spider_closed)
+        return self
+
+    def note(self) -> None:
+        """Something has happened. Called for each request, so it does nothing but remember."""
+        self._happened = True
+
+    def spider_opened(self) -> None:
+        self._timer = create_looping_call(self._look)
+        self._timer.start(self._every, now=False)
+
+    def spider_closed(self) -> None:
+        if self._timer and self._timer.running:
+            self._timer.stop()
+
+    def _look(self) -> None:
+        report = self._crawler.get_extension(Report)
+        items, self._items = self._items, report.items_count if report else 0
+        if self._happened or items != self._items or self._waits_on_purpose():
+            self._happened = False
+            self._touch()
+
+    def _waits_on_purpose(self) -> bool:
+        turns = self._crawler.get_extension(Turns)
+        if turns and turns.is_waiting:
+            return True
+        downloader = self._crawler.engine.downloader if self._crawler.engine else None
+        # Scrapy's own delay between two requests
+        return downloader is not None and any(slot.queue and slot.latercall for slot in downloader.slots.values())
+
+    @state_change("spider.active")
+    def _touch(self) -> None:
+        try:
+            self._path.touch()
+        except OSError as error:
+            logger.error("%s could not be touched: %s", ACTIVE, error)  # noqa: TRY400 - a full disk needs no traceback

@@ -15,7 +15,7 @@ from w3lib.url import add_or_replace_parameter, url_query_parameter
 from crawler.extraction.page_urls import page_url
 from crawler.extraction.reader import ObjectReader, Select, selector
 from crawler.extraction.rules import MAX_FIELDS, Fields, NextLink, Page, PageParam, Selector, SlowRulesError
-from crawler.report.items import encode
+from crawler.report.progress import encode
 from crawler.spiders.site_spider import MAY_LEAVE, FilteredParams, SiteSpider
 
 #: What the warm process imports for crawls that may need it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import Field
 from scrapy import Request
@@ -11,14 +11,13 @@ from scrapy.http import HtmlResponse, Response
 
 from crawler.extraction.page_facts import PageFacts
 from crawler.extraction.page_urls import page_url, site_of
-from crawler.link_ledger import Breakage, LinkLedger, Mention
-from crawler.report.failures import exception_reason
-from crawler.report.requests import is_error
+from crawler.report.failures import exception_reason, is_error
 from crawler.spiders.site_spider import MAY_LEAVE, OK, SiteParams, SiteSpider, is_html
 
 if TYPE_CHECKING:
     from scrapy.http import Headers
     from twisted.python.failure import Failure
+
 
 #: Links of each kind that an item lists; the counts are of all.
 MAX_LINKS = 1000
@@ -168,3 +167,55 @@ def listed(internal: list[str], external: list[str]) -> dict[str, Any]:
         "internal_links": internal[:MAX_LINKS],
         "external_links": external[:MAX_LINKS],
     }
+
+
+# --- who links to what, for as long as it is not known whether it works
+
+
+class Mention(NamedTuple):
+    """A link as it is written on a page; `page` is `None` for a start URL."""
+
+    url: str
+    page: str | None
+
+
+class Breakage(NamedTuple):
+    """Why a link does not work: the status it was answered with, or the error if there was no answer."""
+
+    status: int | None = None
+    error: str | None = None
+
+
+class LinkLedger:
+    """Keeps the mentions of pages that were asked for until they are answered, then only what is broken."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[str, list[Mention]] = {}
+        self._broken: dict[str, Breakage] = {}
+
+    def expect(self, url: str) -> None:
+        """`url` has been, or is about to be, asked for."""
+        self._awaited.setdefault(url, [])
+
+    def mention(self, url: str, mention: Mention) -> Breakage | None:
+        """Note a link to `url`; what is wrong with it if that is known already."""
+        if url in self._awaited:
+            self._awaited[url].append(mention)
+        return self._broken.get(url)
+
+    def works(self, url: str) -> None:
+        self._awaited.pop(url, None)
+
+    def breaks(self, url: str, breakage: Breakage) -> list[Mention]:
+        """Remember that `url` is broken; all the mentions so far."""
+        self._broken[url] = breakage
+        return self._awaited.pop(url, [])
+
+    def is_broken(self, url: str) -> bool:
+        return url in self._broken
+
+    def same(self, url: str, target: str) -> None:
+        """`url` leads to `target`, which is asked for anyway: they stand and fall together."""
+        mentions = self._awaited.pop(url, [])
+        if target in self._awaited:
+            self._awaited[target].extend(mentions)

@@ -22,7 +22,7 @@ from fault_table import record
 from sites.server import Reply, Site, html
 from stack import FINAL, Stack, running_stack, wait_until
 
-from crawler.node.started_mark import read_mark
+from crawler.node.attempt_files import read_mark
 from gateway.contract.outbox import is_locked
 
 #: Seconds of kills; `make faults` gives more.

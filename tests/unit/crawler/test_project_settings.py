@@ -8,7 +8,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.conf import build_component_list
 
 from crawler.addon import DiscoveryBot
-from crawler.node.project_settings import OUR_ADDONS, ProjectSettings
+from crawler.project_guard import OUR_ADDONS, ProjectSettings
 
 
 class Theirs:

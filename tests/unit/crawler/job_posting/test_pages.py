@@ -10,8 +10,7 @@ import pytest
 from scrapy.http import HtmlResponse
 
 from crawler.extraction.rules import Page
-from crawler.job_posting.from_selectors import SelectedPostings
-from crawler.job_posting.pages import posting_on, results_of
+from crawler.job_posting.pages import SelectedPostings, posting_on, results_of
 from crawler.job_posting.posting import Posting
 
 URL = "https://jobs.example/search"

@@ -4,7 +4,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from crawler.net.fetch_scope import FetchScope
+from crawler.net.fetch_options import FetchScope
 
 SCOPE = FetchScope(
     ["https://Shop.example/a", "http://127.0.0.1:8000/", "http://open.example", " https://open.example"]

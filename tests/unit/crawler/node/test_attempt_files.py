@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crawler.node.attempt_files import LOG_TAIL, read_log_tail, refuse
+from crawler.node.attempt_files import LOG_TAIL, read_log_tail, write_refusal
 from gateway.contract.outbox import AttemptId, ExitReport, read_record
 
 
@@ -27,8 +27,8 @@ def test_a_tail_survives_what_is_no_text_and_no_line(tmp_path: Path) -> None:
 
 def test_the_first_report_of_an_end_is_the_one_that_stays(tmp_path: Path) -> None:
     attempt = AttemptId("0" * 32, 3)
-    refuse(tmp_path, attempt, "stale")
-    refuse(tmp_path, attempt, "cancelled")
+    write_refusal(tmp_path, attempt, "stale")
+    write_refusal(tmp_path, attempt, "cancelled")
     report = read_record(tmp_path / "exit.json", ExitReport)
     assert report is not None
     assert (report.attempt, report.refused) == (3, "stale")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from scrapyd.config import Config
 
-from crawler.node.environment import NodeEnvironment, allowed
+from crawler.node.config import NodeEnvironment, allowed
 from gateway.settings import NodeSettings, Settings
 
 SECRETS = {name.upper() for name in Settings.model_fields} - {name.upper() for name in NodeSettings.model_fields}

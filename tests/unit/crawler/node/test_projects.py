@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.node.project_names import canonical
+from crawler.node.projects import canonical
 
 
 @pytest.mark.parametrize("name", ["default", "DEFAULT", "DiscoveryBot", "discoverybot"])

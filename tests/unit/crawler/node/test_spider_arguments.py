@@ -7,8 +7,7 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.spiders import CrawlSpider, SitemapSpider
 
-from crawler.node.crawl import _arguments
-from crawler.node.spider_arguments import complete, for_constructor, replaced
+from crawler.node.runner import _arguments, complete, for_constructor, replaced
 from gateway.contract.outbox import NodeSpec
 from gateway.contract.param_formats import RESERVED_PARAMS
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from crawler.node.catalog import write_catalog
 from crawler.node.listing import list_own
+from crawler.node.spider_lists import write_catalog
 from gateway.contract.outbox import CATALOG, SpiderInfo
 
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from crawler.node.started_mark import StartedMark, read_mark
+from crawler.node.attempt_files import StartedMark, read_mark
 from gateway.clock import utc_now
 from gateway.contract.outbox import is_locked
 

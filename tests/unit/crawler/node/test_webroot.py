@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.node.door import open_door
+from crawler.node.webroot import open_door
 
 LOOPBACK = open_door("127.0.0.1", "http://127.0.0.1:6800")
 PUBLISHED = open_door("0.0.0.0", "https://Node-1.example:8443")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crawler.node.fork_channel import FDS, MAX_FRAME, ForkChannel, ForkRequest
+from crawler.node.zygote import FDS, MAX_FRAME, ForkChannel, ForkRequest
 
 
 @pytest.fixture

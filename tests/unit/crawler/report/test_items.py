@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from scrapy import Field, Item
 
-from crawler.report.items import ItemSpool, encode
+from crawler.report.progress import ItemSpool, encode
 
 
 class Price(Item):

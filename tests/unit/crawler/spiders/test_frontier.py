@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from crawler.frontier import Frontier
+from crawler.spiders.site_spider import Frontier
 
 
 def test_each_page_is_asked_for_once() -> None:

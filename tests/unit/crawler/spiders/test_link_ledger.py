@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from crawler.link_ledger import Breakage, LinkLedger, Mention
+from crawler.spiders.seo import Breakage, LinkLedger, Mention
 
 GONE = Breakage(status=404)
 

@@ -8,7 +8,7 @@ import mongomock
 import pytest
 from site_records import make_site, make_target
 
-from crawler.spiders.jobs_params import JobsParams
+from crawler.spiders.jobs import JobsParams
 from gateway.clock import utc_now
 from gateway.contract.crawl import FetchOptions, PaginationType
 from gateway.contract.outbox import SpiderInfo

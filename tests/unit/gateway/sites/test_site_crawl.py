@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from site_records import make_site, make_target
 
-from crawler.spiders.jobs_params import JobsParams, SiteSelectors
+from crawler.spiders.jobs import JobsParams, SiteSelectors
 from gateway.contract.crawl import FetchOptions, PaginationType
 from gateway.sites.crawl import JOBS_PAYLOAD, Search, site_crawl
 from gateway.sites.site import SELECTORS

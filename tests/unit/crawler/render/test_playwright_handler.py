@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scrapy.settings import Settings
 
-from crawler.render.identity import context_cookies
+from crawler.render.playwright_handler import context_cookies
 from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS
 from gateway.contract.crawl import FetchOptions
 
