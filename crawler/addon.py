@@ -12,8 +12,8 @@ from scrapy.utils.misc import load_object
 from crawler.closing import Closing
 from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
 from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
-from crawler.net.response_limits import AttributeLimit, RequestLimits, at_most
-from crawler.pace.pacing import StartPace, Turns
+from crawler.net.response_limits import AttributeLimit, ResponseLimits, at_most
+from crawler.pace.pacing import Pacing, StartPace
 from crawler.pace.robots import use_robots
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
@@ -53,7 +53,7 @@ _DOWNLOADER_MIDDLEWARES = {
     MetaProxy: 750,
     FetchIdentity: 897,
     EgressCheck: 898,
-    RequestLimits: 899,
+    ResponseLimits: 899,
 }
 _LOCKED_OUT = (
     "scrapy.extensions.remote_control.RemoteControl",
@@ -85,7 +85,7 @@ class DiscoveryBot:
         _limit(settings, node)
         apply_fetch_options(settings)
         use_robots(settings)
-        for extension in (Activity, Closing, LogLimit, Report, Turns):
+        for extension in (Activity, Closing, LogLimit, Report, Pacing):
             settings.set_in_component_priority_dict("EXTENSIONS", extension, 900)
         for middleware, order in _DOWNLOADER_MIDDLEWARES.items():
             settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)

@@ -35,7 +35,7 @@ OVERRULED = frozenset(
 )
 
 
-class Guest:
+class ProjectGuard:
     """Add-on, put in by the runner between a project's own and DiscoveryBot's: keeps the log and the loop as the node
     needs them. Most projects set none of it.
     """
@@ -93,7 +93,7 @@ def _force(settings: BaseSettings, name: str, value: Any) -> None:
 # --- a project's settings as this node runs it: with our add-ons in, wherever and however it sets its own
 
 #: After all of the project's, in this order: the last one has the last word.
-OUR_ADDONS = ("crawler.project_guard.Guest", "crawler.addon.DiscoveryBot")
+OUR_ADDONS = ("crawler.project_guard.ProjectGuard", "crawler.addon.DiscoveryBot")
 _FIRST_ORDER = 500
 
 

@@ -23,8 +23,8 @@ from twisted.internet.error import DNSLookupError
 from twisted.internet.threads import deferToThreadPool
 
 from crawler.closing import StoppedError
-from crawler.net.response_limits import ConnectionFactory, RequestLimits
-from crawler.pace.pacing import Turns
+from crawler.net.response_limits import ConnectionFactory, ResponseLimits
+from crawler.pace.pacing import Pacing
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
 from gateway.contract.public_address import (
     Network,
@@ -128,16 +128,16 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._pool._factory = ConnectionFactory  # noqa: SLF001 - as Scrapy does with its own
-        self._limits = RequestLimits(crawler)
-        self._turns = crawler.get_extension(Turns)
+        self._limits = ResponseLimits(crawler)
+        self._pacing = crawler.get_extension(Pacing)
         self._allowed = parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
         self._downloads: set[asyncio.Task[Any]] = set()
         self._stopping = False
 
     async def download_request(self, request: Request) -> Response:
-        if self._turns is None:
+        if self._pacing is None:
             return await self.fetch(request)
-        async with self._turns.turn(request):
+        async with self._pacing.turn(request):
             return await self.fetch(request)
 
     async def fetch(self, request: Request) -> Response:

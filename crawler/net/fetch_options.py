@@ -51,7 +51,7 @@ def _scrapy_settings(options: FetchOptions, settings: BaseSettings) -> dict[str,
     if options.obey_robots is not None:
         changed["ROBOTSTXT_OBEY"] = options.obey_robots
     if options.concurrency:
-        # `Turns` holds it; these let as many come so far
+        # `Pacing` holds it; these let as many come so far
         changed |= {"CONCURRENT_REQUESTS": options.concurrency, "CONCURRENT_REQUESTS_PER_DOMAIN": options.concurrency}
     if Pauses.of(options):
         # Scrapy's own would be added to ours

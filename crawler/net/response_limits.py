@@ -33,7 +33,7 @@ _HARMLESS = 32 << 10
 MAX_CODINGS = 3
 
 
-class RequestLimits:
+class ResponseLimits:
     """Downloader middleware, the last before the cache, so that what comes from there is decompressed within the
     limits as well; the download handler asks it once more.
 

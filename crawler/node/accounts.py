@@ -121,7 +121,7 @@ class Account:
             deferToThread(remove_tree, folder)
 
 
-class Keeper:
+class KeeperClient:
     """The keeper's other end. There is no node without it: it ends with it."""
 
     def __init__(self, questions: int, ends: int) -> None:
@@ -176,7 +176,7 @@ class Keeper:
 class KeptAccount(Account):
     """A user of `NODE_UIDS`."""
 
-    def __init__(self, keeper: Keeper, uid: int, outbox: Path) -> None:
+    def __init__(self, keeper: KeeperClient, uid: int, outbox: Path) -> None:
         self.uid: int = uid
         self.keeper = keeper
         self._outbox = outbox
@@ -250,7 +250,7 @@ class KeptAccount(Account):
 class Accounts:
     """The account of each project; a component of Scrapyd's application, under its own class."""
 
-    def __init__(self, settings: NodeSettings, keeper: Keeper | None = None) -> None:
+    def __init__(self, settings: NodeSettings, keeper: KeeperClient | None = None) -> None:
         self._settings = settings
         self._keeper = keeper
         self._own = Account()
@@ -279,7 +279,7 @@ class Accounts:
         reactor.addReader(self._keeper)
         self._sweep.start(_SWEEP)
 
-    def _account(self, keeper: Keeper, uid: int) -> KeptAccount:
+    def _account(self, keeper: KeeperClient, uid: int) -> KeptAccount:
         return self._kept.setdefault(uid, KeptAccount(keeper, uid, self._settings.outbox))
 
     @state_change("node.give_user")
@@ -342,6 +342,6 @@ def close_to_others(settings: NodeSettings) -> None:
 def open_accounts(settings: NodeSettings) -> Accounts:
     """As the environment says. Raises `OSError`."""
     fds = os.environ.pop(KEEPER, None)
-    accounts = Accounts(settings, Keeper(*map(int, fds.split(","))) if fds else None)
+    accounts = Accounts(settings, KeeperClient(*map(int, fds.split(","))) if fds else None)
     accounts.start()
     return accounts

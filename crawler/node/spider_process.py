@@ -28,7 +28,7 @@ from crawler.node.attempt_files import StartedMark, ended_report, note_stopping,
 from crawler.node.fork import WARM_UP, NotStartedError, ProcessLostError
 from crawler.node.process_tree import is_running, uses_more_than
 from crawler.node.reactor import reactor
-from crawler.node.stall_detection import Quiet
+from crawler.node.stall_detection import StallDetector
 from gateway.clock import utc_now
 from gateway.contract.outbox import (
     EXIT,
@@ -107,7 +107,7 @@ class AttemptProcess(CrawlProcess):
         grace: float,
         folder: Path,
         mark: StartedMark,
-        limits: Limits,
+        limits: AttemptLimits,
         account: Account,
     ) -> None:
         super().__init__(project, spider, str(attempt), args, grace)
@@ -195,7 +195,14 @@ class Orphan:
     """A process that is somebody else's child. `deferred` fires once it is gone."""
 
     def __init__(
-        self, folder: Path, pid: int, started_at: datetime | None, limits: Limits, *, grace: float, account: Account
+        self,
+        folder: Path,
+        pid: int,
+        started_at: datetime | None,
+        limits: AttemptLimits,
+        *,
+        grace: float,
+        account: Account,
     ) -> None:
         self.job = folder.name
         self.stopped_by = stopping_reason(folder)
@@ -275,7 +282,7 @@ LOG_INTERVAL_MIN = 0.02
 LOG_SLACK = 0.25
 
 
-class Limits(NamedTuple):
+class AttemptLimits(NamedTuple):
     #: Seconds from now.
     timeout: float
     #: Bytes of everything that belongs to the attempt, its browser too; 0 is no limit.
@@ -286,9 +293,11 @@ class Limits(NamedTuple):
     stall: float = 0
 
 
-def limits_of(settings: NodeSettings, timeout: float) -> Limits:
+def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
     """The node's, and the `timeout` of the attempt."""
-    return Limits(timeout, settings.crawl_memory_limit, settings.crawl_max_log_bytes, settings.crawl_stall_seconds)
+    return AttemptLimits(
+        timeout, settings.crawl_memory_limit, settings.crawl_max_log_bytes, settings.crawl_stall_seconds
+    )
 
 
 class LimitWatch:
@@ -299,7 +308,7 @@ class LimitWatch:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: AttemptLimits,
         exceeded: Callable[[str], None],
         flooding: Callable[[], None] | None = None,
         uses_more_than: Callable[[int, int, Path], bool] = uses_more_than,
@@ -324,8 +333,8 @@ class LimitWatch:
         if self._limits.log and self._log is not None:
             self._later("log", LOG_INTERVAL, self._look_at_log, self._log, 0)
         if self._limits.stall:
-            quiet = Quiet(folder, self._log, self._limits.stall)
-            self._later("stall", quiet.interval, self._look_for_life, quiet)
+            detector = StallDetector(folder, self._log, self._limits.stall)
+            self._later("stall", detector.interval, self._look_for_stall, detector)
 
     def stop(self) -> None:
         for call in self._calls.values():
@@ -353,9 +362,9 @@ class LimitWatch:
             flooding, self._flooding = self._flooding, None
             flooding()
 
-    def _look_for_life(self, quiet: Quiet) -> None:
-        self._later("stall", quiet.interval, self._look_for_life, quiet)
-        if quiet.seconds() >= self._limits.stall:
+    def _look_for_stall(self, detector: StallDetector) -> None:
+        self._later("stall", detector.interval, self._look_for_stall, detector)
+        if detector.seconds() >= self._limits.stall:
             self._report("stall")
 
     def _report(self, limit: str) -> None:

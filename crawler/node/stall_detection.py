@@ -19,7 +19,7 @@ _LOG_STATS = "scrapy.extensions.logstats"
 _PERIODIC_LOG = "scrapy.extensions.periodic_log"
 
 
-class Quiet:
+class StallDetector:
     """To be asked once every `interval` seconds. It counts from then on, and only what it sees go by: had all of the
     node stood still (a virtual machine, a laptop's lid), that was no time in which the crawl could do anything.
     """

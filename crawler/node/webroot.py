@@ -1,4 +1,4 @@
-"""Scrapyd's console and services behind this node's door."""
+"""Scrapyd's console and services, and who may talk to them."""
 
 # mypy: allow-untyped-calls
 # Twisted is typed in parts only.
@@ -26,21 +26,21 @@ _CORS = (b"Access-Control-Allow-Origin", b"Access-Control-Allow-Methods", b"Acce
 
 
 class Root(website.Root):
-    """Scrapyd's pages, as they are. Scrapyd puts the password in front of this; the rest of the door is here, at the
-    one place that every request passes.
+    """Scrapyd's pages, as they are. Scrapyd asks for the password before this; Host and Origin are looked at here, at
+    the one place that every request passes.
     """
 
     def __init__(self, config: Config, app: Any) -> None:
         super().__init__(config, app)
         bind_address = os.environ.get("SCRAPYD_BIND_ADDRESS") or config.get("bind_address", "127.0.0.1")
-        self._door = open_door(bind_address, load_settings().node_base_url)
+        self._origins = origin_guard(bind_address, load_settings().node_base_url)
         self.putChild(b"logs", Logs(self.logs_dir, "text/plain"))
 
     def putChild(self, path: bytes, child: IResource) -> None:  # noqa: N802 - Twisted's name
         super().putChild(path, WithoutCors(child) if isinstance(child, WsResource) else child)
 
     def getChildWithDefault(self, path: bytes, request: Request) -> Any:  # noqa: N802 - Twisted's name
-        if refusal := self._door.refusal(request.getHeader("host"), request.getHeader("origin")):
+        if refusal := self._origins.refusal(request.getHeader("host"), request.getHeader("origin")):
             return Refused(refusal)
         while not path and request.postpath:  # scrapyd-client puts two slashes after a URL that ends with one
             path = request.postpath.pop(0)
@@ -118,7 +118,7 @@ def _attempt_log(link: Path) -> Path | None:
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class Door(NamedTuple):
+class OriginGuard(NamedTuple):
     #: Host names and addresses, lower case, that the node answers to besides loopback.
     hosts: frozenset[str]
     #: Origin (`scheme://host:port`) of `NODE_URL`: a proxy may have changed the Host header.
@@ -140,11 +140,11 @@ class Door(NamedTuple):
         return host in self.hosts or host == "localhost" or _is_loopback(host)
 
 
-def open_door(bind_address: str, node_url: str) -> Door:
-    """The door of a node that listens on `bind_address` and is known to others as `node_url`."""
+def origin_guard(bind_address: str, node_url: str) -> OriginGuard:
+    """That of a node that listens on `bind_address` and is known to others as `node_url`."""
     url = urlsplit(node_url)
     names = {bind_address.lower().strip("[]"), (url.hostname or "").lower()}
-    return Door(frozenset(name for name in names if name and not _is_wildcard(name)), _text(url))
+    return OriginGuard(frozenset(name for name in names if name and not _is_wildcard(name)), _text(url))
 
 
 def _split(url: str) -> SplitResult | None:

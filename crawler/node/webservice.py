@@ -347,7 +347,7 @@ def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) 
 
 
 class Intake:
-    """The one door by which attempts enter the queue. However often one is posted, it is queued once at a time,
+    """The one way by which attempts enter the queue. However often one is posted, it is queued once at a time,
     and once it has been launched, never again.
     """
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How far ahead of its time a slot is reserved: enough for a busy loop to miss none, and all that a crawl which is
+#: How far ahead of its time a turn is reserved: enough for a busy loop to miss none, and all that a crawl which is
 #: killed can leave unused beside the one it waits for.
 AHEAD_SECONDS = 0.1
 #: How long a Redis that failed is left alone: twice as long each time, at most the second.
@@ -39,8 +39,8 @@ REST_SECONDS = 1.0
 REST_SECONDS_MAX = 15.0
 
 
-class Slots(Protocol):
-    """Where slots come from."""
+class Rate(Protocol):
+    """Where turns come from."""
 
     async def reserve(self) -> float:
         """Take the next one; the seconds until then."""
@@ -52,8 +52,8 @@ class Slots(Protocol):
         """No more will be asked for."""
 
 
-class OwnSlots:
-    """This crawl's alone, `rate` a second, an interval apart."""
+class OwnRate:
+    """Turns of this crawl alone, `rate` a second, an interval apart."""
 
     def __init__(self, rate: float) -> None:
         self._interval = 1 / rate
@@ -75,19 +75,19 @@ class OwnSlots:
         return self._next - monotonic()
 
     def follow(self, wait: float) -> None:
-        """The newest slot, `wait` seconds from now, came from elsewhere."""
+        """The newest turn, `wait` seconds from now, came from elsewhere."""
         self._next = monotonic() + wait + self._interval
 
     async def close(self) -> None:
         """It is only a number."""
 
 
-class SharedSlots:
-    """Those of all crawls of a site. While Redis is away this crawl takes the whole rate for itself: it neither fails
+class SharedRate:
+    """Turns of all crawls of a site. While Redis is away this crawl takes the whole rate for itself: it neither fails
     nor stands still for want of an answer.
     """
 
-    def __init__(self, shared: RateLimit, own: OwnSlots, site: str) -> None:
+    def __init__(self, shared: RateLimit, own: OwnRate, site: str) -> None:
         self._shared = shared
         self._own = own
         self._site = site
@@ -144,29 +144,29 @@ def _unreachable() -> tuple[type[Exception], ...]:
 
 
 class Gate:
-    """Lets one request after the other through, each at its slot, in the order in which they came."""
+    """Lets one request after the other through, each at its turn, in the order in which they came."""
 
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
         self._next = asyncio.Lock()
 
     async def wait(self, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Until it is this request's turn. `sleep` may raise: the slot is then given back where that is possible."""
+        """Until it is this request's turn. `sleep` may raise: the turn is then given back where that is possible."""
         async with self._next:
-            at = await self._slots.reserve() + monotonic()
+            at = await self._rate.reserve() + monotonic()
             early = at - AHEAD_SECONDS - monotonic()
             if early > 0:
                 # nobody behind has one yet
                 try:
                     await sleep(early)
                 except BaseException:
-                    await self._slots.withdraw()
+                    await self._rate.withdraw()
                     raise
         if (left := at - monotonic()) > 0:
             await sleep(left)
 
     async def close(self) -> None:
-        await self._slots.close()
+        await self._rate.close()
 
 
 # --- when a request may go out: after the pause its host is given, when there is a place, and at the rate allowed.
@@ -203,7 +203,7 @@ class _Host:
         self.not_before = 0.0
 
 
-class Turns:
+class Pacing:
     """Extension that every download handler asks; there is none in a crawl that is not held."""
 
     def __init__(self, crawler: Crawler, pauses: Pauses | None, places: int | None, gates: list[Gate]) -> None:
@@ -272,23 +272,23 @@ class Turns:
 
 
 def _gates(settings: BaseSettings, options: FetchOptions) -> list[Gate]:
-    """The crawl's own limit first: a slot of the site's is worth more."""
-    gates = [Gate(OwnSlots(parse_rate(options.rate_limit)))] if options.rate_limit else []
+    """The crawl's own limit first: a turn of the site's is worth more."""
+    gates = [Gate(OwnRate(parse_rate(options.rate_limit)))] if options.rate_limit else []
     limit, site = settings.get(SITE_RATE_LIMIT), settings.get(RATE_LIMIT_SITE)
     if limit and site:
-        gates.append(Gate(_site_slots(site, parse_rate(limit), settings.get(RATE_LIMIT_REDIS_URL))))
+        gates.append(Gate(_site_rate(site, parse_rate(limit), settings.get(RATE_LIMIT_REDIS_URL))))
         logger.info("Asking for at most %s together with all other crawls of site %s", limit, site)
     return gates
 
 
-def _site_slots(site: str, rate: float, redis_url: str | None) -> Slots:
-    own = OwnSlots(rate)
+def _site_rate(site: str, rate: float, redis_url: str | None) -> Rate:
+    own = OwnRate(rate)
     if not redis_url:
         logger.warning("The rate limit of site %s is held by this crawl alone: it is told of no Redis", site)
         return own
     from gateway.stores.rate_limit import RateLimit  # noqa: PLC0415 - a tenth of a second that few crawls need
 
-    return SharedSlots(RateLimit.open(redis_url, redis_keys.site_rate(site), rate), own, site)
+    return SharedRate(RateLimit.open(redis_url, redis_keys.site_rate(site), rate), own, site)
 
 
 # --- a `start()` that awaits nothing must not take the turn of all others

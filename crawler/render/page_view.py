@@ -79,7 +79,7 @@ class RenderError(Exception):
     """The page could not be rendered; the message says why."""
 
 
-class Limits(NamedTuple):
+class ViewLimits(NamedTuple):
     """What one page may take."""
 
     seconds: float
@@ -89,7 +89,9 @@ class Limits(NamedTuple):
 class PageView:
     """What happens on one page. It is asked for once, and its later moves to other documents are only noted."""
 
-    def __init__(self, document: Response, instructions: Instructions, limits: Limits, stats: StatsCollector) -> None:
+    def __init__(
+        self, document: Response, instructions: Instructions, limits: ViewLimits, stats: StatsCollector
+    ) -> None:
         self._document = document
         self._instructions = instructions
         self._limits = limits

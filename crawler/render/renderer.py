@@ -18,7 +18,7 @@ from crawler.closing import StoppedError
 from crawler.net.egress import EgressBlockedError, EgressDownloadHandler
 from crawler.net.egress_proxy import REFUSED_HEADER, EgressProxy
 from crawler.render.browser import Chromium, find_chromium
-from crawler.render.page_view import Limits, PageView, RenderError
+from crawler.render.page_view import PageView, RenderError, ViewLimits
 from crawler.render.playwright_handler import VIEW, NoPageError, PlaywrightHandler
 from crawler.render.setup import RENDER, Instructions
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
@@ -48,7 +48,7 @@ class Renderer:
         self._crawler = crawler
         self._executable = find_chromium(node)
         allowed = parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
-        self._limits = Limits(node.crawl_max_page_seconds, node.crawl_max_page_bytes)
+        self._limits = ViewLimits(node.crawl_max_page_seconds, node.crawl_max_page_bytes)
         self._proxy = EgressProxy(allowed, node.crawl_max_page_bytes)
         self._chromium: Chromium | None = None
         self._handler: PlaywrightHandler | None = None

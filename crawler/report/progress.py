@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Errors told in the report; the log has them all.
+#: Errors kept in the report; the log has them all.
 ERRORS_KEPT = 10
 PROGRESS_SECONDS = 1.0
 #: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
@@ -69,8 +69,8 @@ class Report:
         self._finish_reason = "finished"
         #: The disk was in the way; it may have been the last ones, when the spider was closed already.
         self._items_lost = False
-        self._told = Progress()
-        self._told_at = monotonic()
+        self._published = Progress()
+        self._published_at = monotonic()
         self._timer: Any = None
         self._max_items = crawler.settings.getint(MAX_ITEMS)
 
@@ -101,7 +101,7 @@ class Report:
             self._errors.append({"url": url, "reason": reason})
 
     def spider_opened(self) -> None:
-        self._timer = create_looping_call(self._tell)
+        self._timer = create_looping_call(self._publish)
         self._timer.start(PROGRESS_SECONDS)
 
     @property
@@ -159,12 +159,12 @@ class Report:
         if closing:
             closing.close(reason)
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         now = monotonic()
-        pages = self._progress.completed_pages - self._told.completed_pages
-        self._progress.pages_per_s = round(max(0, pages) / max(now - self._told_at, 0.001), 1)
-        changed = self._progress != self._told
-        self._told, self._told_at = self._progress.model_copy(), now
+        pages = self._progress.completed_pages - self._published.completed_pages
+        self._progress.pages_per_s = round(max(0, pages) / max(now - self._published_at, 0.001), 1)
+        changed = self._progress != self._published
+        self._published, self._published_at = self._progress.model_copy(), now
         if changed:
             self._write_progress()
 

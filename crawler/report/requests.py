@@ -13,7 +13,7 @@ from scrapy.http import Request, Response
 from scrapy.utils.asyncio import create_looping_call
 from twisted.python.failure import Failure
 
-from crawler.pace.pacing import Turns
+from crawler.pace.pacing import Pacing
 from crawler.report.crawl_limits import is_page
 from crawler.report.failures import exception_reason, is_error, is_error_status, status_reason
 from crawler.report.progress import Report
@@ -120,8 +120,8 @@ class Activity:
             self._touch()
 
     def _waits_on_purpose(self) -> bool:
-        turns = self._crawler.get_extension(Turns)
-        if turns and turns.is_waiting:
+        pacing = self._crawler.get_extension(Pacing)
+        if pacing and pacing.is_waiting:
             return True
         downloader = self._crawler.engine.downloader if self._crawler.engine else None
         # Scrapy's own delay between two requests

@@ -211,7 +211,7 @@ def test_a_crawl_that_is_killed_or_stopped_leaves_the_others_no_longer_wait(
         waiting = start("seo", f"{site.url}/tree/1", **limit, environ=settings(valkey))
         wait_until(lambda: client.get("rate:site:slow") != first)
         stop(waiting)
-        assert client.get("rate:site:slow") == first, "its slot is free again"
+        assert client.get("rate:site:slow") == first, "its turn is free again"
         killed = {}
         for point in ("reserve.before", "reserve.after", "withdraw.before", "withdraw.after"):
             plan = tmp_path / point

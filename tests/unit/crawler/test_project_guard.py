@@ -7,7 +7,7 @@ import logging
 import pytest
 from scrapy.settings import Settings
 
-from crawler.project_guard import Guest
+from crawler.project_guard import ProjectGuard
 from crawler.setting_names import ATTEMPT_DIR
 
 
@@ -25,5 +25,5 @@ from crawler.setting_names import ATTEMPT_DIR
 )
 def test_a_project_may_say_more_in_its_log_but_not_less(chosen: str | int, held: str | int) -> None:
     settings = Settings({"LOG_LEVEL": chosen, ATTEMPT_DIR: "attempt"})
-    Guest.update_pre_crawler_settings(settings)
+    ProjectGuard.update_pre_crawler_settings(settings)
     assert settings["LOG_LEVEL"] == held

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.node.stall_detection import READ, NewLines, Quiet
+from crawler.node.stall_detection import READ, NewLines, StallDetector
 
 HEAD = "2027-06-01T09:00:00.000Z"
 STATS = f"{HEAD} [scrapy.extensions.logstats] INFO: Crawled 0 pages (at 0 pages/min), scraped 0 items\n"
@@ -75,13 +75,13 @@ def test_time_in_which_nobody_looked_counts_for_two_looks_at_most(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr("crawler.node.stall_detection.monotonic", lambda: now)
-    quiet = Quiet(tmp_path, None, 20)
+    detector = StallDetector(tmp_path, None, 20)
     for _ in range(5):
-        now += quiet.interval
-        last = quiet.seconds()
-    assert last == 5 * quiet.interval
+        now += detector.interval
+        last = detector.seconds()
+    assert last == 5 * detector.interval
     now += 3600
-    assert quiet.seconds() == 7 * quiet.interval
+    assert detector.seconds() == 7 * detector.interval
     (tmp_path / "active").touch()
-    now += quiet.interval
-    assert quiet.seconds() == 0
+    now += detector.interval
+    assert detector.seconds() == 0

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.node.webroot import open_door
+from crawler.node.webroot import origin_guard
 
-LOOPBACK = open_door("127.0.0.1", "http://127.0.0.1:6800")
-PUBLISHED = open_door("0.0.0.0", "https://Node-1.example:8443")
+LOOPBACK = origin_guard("127.0.0.1", "http://127.0.0.1:6800")
+PUBLISHED = origin_guard("0.0.0.0", "https://Node-1.example:8443")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:6800", "localhost", "LOCALHOST:1", "127.1.2.3", "[::1]:6800"])
@@ -25,8 +25,8 @@ def test_any_other_name_is_refused(host: str | None) -> None:
 
 def test_the_name_in_node_url_and_the_bind_address_are_the_nodes() -> None:
     assert PUBLISHED.refusal("node-1.example:8443", None) is None
-    assert open_door("10.0.0.7", "http://127.0.0.1:1").refusal("10.0.0.7:1", None) is None
-    assert open_door("::", "http://127.0.0.1:1").refusal("[::]:1", None)
+    assert origin_guard("10.0.0.7", "http://127.0.0.1:1").refusal("10.0.0.7:1", None) is None
+    assert origin_guard("::", "http://127.0.0.1:1").refusal("[::]:1", None)
 
 
 @pytest.mark.parametrize(

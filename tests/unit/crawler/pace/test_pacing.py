@@ -6,24 +6,24 @@ from time import monotonic
 
 import pytest
 
-from crawler.pace.pacing import AHEAD_SECONDS, Gate, OwnSlots
+from crawler.pace.pacing import AHEAD_SECONDS, Gate, OwnRate
 
 
 async def test_slots_of_ones_own_lie_an_interval_apart() -> None:
-    slots = OwnSlots(0.5)
-    assert [await slots.reserve() for _ in range(4)] == pytest.approx([0, 2, 4, 6], abs=0.1)
+    rate = OwnRate(0.5)
+    assert [await rate.reserve() for _ in range(4)] == pytest.approx([0, 2, 4, 6], abs=0.1)
 
 
 async def test_slots_of_ones_own_go_on_after_those_that_came_from_elsewhere() -> None:
-    slots = OwnSlots(0.5)
-    slots.follow(7)
-    assert await slots.reserve() == pytest.approx(9, abs=0.1)
-    await slots.withdraw()
-    assert await slots.reserve() == pytest.approx(9, abs=0.1)
+    rate = OwnRate(0.5)
+    rate.follow(7)
+    assert await rate.reserve() == pytest.approx(9, abs=0.1)
+    await rate.withdraw()
+    assert await rate.reserve() == pytest.approx(9, abs=0.1)
 
 
 async def test_a_gate_lets_through_one_after_the_other_at_its_slot_in_the_order_of_coming() -> None:
-    gate, passed = Gate(OwnSlots(50)), list[tuple[int, float]]()
+    gate, passed = Gate(OwnRate(50)), list[tuple[int, float]]()
 
     async def pass_through(number: int) -> None:
         await gate.wait(asyncio.sleep)
@@ -38,7 +38,7 @@ async def test_a_gate_lets_through_one_after_the_other_at_its_slot_in_the_order_
 
 
 async def test_who_gives_up_waiting_gives_back_the_slot() -> None:
-    gate = Gate(OwnSlots(1 / 60))
+    gate = Gate(OwnRate(1 / 60))
     await gate.wait(asyncio.sleep)
 
     async def give_up(seconds: float) -> None:
