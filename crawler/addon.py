@@ -1,4 +1,7 @@
-"""The one Scrapy add-on that turns any project into a DiscoveryBot project."""
+"""The one Scrapy add-on that turns any project into a DiscoveryBot project.
+
+Scrapy makes it by itself, so it is a composition root: it reads the node's settings and hands them on as Scrapy's.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimi
 from crawler.report.progress import Report
 from crawler.report.requests import Activity, CountingDownloader
 from crawler.setting_names import (
+    CHROMIUM_PATH,
     EGRESS_ALLOWED_NETWORKS,
     HTTPCACHE_REDIS_URL,
     HTTPCACHE_REFRESH,
@@ -27,6 +31,8 @@ from crawler.setting_names import (
     MAX_PAGE_BYTES,
     MAX_PAGE_SECONDS,
     RATE_LIMIT_REDIS_URL,
+    STALL_SECONDS,
+    STOP_GRACE,
 )
 from gateway.contract.log_line import LOG_DATEFORMAT, LOG_FORMAT
 from gateway.settings import NodeSettings
@@ -118,6 +124,9 @@ def _unchangeable(node: NodeSettings) -> dict[str, Any]:
         MAX_PAGE_BYTES: node.crawl_max_page_bytes,
         MAX_PAGE_SECONDS: node.crawl_max_page_seconds,
         MAX_LOG_BYTES: node.crawl_max_log_bytes,
+        STOP_GRACE: node.crawl_stop_grace,
+        STALL_SECONDS: node.crawl_stall_seconds,
+        CHROMIUM_PATH: node.chromium_path,
         RATE_LIMIT_REDIS_URL: node.rate_limit_redis_url or node.http_cache_redis_url,
     }
 

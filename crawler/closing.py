@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scrapy.exceptions import IgnoreRequest
 
-from gateway.settings import NodeSettings
+from crawler.setting_names import STOP_GRACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class Closing:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._grace = NodeSettings.load().crawl_stop_grace
+        self._grace = crawler.settings.getfloat(STOP_GRACE)
         self._begun: asyncio.Future[None] | None = None
 
     @classmethod

@@ -11,8 +11,7 @@ from scrapy.settings.default_settings import TWISTED_REACTOR
 from scrapy.utils.project import get_project_settings
 
 from crawler.net.egress import EgressResolver
-from crawler.setting_names import ATTEMPT_DIR
-from gateway.settings import NodeSettings
+from crawler.setting_names import ATTEMPT_DIR, NODE_LOG_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,15 +61,15 @@ def _hold(settings: BaseSettings) -> None:
         _force(settings, "DNS_RESOLVER", EgressResolver)
     if settings.get(ATTEMPT_DIR):
         if settings.getpriority("LOG_LEVEL"):
-            _force(settings, "LOG_LEVEL", _talkative(settings["LOG_LEVEL"]))
+            _force(settings, "LOG_LEVEL", _talkative(settings["LOG_LEVEL"], settings[NODE_LOG_LEVEL]))
         _force(settings, "LOG_INSTALL_ROOT_HANDLER", True)  # noqa: FBT003 - a setting's value
         # what a killed attempt left in it would end the next one at once, with nothing
         _force(settings, "JOBDIR", None)
 
 
-def _talkative(level: Any) -> str | int:
+def _talkative(level: Any, node_level: str) -> str | int:
     """The project's level, unless it would hide what the node is asked to show."""
-    ours = logging.getLevelNamesMapping()[NodeSettings.load().log_level.upper()]
+    ours = logging.getLevelNamesMapping()[node_level]
     theirs = level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), ours)
     level = min(ours, theirs)
     name: str = logging.getLevelName(level)

@@ -1,4 +1,4 @@
-"""Scrapy settings of our own: what the runner tells the components that the add-on puts in."""
+"""Scrapy settings of our own: what the runner and the add-on hand to the components that the add-on puts in."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ MAX_ITEMS = "MAX_ITEMS"
 #: Bytes and seconds that one page may take at most, whatever a request says.
 MAX_PAGE_BYTES = "MAX_PAGE_BYTES"
 MAX_PAGE_SECONDS = "MAX_PAGE_SECONDS"
-#: Bytes of log; 0 is no limit.
+#: Bytes of log; 0 is no limit. And the level that the node wants to be shown at least.
 MAX_LOG_BYTES = "MAX_LOG_BYTES"
+NODE_LOG_LEVEL = "NODE_LOG_LEVEL"
+#: Seconds between the request to stop and SIGKILL.
+STOP_GRACE = "STOP_GRACE"
+#: Seconds without a sign of life after which the crawl is stopped; 0 is no limit.
+STALL_SECONDS = "STALL_SECONDS"
 #: Networks (CIDR) that may be reached though they are not public.
 EGRESS_ALLOWED_NETWORKS = "EGRESS_ALLOWED_NETWORKS"
 #: The HTTP cache: where, for whom, and whether to renew what is there without looking at it.
@@ -30,3 +35,5 @@ SITE_RATE_LIMIT = "SITE_RATE_LIMIT"
 RATE_LIMIT_REDIS_URL = "RATE_LIMIT_REDIS_URL"
 #: Whether the crawl renders pages at all; the add-on then puts in what that takes.
 RENDER_PAGES = "RENDER_PAGES"
+#: The Chromium for that; one is looked for if it is absent.
+CHROMIUM_PATH = "CHROMIUM_PATH"

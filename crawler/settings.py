@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from gateway.settings import NodeSettings
-
-_node = NodeSettings.load()
-
 BOT_NAME = "discoverybot"
 SPIDER_MODULES = ["crawler.spiders"]
 NEWSPIDER_MODULE = "crawler.spiders"
@@ -32,7 +28,6 @@ REDIRECT_MAX_TIMES = 10
 # Scrapy would read and parse the source of our callbacks in every crawl, to find a mistake that our linter finds.
 WARN_ON_GENERATOR_RETURN_VALUE = False
 
-LOG_LEVEL = _node.log_level.upper()
 LOGSTATS_INTERVAL = 10
 # `Versions:` is eleven lines of log before the first that says something about the crawl.
 LOG_VERSIONS: list[str] = []

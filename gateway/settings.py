@@ -262,14 +262,14 @@ class NodeSettings(_Base):
         return str(self.node_url or f"http://127.0.0.1:{self.scrapyd_port}").rstrip("/")
 
 
-class DoorSettings(NodeSettings):
+class ScrapydSettings(NodeSettings):
     """What a node's Scrapyd may know, and none of its spiders."""
 
     scrapyd_username: str = "discoverybot"
     scrapyd_password: SecretStr = SecretStr("")
 
 
-class Settings(DoorSettings):
+class Settings(ScrapydSettings):
     """What the gateway, workers, beats, tailers and the CLI may know."""
 
     mongo_uri: str = "mongodb://127.0.0.1:27017/discoverybot"

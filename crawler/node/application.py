@@ -1,4 +1,7 @@
-"""A crawl node: Scrapyd, put together our way. Named in scrapyd.conf, so plain `scrapyd` starts it."""
+"""A crawl node: Scrapyd, put together our way. Named in scrapyd.conf, so plain `scrapyd` starts it.
+
+It is the one place in Scrapyd's process that reads settings; what is plugged in gets them from its `NodeConfig`.
+"""
 
 # mypy: allow-untyped-calls
 # Twisted is typed in parts only.
@@ -11,26 +14,33 @@ from scrapyd.config import Config
 from scrapyd.interfaces import IEnvironment
 
 from crawler.node.accounts import Accounts, open_accounts
-from crawler.node.config import NodeConfigError, NodeEnvironment, apply, load_settings, require_password
+from crawler.node.config import NodeConfig, NodeConfigError, NodeEnvironment
 from crawler.node.spider_lists import SpiderLists
 from gateway.process import hide_process
-from gateway.settings import NodeSettings
+from gateway.settings import NodeSettings, ScrapydSettings, SettingsError
 
 
 def application(config: Config) -> Any:
     """The Twisted application. Raises `NodeConfigError` for a setting that is wrong or a password that is missing."""
     hide_process()
     settings = load_settings()
-    require_password(config)
-    apply(config, settings)
+    node_config = NodeConfig(config, settings)
     for folder in (settings.outbox, settings.node_dir / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
-    app = scrapyd.app.application(config)
+    app = scrapyd.app.application(node_config)
     # Scrapyd names no option for these; the launcher looks them up when it needs them
-    app.setComponent(IEnvironment, NodeEnvironment(config))
+    app.setComponent(IEnvironment, NodeEnvironment(node_config))
     app.setComponent(Accounts, _open_accounts(settings))
-    SpiderLists(config, app).setServiceParent(app)
+    SpiderLists(node_config, app).setServiceParent(app)
     return app
+
+
+def load_settings() -> ScrapydSettings:
+    """The node's settings. Raises `NodeConfigError` that names what is wrong."""
+    try:
+        return ScrapydSettings.load()
+    except SettingsError as error:
+        raise NodeConfigError(str(error)) from None
 
 
 def _open_accounts(settings: NodeSettings) -> Accounts:

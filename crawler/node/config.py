@@ -5,70 +5,49 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from scrapyd.config import Config
 from scrapyd.environ import Environment
 from scrapyd.exceptions import ConfigError
 from scrapyd.utils import get_file_path
 
-from gateway.settings import DoorSettings, NodeSettings, SettingsError
-
-_Settings = TypeVar("_Settings", bound=NodeSettings)
+from gateway.settings import NodeSettings, ScrapydSettings
 
 
 class NodeConfigError(ConfigError):
     """The node cannot start like this; Scrapyd prints the message and ends."""
 
 
-def load_settings() -> NodeSettings:
-    """The node's settings. Raises `NodeConfigError` that names what is wrong."""
-    return _load(NodeSettings)
+class NodeConfig(Config):
+    """Scrapyd's `config`, in which the environment's settings win. Scrapyd hands it to all that is plugged in, which
+    takes the settings from it.
 
-
-def _load(model: type[_Settings]) -> _Settings:
-    try:
-        return model.load()
-    except SettingsError as error:
-        raise NodeConfigError(str(error)) from None
-
-
-def apply(config: Config, settings: NodeSettings | None = None) -> None:
-    """Let the environment's settings win over scrapyd.conf, in place."""
-    settings = settings or load_settings()
-    node = settings.node_dir
-    _set(config, "http_port", settings.scrapyd_port)
-    _set(config, "max_proc", settings.node_slots)
-    _set(config, "node_name", settings.node_name)
-    for option, folder in (("eggs_dir", "eggs"), ("logs_dir", "logs"), ("dbs_dir", "dbs")):
-        _set(config, option, node / folder)
-
-
-def node_config() -> Config:
-    """A `Config` as Scrapyd reads it, from the working directory, with `apply` done."""
-    config = Config()
-    apply(config)
-    return config
-
-
-def require_password(config: Config) -> None:
-    """Scrapyd runs whatever egg it is handed, so it never listens without a password. It reads the environment by
-    itself, and is told here what a file says. Raises `NodeConfigError`.
+    Scrapyd runs any egg that it is sent, so it never listens without a password. It reads the environment by itself;
+    what a file says is put in here. Raises `NodeConfigError`.
     """
-    door = _load(DoorSettings)
-    password = door.scrapyd_password.get_secret_value()
-    if not password:
-        raise NodeConfigError(
-            "SCRAPYD_PASSWORD is not set: Scrapyd executes the eggs it is sent, so it never runs without a password. "
-            "Set it to a long random text here and for the gateway's workers (`discoverybot up` does both)."
-        )
-    _set(config, "password", password)
-    if "scrapyd_username" in door.model_fields_set or not config.get("username", ""):
-        _set(config, "username", door.scrapyd_username)
 
+    def __init__(self, config: Config, settings: ScrapydSettings) -> None:
+        self.cp = config.cp
+        self.settings: NodeSettings = settings
+        self._set("http_port", settings.scrapyd_port)
+        self._set("max_proc", settings.node_slots)
+        self._set("node_name", settings.node_name)
+        for option, folder in (("eggs_dir", "eggs"), ("logs_dir", "logs"), ("dbs_dir", "dbs")):
+            self._set(option, settings.node_dir / folder)
+        password = settings.scrapyd_password.get_secret_value()
+        if not password:
+            raise NodeConfigError(
+                "SCRAPYD_PASSWORD is not set: Scrapyd executes the eggs it is sent, so it never runs without a "
+                "password. Set it to a long random text here and for the gateway's workers "
+                "(`discoverybot up` does both)."
+            )
+        self._set("password", password)
+        if "scrapyd_username" in settings.model_fields_set or not config.get("username", ""):
+            self._set("username", settings.scrapyd_username)
 
-def _set(config: Config, option: str, value: object) -> None:
-    config.cp.set(Config.SECTION, option, str(value).replace("%", "%%"))  # ConfigParser interpolates
+    def _set(self, option: str, value: object) -> None:
+        self.cp.set(self.SECTION, option, str(value).replace("%", "%%"))  # ConfigParser interpolates
 
 
 # --- what a spider's process is given: it runs other people's code, so it gets a list, not Scrapyd's environment
@@ -85,18 +64,15 @@ def allowed(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name in listed or name.startswith(_SYSTEM_PREFIXES)}
 
 
-def _from_files() -> dict[str, str]:
-    """What spiders need to know and may have no access to: the cache's URL, with the password of its file in it."""
-    url = load_settings().http_cache_redis_url
-    return {"HTTP_CACHE_REDIS_URL": url} if url else {}
-
-
 class NodeEnvironment(Environment):
     """Scrapyd's environment, from the allow-list, and without its pruning of logs (which deleted running ones')."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: NodeConfig) -> None:
+        # with the password of its file, to which spiders may have no access
+        url = config.settings.http_cache_redis_url
+        cache = {"HTTP_CACHE_REDIS_URL": url} if url else {}
         # prints must reach the log when they happen, not when the process ends, if it ends of itself at all
-        super().__init__(config, initenv={**allowed(), **_from_files(), "PYTHONUNBUFFERED": "1"})
+        super().__init__(config, initenv={**allowed(), **cache, "PYTHONUNBUFFERED": "1"})
 
     def for_project(self, project: str, version: str | None = None) -> dict[str, str]:
         """The variables that make the runner act on `project`; without a `version`, on its newest."""

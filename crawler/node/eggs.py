@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from scrapyd.eggstorage import FilesystemEggStorage
 from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
-from crawler.node.config import node_config
 from crawler.node.projects import activate, is_project_name, leave_working_directory, read_egg
 from gateway.contract.outbox import SpiderInfo, read_file, write_atomically
 from gateway.crash_points import state_change
@@ -126,8 +125,8 @@ def stored_version(version: str) -> str:
 
 
 @contextmanager
-def project_environment(project: str) -> Iterator[None]:
-    """Put the egg of `project` on `sys.path`, in the version of `SCRAPYD_EGG_VERSION`, else its newest.
+def project_environment(project: str, eggs: Path) -> Iterator[None]:
+    """Put the egg of `project` in `eggs` on `sys.path`, in the version of `SCRAPYD_EGG_VERSION`, else its newest.
 
     Scrapyd's runner does the same, but looks for eggs where scrapyd.conf says, not where this node keeps them.
     Raises `EggMissingError` and `EggError`.
@@ -136,7 +135,7 @@ def project_environment(project: str) -> Iterator[None]:
         _activate(Path(handed))
         yield
         return
-    storage = EggStorage(node_config())
+    storage = EggStorage({"eggs_dir": str(eggs)})
     wanted = os.environ.get("SCRAPYD_EGG_VERSION")
     versions = storage.list(project)
     version = stored_version(wanted) if wanted else next(iter(versions[-1:]), None)

@@ -9,7 +9,6 @@ from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from scrapyd.config import Config
 from scrapyd.exceptions import DirectoryTraversalError
 from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
 from scrapyd.launcher import Launcher, get_crawl_args
@@ -19,7 +18,7 @@ from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError, StartedMark, fault_of, write_refusal
-from crawler.node.config import NodeEnvironment, load_settings
+from crawler.node.config import NodeConfig, NodeEnvironment
 from crawler.node.eggs import EggStorage
 from crawler.node.fork import ForkServer, Start
 from crawler.node.projects import OWN_PROJECT
@@ -38,9 +37,9 @@ class NodeLauncher(Launcher):
     output in its log, in a process group of its own, and with the allow-listed environment.
     """
 
-    def __init__(self, config: Config, app: Any) -> None:
+    def __init__(self, config: NodeConfig, app: Any) -> None:
         super().__init__(config, app)
-        self.settings = load_settings()
+        self.settings = config.settings
         #: By job id; what a former Scrapyd has left running.
         self.orphans: dict[str, Orphan] = {}
         self._forks: ForkServer | None = None

@@ -36,8 +36,10 @@ from crawler.setting_names import (
     HTTPCACHE_USER,
     MAX_ITEMS,
     MAX_PAGES,
+    NODE_LOG_LEVEL,
     RATE_LIMIT_SITE,
     SITE_RATE_LIMIT,
+    STOP_GRACE,
 )
 from gateway.contract.outbox import SPEC, NodeSpec, read_file
 from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
@@ -57,9 +59,10 @@ def preload() -> None:
 
 
 def main() -> None:
+    node = NodeSettings.load()
     folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR")
     if not folder:
-        _run_command()
+        _run_command(node.node_dir)
         return
     _keep_mark()
     spec = NodeSpec.model_validate(orjson.loads(read_file(Path(folder) / SPEC)))
@@ -67,8 +70,8 @@ def main() -> None:
     os.environ["SCRAPY_PROJECT"] = project
     if spec.version:
         os.environ["SCRAPYD_EGG_VERSION"] = spec.version
-    with _project(project):
-        code = crawl(spec, folder)
+    with _project(project, node.node_dir):
+        code = crawl(spec, folder, node.log_level)
     _leave(code)
 
 
@@ -79,20 +82,20 @@ def _keep_mark() -> None:
         os.set_inheritable(int(mark), False)  # noqa: FBT003 - the function's own signature
 
 
-def _project(project: str) -> AbstractContextManager[None]:
+def _project(project: str, node_dir: Path) -> AbstractContextManager[None]:
     """The project's egg, put on `sys.path`; nothing to do for our own, which is installed and has none."""
-    eggs = NodeSettings.load().node_dir / "eggs" / project
-    if project == OWN_PROJECT and not eggs.exists():
+    eggs = node_dir / "eggs"
+    if project == OWN_PROJECT and not (eggs / project).exists():
         return nullcontext()
     from crawler.node.eggs import project_environment  # noqa: PLC0415 - a quarter of a second that our own never pays
 
-    return project_environment(project)
+    return project_environment(project, eggs)
 
 
-def _run_command() -> None:
+def _run_command(node_dir: Path) -> None:
     from scrapy.cmdline import execute  # noqa: PLC0415 - only plain Scrapyd jobs need it
 
-    with _project(canonical(os.environ.get("SCRAPY_PROJECT", OWN_PROJECT))):
+    with _project(canonical(os.environ.get("SCRAPY_PROJECT", OWN_PROJECT)), node_dir):
         execute(settings=project_settings())
 
 
@@ -113,11 +116,11 @@ FILES = "files"
 _SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\n"
 
 
-def crawl(spec: NodeSpec, folder: str) -> int:
+def crawl(spec: NodeSpec, folder: str, log_level: str) -> int:
     """Run the spider to its end. 1 if it could not be built or the crawl broke down."""
     if canonical(spec.project) != OWN_PROJECT:
         enter(Path(folder) / FILES)
-    settings = _settings(spec, folder)
+    settings = _settings(spec, folder, log_level)
     theirs = choices(settings)
     process = _Process(settings)
     logger.info("Attempt %s of job %s, correlation id %s", spec.attempt, spec.job_id, spec.correlation_id)
@@ -137,11 +140,12 @@ def enter(files: Path) -> None:
     os.chdir(files)
 
 
-def _settings(spec: NodeSpec, folder: str) -> ProjectSettings:
+def _settings(spec: NodeSpec, folder: str, log_level: str) -> ProjectSettings:
     settings = project_settings()
     settings.setdict(
         {
             ATTEMPT_DIR: folder,
+            NODE_LOG_LEVEL: log_level.upper(),
             MAX_PAGES: spec.max_pages or 0,
             MAX_ITEMS: spec.max_items or 0,
             HTTPCACHE_USER: _cache_owner(spec),
@@ -230,7 +234,7 @@ class _Process(AsyncCrawlerProcess):
         from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
 
         super()._signal_shutdown(signum, _)
-        reactor.callFromThread(hurry, self.crawlers, NodeSettings.load().crawl_stop_grace)
+        reactor.callFromThread(hurry, self.crawlers, self.settings.getfloat(STOP_GRACE))
 
 
 # --- how URLs and parameters reach a spider, whatever its constructor takes

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from scrapyd.config import Config
 from scrapyd.exceptions import RunnerError
 from scrapyd.interfaces import IEggStorage, IEnvironment
 from twisted.application.service import IServiceCollection, Service
@@ -24,13 +23,13 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.config import load_settings
+from crawler.node.config import NodeConfig
 from crawler.node.eggs import EGG, EggListings, EggStorage, stored_version
 from crawler.node.listing import Listing
 from crawler.node.projects import OWN_PROJECT
 from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
-from crawler.render.browser import write_browser_file
+from crawler.render.browser import find_chromium, write_browser_file
 from gateway.contract.outbox import CATALOG, SpiderInfo, write_atomically
 from gateway.crash_points import state_change
 
@@ -47,11 +46,11 @@ _AT_ONCE = 2
 class SpiderLists(Service):
     name = "spider_lists"
 
-    def __init__(self, config: Config, app: Any) -> None:
+    def __init__(self, config: NodeConfig, app: Any) -> None:
         #: Module that lists one project, see `crawler.node.listing`.
         self._lister: str = config.get("lister", "crawler.node.listing")
         self._app = app
-        self._settings = load_settings()
+        self._settings = config.settings
         self._eggs: EggStorage = app.getComponent(IEggStorage)
         self._listings = EggListings(self._eggs)
         self._own: list[SpiderInfo] | None = None
@@ -129,7 +128,7 @@ class SpiderLists(Service):
         return await self._shared(f"{project}/{stored}", lambda: self._list_egg(project, stored))
 
     async def _find_browser(self) -> None:
-        write_browser_file(self._settings.node_dir, self._settings)
+        write_browser_file(self._settings.node_dir, find_chromium(self._settings.chromium_path))
 
     async def _list_all(self) -> None:
         await self._try_own()

@@ -12,13 +12,12 @@ from typing import IO, Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from scrapyd import website
-from scrapyd.config import Config
 from scrapyd.webservice import WsResource
 from twisted.web import http
 from twisted.web.resource import IResource, Resource
 from twisted.web.server import Request
 
-from crawler.node.config import load_settings
+from crawler.node.config import NodeConfig
 from crawler.node.projects import canonical
 from gateway.contract.outbox import LOG, AttemptId, HostileFileError, attempt_dir, open_file
 
@@ -30,11 +29,11 @@ class Root(website.Root):
     the one place that every request passes.
     """
 
-    def __init__(self, config: Config, app: Any) -> None:
+    def __init__(self, config: NodeConfig, app: Any) -> None:
         super().__init__(config, app)
         bind_address = os.environ.get("SCRAPYD_BIND_ADDRESS") or config.get("bind_address", "127.0.0.1")
-        self._origins = origin_guard(bind_address, load_settings().node_base_url)
-        self.putChild(b"logs", Logs(self.logs_dir, "text/plain"))
+        self._origins = origin_guard(bind_address, config.settings.node_base_url)
+        self.putChild(b"logs", Logs(self.logs_dir, config.settings.outbox))
 
     def putChild(self, path: bytes, child: IResource) -> None:  # noqa: N802 - Twisted's name
         super().putChild(path, WithoutCors(child) if isinstance(child, WsResource) else child)
@@ -86,10 +85,17 @@ class Logs(website.File):
 
     _size = 0
 
+    def __init__(self, path: str, outbox: Path) -> None:
+        super().__init__(path, "text/plain")
+        self._outbox = outbox
+
+    def createSimilarFile(self, path: str) -> Logs:  # noqa: N802 - Twisted's name
+        return Logs(path, self._outbox)
+
     def openForReading(self) -> IO[bytes]:  # noqa: N802 - Twisted's name
         path = Path(os.fsdecode(self.path))
         try:
-            log = os.fdopen(open_file(_attempt_log(path) or path), "rb")
+            log = os.fdopen(open_file(self._attempt_log(path) or path), "rb")
         except HostileFileError as error:
             raise PermissionError(errno.EACCES, str(error)) from error
         self._size = os.fstat(log.fileno()).st_size
@@ -101,12 +107,11 @@ class Logs(website.File):
     def listNames(self) -> list[str]:  # noqa: N802 - Twisted's name
         return [name for name in super().listNames() if self.child(name).exists()]
 
-
-def _attempt_log(link: Path) -> Path | None:
-    """The log that the launcher's link leads to; `None` for everything else, links of other people included."""
-    attempt = AttemptId.parse(link.stem)
-    log = attempt_dir(load_settings().outbox, attempt) / LOG if attempt else None
-    return log if log and link.is_symlink() and link.readlink() == log else None
+    def _attempt_log(self, link: Path) -> Path | None:
+        """The log that the launcher's link leads to; `None` for everything else, links of other people included."""
+        attempt = AttemptId.parse(link.stem)
+        log = attempt_dir(self._outbox, attempt) / LOG if attempt else None
+        return log if log and link.is_symlink() and link.readlink() == log else None
 
 
 # --- Who may talk to this node's Scrapyd, besides knowing the password.

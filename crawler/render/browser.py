@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, BrowserType
 
     from crawler.net.egress_proxy import EgressProxy
-    from gateway.settings import NodeSettings
 
 
 logger = logging.getLogger(__name__)
@@ -193,13 +192,13 @@ _PLAYWRIGHTS = (
 )
 
 
-def find_chromium(settings: NodeSettings) -> Path | None:
-    """`CHROMIUM_PATH`, else the first on `PATH`, else Playwright's own.
+def find_chromium(named: Path | None) -> Path | None:
+    """The one that is named (`CHROMIUM_PATH`), else the first on `PATH`, else Playwright's own.
 
-    Where `CHROMIUM_PATH` is set nothing else is looked for: who names one does not want another.
+    Where one is named nothing else is looked for: who names one does not want another.
     """
-    if settings.chromium_path:
-        return settings.chromium_path.absolute() if _is_program(settings.chromium_path) else None
+    if named:
+        return named.absolute() if _is_program(named) else None
     on_path = next((path for name in _NAMES if (path := shutil.which(name))), None)
     return Path(on_path).absolute() if on_path else _playwrights_own()
 
@@ -215,8 +214,7 @@ def _playwrights_own() -> Path | None:
 
 
 @state_change("node.browser")
-def write_browser_file(node_dir: Path, settings: NodeSettings) -> None:
+def write_browser_file(node_dir: Path, chromium: Path | None) -> None:
     """Write down for the tailer whether this node can render pages."""
     node_dir.mkdir(parents=True, exist_ok=True)
-    chromium = find_chromium(settings)
     write_atomically(node_dir / BROWSER, orjson.dumps({"chromium": str(chromium) if chromium else None}))

@@ -21,9 +21,8 @@ from crawler.render.browser import Chromium, find_chromium
 from crawler.render.page_view import PageView, RenderError, ViewLimits
 from crawler.render.playwright_handler import VIEW, NoPageError, PlaywrightHandler
 from crawler.render.setup import RENDER, Instructions
-from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
+from crawler.setting_names import CHROMIUM_PATH, EGRESS_ALLOWED_NETWORKS, MAX_PAGE_BYTES, MAX_PAGE_SECONDS
 from gateway.contract.public_address import parse_networks
-from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -44,12 +43,12 @@ class Renderer:
     """Renders pages that Scrapy fetched, and fetches those that a project wants fetched by the browser."""
 
     def __init__(self, crawler: Crawler) -> None:
-        node = NodeSettings.load()
         self._crawler = crawler
-        self._executable = find_chromium(node)
-        allowed = parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
-        self._limits = ViewLimits(node.crawl_max_page_seconds, node.crawl_max_page_bytes)
-        self._proxy = EgressProxy(allowed, node.crawl_max_page_bytes)
+        settings = crawler.settings
+        self._executable = find_chromium(settings.get(CHROMIUM_PATH))
+        allowed = parse_networks(settings.getlist(EGRESS_ALLOWED_NETWORKS))
+        self._limits = ViewLimits(settings.getfloat(MAX_PAGE_SECONDS), settings.getint(MAX_PAGE_BYTES))
+        self._proxy = EgressProxy(allowed, settings.getint(MAX_PAGE_BYTES))
         self._chromium: Chromium | None = None
         self._handler: PlaywrightHandler | None = None
         self._starting = asyncio.Lock()

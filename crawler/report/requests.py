@@ -17,10 +17,9 @@ from crawler.pace.pacing import Pacing
 from crawler.report.crawl_limits import is_page
 from crawler.report.failures import exception_reason, is_error, is_error_status, status_reason
 from crawler.report.progress import Report
-from crawler.setting_names import ATTEMPT_DIR
+from crawler.setting_names import ATTEMPT_DIR, STALL_SECONDS
 from gateway.contract.outbox import ACTIVE
 from gateway.crash_points import state_change
-from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -91,7 +90,7 @@ class Activity:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        folder, limit = crawler.settings.get(ATTEMPT_DIR), NodeSettings.load().crawl_stall_seconds
+        folder, limit = crawler.settings.get(ATTEMPT_DIR), crawler.settings.getfloat(STALL_SECONDS)
         if not (folder and limit):
             raise NotConfigured
         self = cls(crawler, Path(folder), min(EVERY, limit / SIGNS))

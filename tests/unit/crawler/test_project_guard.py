@@ -8,7 +8,7 @@ import pytest
 from scrapy.settings import Settings
 
 from crawler.project_guard import ProjectGuard
-from crawler.setting_names import ATTEMPT_DIR
+from crawler.setting_names import ATTEMPT_DIR, NODE_LOG_LEVEL
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ from crawler.setting_names import ATTEMPT_DIR
     ],
 )
 def test_a_project_may_say_more_in_its_log_but_not_less(chosen: str | int, held: str | int) -> None:
-    settings = Settings({"LOG_LEVEL": chosen, ATTEMPT_DIR: "attempt"})
+    settings = Settings({"LOG_LEVEL": chosen, ATTEMPT_DIR: "attempt", NODE_LOG_LEVEL: "INFO"})
     ProjectGuard.update_pre_crawler_settings(settings)
     assert settings["LOG_LEVEL"] == held

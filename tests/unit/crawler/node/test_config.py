@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from scrapyd.config import Config
 
-from crawler.node.config import NodeConfigError, apply, load_settings, node_config, require_password
+from crawler.node.application import load_settings
+from crawler.node.config import NodeConfig, NodeConfigError
 
 ROOT = Path(__file__).parents[4]
 
@@ -17,12 +18,13 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("DISCOVERYBOT_HOME", str(tmp_path / "50%(x)s"))
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SCRAPYD_PASSWORD", "x")
 
 
 def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NODE_SLOTS", "5")
     monkeypatch.setenv("SCRAPYD_PORT", "6999")
-    config = node_config()
+    config = NodeConfig(Config(), load_settings())
     assert (config.getint("max_proc"), config.getint("http_port")) == (5, 6999)
     assert config.get("eggs_dir") == str(tmp_path / "50%(x)s" / "node" / "eggs")
 
@@ -42,10 +44,9 @@ def test_there_is_always_a_user_name_and_never_no_password(monkeypatch: pytest.M
         if password is not None:
             monkeypatch.setenv("SCRAPYD_PASSWORD", password)
         with pytest.raises(NodeConfigError, match="SCRAPYD_PASSWORD"):
-            require_password(config)
+            NodeConfig(config, load_settings())
     monkeypatch.setenv("SCRAPYD_PASSWORD", "x")
-    require_password(config)
-    apply(config)
+    NodeConfig(config, load_settings())
     assert (config.get("username"), config.get("password")) == ("discoverybot", "x")
 
 
@@ -53,8 +54,7 @@ def test_the_password_may_be_in_a_file(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("SCRAPYD_PASSWORD", raising=False)
     monkeypatch.setenv("DISCOVERYBOT_SECRETS", str(tmp_path))
     (tmp_path / "scrapyd_password").write_text("a file's\n")
-    config = Config(values={})
-    require_password(config)
+    config = NodeConfig(Config(values={}), load_settings())
     assert config.get("password") == "a file's"
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from scrapyd.config import Config
 
-from crawler.node.config import NodeEnvironment, allowed
-from gateway.settings import NodeSettings, Settings
+from crawler.node.config import NodeConfig, NodeEnvironment, allowed
+from gateway.settings import NodeSettings, ScrapydSettings, Settings
 
 SECRETS = {name.upper() for name in Settings.model_fields} - {name.upper() for name in NodeSettings.model_fields}
 
@@ -30,7 +30,7 @@ def test_of_what_is_in_files_a_spider_is_told_only_the_password_of_the_cache(
         (tmp_path / name).write_text("from-a-file")
     monkeypatch.setenv("DISCOVERYBOT_SECRETS", str(tmp_path))
     monkeypatch.setenv("HTTP_CACHE_REDIS_URL", "redis://cache/0")
-    env = NodeEnvironment(Config(values={})).for_project("default")
+    env = NodeEnvironment(NodeConfig(Config(values={}), ScrapydSettings.load())).for_project("default")
     assert env["HTTP_CACHE_REDIS_URL"] == "redis://:from-a-file@cache/0"
     assert [name for name, value in env.items() if "from-a-file" in value] == ["HTTP_CACHE_REDIS_URL"]
     assert "DISCOVERYBOT_SECRETS" not in env
