@@ -3,8 +3,7 @@ watched from the moment at which it was asked for.
 """
 
 # mypy: allow-untyped-calls, disable-error-code="misc"
-# mypy: allow-untyped-calls
-# Twisted is typed in parts only.
+# Twisted is typed in parts only, and its protocols not at all.
 from __future__ import annotations
 
 import json

@@ -1,4 +1,4 @@
-"""A spider's process as Scrapyd sees it, and how it is stopped.
+"""A spider's process as Scrapyd sees it: how it is stopped, held to its limits, and accounted for.
 
 How the process came to be (spawned, forked) is the transport's business: anything with `pid`, `usage`,
 `signalProcess` and `kill_group` will do.
@@ -179,7 +179,7 @@ class AttemptProcess(CrawlProcess):
         return with_account(self._folder, report)
 
 
-# --- Spiders that outlived the Scrapyd that had started them: it was killed, they ran on.
+# --- orphans: spiders that outlived the Scrapyd that had started them. It was killed, they ran on.
 #
 # They hold no slot here, and the tailer reports their end. But their limits must be held, and they can be cancelled:
 # the mark says which process it is, and while its lock is held that process, or its group, is certainly still there.
@@ -271,7 +271,7 @@ def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]
         )
 
 
-# --- Time, memory and log that one attempt may take, and how long it may stand still, as seen from outside of it.
+# --- limits of one attempt, as seen from outside of it: time, memory, log, and how long it may stand still
 
 #: Seconds between two looks at the memory.
 MEMORY_INTERVAL = 1.0

@@ -114,7 +114,7 @@ class Logs(website.File):
         return log if log and link.is_symlink() and link.readlink() == log else None
 
 
-# --- Who may talk to this node's Scrapyd, besides knowing the password.
+# --- authentication: who may talk to this node's Scrapyd, besides knowing the password
 #
 # A browser hands over a saved password for any page that asks it to, and a name can be made to resolve to 127.0.0.1
 # after the page was loaded (DNS rebinding). So a request must be addressed to a name that is the node's own, and if a

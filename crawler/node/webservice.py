@@ -368,9 +368,9 @@ class Intake:
             raise NodeUnfitError("spec.not_after has passed: the attempt is stale")
         if not is_there(folder / SPEC):
             self._require_room()
-        write_spec(folder, spec, self._accounts.of(project))
+        _write_spec(folder, spec, self._accounts.of(project))
         if not any(message["_job"] == queued.job for message in self._queues[project].list()):
-            put(self._queues[project], queued)
+            _put(self._queues[project], queued)
 
     def _require_room(self) -> None:
         free = shutil.disk_usage(self._outbox).free
@@ -379,7 +379,7 @@ class Intake:
 
     def withdraw(self, project: str, job: str) -> bool:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""
-        pending = bool(remove(self._queues[project], job))
+        pending = bool(_remove(self._queues[project], job))
         attempt = AttemptId.parse(job)
         if attempt is not None and not is_there(attempt_dir(self._outbox, attempt) / STARTED):
             try:
@@ -399,7 +399,7 @@ class Intake:
 
 
 @state_change("node.write_spec")
-def write_spec(folder: Path, spec: NodeSpec, account: Account) -> None:
+def _write_spec(folder: Path, spec: NodeSpec, account: Account) -> None:
     if folder.is_symlink():  # an earlier attempt of the job has put it there
         folder.unlink()
     account.make_folder(folder)
@@ -409,11 +409,11 @@ def write_spec(folder: Path, spec: NodeSpec, account: Account) -> None:
 
 
 @state_change("node.queue")
-def put(queue: SqliteSpiderQueue, queued: Queued) -> None:
+def _put(queue: SqliteSpiderQueue, queued: Queued) -> None:
     version = {"_version": queued.version} if queued.version else {}
     queue.add(queued.spider, priority=queued.priority, _job=queued.job, **version)
 
 
 @state_change("node.withdraw")
-def remove(queue: SqliteSpiderQueue, job: str) -> Any:
+def _remove(queue: SqliteSpiderQueue, job: str) -> Any:
     return queue.remove(lambda message: message["_job"] == job)
