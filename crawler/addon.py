@@ -68,7 +68,9 @@ _LOCKED_OUT = (
 
 
 class DiscoveryBot:
-    """Report, progress and item spool of an attempt; page limit, HTTP cache, egress rule; doors closed."""
+    """Puts in the report, the progress and the items of an attempt, its limits, the HTTP cache and the egress rule;
+    closes what would lead past them.
+    """
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
@@ -144,7 +146,7 @@ def _limit(settings: BaseSettings, node: NodeSettings) -> None:
 
 def _lock_out(settings: BaseSettings) -> None:
     if settings.getdict("EXTENSIONS"):
-        # under whatever name the project knows them
+        # by any of the names that the project knows them by
         for path in _LOCKED_OUT:
             settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
     else:

@@ -1,4 +1,4 @@
-"""Ending a crawl that has had what it was allowed, though pages are under way and callbacks wait for something."""
+"""Ending a crawl in time, though pages are still being fetched and callbacks wait for something."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Shares of the grace after which responses under way are given up, and then whatever else the crawl waits for; the
+#: Shares of the grace after which responses under way are given up, and then all else that the crawl waits for; the
 #: rest is for pipelines, feeds and the report.
 PATIENCE = 0.5
 PATIENCE_WITH_CALLBACKS = 0.75
@@ -28,7 +28,7 @@ class StoppedError(IgnoreRequest):
 
 
 class Closing:
-    """Extension that closes the spider. Scrapy's own closing waits for every download and callback, for ever."""
+    """Extension that closes the spider in time. Scrapy's own closing waits for all downloads and callbacks."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -111,6 +111,6 @@ def _nothing() -> None:
 
 
 class _Forgotten(set[Any]):
-    """Whatever is taken out of it was in it."""
+    """A set from which anything may be removed, whether or not it is there."""
 
     remove = set.discard

@@ -107,7 +107,7 @@ class RedisCacheStorage:
             return unpack(packed, self._largest) if isinstance(packed, bytes) else None
         except RedisError as error:
             self._pause.begin(error)
-        except Exception as error:  # noqa: BLE001 - whatever else is stored there is not a page
+        except Exception as error:  # noqa: BLE001 - anything else that is stored there is not a page
             logger.warning("An entry of the HTTP cache is unreadable: %s", error)
         return None
 

@@ -97,7 +97,7 @@ _FIRST_ORDER = 500
 
 
 class ProjectSettings(Settings):
-    """Whatever `ADDONS` is set to (by the project, a spider's `custom_settings`, `-s`), ours come after it; and
+    """Our add-ons come after all of `ADDONS`, be it set by the project, a spider's `custom_settings` or `-s`; and
     nothing ranks above the command line, which is where our add-ons set what nobody may change.
     """
 

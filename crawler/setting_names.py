@@ -8,7 +8,7 @@ ATTEMPT_DIR = "ATTEMPT_DIR"
 MAX_PAGES = "MAX_PAGES"
 #: How many items it may hand out; 0 is no limit.
 MAX_ITEMS = "MAX_ITEMS"
-#: Bytes and seconds that one page may take at most, whatever a request says.
+#: Bytes and seconds that one page may take at most; no request can ask for more.
 MAX_PAGE_BYTES = "MAX_PAGE_BYTES"
 MAX_PAGE_SECONDS = "MAX_PAGE_SECONDS"
 #: Bytes of log; 0 is no limit. And the level that the node wants to be shown at least.

@@ -21,7 +21,7 @@ def page_url(url: str) -> str | None:
     `None` for what is no page on the web. The query stays as it is: its order may matter to the site.
     """
     try:
-        # a browser would take a backslash for a slash and find some other page; whoever wrote it meant neither
+        # a browser would take a backslash for a slash and find some other page; its author meant neither
         parts = urlsplit(safe_url_string(url.strip().replace("\\", "%5C")))
         if parts.scheme not in _SCHEMES or not parts.hostname:
             return None

@@ -1,1 +1,1 @@
-"""Job postings as pages have them, made one: no I/O, nothing that fails for one field that cannot be read."""
+"""Job postings of all kinds of pages in one form. There is no I/O here, and no unreadable field costs a posting."""

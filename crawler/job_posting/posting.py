@@ -1,4 +1,4 @@
-"""A job posting in the form in which it is told, whatever it was read from."""
+"""A job posting in the form that items have, from JSON-LD and from selectors alike."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Salary(TypedDict):
 
 @dataclass(slots=True)
 class Posting:
-    """`None` and empty lists are what nothing is known of."""
+    """`None` and empty lists stand for what is not known."""
 
     source: Source
     title: str | None = None
@@ -121,17 +121,17 @@ def web_url(base: str, written: str) -> str | None:
 
 # How many postings are still wanted, so that none is fetched beyond
 class Quota:
-    """`under_way` are postings whose pages have been asked for, and which may come to count."""
+    """`under_way` counts the postings whose pages have been asked for; they may be delivered or not."""
 
     def __init__(self, wanted: int | None) -> None:
         self._wanted = wanted
-        self.told = 0
+        self.delivered = 0
         self.under_way = 0
 
     @property
     def has_room(self) -> bool:
-        return self._wanted is None or self.told + self.under_way < self._wanted
+        return self._wanted is None or self.delivered + self.under_way < self._wanted
 
     @property
     def is_met(self) -> bool:
-        return self._wanted is not None and self.told >= self._wanted
+        return self._wanted is not None and self.delivered >= self._wanted

@@ -1,7 +1,7 @@
-"""Which machines a spider may talk to: asked for every connection, at the address that is about to be used.
+"""The SSRF guard: which machines a spider may talk to. Each connection is checked, at the address that it will use.
 
 A name is checked where it has been resolved, not where a URL was seen, so neither a redirect, nor robots.txt, nor
-a name whose address changes between the check and the connection gets around it.
+a name whose address changes between the check and the connection leads past it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class EgressResolver(CachingThreadedResolver):
     def _try_ipv6(self, failure: Failure, name: str) -> Deferred[str]:
         reactor: Any = self.reactor
         address = deferToThreadPool(reactor, reactor.getThreadPool(), _ipv6_address, name)
-        # whatever else is wrong, that there is no IPv4 address says it as well
+        # that there is no IPv4 address says as much as any other failure
         return address.addTimeout(self.timeout, reactor).addErrback(lambda _: failure)
 
     def _check(self, address: str, name: str) -> str:
@@ -94,7 +94,7 @@ def _ipv6_address(name: str) -> str:
 
 
 class EgressCheck:
-    """Downloader middleware before the cache: what may not be fetched is not to be had from there either."""
+    """Downloader middleware before the cache: what may not be fetched may not come from the cache either."""
 
     def __init__(self, allowed: Iterable[Network]) -> None:
         self._allowed = tuple(allowed)
@@ -111,7 +111,7 @@ class EgressCheck:
 
 
 class MetaProxy(HttpProxyMiddleware):
-    """Scrapy's own, for `meta["proxy"]` alone: what proxies the environment names is not the spider's business."""
+    """Scrapy's own, for `meta["proxy"]` alone: proxies that the environment names are not for spiders."""
 
     def __init__(self, auth_encoding: str | None = "latin-1") -> None:
         super().__init__(auth_encoding)
@@ -123,7 +123,7 @@ class MetaProxy(HttpProxyMiddleware):
 
 
 class EgressDownloadHandler(HTTP11DownloadHandler):
-    """Scrapy's own handler; says clearly what the resolver refused, checks proxies, and can be told to let go."""
+    """Scrapy's own handler; says clearly what the resolver refused, checks proxies, and can be asked to let go."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)

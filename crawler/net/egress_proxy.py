@@ -1,8 +1,8 @@
 """The only way from the browser to the network: a forward proxy that checks every address it connects to.
 
-What a page loads is known to the browser alone: redirects, workers, WebSockets, prefetches. Whatever it is, it has to
-come through here, and here a name is resolved once, its addresses are checked, and the connection goes to one of
-those that were checked.
+Only the browser knows what a page loads: redirects, workers, WebSockets, prefetches. All of it has to come through
+here. Here a name is resolved once, its addresses are checked, and the connection goes to one of those that were
+checked.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 120.0
 #: Addresses of a name that are tried.
 MAX_ADDRESSES = 4
-#: A tunnel carries many responses, of which none can be told from the next.
+#: A tunnel carries many responses, which cannot be told apart.
 RESPONSES_PER_CONNECTION = 16
 #: Marks our own refusals for who reads the response.
 REFUSED_HEADER = "X-Egress-Refused"
@@ -114,7 +114,7 @@ class EgressRefusedError(Exception):
 
 
 class EgressProxy:
-    """Listens on a port of loopback; who has not been told its password gets nothing."""
+    """Listens on a port of loopback; a client that does not know its password gets nothing."""
 
     def __init__(self, allowed: Iterable[Network], max_response_bytes: int) -> None:
         self._allowed = tuple(allowed)

@@ -1,6 +1,6 @@
-"""How whoever asked for a crawl wants its pages fetched: who it says it is, what it brings along, by which way.
+"""How a crawl's pages are fetched, as the request for the crawl says: user agent, headers, cookies, proxy, pauses.
 
-Their word counts more than the spider's or its project's: both are set where nobody may change them, and the
+The request counts more than the spider and its project: its options are set where nobody may change them, and the
 middlewares stand after all of Scrapy's own that would fill in something else.
 """
 
@@ -154,7 +154,7 @@ def _set_cookies(request: Request, cookies: dict[bytes, bytes]) -> None:
 
 
 class FetchScope:
-    """The start URLs' hosts and their subdomains. A host that was named by `https` alone is not told in clear."""
+    """The start URLs' hosts and their subdomains. A host that was named by `https` alone gets nothing in clear."""
 
     def __init__(self, start_urls: Iterable[str]) -> None:
         #: Host → whether plain HTTP will do.

@@ -1,5 +1,5 @@
-"""What one response may take and hold, whatever its request, the spider or the project would like: size and time,
-compression, attributes of a tag, headers.
+"""What one response may take and hold: size, time, compression, attributes of a tag, headers. No request, spider or
+project can ask for more.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ResponseLimits:
 
 
 class AttributeLimit:
-    """Downloader middleware, right behind what decompresses. Whoever wrote the spider, the page is an error.
+    """Downloader middleware, right behind what decompresses. Such a page is an error for every spider.
 
     libxml2 itself says how many attributes a tag has, since nothing else reads a broken page as it does. As long as
     it builds no tree, a thousand tags take half a millisecond.

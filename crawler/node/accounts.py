@@ -1,7 +1,7 @@
-"""Whom a project's processes run as, and what Scrapyd may do about them.
+"""The system user as which a project's processes run, and what Scrapyd may do to these.
 
-Without `NODE_UIDS` everybody is Scrapyd's own user. With it each project has one of its own, for ever, and what
-Scrapyd may not do to other users' processes and folders it has the keeper do (`crawler.node.keeper`).
+Without `NODE_UIDS` all run as Scrapyd's own user. With it each project has a user of its own, for ever. Scrapyd has
+no rights over other users' processes and folders, so it asks the keeper (`crawler.node.keeper`).
 """
 
 # mypy: allow-untyped-calls
@@ -49,7 +49,7 @@ _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 class Ended(Protocol):
-    """Who is told of the end of a process."""
+    """What hears of the end of a process."""
 
     pid: int
 
@@ -63,7 +63,7 @@ class Account:
     uid: int | None = None
 
     def environment(self, _folder: Path) -> dict[str, str]:
-        """What its processes are told beside what all are."""
+        """Variables for its processes, beside those that all get."""
         return {}
 
     def start(self, args: list[str], env: Mapping[str, str], fds: Mapping[int, int], mark: int | None = None) -> int:
@@ -108,7 +108,7 @@ class Account:
         folder.mkdir(parents=True, exist_ok=True)
 
     def hand_over(self, egg: Path, folder: Path) -> dict[str, str]:  # noqa: ARG002 - others have to
-        """What a process in `folder` has to be told to find the egg; ours look for it themselves."""
+        """Variables by which a process in `folder` finds the egg; ours look for it themselves."""
         return {}
 
     @contextmanager
@@ -122,7 +122,7 @@ class Account:
 
 
 class KeeperClient:
-    """The keeper's other end. There is no node without it: it ends with it."""
+    """Scrapyd's end of the way to the keeper. Without a keeper there is no node: Scrapyd ends with it."""
 
     def __init__(self, questions: int, ends: int) -> None:
         self._questions, self._ends = socket.socket(fileno=questions), socket.socket(fileno=ends)

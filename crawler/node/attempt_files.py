@@ -1,4 +1,9 @@
-"""What a node writes down of an attempt: that it was started, that it is asked to stop, how it ended."""
+"""What a node writes down of an attempt: that it was started, that it is asked to stop, how it ended.
+
+The `started` file is made once, and locked for as long as the spider lives. It is locked under a temporary name and
+only then linked to its own, so nobody ever sees it unlocked while the attempt runs. The launcher holds the same lock
+until the exit report is written: a process that finds the lock free and no report knows that none will be written.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +89,7 @@ class StartedMark:
 
 @state_change("node.note_fork")
 def note_own_pid(fd: int) -> None:
-    """A forked spider says itself that there is a process: whoever had it forked may not live to be told."""
+    """A forked spider says itself that there is a process: Scrapyd, which had it forked, may be gone by then."""
     _write_mark(fd, json.loads(os.pread(fd, _SIZE, 0))["started_at"], os.getpid())
 
 
@@ -102,7 +107,7 @@ def _write_mark(fd: int, started_at: str, pid: int | None) -> None:
     os.pwrite(fd, json.dumps({"started_at": started_at, "pid": pid}).encode().ljust(_SIZE), 0)
 
 
-# --- how it ended, whatever way it did
+# --- the exit report, in whichever way the attempt ended
 
 log = Logger()
 
@@ -131,7 +136,7 @@ def write_exit(folder: Path, report: ExitReport) -> bool:
 
 
 class NodeUnfitError(DiscoveryBotError):
-    """This node cannot do it now, whatever the job; another one may."""
+    """This node cannot run any job now; another node may."""
 
     code = "node_unfit"
 

@@ -1,4 +1,4 @@
-"""A deployed project's egg: put away whole, and at hand for the time that its spider runs."""
+"""Deployed projects' eggs: stored whole or not at all, and kept for as long as their spiders run."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _keep(egg: Path, copy: Path) -> Path:
 
 # --- which spiders each egg has, written down beside it: an egg is imported once, not at every start
 
-#: Raised when more is told of a spider, so that every egg is looked at again.
+#: Raised when listings say more of a spider, so that every egg is looked at again.
 _FORMAT = 1
 #: Bytes; twice what a listing may say (`crawler.node.spawn`).
 MAX_LISTING = 16 << 20

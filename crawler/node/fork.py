@@ -1,5 +1,5 @@
-"""How crawls are forked, as Scrapyd sees it: a zygote is kept warm, asked for forks, and each crawl that it forks is
-watched from the moment at which it was asked for.
+"""How crawls are forked, on Scrapyd's side: a zygote is kept warm and asked for forks, and each crawl is watched
+from the moment at which it was asked for.
 """
 
 # mypy: allow-untyped-calls, disable-error-code="misc"
@@ -69,7 +69,7 @@ class ForkServer:
     def fork(self, protocol: ProcessProtocol, start: Start) -> bool:
         """Have the crawl forked; false if there is no zygote now. Raises `OSError` if its log cannot be opened.
 
-        Whatever becomes of the zygote, the crawl is started once, or its end is reported.
+        The crawl is started once, or its end is reported, also if the zygote dies.
         """
         if self._current is None:
             return False
@@ -132,7 +132,7 @@ class ForkServer:
     def _started(self) -> ZygoteProcess | None:
         try:
             return ZygoteProcess.launch(self, self._runner, self._env, self._account)
-        except Exception:  # noqa: BLE001 - whatever it is, the crawl that has just been asked for must not suffer
+        except Exception:  # noqa: BLE001 - no error may harm the crawl that has just been asked for
             log.failure("cannot start a zygote")
             return None
 
@@ -146,7 +146,7 @@ PULSE = 10.0
 
 
 class ZygoteOwner(Protocol):
-    """Who is told."""
+    """What hears of a zygote."""
 
     def zygote_ready(self, zygote: ZygoteProcess) -> None:
         """It has imported everything."""
@@ -221,7 +221,7 @@ class ZygoteProcess(Int32StringReceiver):
     def stringReceived(self, string: bytes) -> None:  # noqa: N802 - Twisted's name
         try:
             self._received(json.loads(string))
-        except Exception:  # noqa: BLE001 - whatever it has sent, it must not cost the connection
+        except Exception:  # noqa: BLE001 - nothing that it sends may cost the connection
             log.failure("zygote {pid} says what makes no sense", pid=self.pid)
 
     def connectionLost(self, _reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
@@ -260,7 +260,7 @@ class ZygoteProcess(Int32StringReceiver):
         return process
 
     def _ask(self) -> None:
-        """Whoever does not answer will not tell how its crawls end, either."""
+        """A zygote that does not answer will not say how its crawls end, either."""
         if not self._heard:
             self.kill()
             return
@@ -289,7 +289,7 @@ class NotStartedError(ProcessTerminated):
 
 
 class ProcessLostError(ProcessTerminated):
-    """It has ended, and nobody was told how."""
+    """It has ended, and nobody knows how."""
 
 
 class Start(NamedTuple):

@@ -87,7 +87,7 @@ class NodeLauncher(Launcher):
         started = False
         try:
             started = self._launch(message, slot)
-        except Exception:  # noqa: BLE001 - whatever it is, it must not cost a slot
+        except Exception:  # noqa: BLE001 - no error may cost a slot
             log.failure("cannot launch {job}", job=message.get("_job"))
         if not started:
             self.processes.pop(slot, None)
@@ -246,7 +246,7 @@ class PushPoller(QueuePoller):
         for project, queue in list(self.queues.items()):
             try:
                 self._drain(project, queue)
-            except Exception:  # noqa: BLE001 - whatever it is, the next poll must come
+            except Exception:  # noqa: BLE001 - the next poll must come after any error
                 log.failure("cannot poll the queue of {project}", project=project)
 
     def _drain(self, project: str, queue: Any) -> None:

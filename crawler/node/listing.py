@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
-#: Seconds. Whoever started this gives up earlier; it is for the case that Scrapyd was killed.
+#: Seconds. Scrapyd gives up earlier; this is for the case that it was killed.
 _LONGEST = 90
 
 
@@ -93,13 +93,13 @@ def _advice(error: BaseException, egg: EggFile) -> str:
     return f". Install {missing} on this node, or put it into the egg (scrapyd-deploy --include-dependencies)"
 
 
-# --- what is told of a spider without running it
+# --- what can be said of a spider without running it
 
 
 def spider_infos(project: str, version: str | None) -> list[SpiderInfo]:
     """The spiders of the project that is on `sys.path`, as its own settings and add-ons have them loaded.
 
-    Raises whatever its modules raise.
+    Raises anything that its modules raise.
     """
     from scrapy.addons import AddonManager  # noqa: PLC0415 - Scrapy is a second's work, which a bad egg is not worth
     from scrapy.spiderloader import get_spider_loader  # noqa: PLC0415 - as above
@@ -162,7 +162,7 @@ def _sets_start_urls(constructor: Any) -> bool:
 
 def main() -> None:
     if os.getsid(0) != os.getpid():
-        os.setsid()  # so that whatever the project starts can be ended with it
+        os.setsid()  # so that all that the project starts can be ended with it
     signal.alarm(_LONGEST)
     answer = os.dup(1)
     os.dup2(2, 1)

@@ -35,7 +35,7 @@ def take_place(settings: NodeSettings) -> Mapping[str, str]:
     """
     if settings.nodes_dir is None:
         raise NoPlaceError("NODES_DIR is not set: it names the folder that the nodes of this machine share")
-    # as whoever else is on the network knows a container
+    # by the name by which others on the network know a container
     url = f"http://{socket.gethostname()}:{settings.scrapyd_port}"
     for number in range(1, _MOST + 1):
         name = f"{settings.node_name}-{number}"

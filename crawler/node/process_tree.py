@@ -1,7 +1,7 @@
-"""All the processes that belong to one attempt, whatever sessions and groups they have put themselves in.
+"""All the processes that belong to one attempt, also those that have left its session and group.
 
 A browser is started detached: in a session of its own, and when what started it has died, a child of nobody we know.
-So an attempt's processes are its spider, whatever carries the attempt's folder in its environment (which is
+So an attempt's processes are its spider, all that carry the attempt's folder in their environment (which is
 inherited), and the descendants of all of these.
 """
 

@@ -203,8 +203,8 @@ class Command(ProcessProtocol):
 
 
 class _Kept:
-    """The transport of a command under a user of its own. It has ended once it, and whatever else could write for it,
-    is gone.
+    """The transport of a command under a user of its own. It has ended once it is gone, and all else that
+    could write for it.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Which spiders every project on this node has, found out before anybody asks.
 
 Scrapyd runs `scrapy list` when the first `schedule.json` comes, and stands still for as long as that takes. Here our
-own project is listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own; whoever asks
+own project is listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own; a request
 in between waits without keeping others waiting.
 """
 
@@ -90,7 +90,7 @@ class SpiderLists(Service):
         return spider in [info.name for info in await self._shared(OWN_PROJECT, self._list_own)]
 
     async def examine(self, egg: Path, project: str, version: str) -> Listing:
-        """What there is in an egg that may not be stored yet. Raises `RunnerError` where that cannot be told."""
+        """What there is in an egg that may not be stored yet. Raises `RunnerError` where nobody can say."""
         account = self._accounts.of(project)
         with account.folder_for_a_moment() as folder:
             path = account.hand_over(egg, folder).get(EGG, str(egg))
@@ -102,7 +102,7 @@ class SpiderLists(Service):
         self.write_catalog()
 
     def write_catalog(self) -> None:
-        """Tell what is known; nothing as long as our own project is being listed for the first time."""
+        """Publish what is known; nothing as long as our own project is being listed for the first time."""
         if self._own is not None:
             write_catalog(self._settings.node_dir, [*self._own, *self._infos_of_eggs()])
 
@@ -165,7 +165,7 @@ class SpiderLists(Service):
         return listing.spiders
 
     async def _shared(self, key: str, work: Any) -> list[SpiderInfo]:
-        """Do what `work()` returns; whoever asks for what is being done shares its answer."""
+        """Do what `work()` returns; requests for the same `key` meanwhile share its answer."""
         waiter: Deferred[list[SpiderInfo]] = Deferred()
         waiting = self._waiting.setdefault(key, [])
         waiting.append(waiter)

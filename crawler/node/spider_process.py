@@ -49,7 +49,7 @@ log = Logger()
 
 
 class CrawlProcess(ScrapyProcessProtocol):
-    """Stops politely once, then for good; `deferred` fires when it has ended, whatever went wrong on the way."""
+    """Stops politely once, then for good; `deferred` fires when it has ended, also if something went wrong."""
 
     deferred: Deferred[CrawlProcess]
 
@@ -87,7 +87,7 @@ class CrawlProcess(ScrapyProcessProtocol):
             super().processEnded(status)
 
     def stopping(self, why: str) -> None:
-        """What there is to do before it is told."""
+        """What there is to do before it is asked to stop."""
 
     def ended(self, status: Failure) -> None:
         """What there is to do at the end, before the slot is freed."""

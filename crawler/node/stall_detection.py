@@ -1,4 +1,4 @@
-"""Whether a crawl stands still, as seen from outside of it: it neither logs, asks nor finds anything."""
+"""Whether a crawl stands still, as seen from outside of it: it logs nothing, asks for nothing and finds nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PERIODIC_LOG = "scrapy.extensions.periodic_log"
 
 
 class StallDetector:
-    """To be asked once every `interval` seconds. It counts from then on, and only what it sees go by: had all of the
-    node stood still (a virtual machine, a laptop's lid), that was no time in which the crawl could do anything.
+    """Is asked once every `interval` seconds. Time in which nobody asked counts for two looks at most: if all of the
+    node stood still (a virtual machine, a laptop's lid), the crawl could do nothing in that time.
     """
 
     def __init__(self, folder: Path, log: int | None, limit: float) -> None:

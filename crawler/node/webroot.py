@@ -51,7 +51,7 @@ class Root(website.Root):
 
 
 class WithoutCors(Resource):
-    """A service without the leave for every page on the web to read it, which Scrapyd gives."""
+    """A service without Scrapyd's CORS headers, which let every page on the web read it."""
 
     def __init__(self, service: WsResource) -> None:
         super().__init__()

@@ -87,13 +87,13 @@ class AsyncService(webservice.WsResource):
 
     def _failed(self, failure: Failure) -> dict[str, Any]:
         problem = failure.value
-        told = {"status": "error", "fault": fault_of(problem)}
+        said = {"status": "error", "fault": fault_of(problem)}
         if isinstance(problem, error.Error):
-            return {**told, "message": (problem.message or b"").decode()}
+            return {**said, "message": (problem.message or b"").decode()}
         if isinstance(problem, DiscoveryBotError):
-            return {**told, "message": problem.message, "code": problem.code}
+            return {**said, "message": problem.message, "code": problem.code}
         log.failure("a web service failed", failure)
-        return {**told, "message": f"{type(problem).__name__}: {problem}"}
+        return {**said, "message": f"{type(problem).__name__}: {problem}"}
 
     def _send(self, data: dict[str, Any], request: Request, gone: list[object]) -> None:
         if gone:
@@ -273,7 +273,7 @@ class AddVersion(AsyncService):
 
 
 class DeleteProject(webservice.DeleteProject):
-    """`delproject.json`: as Scrapyd's, and told to the world."""
+    """`delproject.json`: as Scrapyd's; the catalog is written anew."""
 
     @param("project")
     def render_POST(self, _request: Request, project: str) -> dict[str, Any]:  # noqa: N802 - Twisted's name
@@ -283,7 +283,7 @@ class DeleteProject(webservice.DeleteProject):
 
 
 class DeleteVersion(webservice.DeleteVersion):
-    """`delversion.json`: as Scrapyd's, and told to the world. Attempts that run it have an egg of their own."""
+    """`delversion.json`: as Scrapyd's; the catalog is written anew. Attempts that run it have an egg of their own."""
 
     @param("project")
     @param("version")
@@ -309,14 +309,14 @@ def _last_line(text: str) -> str:
     return lines[-1][:500] if lines else "its spiders could not be listed"
 
 
-# --- attempts before they are launched: taken once, and taken back
+# --- attempts before they are launched: queued once, and withdrawn
 
 #: Bytes of a spec's JSON.
 MAX_SPEC = 2_000_000
 
 
 class Queued(NamedTuple):
-    """What Scrapyd's queue is told: names only, so that nothing of the work shows in `ps` or a log."""
+    """What Scrapyd's queue gets: names only, so that nothing of the work shows in `ps` or a log."""
 
     spider: str
     job: str
@@ -340,8 +340,8 @@ def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) 
         raise InvalidRequestError(".".join(["spec", *map(str, problem["loc"])]), problem["msg"]) from None
     if spec.not_after.tzinfo is None:
         raise InvalidRequestError("spec.not_after", "needs a time zone")
-    told = (spec.job_id, spec.attempt, canonical(spec.project).lower(), spec.spider)
-    if told != (attempt.job_id, attempt.attempt, project.lower(), spider):
+    named = (spec.job_id, spec.attempt, canonical(spec.project).lower(), spec.spider)
+    if named != (attempt.job_id, attempt.attempt, project.lower(), spider):
         raise InvalidRequestError("spec", "is of another attempt, project or spider than the request")
     return spec.model_copy(update={"project": project})
 

@@ -125,7 +125,7 @@ def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object
     """Run `main` as the request says, and end."""
 
     def run() -> None:
-        # first of all, and before the zygote's socket is let go: whoever sees that end knows by the mark whether
+        # first of all, and before the zygote's socket is let go: when Scrapyd sees that end, the mark says whether
         # there was a fork
         note_own_pid(request.mark_fd)
         _detach(request, channel)
@@ -172,7 +172,7 @@ class ForkRequest(NamedTuple):
 
 
 class ForkChannel:
-    """Blocks where it writes; reads what is there, whatever part of a frame that is."""
+    """Blocks where it writes; reads what is there, be it a part of a frame."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -201,7 +201,7 @@ class ForkChannel:
     def is_deserted(self) -> bool:
         """Whether nobody is at the other end any more, though there may still be something to read."""
         poll = select.poll()
-        poll.register(self._connection, 0)  # POLLHUP is told without being asked for
+        poll.register(self._connection, 0)  # POLLHUP comes without being asked for
         return bool(poll.poll(0))
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""How often a crawl may ask: by itself, or together with the other crawls of its site; and whose turn it is."""
+"""How often a crawl may ask: its pauses, its own rate, and the rate that it shares with other crawls of its site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""robots.txt, asked once for all who wait for it."""
+"""robots.txt: fetched once for all requests that wait for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCRAPYS_ORDER = 100
 
 def use_robots(settings: BaseSettings) -> None:
     """Put ours where Scrapy's is, or where a project has put that; nowhere if the project has taken it out, unless
-    whoever asked for the crawl wants robots.txt obeyed.
+    the request for the crawl wants robots.txt obeyed.
     """
     name = "DOWNLOADER_MIDDLEWARES"
     orders = [order for key, order in settings.getdict(name).items() if key in {_SCRAPYS, RobotsTxtMiddleware}]

@@ -100,7 +100,7 @@ class PageView:
         self._served = False
         self._under_way = 0
         self._quiet_since = monotonic()
-        #: Bytes as scripts see them, and as they came; of what becomes a blob only the latter are told.
+        #: Bytes as scripts see them, and as they came; of what becomes a blob only the latter are known.
         self._decoded = 0
         self._encoded = 0
         self._cdp: CDPSession | None = None

@@ -54,7 +54,7 @@ class _BrowserEndedError(RenderError):
 class _Visit:
     """One request's stay in the browser, which ends when its time is over, or its page or browser is gone.
 
-    What Playwright was doing with a page that crashes it may wait for until for ever.
+    If a page crashes, Playwright may wait for ever for what it was doing with it.
     """
 
     def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
@@ -176,7 +176,7 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
             await asyncio.wait_for(self._gone(), CLOSE_SECONDS)
 
     async def _gone(self) -> None:
-        # that it has ended may be told a little later than what came of it
+        # that it has ended is known a little later than what came of it
         await asyncio.sleep(0.05)
         while hasattr(self, "browser") and not self.browser.is_connected():  # noqa: ASYNC110 - theirs
             await asyncio.sleep(0.02)

@@ -142,7 +142,7 @@ class Renderer:
         self._crawler.stats.set_value("render/refused", self._proxy.refusals)
 
     async def close(self) -> None:
-        """Whatever does not end by itself is ended with the crawl's process."""
+        """What does not end by itself ends with the crawl's process."""
         self._stopping = True
         if self._handler:
             with suppress(PlaywrightError, TimeoutError):

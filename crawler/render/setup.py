@@ -67,7 +67,7 @@ def use_browser(settings: BaseSettings) -> None:
     """Put in what a crawl of ours takes that renders pages."""
     if settings.getbool(RENDER_PAGES):
         settings.setdict(_OWN, priority=_FORCED)
-        # what went wrong with a page is told by us, in a line
+        # we say in a line what went wrong with a page
         logging.getLogger("scrapy-playwright").setLevel(logging.ERROR)
         settings.set_in_component_priority_dict(
             "DOWNLOADER_MIDDLEWARES", load_object("crawler.render.renderer.RenderPages"), 540

@@ -150,7 +150,7 @@ class Report:
         self.failed(url, f"the item could not be written: {error}")
         logger.error("The item of %s could not be written: %s", url or "start()", error)
         if isinstance(error, OSError):
-            # whatever else it found would be lost as well
+            # all else that it found would be lost as well
             self._items_lost = True
             self._close(ITEMS_LOST)
 

@@ -33,7 +33,7 @@ ResultT = TypeVar("ResultT", bound=Response | Request | Failure)
 
 
 class CountingDownloader(Downloader):
-    """Scrapy's downloader; tells the report what became of each page."""
+    """Scrapy's downloader; counts in the report what became of each page."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)

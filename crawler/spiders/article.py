@@ -112,7 +112,7 @@ class ArticleSpider(SiteSpider):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._wanted = self.params.url_filter()
-        # whoever asks for the start URLs alone has chosen them as articles
+        # a request for the start URLs alone has chosen them as articles
         self._chosen = str(kwargs.get("depth")) == "0"
 
     def parse(self, response: Response) -> Iterator[Any]:

@@ -154,7 +154,7 @@ class JobsSpider(SiteSpider):
         self._waiting: deque[tuple[Posting, int]] = deque()
         self._pages: deque[Request] = deque()
         self._seen: set[tuple[str | None, ...]] = set()
-        self._told: set[tuple[str | None, ...]] = set()
+        self._delivered: set[tuple[str | None, ...]] = set()
         #: Whether the postings' own pages say more than the result pages; `None` while nobody knows.
         self._pages_help = params.details
         self._in_vain = 0
@@ -297,18 +297,18 @@ class JobsSpider(SiteSpider):
         return posting
 
     def _tell(self, posting: Posting, number: int) -> Iterator[dict[str, Any]]:
-        """The item, unless it was told, or is not one that is wanted."""
+        """The item, unless it was delivered before or is not wanted."""
         identities = set(posting.identities())
         if not posting.title:
             self._count("without_title")
             self._warn("title", "A posting on result page %d is left out, and counted: it has no title", number)
         elif self.params.is_remote is not None and self.params.is_remote is not (posting.remote is True):
             self._count("filtered")
-        elif not self._told.isdisjoint(identities):
+        elif not self._delivered.isdisjoint(identities):
             self._count("repeated")
         else:
-            self._told |= identities
-            self._quota.told += 1
+            self._delivered |= identities
+            self._quota.delivered += 1
             asked = {"keywords": self.params.keywords, "location_asked": self.params.location}
             yield {**posting.as_item(), "page": number, **asked}
 
