@@ -55,6 +55,12 @@ RULES = [
     Rule("gateway.tailer", (*_CRAWLING, "fastapi", *(door for door in _DOORS if door != "gateway.tailer"))),
     Rule("gateway.cli", (*_CRAWLING, "fastapi", "celery", *(door for door in _DOORS if door != "gateway.cli"))),
     Rule("crawler", (*_DOORS, *_ROOMS, *_STORES, "embedded", "pymongo", "fastapi", "celery")),
+    # one holds root's rights, one judges eggs before it imports them, and forks share all that the zygote has
+    *(
+        Rule(f"crawler.node.{process}", ("scrapy", "scrapyd", "twisted"))
+        for process in ("keeper", "place", "listing")
+    ),
+    Rule("crawler.node.zygote", ("scrapy", "scrapyd", "twisted.internet.reactor")),
     Rule("embedded", (*_CRAWLING, *_DOORS, *_ROOMS, *_STORES, "fastapi", "celery")),
 ]
 
