@@ -1,13 +1,17 @@
-"""What the add-on for deployed projects makes of their settings."""
+"""What the node makes of other people's projects: its add-ons are the last, and some settings are held."""
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
-from scrapy.settings import Settings
+from scrapy.addons import AddonManager
+from scrapy.settings import BaseSettings, Settings
+from scrapy.utils.conf import build_component_list
 
-from crawler.project_guard import ProjectGuard
+from crawler.addon import DiscoveryBot
+from crawler.project_guard import OUR_ADDONS, ProjectGuard, ProjectSettings
 from crawler.setting_names import ATTEMPT_DIR, NODE_LOG_LEVEL
 
 
@@ -27,3 +31,41 @@ def test_a_project_may_say_more_in_its_log_but_not_less(chosen: str | int, held:
     settings = Settings({"LOG_LEVEL": chosen, ATTEMPT_DIR: "attempt", NODE_LOG_LEVEL: "INFO"})
     ProjectGuard.update_pre_crawler_settings(settings)
     assert settings["LOG_LEVEL"] == held
+
+
+# --- add-ons
+
+
+class Theirs:
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        settings.set("REMOTE_CONTROL_ENABLED", value=True, priority=10**6)
+
+
+@pytest.mark.parametrize(
+    "addons",
+    [
+        {},
+        None,
+        {Theirs: 10**9},
+        {Theirs: float("inf")},
+        json.dumps({"a.b": 3, OUR_ADDONS[-1]: None}),
+        {DiscoveryBot: 1, "a.b": None},
+        BaseSettings({"a.b": 7}),
+    ],
+)
+@pytest.mark.parametrize("priority", ["project", "spider", "cmdline", 10**6])
+def test_whatever_the_add_ons_are_set_to_ours_are_the_last(addons: object, priority: str | int) -> None:
+    settings = ProjectSettings()
+    settings.set("ADDONS", addons, priority)
+    order = build_component_list(settings["ADDONS"])
+    assert tuple(order[-2:]) == OUR_ADDONS
+    assert DiscoveryBot not in order
+    assert len(settings.copy()["ADDONS"]) == len(settings["ADDONS"])
+
+
+def test_nothing_ranks_above_the_command_line_where_ours_rank() -> None:
+    settings = ProjectSettings()
+    settings.set("ADDONS", {Theirs: 1})
+    AddonManager.load_pre_crawler_settings(settings)
+    assert settings.getbool("REMOTE_CONTROL_ENABLED") is False
