@@ -109,7 +109,8 @@ def _leave(code: int) -> None:
 
 # --- one attempt's crawl: the settings, arguments and process with which its spider runs
 
-logger = logging.getLogger(__name__)
+# by its name, since it is `__main__` where it was started and not forked
+logger = logging.getLogger("crawler.node.runner")
 
 #: In an attempt's folder: what a deployed project writes under relative names.
 FILES = "files"
