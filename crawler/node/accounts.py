@@ -21,7 +21,6 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 
 import psutil
-from twisted.internet import reactor
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
@@ -29,6 +28,7 @@ from twisted.logger import Logger
 from crawler.node import process_tree
 from crawler.node.eggs import EGG
 from crawler.node.keeper import KEEPER, MOST
+from crawler.node.reactor import reactor
 from gateway.contract.outbox import remove_tree, write_atomically
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings

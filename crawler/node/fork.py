@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from twisted.internet import reactor
 from twisted.internet.base import DelayedCall
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.protocol import Factory, ProcessProtocol, connectionDone
@@ -27,6 +26,7 @@ from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account
 from crawler.node.attempt_files import StartedMark, fault_of, read_mark
+from crawler.node.reactor import reactor
 from crawler.node.spawn import SpawnedProcess, Usage, ended_reason, spawn, watch
 from crawler.node.zygote import MAX_FRAME
 from gateway.contract.outbox import Fault, is_locked, open_file

@@ -13,7 +13,6 @@ from scrapyd.exceptions import DirectoryTraversalError
 from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
 from scrapyd.launcher import Launcher, get_crawl_args
 from scrapyd.poller import QueuePoller
-from twisted.internet import reactor
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
@@ -23,6 +22,7 @@ from crawler.node.config import NodeConfig, NodeEnvironment
 from crawler.node.eggs import EggStorage
 from crawler.node.fork import ForkServer, Start
 from crawler.node.projects import OWN_PROJECT
+from crawler.node.reactor import reactor
 from crawler.node.spawn import spawn
 from crawler.node.spider_process import AttemptProcess, CrawlProcess, Orphan, find_orphans, limits_of
 from gateway.clock import time_of_node, utc_now

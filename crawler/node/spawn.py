@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrapyd.exceptions import RunnerError
-from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.internet.process import ProcessReader, registerReapProcessHandler, unregisterReapProcessHandler
@@ -26,6 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account, KeptAccount
+from crawler.node.reactor import reactor
 from gateway.contract.outbox import open_file
 
 log = Logger()

@@ -18,7 +18,6 @@ import orjson
 from scrapyd.exceptions import RunnerError
 from scrapyd.interfaces import IEggStorage, IEnvironment
 from twisted.application.service import IServiceCollection, Service
-from twisted.internet import reactor
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
 from twisted.logger import Logger
@@ -28,6 +27,7 @@ from crawler.node.config import NodeConfig
 from crawler.node.eggs import EGG, EggListings, EggStorage, stored_version
 from crawler.node.listing import Listing
 from crawler.node.projects import OWN_PROJECT
+from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
 from crawler.render.browser import find_chromium, write_browser_file
 from gateway.contract.outbox import CATALOG, SpiderInfo, write_atomically

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import psutil
 from scrapyd.launcher import ScrapyProcessProtocol
-from twisted.internet import reactor
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
@@ -28,6 +27,7 @@ from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import StartedMark, ended_report, note_stopping, read_mark, with_account, write_exit
 from crawler.node.fork import WARM_UP, NotStartedError, ProcessLostError
 from crawler.node.process_tree import is_running, uses_more_than
+from crawler.node.reactor import reactor
 from crawler.node.stall_detection import StallDetector
 from gateway.clock import utc_now
 from gateway.contract.outbox import (
