@@ -252,7 +252,7 @@ def test_a_job_id_that_could_be_a_path_is_refused(node: Any, jobid: str) -> None
     ("changes", "fields", "said"),
     [
         ({}, {"spec": "{"}, "spec"),
-        ({}, {"spec": '{"job_id": 1}'}, "spec.job_id"),
+        ({}, {"spec": '{"job_id": 1}'}, "spec.spider"),
         ({"start_urls": "x"}, {}, "spec.start_urls"),
         ({"not_after": "2099-01-01T00:00:00"}, {}, "time zone"),
         ({}, {"spider": "environ"}, "another"),
