@@ -126,7 +126,7 @@ def test_one_user_with_a_long_queue_and_one_slot_does_not_keep_the_other_waiting
 
 
 def test_more_lanes_than_are_compared_at_once_come_round(documents: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dispatch.fair_queue.LANES", 3)
+    monkeypatch.setattr("gateway.dispatch.fair_queue.PARTITIONS", 3)
     queue = Queue(documents, [(f"user{n}", 0, n) for n in range(10)] * 2)
     starts = Counter[str]()
     for _ in range(16):

@@ -73,14 +73,14 @@ def test_each_run_takes_the_latest_of_its_time(shop: Shop) -> None:
     shop.deploy("9")
     schedule = shop.ask(DAILY)
     shop.deploy("9", "10")
-    assert (shop.slot(schedule).spec.project, shop.slot(schedule).spec.version) == ("Shop", "10")
+    assert (shop.slot(schedule).crawl.spec.project, shop.slot(schedule).crawl.spec.version) == ("Shop", "10")
     assert shop.ask(DAILY).id == schedule.id, "the same request, whatever was deployed"
 
 
 def test_a_version_that_was_named_is_kept_to(shop: Shop) -> None:
     shop.deploy("9", "10")
     schedule = shop.ask(DAILY, version="9")
-    assert shop.slot(schedule).spec.version == "9"
+    assert shop.slot(schedule).crawl.spec.version == "9"
     assert shop.ask(DAILY).id != schedule.id
 
 

@@ -105,7 +105,7 @@ def test_of_two_who_ask_at_once_one_is_refused(works: Clockwork, monkeypatch: py
     with pytest.raises(ConflictError, match="is not over"):
         works.edits.run_now(schedule.id)
     (rival,) = works.runs(schedule)
-    works.jobs.finish(rival, Outcome(JobStatus.FINISHED, "1 page"), dead=False)
+    works.jobs.finish(rival, Outcome(JobStatus.ERROR, "no page"), dead=False)
     assert works.edits.run_now(schedule.id).id != rival.id
 
 

@@ -218,9 +218,13 @@ def test_a_run_by_hand_is_the_same_crawl_with_other_words(boards: Boards) -> Non
     boards.site(payload={"keywords": "go", "location": "Paris"}, rate_limit="30/m")
     site = boards.site_store.get("board")
     order = boards.orders.manual(site, keywords="c++", results_wanted=5, is_remote=True)
-    assert order.spec.start_urls == ("https://jobs.example.com/?q=c%2B%2B&l=Paris",)
-    assert (order.trigger, order.exclusive, order.spec.site_rate_limit) == (Trigger.MANUAL, "site:board", "30/m")
-    assert order.spec.params["results_wanted"] == 5
+    assert order.crawl.spec.start_urls == ("https://jobs.example.com/?q=c%2B%2B&l=Paris",)
+    assert (order.trigger, order.exclusive, order.crawl.spec.site_rate_limit) == (
+        Trigger.MANUAL,
+        "site:board",
+        "30/m",
+    )
+    assert order.crawl.spec.params["results_wanted"] == 5
     plain = site.model_copy(update={"search_url": "https://jobs.example.com/", "payload": {}})
     with pytest.raises(InvalidRequestError) as refused:
         boards.orders.manual(plain, keywords="go")

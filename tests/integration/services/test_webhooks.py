@@ -74,7 +74,7 @@ def call(platform: Platform) -> Iterator[Call]:
 
 
 def ended(platform: Platform, *urls: str, **fields: Any) -> Job:
-    job = make_job(webhooks=list(urls), **fields)
+    job = make_job(status=JobStatus.RUNNING, webhooks=list(urls), **fields)
     platform.jobs.insert(job)
     platform.completion.end_waiting(job, Outcome(JobStatus.FINISHED, "3 pages"))
     return platform.jobs.get(job.id)

@@ -289,7 +289,7 @@ def test_a_job_without_a_place_in_its_lane_keeps_no_other_from_being_found(serve
     for job in (bad, good):
         JobStore(served).insert(job)
     served["jobs"].update_one({"_id": bad.id}, {"$set": {"rank": 0, "avoid": 7}})
-    assert [heads.candidates[0].job_id for heads in JobQueue(served).heads(lambda _: True)] == [good.id]
+    assert [heads.candidates[0].job_id for heads in JobQueue(served).fronts(lambda _: True)] == [good.id]
 
 
 def _offered(queue: JobQueue, job: Job) -> list[str]:

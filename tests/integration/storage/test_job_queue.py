@@ -80,7 +80,7 @@ def test_only_what_there_is_room_for_goes_the_best_first(
         "plain": make_job(),
     }
     keep(database, list(made.values()))
-    assert {heads.candidates[0].job_id for heads in queue.heads(room.fits)} == {made[name].id for name in names}
+    assert {heads.candidates[0].job_id for heads in queue.fronts(room.fits)} == {made[name].id for name in names}
     look = FairQueue(queue, HoldStore(database)).look()
     order = [found.job_id for _ in made if (found := look.next(room))]
     assert order == [made[name].id for name in names]
@@ -94,7 +94,7 @@ def test_each_lane_that_fits_shows_its_best_job_that_could_be_started(database: 
     keep(database, [*ours, *bobs, *shops, make_job(user_id="carl", blocked=True)])
 
     def heads(room: Capacity, after: str = "") -> set[str]:
-        return {heads.candidates[0].job_id for heads in queue.heads(room.fits, after)}
+        return {heads.candidates[0].job_id for heads in queue.fronts(room.fits, after)}
 
     assert heads(Capacity()) == {ours[1].id, bobs[0].id}
     assert heads(Capacity(), str(ours[0].partition)) == {bobs[0].id}

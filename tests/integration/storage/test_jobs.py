@@ -156,7 +156,7 @@ def test_a_cancellation_is_asked_once_and_only_of_the_living(jobs: JobStore) -> 
 
 
 def test_only_settled_jobs_can_be_deleted(jobs: JobStore) -> None:
-    job = make_job()
+    job = make_job(status=JobStatus.RUNNING)
     jobs.insert(job)
     finished = jobs.finish(job, FINISHED)
     assert finished is not None

@@ -70,7 +70,12 @@ class Board:
         now = utc_now()
         attempt = Attempt(attempt=1, node="n1", dispatched_at=now, started_at=now, ended_at=now)
         progress = Progress(requested_pages=3, completed_pages=2, errors_count=1, items_count=len(results))
-        known = {"attempt": 1, "attempts": {"1": attempt.model_dump(exclude_none=True)}, "started_at": now}
+        known = {
+            "status": JobStatus.RUNNING,
+            "attempt": 1,
+            "attempts": {"1": attempt.model_dump(exclude_none=True)},
+            "started_at": now,
+        }
         self.items.insert([Item(job.id, 1, end, data) for end, data in enumerate(results, start=1)])
         ran = {**known, "progress": progress.model_dump(exclude_none=True)}
         self.database["jobs"].update_one({"_id": job.id}, {"$set": ran})

@@ -137,7 +137,7 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
         return told
 
     for _ in range(2):
-        jobs.insert(job := make_job(webhooks=["http://secret.example/hook"], user_id="ada"))
+        jobs.insert(job := make_job(status=JobStatus.RUNNING, webhooks=["http://secret.example/hook"], user_id="ada"))
         jobs.finish(job, Outcome(JobStatus.FINISHED, "3 pages"))
     waiting = check()
     assert waiting["status"] == "down"
