@@ -103,7 +103,7 @@ class Worker:
         env = {**stack.environment(), **own}
         command = ("--quiet", "-A", "quick_attention", "worker")
         self._log = home / "worker.log"
-        self._process = warm.start("celery.__main__", *command, env=env, cwd=ROOT / "tests", stdout=self._log)
+        self._process = warm.start("celery.__main__", *command, env=env, cwd=ROOT / "tests/support", stdout=self._log)
 
     def stand_still_at(self, point: str) -> None:
         fresh = self.plan.with_name(f"{point}.new")

@@ -24,7 +24,7 @@ class AdvanceFirst(Scheduling):
                 if job.schedule_id and job.slot
             ]
         )
-        self._slots.insert(jobs)
+        self._occurrences.insert(jobs)
         return self._promotion.settle(jobs)
 
 

@@ -265,7 +265,7 @@ def _worker(environment: dict[str, str], home: Path) -> Iterator[subprocess.Pope
     command = [sys.executable, "-m", "celery", "--quiet", "-A", "poisoned_worker", "worker"]
     with (home / "worker.log").open("ab") as log:
         worker = subprocess.Popen(
-            command, cwd=ROOT / "tests", env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command, cwd=ROOT / "tests/support", env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
         yield worker
