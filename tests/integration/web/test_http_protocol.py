@@ -48,6 +48,11 @@ class Server:
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=10)
 
+    def counts(self) -> tuple[int, int]:
+        """Connections that the server has accepted, and those of them without a request under way."""
+        idle = sum(map(len, list(BoundedProtocol.idle.values())))
+        return len(self._server.server_state.connections), idle
+
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join()
@@ -219,9 +224,9 @@ def test_where_handles_become_few_those_go_who_only_wait(
     monkeypatch.setattr(http_protocol, "IDLE_SECONDS", 0)
     monkeypatch.setattr(BoundedProtocol, "most_connections", 5)
     client.sendall(POST + b"Content-Length: 1\r\n\r\n")
-    wait_until(lambda: not BoundedProtocol.idle, what="a request under way")
+    wait_until(lambda: server.counts() == (1, 0), what="a request under way")
     waiting = [server.connect() for _ in range(4)]
-    wait_until(lambda: sum(map(len, BoundedProtocol.idle.values())) == 4, what="four idle connections")
+    wait_until(lambda: server.counts() == (5, 4), what="four idle connections")
     with server.connect() as late:
         assert is_closed(waiting[0])
         late.sendall(GET + END[2:])
