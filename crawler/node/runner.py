@@ -325,7 +325,7 @@ _LATER = (
     "encodings.charmap",
     "encodings.idna",
     "encodings.utf_8_sig",
-    "gateway.stores.rate_limit",
+    "gateway.stores.site_rate_limit",
     "resource",
     "tldextract",
     "trafilatura",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from gateway.stores.rate_limit import RateLimit
+    from gateway.stores.site_rate_limit import SiteRateLimit
 
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class SharedRate:
     nor stands still for want of an answer.
     """
 
-    def __init__(self, shared: RateLimit, own: OwnRate, site: str) -> None:
+    def __init__(self, shared: SiteRateLimit, own: OwnRate, site: str) -> None:
         self._shared = shared
         self._own = own
         self._site = site
@@ -286,9 +286,9 @@ def _site_rate(site: str, rate: float, redis_url: str | None) -> Rate:
     if not redis_url:
         logger.warning("The rate limit of site %s is held by this crawl alone: it is told of no Redis", site)
         return own
-    from gateway.stores.rate_limit import RateLimit  # noqa: PLC0415 - a tenth of a second that few crawls need
+    from gateway.stores.site_rate_limit import SiteRateLimit  # noqa: PLC0415 - a tenth of a second that few crawls need
 
-    return SharedRate(RateLimit.open(redis_url, redis_keys.site_rate(site), rate), own, site)
+    return SharedRate(SiteRateLimit.open(redis_url, redis_keys.site_rate(site), rate), own, site)
 
 
 # --- a `start()` that awaits nothing must not take the turn of all others

@@ -16,7 +16,7 @@ from embedded.mongo.keys import encode
 from embedded.mongo.match import compile_filter
 from embedded.mongo.paths import MISSING, Document, values_at
 from embedded.mongo.plan import checked_sort
-from embedded.mongo.project import compile_projection
+from embedded.mongo.projection import compile_projection
 from embedded.mongo.store import Store
 
 

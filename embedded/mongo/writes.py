@@ -14,7 +14,7 @@ from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.match import compile_filter
 from embedded.mongo.paths import Document
 from embedded.mongo.plan import checked_sort
-from embedded.mongo.project import compile_projection
+from embedded.mongo.projection import compile_projection
 from embedded.mongo.store import Store
 from embedded.mongo.update import Update
 

@@ -33,9 +33,10 @@ from gateway.cli.console import (
     visible,
     visible_json,
 )
+from gateway.cli.explain import summary
 from gateway.cli.options import JSON, LEVEL, TIMING, URL, argument, flag, option, read_object, taking, timing
 from gateway.cli.resources import JOBS, SCHEDULES
-from gateway.cli.watching import LogView, follow, log_line, summary
+from gateway.cli.watching import LogView, follow, log_line
 from gateway.contract.crawl import DEFAULT_PROJECT
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from gateway.cli.api import ApiError
 from gateway.cli.commands import Action, Resource
 from gateway.cli.console import Cell, Record, counted, err, given, new_table, out, shown
+from gateway.cli.explain import explain
 from gateway.cli.options import (
     AFTER,
     LIMIT,
@@ -26,7 +27,7 @@ from gateway.cli.options import (
     read_time,
     timing,
 )
-from gateway.cli.watching import explain, status_text
+from gateway.cli.watching import status_text
 
 _Printed = Callable[[Any, Record], str]
 

@@ -37,7 +37,7 @@ from gateway.web.routes import (
     sites,
 )
 from gateway.web.routes.metrics import ProcessMetrics, RequestMeter
-from gateway.web.throttling import FailedLogins, RequestRate
+from gateway.web.throttling import FailedLogins, RequestLimit
 
 _SCHEME = "key"
 _KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
@@ -198,7 +198,7 @@ def _middleware(settings: Settings, measured: ProcessMetrics) -> list[Middleware
         Middleware(LoopbackGuard, host=settings.gateway_host, origins=origins),
         Middleware(FailedLogins, origins=origins),
         Middleware(KeyGuard, required=settings.serves_others),
-        Middleware(RequestRate, setting=settings.gateway_rate_limit),
+        Middleware(RequestLimit, setting=settings.gateway_rate_limit),
         Middleware(Audit),
         Middleware(BodyLimit),
     ]

@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from gateway.access.audit import AuditTrail
 from gateway.access.keys import Seal
-from gateway.access.rate_counter import RateCounter
+from gateway.access.request_counter import RequestCounter
 from gateway.clock import Clock
 from gateway.container import Container, part, value
 from gateway.dispatch.deployment import Deployment
@@ -38,7 +38,7 @@ _HEALTH_SECONDS = 2.0
 _REST_SECONDS = 10.0
 _STOP_PATIENCE = 3.0
 #: Parts that take long to build, so that no request has to wait for them, or that wrong settings can prevent.
-_AT_START = (KeyRing, RateCounter, NodeConsole, Submission, SharedHealth, Deployment)
+_AT_START = (KeyRing, RequestCounter, NodeConsole, Submission, SharedHealth, Deployment)
 
 
 class GatewayParts(Container):
@@ -110,8 +110,8 @@ class GatewayParts(Container):
         return Dedupe(client, self.settings.crawl_cache_ttl)
 
     @part
-    def rates(self) -> RateCounter:
-        rates = RateCounter(self.settings.redis_location, tell)
+    def rates(self) -> RequestCounter:
+        rates = RequestCounter(self.settings.redis_location, tell)
         self._async_end.push_async_callback(rates.close)
         return rates
 

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.access.audit import AuditTrail
 from gateway.access.keys import ANYBODY, Caller, read_stream_token, read_token
-from gateway.access.rate_counter import Left, RateCounter, Verdict, parse_rates
+from gateway.access.request_counter import Left, RequestCounter, Verdict, parse_rates
 from gateway.errors import ForgedRequestError, TooManyError
 from gateway.web.authentication import KeyRing, refuse_others, session_of, signs_in, stream_token_of
 from gateway.web.errors import problem
@@ -34,7 +34,7 @@ _UNLIMITED = frozenset({"/health", "/health/live", "/metrics"})
 _IPV6_PREFIX = 64
 
 
-class RequestRate:
+class RequestLimit:
     """ASGI middleware. `setting`: `GATEWAY_RATE_LIMIT`. A stream is one request, however long it is."""
 
     def __init__(self, app: ASGIApp, setting: str | None) -> None:
@@ -63,8 +63,8 @@ class RequestRate:
         return f"address:{address_of(scope)}", self.of_addresses
 
 
-def _rates(scope: Scope) -> RateCounter:
-    return cast("RateCounter", scope["app"].state.parts[RateCounter])
+def _rates(scope: Scope) -> RequestCounter:
+    return cast("RequestCounter", scope["app"].state.parts[RequestCounter])
 
 
 def tell(error: Exception | None) -> None:
@@ -161,7 +161,7 @@ class FailedLogins:
         if watch.failed:
             malformed = scope.get("state", {}).get(MALFORMED)
             scope["app"].state.parts[AuditTrail].note_failed_login(address_of(scope))
-            await self._count(scope["app"].state.parts[RateCounter], None if malformed else self._name(sent))
+            await self._count(scope["app"].state.parts[RequestCounter], None if malformed else self._name(sent))
 
     def _name(self, scope: Scope) -> str | None:
         """The name under which wrong keys are counted; `None` for a request that does not count."""
@@ -187,7 +187,7 @@ class FailedLogins:
             return 0
         return int(left) + 1
 
-    async def _count(self, rates: RateCounter, name: str | None) -> None:
+    async def _count(self, rates: RequestCounter, name: str | None) -> None:
         verdict = await rates.take(f"wrong-keys:{name}", (_ALLOWED,)) if name else None
         if name is None or verdict is None or verdict.wait is None:
             return

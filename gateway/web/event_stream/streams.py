@@ -60,13 +60,13 @@ class StreamResponse(EventSourceResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         until_over: UntilOver | None = scope.get("state", {}).get("until_over")
-        admission = Admission(receive, until_over)
+        receiving = ReceiveUntilOver(receive, until_over)
         try:
-            await super().__call__(scope, admission.receive if until_over else receive, send)
+            await super().__call__(scope, receiving.receive if until_over else receive, send)
         except SendTimeoutError:
             log.info("slow_client_dropped", path=scope["path"])
             _abort(receive)
-        if admission.is_over:
+        if receiving.is_over:
             with anyio.move_on_after(self._patience) as sending:
                 await send({"type": "http.response.body", "body": _OVER, "more_body": False})
             if sending.cancelled_caught:
@@ -74,7 +74,7 @@ class StreamResponse(EventSourceResponse):
 
 
 @define(eq=False, repr=False, slots=False)
-class Admission:
+class ReceiveUntilOver:
     """`receive` of a stream that needs a key. Once `until_over` returns, the stream sees the client disconnect."""
 
     _receive: Receive

@@ -20,7 +20,7 @@ WRITING_FOLDERS = (
 )
 #: Where whatever is written to is Redis.
 REDIS_FILES = {
-    *("gateway/stores/redis.py", "gateway/stores/rate_limit.py", "gateway/access/rate_counter.py"),
+    *("gateway/stores/redis.py", "gateway/stores/site_rate_limit.py", "gateway/access/request_counter.py"),
     *("gateway/jobs/dedupe.py", "gateway/jobs/messages.py", "gateway/logs/store.py"),
 }
 #: `file function` → why a process that dies there leaves nothing that anybody has to mend.

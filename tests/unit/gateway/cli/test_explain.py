@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from unit.gateway.cli.conftest import JOB, Answer, Run, StandIn
 
-from gateway.cli import watching
+from gateway.cli import explain
 from gateway.jobs.job import JobStatus, WaitingReason
 
 DETAIL: dict[str, Any] = {
@@ -64,8 +64,8 @@ def test_a_waiting_job_says_what_it_waits_for_and_what_to_do(
 
 
 def test_no_reason_for_waiting_and_no_status_is_left_without_words() -> None:
-    assert set(watching._WAITING) == set(WaitingReason)
-    assert set(watching._NEXT) == set(JobStatus) - {JobStatus.PENDING}
+    assert set(explain._WAITING) == set(WaitingReason)
+    assert set(explain._NEXT) == set(JobStatus) - {JobStatus.PENDING}
 
 
 def test_a_failed_job_says_why_and_how_to_run_it_again(gateway: StandIn, run: Run) -> None:

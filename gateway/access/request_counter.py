@@ -61,7 +61,7 @@ def parse_rates(text: str) -> tuple[RateLimitItem, ...]:
     return tuple(strictest[window] for window in sorted(strictest))
 
 
-class RateCounter:
+class RequestCounter:
     """For use on one event loop."""
 
     def __init__(self, url: str, tell: Callable[[Exception | None], None]) -> None:

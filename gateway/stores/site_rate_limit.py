@@ -42,7 +42,7 @@ return 1
 """
 
 
-class RateLimit:
+class SiteRateLimit:
     """At most `rate` requests per second on `key`; after a rest, `burst` of them at once."""
 
     def __init__(self, client: redis.asyncio.Redis, key: str, rate: float, *, burst: int = 1) -> None:

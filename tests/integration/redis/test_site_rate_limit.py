@@ -10,8 +10,8 @@ import redis
 from stores import StoreProcess, valkey_server
 
 from gateway.contract import redis_keys
-from gateway.stores.rate_limit import ANSWER_SECONDS, MAX_RESERVED, RateLimit
 from gateway.stores.redis import connect_async
+from gateway.stores.site_rate_limit import ANSWER_SECONDS, MAX_RESERVED, SiteRateLimit
 
 KEY = redis_keys.site_rate("here")
 #: Seconds that all answers of a test may take on a busy machine: less than half the time between two slots.
@@ -32,33 +32,33 @@ def client(valkey: StoreProcess) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-async def limits(valkey: StoreProcess, client: redis.Redis) -> AsyncIterator[list[RateLimit]]:
+async def limits(valkey: StoreProcess, client: redis.Redis) -> AsyncIterator[list[SiteRateLimit]]:
     """Two crawls of the same site, at one request in two seconds."""
-    limits = [RateLimit.open(valkey, KEY, 0.5) for _ in range(2)]
+    limits = [SiteRateLimit.open(valkey, KEY, 0.5) for _ in range(2)]
     yield limits
     for limit in limits:
         await limit.close()
 
 
-async def test_two_take_turns_an_interval_apart(limits: list[RateLimit]) -> None:
+async def test_two_take_turns_an_interval_apart(limits: list[SiteRateLimit]) -> None:
     waits = [await limit.reserve() for limit in limits * 3]
     assert waits == sorted(waits)
     assert waits == pytest.approx([0, 2, 4, 6, 8, 10], abs=LATE)
     assert waits[0] == 0
 
 
-async def test_many_at_once_get_a_slot_each(limits: list[RateLimit]) -> None:
+async def test_many_at_once_get_a_time_each(limits: list[SiteRateLimit]) -> None:
     waits = sorted(await asyncio.gather(*(limit.reserve() for limit in limits * 5)))
     assert waits == pytest.approx([2 * number for number in range(10)], abs=LATE)
 
 
 async def test_after_a_rest_as_many_go_at_once_as_are_saved_up(valkey: StoreProcess, client: redis.Redis) -> None:
-    limit = RateLimit(connect_async(valkey), KEY, 0.5, burst=3)
+    limit = SiteRateLimit(connect_async(valkey), KEY, 0.5, burst=3)
     assert [await limit.reserve() for _ in range(5)] == pytest.approx([0, 0, 0, 2, 4], abs=LATE)
     await limit.close()
 
 
-async def test_the_newest_slot_can_be_given_back_and_one_before_it_cannot(limits: list[RateLimit]) -> None:
+async def test_the_newest_reservation_can_be_withdrawn_and_one_before_it_cannot(limits: list[SiteRateLimit]) -> None:
     first, second = limits
     await first.reserve()
     await second.reserve()
@@ -70,7 +70,7 @@ async def test_the_newest_slot_can_be_given_back_and_one_before_it_cannot(limits
     assert await second.reserve() == pytest.approx(6, abs=LATE), "somebody stood behind it"
 
 
-async def test_a_key_lives_as_long_as_it_says_something(limits: list[RateLimit], client: redis.Redis) -> None:
+async def test_a_key_lives_as_long_as_it_says_something(limits: list[SiteRateLimit], client: redis.Redis) -> None:
     for _ in range(3):
         await limits[0].reserve()
     assert 4000 < int(client.pttl(KEY)) <= 7000
@@ -80,20 +80,24 @@ async def test_a_key_lives_as_long_as_it_says_something(limits: list[RateLimit],
 
 @pytest.mark.parametrize("nonsense", ["", "soon", "nan", "-1", "9" * 30, "inf"])
 async def test_whatever_else_stands_there_stops_nobody(
-    limits: list[RateLimit], client: redis.Redis, nonsense: str
+    limits: list[SiteRateLimit], client: redis.Redis, nonsense: str
 ) -> None:
     client.set(KEY, nonsense)
     assert await limits[0].reserve() == 0
     assert await limits[1].reserve() == pytest.approx(2, abs=LATE)
 
 
-async def test_a_clock_that_was_set_back_stops_nobody_for_long(limits: list[RateLimit], client: redis.Redis) -> None:
+async def test_a_clock_that_was_set_back_delays_nobody_for_long(
+    limits: list[SiteRateLimit], client: redis.Redis
+) -> None:
     seconds, microseconds = client.time()
     client.set(KEY, (seconds + 2 * MAX_RESERVED + 10) * 1_000_000 + microseconds)
     assert await limits[0].reserve() == 0
 
 
-async def test_a_redis_that_does_not_answer_is_told_in_time(limits: list[RateLimit], valkey: StoreProcess) -> None:
+async def test_a_redis_that_does_not_answer_is_reported_in_time(
+    limits: list[SiteRateLimit], valkey: StoreProcess
+) -> None:
     await limits[0].reserve()
     with valkey.frozen(), pytest.raises((redis.RedisError, OSError)):
         async with asyncio.timeout(2 * ANSWER_SECONDS + LATE):

@@ -1,0 +1,115 @@
+"""A job in words: `discoverybot jobs show` says why a job waits, why it failed, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from gateway.cli.console import Record, age, counted, program, shown, visible
+from gateway.cli.watching import status_text
+
+
+def summary(status: Record) -> Text:
+    """`finished: 32 pages, 30 items, 1 error`, and the message if there is one."""
+    text = _counts(status)
+    return text.append(f"\n{visible(status['message'])}") if status.get("message") else text
+
+
+def _counts(status: Record) -> Text:
+    counts = ", ".join(
+        counted(status.get(field) or 0, thing)
+        for field, thing in (("completed_pages", "page"), ("items_count", "item"), ("errors_count", "error"))
+    )
+    return Text.assemble(status_text(status["status"]), f": {counts}")
+
+
+#: `waiting_reason` → why a job waits, and what to do about it.
+_WAITING = {
+    "capacity": (
+        "every slot that it could have is in use",
+        "wait, or add nodes: `{program} nodes` shows their slots",
+    ),
+    "site_busy": ("another run of site {site} goes on", "wait, or cancel that run: `{program} jobs --site {site}`"),
+    "previous_run": (
+        "the run of its schedule before it goes on",
+        "wait, or cancel that run: `{program} jobs --schedule {schedule}`",
+    ),
+    "user_quota": (
+        "user {user} has as many crawls running as one user may have",
+        "wait, or cancel one: `{program} jobs --user {user} --status running`",
+    ),
+    "no_node": ("no node takes work", "`{program} nodes` says why, and what to do"),
+    "no_such_project": (
+        "no node has version {version} of project {project}",
+        "deploy it: `{program} deploy FOLDER --project {project} --version {version}`",
+    ),
+    "disk_full": (
+        "the disks of the nodes that could run it are full",
+        "make room there: `{program} nodes` names them",
+    ),
+    "backoff": (
+        "the last try failed, and the next one is at {not_before}",
+        "wait; `{program} logs {id}` has the log",
+    ),
+}
+#: Lines of the log that are shown of an attempt without a report.
+_LOG_TAIL = 5
+_NOT_SEEN = ("no worker has looked at it yet", "wait; if that lasts, `{program} doctor` says what is wrong")
+#: What to do about a job in another state.
+_NEXT = {
+    "scheduled": "wait for its time, {next_run}, or `{program} cancel {id}`",
+    "running": "`{program} logs -f {id}` to watch it, `{program} cancel {id}` to stop it",
+    "finished": "`{program} items {id}` for what it found",
+    "partial": "`{program} items {id}` for what it found, `{program} jobs retry {id}` to run it again",
+    "error": "`{program} logs {id} --level ERROR` for what went wrong, `{program} {again} {id}` to run it again",
+    "cancelled": "`{program} jobs retry {id}` to run it again",
+}
+
+
+def explain(job: Record, _: Record) -> Text:
+    """How far a job is, why it waits, how it failed, and what to do next."""
+    if "schedule" in job:
+        last = job["last_run"]
+        ran = f"last run: {last['job_id']}, {last['status']}" if last else "no run yet"
+        text = f"{job['job_id']} is a schedule: {job['state']}, next run: {shown(job['next_run'])}, {ran}"
+        return Text(f"{text}\n`{program()} schedules show {job['job_id']}` has the rest")
+    names = {
+        "program": program(), "id": job["job_id"], "site": job["site"], "schedule": job["schedule_id"],
+        "user": job["user_id"], "project": job["spec"]["project"], "version": job["version"],
+        "not_before": shown(job["not_before"]), "next_run": shown(job["next_run"]),
+        "again": "requeue" if job["dead"] else "jobs retry",
+    }  # fmt: skip
+    why, todo = job["message"], _NEXT.get(job["status"])
+    if job["status"] == "pending":
+        reason, todo = _WAITING.get(job["waiting_reason"], _NOT_SEEN)
+        why = "; ".join(filter(None, (reason.format(**names), why)))
+    spec, urls = job["spec"], job["spec"]["start_urls"]
+    more = f" +{len(urls) - 1}" if len(urls) > 1 else ""
+    lines = [
+        ("job", job["job_id"]),
+        ("status", _counts(job)),
+        ("crawl", f"spider {spec['spider']} of project {spec['project']}, from {' '.join(urls[:1])}{more}"),
+        ("asked for", f"{shown(job['created_at'])} ({age(job['created_at'])} ago) by {job['user_id']}"),
+        *(line for attempt in job["attempts"] for line in _attempt(attempt)),
+        ("queue", f"place {job['queue_position']}" if job["queue_position"] else None),
+        ("cancel", f"asked for at {shown(job['cancel_requested_at'])}" if job["cancel_requested_at"] else None),
+        ("result" if job["status"] == "finished" else "why", why),
+        ("webhooks", job["webhook_message"]),
+        ("to do", todo and todo.format(**names)),
+    ]
+    return Text("\n").join(_headed(head, text) for head, text in lines if text)
+
+
+def _headed(head: str, text: str | Text) -> Text:
+    return Text.assemble((f"{head:<10} ", "bold"), visible(text) if isinstance(text, str) else text)
+
+
+def _attempt(attempt: Record) -> Iterator[tuple[str, str]]:
+    """Where it ran and how it ended, and what the node saw go wrong."""
+    seen = attempt["exit"] or {}
+    ended = ": ".join(filter(None, (attempt["status"] or "not over yet", attempt["message"])))
+    yield f"attempt {attempt['attempt']}", f"on node {attempt['node']}: {ended}"
+    yield from (("", ": ".join(filter(None, (one.get("url"), one.get("reason"))))) for one in seen.get("errors", ()))
+    yield from (("", line) for line in (seen.get("log_tail") or "").splitlines()[-_LOG_TAIL:])
+    yield from (("", f"{what} lost: {seen[f'{what}_lost']}") for what in ("items", "log") if seen.get(f"{what}_lost"))
