@@ -57,7 +57,7 @@ def run() -> list[Row]:
         Row(what, "% core", idle[0], bare[0], bare_beat, idle[0] / bare[0]),
         Row("CPU of embedded MongoDB meanwhile", "% core", idle[1], bare[1], bare_beat, idle[1] / bare[1]),
         Row(
-            f"{DUE:,} slots due at once: the last one's message at the broker", "s", fired, WANTED_DUE, asked,
+            f"{DUE:,} occurrences due at once: the last one's message at the broker", "s", fired, WANTED_DUE, asked,
             fired / WANTED_DUE, "<= 1",
         ),
     ]  # fmt: skip

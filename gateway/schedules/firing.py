@@ -394,7 +394,7 @@ def _decided(
     schedule: Schedule, order: OccurrenceOrder | None, before: Run | None, look: Look | None, now: datetime
 ) -> Job:
     if schedule.next_at is None or schedule.next_run is None:
-        raise ValueError("it is due, but has no slot to come")
+        raise ValueError("it is due, but has no occurrence to come")
     planned = plan(schedule, now)
     fate, reason = planned.fate, planned.reason
     if fate is Decision.RUN and (skip := _why_not(order, before)):

@@ -91,7 +91,7 @@ def plan(schedule: Schedule, now: datetime) -> Plan:
     """Plans the next occurrence, `schedule.next_at`. Raises `ValueError` if there is none."""
     at, due, timing = schedule.next_at, schedule.next_run, schedule.timing
     if at is None or due is None:
-        raise ValueError(f"schedule {schedule.id} has no slot to come")
+        raise ValueError(f"schedule {schedule.id} has no occurrence to come")
     if now - due <= GRACE:
         return Plan(Decision.RUN, 0, following(schedule.id, timing, at))
     if timing.ends_at is not None and now > timing.ends_at + GRACE:
@@ -121,7 +121,7 @@ def _each(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Pla
     if oldest is None or oldest.at <= at:
         return Plan(Decision.RUN, 0, following(schedule_id, timing, at))
     missed = count_due(schedule_id, timing, at, oldest.due - _MILLISECOND)
-    reason = f"found {_late(now, due)} late, and catch_up makes up for the newest {MAX_CATCH_UP} slots only"
+    reason = f"found {_late(now, due)} late, and catch_up makes up for the newest {MAX_CATCH_UP} occurrences only"
     return Plan(Decision.MISS, missed, oldest, reason)
 
 
@@ -157,7 +157,7 @@ class OccurrenceStore:
         self._documents = JobDocuments(database)
         self._clock = clock
 
-    @state_change("schedules.insert_slots")
+    @state_change("schedules.insert_occurrences")
     def insert(self, jobs: Sequence[Job]) -> set[str]:
         """Insert the held jobs of occurrences. Returns the ids of jobs that another process has inserted before."""
         try:
@@ -221,7 +221,7 @@ class OccurrenceStore:
         """Mark the job so that it can never run. Returns the changed job, or `None` if it has changed since `job`."""
         return self._documents.find_one_and_update(_same(job), change(self._clock(), {"held": Decision.VOID}))
 
-    @state_change("schedules.remove_slot")
+    @state_change("schedules.remove_occurrence")
     def remove(self, job: Job) -> None:
         """Delete the job, as if the occurrence had never been due, unless it has changed since `job` was read."""
         self._jobs.delete_one(_same(job))

@@ -82,7 +82,7 @@ class Door:
             assert schedules.update_one({"_id": schedule_id, "state": "active"}, {"$set": moved}).matched_count
 
     def fired(self, schedule_id: str) -> str:
-        """The job of the schedule's first slot."""
+        """The job of the schedule's first run."""
 
         def job() -> str | None:
             jobs = self.call("GET", "/jobs", params={"schedule_id": schedule_id}).raise_for_status().json()["jobs"]

@@ -44,7 +44,7 @@ def waits(stack: Stack, job_id: str, reason: str) -> dict[str, Any]:
 
 
 def runs_of(stack: Stack, schedule_id: str) -> list[dict[str, Any]]:
-    """By their slots."""
+    """In the order of their occurrences."""
     page = stack.http.get(f"{stack.url}/jobs", params={"schedule_id": schedule_id}).raise_for_status().json()
     return sorted(page["jobs"], key=lambda run: str(run["slot"]["at"]))
 

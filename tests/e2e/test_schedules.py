@@ -75,7 +75,7 @@ def test_a_schedule_is_watched_changed_paused_and_ended_by_its_id(stack: Stack, 
         stack.wait_final(last[0]["job_id"])
         by_hand = stack.http.post(f"{url}/run")
     stack.wait_final(by_hand.raise_for_status().json()["job_id"])
-    assert len(runs_of(stack, schedule)) == len(last) + 1, "paused for longer than a slot"
+    assert len(runs_of(stack, schedule)) == len(last) + 1, "paused for longer than an occurrence"
 
     told = history(stack, schedule)
     assert {entry["kind"] for entry in told} <= {"fired", "skipped"}

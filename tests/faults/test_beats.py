@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from beats import Arena, Beat, arena
 from fault_table import record
-from fired_slots import (
+from fired_occurrences import (
     CRASH_POINTS,
     check_each_once,
     check_skipped,
     entries_of,
     jobs_of,
+    occurrences,
     one_off,
     schedule,
-    slots,
     tally,
     wait_for,
 )
@@ -69,7 +69,7 @@ def lose_broker(ring: Arena) -> None:
 
 
 @pytest.mark.timeout(int(SECONDS) + 300)
-def test_every_slot_is_fired_once_whoever_is_killed(ring: Arena) -> None:
+def test_every_occurrence_is_fired_once_whoever_is_killed(ring: Arena) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     sys.stdout.write(f"seed of the random kills: {seed}\n")  # shown where the test fails
     each = [schedule(ring, "every 1s", catch_up=CatchUp.ALL, jitter=jitter) for jitter in (0, 0.3, 0.5, None)]
@@ -102,24 +102,26 @@ def test_every_slot_is_fired_once_whoever_is_killed(ring: Arena) -> None:
     record("Beats killed at each step of a firing", injected, recovered=recovered, **tally(ring, each, until))
 
 
-def test_a_beat_that_advances_before_it_inserts_loses_slots(ring: Arena) -> None:
-    """The negative control: the tests here see a lost slot where there is one."""
+def test_a_beat_that_advances_before_it_inserts_loses_occurrences(ring: Arena) -> None:
+    """The negative control: the tests here see a lost occurrence where there is one."""
     lost = schedule(ring, "every 1s", catch_up=CatchUp.ALL, jitter=0)
     ring.die_at("schedules.advance.after")
     with ring.beats(1, scheduler="advance_first:LosingScheduler"):
         wait_until(lambda: not ring.not_reached(), what="the death of the beat")
         until = utc_now() + timedelta(seconds=2)
         wait_for(ring, [lost], until)
-    assert 0 < len(jobs_of(ring, lost, until)) < len(slots(lost, until))
+    assert 0 < len(jobs_of(ring, lost, until)) < len(occurrences(lost, until))
     with pytest.raises(AssertionError):
         check_each_once(ring, lost, until)
     assert tally(ring, [lost], until)["lost"] > 0
 
 
-def test_one_run_makes_up_for_ten_slots_without_any_beat(ring: Arena) -> None:
+def test_one_run_makes_up_for_ten_occurrences_without_any_beat(ring: Arena) -> None:
     each = {catch_up: schedule(ring, "every 1s", catch_up=catch_up, jitter=0) for catch_up in CatchUp}
     with ring.beats(2):
-        wait_until(lambda: all(entries_of(ring, made, utc_now()) for made in each.values()), what="the first slots")
+        wait_until(
+            lambda: all(entries_of(ring, made, utc_now()) for made in each.values()), what="the first occurrences"
+        )
     ended = utc_now()
     time.sleep(10.5)
     back = time.monotonic()
@@ -137,13 +139,13 @@ def test_one_run_makes_up_for_ten_slots_without_any_beat(ring: Arena) -> None:
         late, *later = sorted((entry for entry in entries if entry.missed), key=lambda entry: entry.due)
         # of the moment when nobody was left, which the last beat's end comes after
         assert (late.kind, late.late_by_seconds >= 9, late.due <= ended + timedelta(seconds=1)) == (kind, True, True)
-        # every slot has an entry of its own or is counted in this one, and what did not run has no job
-        assert len(entries) + sum(entry.missed for entry in (late, *later)) == len(slots(made, until))
+        # every occurrence has an entry of its own or is counted in this one, and what did not run has no job
+        assert len(entries) + sum(entry.missed for entry in (late, *later)) == len(occurrences(made, until))
         fired = {entry.job_id for entry in entries if entry.kind is LedgerKind.FIRED}
         assert jobs_of(ring, made, until).keys() == fired
         assert late.missed >= (9 if catch_up is CatchUp.ONE else 4)
     found = tally(ring, [each[CatchUp.ALL]], until)
-    record("All beats down for ten slots", "10 s, one slot a second", recovered=recovered, **found)
+    record("All beats down for ten occurrences", "10 s, one occurrence a second", recovered=recovered, **found)
 
 
 def late_ones(ring: Arena, made: Schedule) -> list[LedgerEntry]:
@@ -174,7 +176,7 @@ def test_wrong_clocks_move_no_run(ring: Arena) -> None:
     with ring.beats(3, scheduler="wrong_clock:WrongClockScheduler") as beats:
         seen.start()
         for steps in ((5, -5, 0), (-5, 5, 5), (0, 5, -5)):
-            wait_until(lambda: seen.times, what="the first slot")
+            wait_until(lambda: seen.times, what="the first occurrence")
             for beat, step in zip(beats, steps, strict=True):
                 beat.turn(step)
             time.sleep(1.2)
@@ -188,7 +190,7 @@ def test_wrong_clocks_move_no_run(ring: Arena) -> None:
         check_each_once(ring, made, until)
         delays = [
             (seen.times[occurrence_id(made.id, moment.at)] - moment.due).total_seconds()
-            for moment in slots(made, until)
+            for moment in occurrences(made, until)
         ]
         assert min(delays) > -0.1
         # less than a step

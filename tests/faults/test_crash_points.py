@@ -106,13 +106,13 @@ ELSEWHERE = {
     "schedules.change": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.touch": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.delete": "needs a schedule: services/test_scheduling_kills.py",
-    "schedules.insert_slots": "needs a schedule: services/test_scheduling_kills.py",
+    "schedules.insert_occurrences": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.advance": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.promote": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.refresh": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.void": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.uncount": "needs a schedule: services/test_scheduling_kills.py",
-    "schedules.remove_slot": "needs a schedule: services/test_scheduling_kills.py",
+    "schedules.remove_occurrence": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.clear": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.release": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.note": "needs a schedule: services/test_scheduling_kills.py",
@@ -120,7 +120,7 @@ ELSEWHERE = {
     "schedule_ledger.record": "needs a schedule: services/test_scheduling_kills.py",
     "schedule_ledger.delete": "needs a schedule: services/test_scheduling_kills.py",
     "static_entries.claim": "needs a schedule: services/test_scheduling_kills.py",
-    "schedule_ledger.forget": "needs slots of months ago: services/test_retention_kills.py",
+    "schedule_ledger.forget": "needs occurrences of months ago: services/test_retention_kills.py",
 }
 
 

@@ -1,4 +1,4 @@
-"""An edit between every two steps of a firing: nothing old runs after its answer, and no slot is blocked or lost."""
+"""An edit between every two steps of a firing: nothing old runs after it, no occurrence is blocked or lost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _half_hourly(timing: Timing) -> Timing:
 
 
 def _moved(timing: Timing) -> Timing:
-    """The same slots, due at other times: the one that is being fired may have its time ahead again."""
+    """The same occurrences, due at other times: the one that is being fired may have its time ahead again."""
     return timing.model_copy(update={"jitter": 0.5})
 
 
@@ -79,7 +79,7 @@ def check(stage: Scene, schedule: Schedule, request: str, before: dict[str, int]
     own = occurrence_id(schedule.id, schedule.next_at)
     assert set(free) <= {own}
     if request == "edit":
-        assert set(free) == {own}, "a slot whose time did not change was lost"
+        assert set(free) == {own}, "an occurrence whose time did not change was lost"
     if request != "delete":
         check_books(stage, schedule, set(free))
     if request == "postpone":
@@ -89,12 +89,12 @@ def check(stage: Scene, schedule: Schedule, request: str, before: dict[str, int]
 
 
 def check_postponed(stage: Scene, schedule: Schedule, *, has_run: bool) -> None:
-    """The slot runs at its new time if that lies ahead and it has not run yet; and the next one after it."""
+    """The occurrence runs at its new time if that lies ahead and it has not run yet; and the next one after it."""
     assert schedule.next_at is not None
-    slot, timing = schedule.next_at, _moved(schedule.timing)
-    [moment] = [one for one in preview(schedule.id, timing, slot - GAP, 3) if one.at == slot]
-    expected = {occurrence_id(schedule.id, slot)} if has_run or moment.due > slot + LATE else set()
-    for then in (slot, slot + GAP):
+    occurrence, timing = schedule.next_at, _moved(schedule.timing)
+    [moment] = [one for one in preview(schedule.id, timing, occurrence - GAP, 3) if one.at == occurrence]
+    expected = {occurrence_id(schedule.id, occurrence)} if has_run or moment.due > occurrence + LATE else set()
+    for then in (occurrence, occurrence + GAP):
         stage.now = then + HALF - timedelta(milliseconds=1)
         stage.other.scheduling.tick()
         assert stage.gateway.free(schedule.id).keys() == expected
@@ -113,7 +113,7 @@ def check_books(stage: Scene, schedule: Schedule, ran: set[str]) -> None:
 
 
 def check_goes_on(stage: Scene, schedule: Schedule, request: str) -> None:
-    """The next slot runs as the answer promised."""
+    """The next occurrence runs as the answer promised."""
     edits, free = stage.gateway.edits, stage.gateway.free
     assert schedule.next_at is not None
     before = set(free(schedule.id))
@@ -230,7 +230,7 @@ def test_what_one_beat_has_skipped_no_other_runs(stage: Scene, *, ends: bool) ->
     raise AssertionError("the tick does not come to an end")
 
 
-def test_a_beat_may_die_between_any_two_steps_and_its_slot_runs_once(stage: Scene) -> None:
+def test_a_beat_may_die_between_any_two_steps_and_its_occurrence_runs_once(stage: Scene) -> None:
     for number in range(ENDLESS):
         schedule = stage.schedule()
         if not die_at(stage.beat, number):

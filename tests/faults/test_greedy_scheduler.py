@@ -135,7 +135,7 @@ def test_the_schedules_of_one_user_hold_up_nobody_else(stack: Stack, site: Site)
             others, most = others + 1, max(most, greedy.waiting())
             time.sleep(0.5)
         wait_until(lambda: "skipped within a minute" in stack.check("schedules")["message"], what="a word in /health")
-        assert stack.check("schedules")["status"] == "ok", "slots were late"
+        assert stack.check("schedules")["status"] == "ok", "occurrences were late"
         assert most <= WAITING + SLACK
         greedy.end()
         reasons = {entry["reason"] for entry in greedy.ledger(greedy.schedules) if entry["kind"] == "skipped"}

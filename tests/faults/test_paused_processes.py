@@ -15,7 +15,7 @@ from beats import Arena, Beat, arena
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
 from fault_table import FULL, full_or_short, record
-from fired_slots import CRASH_POINTS, check_each_once, check_skipped, one_off, schedule, tally, wait_for
+from fired_occurrences import CRASH_POINTS, check_each_once, check_skipped, one_off, schedule, tally, wait_for
 from nodes import own_node
 from sites.gated import GatedSite
 from stack import Stack, wait_until
@@ -61,7 +61,7 @@ class Pauses:
 
 
 @pytest.mark.timeout(int(PATIENCE) + 60)
-def test_beats_that_stand_still_at_any_step_of_a_firing_fire_each_slot_once(ring: Arena) -> None:
+def test_beats_that_stand_still_at_any_step_of_a_firing_fire_each_occurrence_once(ring: Arena) -> None:
     each = [schedule(ring, "every 1s", catch_up=CatchUp.ALL, jitter=jitter) for jitter in (0, 0.4, None)]
     skipped = schedule(ring, "every 1s", catch_up=CatchUp.ALL, overlap=Overlap.SKIP)
     single = one_off(ring, utc_now())

@@ -1,4 +1,4 @@
-"""The negative control: a beat that puts a slot behind its schedule before there is a job for it."""
+"""The negative control: a beat that puts an occurrence behind its schedule before there is a job for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.worker.beat import MongoScheduler
 
 
 class AdvanceFirst(Scheduling):
-    """As most schedulers do it. Whoever dies in between has lost the slot."""
+    """As most schedulers do it. A beat that dies in between has lost the occurrence."""
 
     def _fire(self, schedules: Sequence[Schedule], end: float) -> Settled:
         jobs = self.decide(schedules, end)

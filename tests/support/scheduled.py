@@ -1,4 +1,4 @@
-"""Schedules and the jobs of their slots for tests, as short as a test needs them."""
+"""Schedules and the jobs of their occurrences for tests, as short as a test needs them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ def make_schedule(**fields: Any) -> Schedule:
 
 
 def make_occurrence_job(schedule: Schedule, at: datetime = NINE, **fields: Any) -> Job:
-    slot = Occurrence(rev=schedule.rev, at=at, due=at, fired_at=at, next_at=at + HOUR, next_due=at + HOUR)
-    given = {"held": Decision.RUN, "noted": False, "slot": slot, "status": JobStatus.SCHEDULED, "live_key": None}
+    occurrence = Occurrence(rev=schedule.rev, at=at, due=at, fired_at=at, next_at=at + HOUR, next_due=at + HOUR)
+    given = {
+        "held": Decision.RUN,
+        "noted": False,
+        "slot": occurrence,
+        "status": JobStatus.SCHEDULED,
+        "live_key": None,
+    }
     return make_job(id=occurrence_id(schedule.id, at), schedule_id=schedule.id, **{**given, **fields})

@@ -144,7 +144,7 @@ def _queue(facts: PlatformFacts) -> Iterator[Metric]:
 
 def _scheduler(facts: PlatformFacts) -> Iterator[Metric]:
     yield gauge("beats_alive", "Beats that gave a sign of life lately.", facts.beats)
-    text = "Seconds by which the slot that waits longest is late; 0 where none is."
+    text = "Seconds by which the occurrence that has been due longest is late; 0 if none is due."
     yield gauge("scheduler_lag_seconds", text, facts.lag)
     states = {state: facts.schedules.get(state, 0) for state in ScheduleState}
     yield labelled("schedules", "Schedules, by state.", "state", states)

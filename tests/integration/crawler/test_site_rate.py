@@ -219,15 +219,15 @@ def test_a_crawl_that_is_killed_or_stopped_leaves_the_others_no_longer_wait(
             (plan / f"rate.{point}").touch()
             environ = settings(valkey, DISCOVERYBOT_CRASH_PLAN=str(plan))
             killed[point] = start("seo", f"{site.url}/tree/1", **limit, environ=environ)
-        wait_until(lambda: slots_since(client, first) == 3)
+        wait_until(lambda: reservations_since(client, first) == 3)
         for point, attempt in killed.items():
             if "withdraw" in point:
                 attempt.process.send_signal(signal.SIGTERM)
             assert attempt.process.wait(20) == -signal.SIGKILL, point
         assert site.hits("/tree/1") == 1
         # one for each that died with one in hand; whose was the newest could be given back
-        assert slots_since(client, first) in {2, 3}
+        assert reservations_since(client, first) in {2, 3}
 
 
-def slots_since(client: redis.Redis, before: bytes) -> float:
+def reservations_since(client: redis.Redis, before: bytes) -> float:
     return (int(client.get("rate:site:slow") or 0) - int(before)) / 60_000_000

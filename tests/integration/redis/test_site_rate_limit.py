@@ -1,4 +1,4 @@
-"""GCRA in Redis: slots lie an interval apart, whoever takes them and whatever stands in the key."""
+"""GCRA in Redis: reservations lie an interval apart, for several clients and any value of the key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.stores.redis import connect_async
 from gateway.stores.site_rate_limit import ANSWER_SECONDS, MAX_RESERVED, SiteRateLimit
 
 KEY = redis_keys.site_rate("here")
-#: Seconds that all answers of a test may take on a busy machine: less than half the time between two slots.
+#: Seconds that all answers of a test may take on a busy machine: less than half the time between two reservations.
 LATE = 0.9
 
 
@@ -75,7 +75,7 @@ async def test_a_key_lives_as_long_as_it_says_something(limits: list[SiteRateLim
         await limits[0].reserve()
     assert 4000 < int(client.pttl(KEY)) <= 7000
     await limits[0].withdraw()
-    assert int(client.pttl(KEY)) > 0, "also once a slot was given back"
+    assert int(client.pttl(KEY)) > 0, "also after a reservation was withdrawn"
 
 
 @pytest.mark.parametrize("nonsense", ["", "soon", "nan", "-1", "9" * 30, "inf"])

@@ -121,7 +121,7 @@ class Clockwork:
     def held(self, schedule: Schedule) -> list[Job]:
         return self.occurrences.held([schedule.id])
 
-    def insert_slot(self, schedule: Schedule) -> Job:
+    def insert_occurrence(self, schedule: Schedule) -> Job:
         """What a beat leaves that dies after its first step."""
         jobs = self.beat.decide([schedule])
         assert self.occurrences.insert(jobs) == set()
@@ -141,7 +141,7 @@ def crawl(number: int = 1, **fields: Any) -> CrawlOrder:
     return CrawlOrder.model_validate({"spec": spec, **fields})
 
 
-def slot(schedule: Schedule, number: int = 0) -> str:
+def occurrence(schedule: Schedule, number: int = 0) -> str:
     """The id of the job of an hourly schedule's occurrence."""
     return occurrence_id(schedule.id, START + number * HOUR)
 

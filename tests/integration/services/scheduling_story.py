@@ -1,4 +1,4 @@
-"""A story that reaches every write of schedules and slots, and ends alike however often it is begun again."""
+"""A story that reaches every write of schedules and occurrences, and ends alike however often it is begun again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from clockwork import HOUR, START, Clockwork, crawl, slot
+from clockwork import HOUR, START, Clockwork, crawl, occurrence
 from jobs import make_job
 
 from gateway.errors import JobExistsError, ScheduleExistsError, ScheduleNotFoundError
@@ -59,7 +59,7 @@ def take_back_between_advance_and_promote(works: Clockwork) -> None:
     schedule = works.schedules.get(RETIMED)
     if schedule.rev == 1:
         works.occurrences.insert(works.beat.decide([schedule]))
-        counted = {"next_at": START + HOUR, "next_run": START + HOUR, "runs": 1, "last_job_id": slot(schedule)}
+        counted = {"next_at": START + HOUR, "next_run": START + HOUR, "runs": 1, "last_job_id": occurrence(schedule)}
         works.database["schedules"].update_one({"_id": RETIMED, "rev": 1}, {"$set": counted})
         works.edits.edit(RETIMED, {"timing": schedule.timing.model_copy(update={"interval": "every 2h"})})
 
@@ -69,7 +69,7 @@ def cancel_a_held_job(works: Clockwork) -> None:
     if schedule.next_at == START:
         works.occurrences.insert(works.beat.decide([schedule]))
         cancelled = {"$set": {"status": JobStatus.CANCELLED}}
-        works.database["jobs"].update_one({"_id": slot(schedule), "held": {"$exists": True}}, cancelled)
+        works.database["jobs"].update_one({"_id": occurrence(schedule), "held": {"$exists": True}}, cancelled)
 
 
 def delete(works: Clockwork) -> None:
@@ -89,7 +89,7 @@ def check(works: Clockwork) -> None:
         return kinds, schedule.runs, len([job for job in works.runs(schedule) if job.slot])
 
     assert book(EDITED) == ([(LedgerKind.FIRED, START)], 1, 1)
-    assert works.jobs.get(slot(works.schedules.get(EDITED))).spec.start_urls == ("http://site.example/2",)
+    assert works.jobs.get(occurrence(works.schedules.get(EDITED))).spec.start_urls == ("http://site.example/2",)
     assert book(RETIMED) == ([], 0, 0)
     assert book(SKIPPING) == ([(LedgerKind.SKIPPED, START)], 0, 0)
     assert book(CANCELLED)[1:] == (1, 1)

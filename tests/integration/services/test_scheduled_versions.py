@@ -45,7 +45,7 @@ class Shop(SimpleNamespace):
         spec = CrawlSpec(project="shop", version=version, spider="offers", start_urls=("https://site.example/",))
         return self.submission.submit(Order("ada", CrawlOrder(spec=spec)), when).found
 
-    def slot(self, schedule: Schedule | Job) -> OccurrenceOrder:
+    def occurrence(self, schedule: Schedule | Job) -> OccurrenceOrder:
         assert isinstance(schedule, Schedule)
         return LatestVersions(CrawlOrders(), self.catalog).orders([schedule])[schedule.id]
 
@@ -73,22 +73,25 @@ def test_each_run_takes_the_latest_of_its_time(shop: Shop) -> None:
     shop.deploy("9")
     schedule = shop.ask(DAILY)
     shop.deploy("9", "10")
-    assert (shop.slot(schedule).crawl.spec.project, shop.slot(schedule).crawl.spec.version) == ("Shop", "10")
+    assert (shop.occurrence(schedule).crawl.spec.project, shop.occurrence(schedule).crawl.spec.version) == (
+        "Shop",
+        "10",
+    )
     assert shop.ask(DAILY).id == schedule.id, "the same request, whatever was deployed"
 
 
 def test_a_version_that_was_named_is_kept_to(shop: Shop) -> None:
     shop.deploy("9", "10")
     schedule = shop.ask(DAILY, version="9")
-    assert shop.slot(schedule).crawl.spec.version == "9"
+    assert shop.occurrence(schedule).crawl.spec.version == "9"
     assert shop.ask(DAILY).id != schedule.id
 
 
-def test_a_slot_is_skipped_when_what_it_runs_is_gone(shop: Shop) -> None:
+def test_an_occurrence_is_skipped_when_what_it_runs_is_gone(shop: Shop) -> None:
     shop.deploy("9", "10")
     schedule = shop.ask(DAILY, version="9")
     shop.deploy("10")
-    assert "unknown version '9'" in str(shop.slot(schedule).skip)
+    assert "unknown version '9'" in str(shop.occurrence(schedule).skip)
 
 
 def test_a_single_crawl_for_later_runs_what_was_the_latest_when_it_was_asked_for(shop: Shop) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, slot
+from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, occurrence
 from jobs import make_job
 from stores import embedded_mongo
 
@@ -31,11 +31,11 @@ def works(mongo: str) -> Iterator[Clockwork]:
         yield works
 
 
-def test_a_slot_that_is_due_becomes_a_pending_job_and_its_schedule_goes_on(works: Clockwork) -> None:
+def test_an_occurrence_that_is_due_becomes_a_pending_job_and_its_schedule_goes_on(works: Clockwork) -> None:
     schedule = works.schedule(crawl=crawl(priority=3, tags=("a",), webhooks=("http://hook.example/",), max_retries=1))
     report = works.beat.tick()
     (job,) = works.runs(schedule)
-    assert report.fired == works.woken == [job.id] == [slot(schedule)]
+    assert report.fired == works.woken == [job.id] == [occurrence(schedule)]
     assert (job.status, job.held, job.noted, job.not_before) == (JobStatus.PENDING, None, None, START)
     assert (job.spec.start_urls, job.priority, job.tags) == (("http://site.example/1",), 3, ["a"])
     assert (job.webhooks, job.max_retries, job.user_id) == (["http://hook.example/"], 1, "ada")
@@ -54,7 +54,7 @@ def test_nothing_is_fired_before_it_is_due(works: Clockwork) -> None:
     assert len(works.beat.tick().fired) == 1
 
 
-def test_a_slot_that_is_a_little_late_is_fired_and_the_ledger_says_how_late(works: Clockwork) -> None:
+def test_an_occurrence_that_is_a_little_late_is_fired_and_the_ledger_says_how_late(works: Clockwork) -> None:
     schedule = works.schedule()
     works.at(timedelta(seconds=2.5))
     works.beat.tick()
@@ -62,7 +62,7 @@ def test_a_slot_that_is_a_little_late_is_fired_and_the_ledger_says_how_late(work
     assert (entry.kind, entry.late_by_seconds, entry.rev) == (FIRED, 2.5, 1)
 
 
-def test_two_beats_at_once_fire_each_slot_once(works: Clockwork) -> None:
+def test_two_beats_at_once_fire_each_occurrence_once(works: Clockwork) -> None:
     schedules = [works.schedule("every 1s", overlap=Overlap.ALLOW) for _ in range(40)]
     for number in range(5):
         works.at(number * SECOND)
@@ -83,12 +83,12 @@ def test_two_beats_at_once_fire_each_slot_once(works: Clockwork) -> None:
 
 def test_more_than_a_batch_is_fired_in_one_tick(works: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.schedules.firing.BATCH", 7)
-    ids = {slot(works.schedule()) for _ in range(30)}
+    ids = {occurrence(works.schedule()) for _ in range(30)}
     assert set(works.beat.tick().fired) == ids
 
 
 def test_a_tick_gives_others_their_turn(works: Clockwork) -> None:
-    ids = {slot(works.schedule()) for _ in range(9)}
+    ids = {occurrence(works.schedule()) for _ in range(9)}
     works.slowness = TICK_BUDGET * 0.4
     first = works.beat.tick()
     assert 0 < len(first.fired) < 9
@@ -123,7 +123,7 @@ def test_what_was_missed_is_made_up_for_as_the_schedule_says(
     assert not works.held(schedule)
 
 
-def test_ten_missed_slots_of_a_second_are_one_run(works: Clockwork) -> None:
+def test_ten_missed_occurrences_of_a_second_are_one_run(works: Clockwork) -> None:
     schedule = works.schedule("every 1s")
     works.at(SECOND * 9.5)
     works.beat.tick()
@@ -134,7 +134,7 @@ def test_what_was_missed_is_told_with_its_reason(works: Clockwork) -> None:
     schedule = works.schedule(catch_up=CatchUp.NONE)
     works.at(HOUR)
     report = works.beat.tick()
-    # the slot of this moment is fresh
+    # the occurrence of this moment is fresh
     assert (len(report.missed), len(report.fired)) == (1, 1)
     (_, entry), _ = works.ledger.page(schedule.id, 10)
     assert (entry.kind, entry.reason) == (MISSED, "found 3600 s late, and catch_up is none")
@@ -143,23 +143,26 @@ def test_what_was_missed_is_told_with_its_reason(works: Clockwork) -> None:
 # --- overlap
 
 
-def test_a_slot_is_skipped_while_the_run_before_it_is_not_over(works: Clockwork) -> None:
+def test_an_occurrence_is_skipped_while_the_run_before_it_is_not_over(works: Clockwork) -> None:
     schedule = works.schedule()
     works.beat.tick()
     works.at(HOUR)
     report = works.beat.tick()
-    assert (report.fired, report.skipped) == ([], [slot(schedule, 1)])
+    assert (report.fired, report.skipped) == ([], [occurrence(schedule, 1)])
     (entry, _), _ = works.ledger.page(schedule.id, 10)
-    assert (entry.kind, entry.reason) == (SKIPPED, f"the run before it, {slot(schedule)}, is not over (pending)")
+    assert (entry.kind, entry.reason) == (
+        SKIPPED,
+        f"the run before it, {occurrence(schedule)}, is not over (pending)",
+    )
     assert (works.schedules.get(schedule.id).runs, len(works.runs(schedule)), works.held(schedule)) == (1, 1, [])
     works.finish(works.runs(schedule)[0])
     works.at(2 * HOUR)
-    assert works.beat.tick().fired == [slot(schedule, 2)]
+    assert works.beat.tick().fired == [occurrence(schedule, 2)]
 
 
-def test_a_slot_is_skipped_also_while_the_one_before_it_is_only_held(works: Clockwork) -> None:
+def test_an_occurrence_is_skipped_also_while_the_one_before_it_is_only_held(works: Clockwork) -> None:
     schedule = works.schedule()
-    works.insert_slot(schedule)
+    works.insert_occurrence(schedule)
     works.database["schedules"].update_one({}, {"$set": {"next_at": START + HOUR, "next_run": START + HOUR}})
     works.at(HOUR)
     beat = works.new_beat()
@@ -204,7 +207,7 @@ def test_it_ends_after_the_runs_it_may_have(works: Clockwork) -> None:
     assert len(works.runs(schedule)) == 2
 
 
-def test_skipped_slots_are_no_runs(works: Clockwork) -> None:
+def test_skipped_occurrences_are_no_runs(works: Clockwork) -> None:
     schedule = works.schedule(max_runs=2)
     for number in range(3):
         works.at(number * HOUR)
@@ -212,12 +215,12 @@ def test_skipped_slots_are_no_runs(works: Clockwork) -> None:
     assert works.schedules.get(schedule.id).state is ScheduleState.ACTIVE
 
 
-def test_no_slot_comes_after_the_end_date(works: Clockwork) -> None:
+def test_no_occurrence_comes_after_the_end_date(works: Clockwork) -> None:
     schedule = works.schedule(ends_at=START + 2 * HOUR, overlap=Overlap.ALLOW)
     for number in range(5):
         works.at(number * HOUR)
         works.beat.tick()
-    assert [job.id for job in works.runs(schedule)] == [slot(schedule, number) for number in range(3)]
+    assert [job.id for job in works.runs(schedule)] == [occurrence(schedule, number) for number in range(3)]
     after = works.schedules.get(schedule.id)
     assert (after.state, after.message) == (ScheduleState.ENDED, "no run is left before its end")
 
@@ -322,7 +325,7 @@ def test_what_was_missed_is_not_made_up_for_beyond_what_a_user_may_have(works: C
         beat.tick()
     assert len(works.runs(schedule)) <= 2
     told = works.book(schedule)
-    # each slot is in the ledger, once
+    # each occurrence is in the ledger, once
     covered = sum(1 + missed for _, _, missed in told)
     after = works.schedules.get(schedule.id).next_at
     assert after is not None

@@ -1,4 +1,4 @@
-"""Runs beside the slots: somebody asks for one now."""
+"""Runs beside the occurrences: somebody asks for one now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, slot
+from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, occurrence
 from stores import embedded_mongo
 
 from gateway.errors import ConflictError
@@ -44,7 +44,7 @@ def half_hourly(schedule: Schedule) -> dict[str, object]:
     return {"timing": schedule.timing.model_copy(update={"interval": "every 30m"})}
 
 
-def test_a_run_beside_the_slots_changes_none_of_them(works: Clockwork) -> None:
+def test_a_run_beside_the_occurrences_changes_none_of_them(works: Clockwork) -> None:
     schedule = works.schedule(starts_at=START + HOUR)
     job = works.edits.run_now(schedule.id)
     assert works.jobs.get(job.id) == job
@@ -54,10 +54,10 @@ def test_a_run_beside_the_slots_changes_none_of_them(works: Clockwork) -> None:
     assert (after.next_at, after.rev, after.runs) == (START + HOUR, 1, 0)
 
 
-def test_a_run_that_is_asked_for_at_the_very_time_of_a_slot_is_not_that_slot(works: Clockwork) -> None:
+def test_a_run_that_is_asked_for_at_the_very_time_of_an_occurrence_is_not_that_occurrence(works: Clockwork) -> None:
     schedule = works.schedule(overlap=Overlap.ALLOW)
     job = works.edits.run_now(schedule.id)
-    assert works.beat.tick().fired == [slot(schedule)] != [job.id]
+    assert works.beat.tick().fired == [occurrence(schedule)] != [job.id]
     assert works.book(schedule) == [(FIRED, START, 0)]
 
 
@@ -88,8 +88,8 @@ def test_it_does_not_overlap_what_must_not_be_overlapped(works: Clockwork) -> No
     with pytest.raises(ConflictError, match="is not over"):
         works.edits.run_now(careful.id)
     works.edits.run_now(bold.id)
-    # and neither does the slot that comes
-    assert works.beat.tick().skipped == [slot(careful)]
+    # and neither does the occurrence that comes
+    assert works.beat.tick().skipped == [occurrence(careful)]
 
 
 def test_of_two_who_ask_at_once_one_is_refused(works: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:

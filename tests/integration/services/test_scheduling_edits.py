@@ -47,7 +47,7 @@ def half_hourly(schedule: Schedule) -> dict[str, object]:
 # --- edits
 
 
-def test_an_edit_raises_the_revision_and_keeps_the_coming_slot(works: Clockwork) -> None:
+def test_an_edit_raises_the_revision_and_keeps_the_coming_occurrence(works: Clockwork) -> None:
     schedule = works.schedule()
     edited = works.edits.edit(schedule.id, {"crawl": crawl(2), "name": "morning", "overlap": Overlap.QUEUE})
     assert (edited.rev, edited.timing_rev, edited.next_at) == (2, 1, START)
@@ -95,9 +95,9 @@ def test_what_cannot_be_is_refused_and_changes_nothing(works: Clockwork) -> None
     assert works.schedules.get(schedule.id).rev == 1
 
 
-def test_an_edit_that_keeps_the_timing_refreshes_a_held_slot(works: Clockwork) -> None:
+def test_an_edit_that_keeps_the_timing_refreshes_a_held_occurrence(works: Clockwork) -> None:
     schedule = works.schedule()
-    left = works.insert_slot(schedule)
+    left = works.insert_occurrence(schedule)
     edited = works.edits.edit(schedule.id, {"crawl": crawl(2, priority=7)})
     (job,) = works.runs(schedule)
     assert (job.id, page(job), job.priority, job.slot and job.slot.rev) == (left.id, "2", 7, 2)
@@ -105,10 +105,10 @@ def test_an_edit_that_keeps_the_timing_refreshes_a_held_slot(works: Clockwork) -
     assert works.woken == [left.id]
 
 
-def test_a_slot_that_was_voided_can_be_armed_again(works: Clockwork) -> None:
+def test_an_occurrence_that_was_voided_can_be_armed_again(works: Clockwork) -> None:
     schedule = works.schedule(starts_at=START + HOUR)
     works.at(HOUR)
-    left = works.insert_slot(schedule)
+    left = works.insert_occurrence(schedule)
     # by a beat whose clock was ahead
     works.at(timedelta(minutes=59))
     edited = works.edits.edit(schedule.id, half_hourly(schedule) | {"crawl": crawl(2)})
@@ -118,9 +118,9 @@ def test_a_slot_that_was_voided_can_be_armed_again(works: Clockwork) -> None:
     assert [page(job) for job in works.runs(schedule)] == ["2"]
 
 
-def test_a_slot_whose_time_was_taken_back_is_not_counted(works: Clockwork) -> None:
+def test_an_occurrence_whose_time_was_taken_back_is_not_counted(works: Clockwork) -> None:
     schedule = works.schedule(max_runs=5)
-    left = works.insert_slot(schedule)
+    left = works.insert_occurrence(schedule)
     gone_on = {"next_at": START + HOUR, "next_run": START + HOUR, "runs": 1, "last_job_id": left.id}
     works.database["schedules"].update_one({"_id": schedule.id}, {"$set": gone_on})
     edited = works.edits.edit(schedule.id, half_hourly(schedule))
@@ -141,7 +141,7 @@ def test_a_slow_beat_that_inserts_after_the_answer_runs_the_new_revision(works: 
 def test_nothing_runs_after_it_was_stopped(works: Clockwork, request_: str) -> None:
     schedule = works.schedule()
     slow = works.beat.decide([schedule])
-    left = works.insert_slot(schedule)
+    left = works.insert_occurrence(schedule)
     if request_ == "end":
         works.edits.end(schedule.id, "enough")
     else:
@@ -153,7 +153,7 @@ def test_nothing_runs_after_it_was_stopped(works: Clockwork, request_: str) -> N
     assert (works.runs(schedule), works.held(schedule), works.book(schedule)) == ([], [], [])
 
 
-def test_a_slot_from_before_a_pause_does_not_run_after_it(works: Clockwork) -> None:
+def test_an_occurrence_from_before_a_pause_does_not_run_after_it(works: Clockwork) -> None:
     schedule = works.schedule()
     slow = works.beat.decide([schedule])
     works.edits.pause(schedule.id)
@@ -165,9 +165,9 @@ def test_a_slot_from_before_a_pause_does_not_run_after_it(works: Clockwork) -> N
     assert (works.runs(schedule), works.held(schedule)) == ([], [])
 
 
-def test_what_a_refreshed_slot_must_not_run_any_more_is_skipped(works: Clockwork) -> None:
+def test_what_a_refreshed_occurrence_must_not_run_any_more_is_skipped(works: Clockwork) -> None:
     schedule = works.schedule()
-    works.insert_slot(schedule)
+    works.insert_occurrence(schedule)
     works.orders.skip = "the site is disabled"
     works.edits.edit(schedule.id, {"crawl": crawl(2)})
     assert (works.runs(schedule), works.held(schedule)) == ([], [])
@@ -175,11 +175,11 @@ def test_what_a_refreshed_slot_must_not_run_any_more_is_skipped(works: Clockwork
     assert works.schedules.get(schedule.id).next_at == START + HOUR
 
 
-def test_a_change_beside_the_schedule_reaches_its_held_slots(works: Clockwork) -> None:
+def test_a_change_beside_the_schedule_reaches_its_held_occurrences(works: Clockwork) -> None:
     of_site, of_target = works.schedule(site="board"), works.schedule(site="board", target="t1")
     other = works.schedule(site="other")
     for schedule in (of_site, of_target, other):
-        works.insert_slot(schedule)
+        works.insert_occurrence(schedule)
     works.edits.touch(target="t1")
     assert [works.schedules.get(schedule.id).rev for schedule in (of_site, of_target, other)] == [1, 2, 1]
     works.edits.touch(site="board")
@@ -191,7 +191,7 @@ def test_a_change_beside_the_schedule_reaches_its_held_slots(works: Clockwork) -
 # --- pause, resume, end, delete
 
 
-def test_a_paused_schedule_has_no_slot_until_it_is_resumed(works: Clockwork) -> None:
+def test_a_paused_schedule_has_no_occurrence_until_it_is_resumed(works: Clockwork) -> None:
     schedule = works.schedule()
     paused = works.edits.pause(schedule.id)
     assert (paused.state, paused.next_run, paused.next_at) == (ScheduleState.PAUSED, None, None)
@@ -203,7 +203,7 @@ def test_a_paused_schedule_has_no_slot_until_it_is_resumed(works: Clockwork) -> 
     assert works.edits.resume(schedule.id).rev == resumed.rev
 
 
-def test_it_cannot_be_resumed_where_no_slot_is_left(works: Clockwork) -> None:
+def test_it_cannot_be_resumed_where_no_occurrence_is_left(works: Clockwork) -> None:
     schedule = works.schedule(ends_at=START + HOUR)
     works.edits.pause(schedule.id)
     works.at(2 * HOUR)

@@ -1,4 +1,4 @@
-"""Beats and gateways, killed wherever they write of schedules and slots: what they leave, the next one finishes."""
+"""Beats and gateways, killed at each write of schedules and occurrences: what they leave, the next one finishes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ from gateway.stores.mongo import connect
 
 POINTS = (
     *("schedules.insert", "schedules.overtake", "schedules.change", "schedules.touch", "schedules.delete"),
-    *("schedules.insert_slots", "schedules.advance", "schedules.promote", "schedules.refresh", "schedules.void"),
-    *("schedules.uncount", "schedules.remove_slot", "schedules.clear", "schedules.release", "schedules.note"),
+    *(
+        "schedules.insert_occurrences",
+        "schedules.advance",
+        "schedules.promote",
+        "schedules.refresh",
+        "schedules.void",
+    ),
+    *("schedules.uncount", "schedules.remove_occurrence", "schedules.clear", "schedules.release", "schedules.note"),
     *("schedules.promote_scheduled", "schedule_ledger.record", "schedule_ledger.delete", "static_entries.claim"),
 )
 STORY = """
@@ -27,7 +33,7 @@ def tell(url):
 
 
 @pytest.mark.timeout(60)
-def test_whoever_is_killed_in_between_each_slot_runs_once_and_the_books_are_right(tmp_path: Path) -> None:
+def test_whoever_is_killed_in_between_each_occurrence_runs_once_and_the_books_are_right(tmp_path: Path) -> None:
     with embedded_mongo(tmp_path / "mongo") as uri:
         database = connect(uri)
         ensure_indexes(database)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from clockwork import HOUR, START, Clockwork, clockwork_at, slot
+from clockwork import HOUR, START, Clockwork, clockwork_at, occurrence
 from jobs import make_job
 from stores import embedded_mongo
 from structlog.testing import capture_logs
@@ -46,12 +46,12 @@ def test_an_unreadable_schedule_keeps_no_other_and_is_told_of_once(works: Clockw
     assert sorted(told) == sorted([("schedule_unreadable", bad.id), ("schedule_not_fired", odd.id)])
 
 
-def test_one_whose_order_cannot_be_made_skips_its_slot_and_keeps_no_other(works: Clockwork) -> None:
+def test_one_whose_order_cannot_be_made_skips_its_occurrence_and_keeps_no_other(works: Clockwork) -> None:
     bad, good = works.schedule(site="unreadable"), works.schedule()
     works.orders.bad = bad.id
     with capture_logs() as logs:
         report = works.beat.tick()
-    assert (report.fired, report.skipped) == ([slot(good)], [slot(bad)])
+    assert (report.fired, report.skipped) == ([occurrence(good)], [occurrence(bad)])
     assert [entry["schedule_id"] for entry in logs if entry["log_level"] != "info"] == [bad.id]
     (entry,), _ = works.ledger.page(bad.id, 9)
     assert entry.reason == "what it runs could not be found out (ValueError)"
@@ -60,7 +60,7 @@ def test_one_whose_order_cannot_be_made_skips_its_slot_and_keeps_no_other(works:
 
 def test_a_beat_that_dies_after_the_insert_leaves_nothing_undone(works: Clockwork) -> None:
     schedule = works.schedule()
-    left = works.insert_slot(schedule)
+    left = works.insert_occurrence(schedule)
     assert works.new_beat().tick().fired == [left.id]
     assert works.schedules.get(schedule.id).next_at == START + HOUR
     assert works.book(schedule) == [(FIRED, START, 0)]
@@ -68,7 +68,7 @@ def test_a_beat_that_dies_after_the_insert_leaves_nothing_undone(works: Clockwor
 
 def test_a_held_job_whose_schedule_has_gone_on_is_found_by_the_sweep(works: Clockwork) -> None:
     schedule = works.schedule()
-    left = works.insert_slot(schedule)
+    left = works.insert_occurrence(schedule)
     gone_on = {"next_at": START + HOUR, "next_run": START + HOUR, "runs": 1, "last_job_id": left.id}
     works.database["schedules"].update_one({"_id": schedule.id}, {"$set": gone_on})
     assert works.new_beat().tick().fired == []
@@ -89,7 +89,7 @@ def test_a_run_that_the_ledger_does_not_know_is_noted(works: Clockwork) -> None:
     assert works.runs(schedule)[0].noted is None
 
 
-def test_a_slow_beat_does_not_bring_back_a_slot_that_was_skipped(works: Clockwork) -> None:
+def test_a_slow_beat_does_not_bring_back_an_occurrence_that_was_skipped(works: Clockwork) -> None:
     schedule = works.schedule()
     before = make_job(schedule_id=schedule.id)
     works.jobs.insert(before)
@@ -103,7 +103,7 @@ def test_a_slow_beat_does_not_bring_back_a_slot_that_was_skipped(works: Clockwor
     assert not works.held(schedule)
 
 
-def test_a_slot_that_has_run_by_an_earlier_timing_is_passed_over(works: Clockwork) -> None:
+def test_an_occurrence_that_has_run_by_an_earlier_timing_is_passed_over(works: Clockwork) -> None:
     schedule = works.schedule()
     works.beat.tick()
     again = {"next_at": START, "next_run": START, "rev": 2, "timing_rev": 2}
@@ -115,7 +115,7 @@ def test_a_slot_that_has_run_by_an_earlier_timing_is_passed_over(works: Clockwor
 
 def test_a_job_that_was_cancelled_while_it_was_held_stays_cancelled(works: Clockwork) -> None:
     schedule = works.schedule()
-    left = works.insert_slot(schedule)
+    left = works.insert_occurrence(schedule)
     works.database["jobs"].update_one({"_id": left.id}, {"$set": {"status": "cancelled"}})
     works.beat.tick()
     (job,) = works.runs(schedule)

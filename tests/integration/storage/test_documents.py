@@ -111,7 +111,7 @@ KINDS = {
         lambda db: DueJobs(db).since(utc_now(), 3),
         "user_id",
     ),
-    "jobs, of slots": Kind(
+    "jobs, of occurrences": Kind(
         lambda db, number: JobStore(db).insert(make_job(status="scheduled", created_at=NINE + number * HOUR)),
         lambda db: OccurrenceStore(db).scheduled(utc_now(), 3),
         "user_id",

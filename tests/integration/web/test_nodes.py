@@ -169,7 +169,7 @@ def test_a_list_of_nodes_is_held_against_those_that_are_there(
         assert "10.0.0" not in str(health)
 
 
-def test_a_slot_that_nobody_fires_is_late(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
+def test_an_occurrence_that_nobody_fires_is_late(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
     assert check(door, "schedules")["status"] == "ok"
     late = utc_now() - timedelta(seconds=30)
     own["schedules"].insert_one({"_id": "s", "next_run": late, "state": "active"})

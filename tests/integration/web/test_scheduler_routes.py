@@ -90,7 +90,7 @@ def test_a_tick_fires_what_is_due_and_tells_what_it_did(
     assert (again["fired"], again["missed"], again["promoted"]) == ([], [], [])
 
 
-def test_a_slot_whose_run_before_is_not_over_is_skipped(door: httpx.Client, add: Add) -> None:
+def test_an_occurrence_whose_run_before_is_not_over_is_skipped(door: httpx.Client, add: Add) -> None:
     due = utc_now() - timedelta(seconds=1)
     schedule = add(due, timing=Timing(interval="every 1s", starts_at=due - timedelta(seconds=60), jitter=0))
     assert occurrence_id(schedule.id, due) in door.post("/scheduler/run").json()["fired"]

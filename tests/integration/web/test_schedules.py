@@ -167,7 +167,7 @@ def test_a_paused_schedule_waits_to_be_resumed(gateway: httpx.Client, make: Make
     assert (resumed["state"], resumed["next_run"]) == ("active", view["next_run"])
 
 
-def test_a_run_beside_the_slots_is_a_job_of_its_own(gateway: httpx.Client, make: Make) -> None:
+def test_a_run_beside_the_occurrences_is_a_job_of_its_own(gateway: httpx.Client, make: Make) -> None:
     view = make(tags=["x"])
     receipt = act(gateway, view, "run").json()
     job = gateway.get(f"/jobs/{receipt['job_id']}").json()
@@ -259,7 +259,7 @@ def test_the_preview_has_the_jitter_and_the_end_that_runs_will_have(gateway: htt
         assert refused.json()["error"]["detail"]["field"] == "count"
 
 
-def test_the_history_tells_what_became_of_each_slot(
+def test_the_history_tells_what_became_of_each_occurrence(
     gateway: httpx.Client, database: Database[dict[str, Any]], make: Make
 ) -> None:
     view = make()

@@ -29,12 +29,12 @@ def at(**distance: float) -> Moment:
 
 @pytest.mark.parametrize("catch_up", CatchUp)
 @pytest.mark.parametrize("late", [timedelta(), GRACE])
-def test_a_slot_that_is_hardly_late_just_runs(catch_up: CatchUp, late: timedelta) -> None:
+def test_an_occurrence_that_is_hardly_late_just_runs(catch_up: CatchUp, late: timedelta) -> None:
     assert plan(schedule(catch_up), START + late) == Plan(Decision.RUN, 0, at(minutes=1))
 
 
 @pytest.mark.parametrize("catch_up", CatchUp)
-def test_slots_within_the_grace_are_fired_one_by_one(catch_up: CatchUp) -> None:
+def test_occurrences_within_the_grace_are_fired_one_by_one(catch_up: CatchUp) -> None:
     assert plan(schedule(catch_up, "every 1s"), START + GRACE) == Plan(Decision.RUN, 0, at(seconds=1))
 
 
@@ -44,17 +44,17 @@ def test_one_run_stands_for_all_that_were_missed() -> None:
     )
 
 
-def test_a_single_slot_that_was_missed_is_made_up_for() -> None:
+def test_a_single_occurrence_that_was_missed_is_made_up_for() -> None:
     assert plan(schedule(CatchUp.ONE, "every 1d"), START + timedelta(hours=9)) == Plan(Decision.RUN, 0, at(days=1))
 
 
-def test_without_catch_up_it_goes_on_with_the_first_slot_that_is_fresh() -> None:
+def test_without_catch_up_it_goes_on_with_the_first_occurrence_that_is_fresh() -> None:
     fate, missed, following, reason = plan(schedule(CatchUp.NONE, "every 1s"), START + timedelta(seconds=20))
     assert (fate, missed, following) == (Decision.MISS, 14, at(seconds=15))
     assert reason == "found 20 s late, and catch_up is none"
 
 
-def test_without_catch_up_a_daily_slot_waits_for_the_next_day() -> None:
+def test_without_catch_up_a_daily_occurrence_waits_for_the_next_day() -> None:
     decided = plan(schedule(CatchUp.NONE, "every 1d"), START + timedelta(hours=1))
     assert decided[:3] == (Decision.MISS, 0, at(days=1))
 
@@ -68,7 +68,7 @@ def test_all_are_made_up_for_one_by_one() -> None:
 def test_of_too_many_the_newest_are_made_up_for(interval: str) -> None:
     decided = plan(schedule(CatchUp.ALL, interval), START + timedelta(minutes=MAX_CATCH_UP + 50))
     assert decided[:3] == (Decision.MISS, 50, at(minutes=51))
-    assert decided.reason == "found 9000 s late, and catch_up makes up for the newest 100 slots only"
+    assert decided.reason == "found 9000 s late, and catch_up makes up for the newest 100 occurrences only"
 
 
 @pytest.mark.parametrize("catch_up", CatchUp)
@@ -83,24 +83,26 @@ def test_nothing_runs_after_the_end_date(catch_up: CatchUp) -> None:
 
 @pytest.mark.parametrize("interval", ["every 10s", "*/2 * * * *"])
 @pytest.mark.parametrize("jitter", [0, 0.5])
-def test_whatever_the_outage_every_slot_is_accounted_for_once(interval: str, jitter: float) -> None:
-    """After an outage: what runs, what is missed and what is stood for are all the slots that were due."""
+def test_whatever_the_outage_every_occurrence_is_accounted_for_once(interval: str, jitter: float) -> None:
+    """After an outage: what runs, what is missed and what is stood for are all the occurrences that were due."""
     for catch_up in CatchUp:
         late = schedule(catch_up, interval, jitter=jitter)
         now = START + timedelta(hours=5, seconds=7)
-        slots = [moment for moment in preview(late.id, late.timing, START - MILLISECOND, 2500) if moment.due <= now]
-        late.next_at, late.next_run = slots[0]
+        occurrences = [
+            moment for moment in preview(late.id, late.timing, START - MILLISECOND, 2500) if moment.due <= now
+        ]
+        late.next_at, late.next_run = occurrences[0]
         accounted = 0
         while late.next_run is not None and late.next_run <= now:
             decided = plan(late, now)
             accounted += 1 + decided.missed
             assert decided.next is not None
             late.next_at, late.next_run = decided.next
-        assert accounted == len(slots)
+        assert accounted == len(occurrences)
 
 
-def test_a_schedule_without_a_slot_has_no_plan() -> None:
+def test_a_schedule_without_an_occurrence_has_no_plan() -> None:
     paused = schedule(CatchUp.ONE)
     paused.next_at = None
-    with pytest.raises(ValueError, match="has no slot to come"):
+    with pytest.raises(ValueError, match="has no occurrence to come"):
         plan(paused, START)

@@ -123,7 +123,7 @@ def as_schedule(timing: Timing, moment: Moment) -> Schedule:
 
 
 def fired(timing: Timing, after: datetime, end: datetime) -> list[datetime]:
-    """What a beat that is never late fires: each slot planned from the one before."""
+    """What a beat that is never late fires: each occurrence planned from the one before."""
     times = []
     moment = first("5" * 32, timing, after)
     while moment is not None and moment.due <= end:

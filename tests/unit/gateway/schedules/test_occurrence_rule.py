@@ -20,7 +20,7 @@ def schedule(**fields: Any) -> Schedule:
     return Schedule.model_validate({**known, "updated_at": NINE, **given, **fields})
 
 
-def slot(**fields: Any) -> Occurrence:
+def occurrence(**fields: Any) -> Occurrence:
     return Occurrence.model_validate(
         {"rev": 3, "at": NINE, "due": NINE, "fired_at": NINE, "next_at": TEN, "next_due": TEN, **fields}
     )
@@ -40,15 +40,15 @@ def slot(**fields: Any) -> Occurrence:
     ],
 )
 def test_what_may_become_of_a_held_job(rev: int, now: dict[str, Any], verdict: Verdict) -> None:
-    assert judge(slot(rev=rev), schedule(**now)) is verdict
+    assert judge(occurrence(rev=rev), schedule(**now)) is verdict
 
 
 def test_a_job_whose_schedule_is_gone_is_void() -> None:
-    assert judge(slot(), None) is Verdict.VOID
+    assert judge(occurrence(), None) is Verdict.VOID
 
 
 def test_a_run_is_counted_and_named() -> None:
-    changes = advanced(schedule(runs=4), "job", slot(), Decision.RUN)
+    changes = advanced(schedule(runs=4), "job", occurrence(), Decision.RUN)
     assert changes == {
         "next_at": TEN, "next_run": TEN, "runs": 5, "last_run_at": NINE, "last_job_id": "job",
     }  # fmt: skip
@@ -56,15 +56,15 @@ def test_a_run_is_counted_and_named() -> None:
 
 @pytest.mark.parametrize("fate", [Decision.SKIP, Decision.MISS, None])
 def test_what_does_not_run_is_not_counted(fate: Decision | None) -> None:
-    assert advanced(schedule(), "job", slot(), fate) == {"next_at": TEN, "next_run": TEN}
+    assert advanced(schedule(), "job", occurrence(), fate) == {"next_at": TEN, "next_run": TEN}
 
 
 def test_the_last_run_ends_it() -> None:
-    changes = advanced(schedule(max_runs=1), "job", slot(), Decision.RUN)
+    changes = advanced(schedule(max_runs=1), "job", occurrence(), Decision.RUN)
     assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "it has run once")
     assert (changes["next_at"], changes["next_run"], changes["live_key"]) == (None, None, None)
 
 
-def test_it_ends_where_no_slot_follows_also_without_a_run() -> None:
-    changes = advanced(schedule(), "job", slot(next_at=None, next_due=None), Decision.SKIP)
+def test_it_ends_where_no_occurrence_follows_also_without_a_run() -> None:
+    changes = advanced(schedule(), "job", occurrence(next_at=None, next_due=None), Decision.SKIP)
     assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "no run is left before its end")

@@ -51,7 +51,7 @@ def test_an_interval_is_counted_from_its_start_however_late_one_asks() -> None:
     ]  # fmt: skip
 
 
-def test_the_slot_that_a_person_has_named_is_not_moved() -> None:
+def test_the_occurrence_that_a_person_has_named_is_not_moved() -> None:
     assert first(ID, timing(), START - timedelta(days=1)) == Moment(START, START)
 
 
@@ -63,7 +63,7 @@ def test_a_cron_starts_at_its_first_time_that_is_not_before_the_start() -> None:
     assert first(ID, after, later(days=-9)) == Moment(nine + timedelta(days=1), nine + timedelta(days=1))
 
 
-def test_the_end_date_is_the_last_moment_at_which_a_slot_can_be() -> None:
+def test_the_end_date_is_the_last_moment_at_which_an_occurrence_can_be() -> None:
     ending = timing(ends_at=later(minutes=45), jitter=0.5)
     moments = preview(ID, ending, START, 10)
     assert [moment.at for moment in moments] == [later(minutes=15), later(minutes=30), later(minutes=45)]
@@ -195,7 +195,9 @@ def test_jitter_is_bounded_keeps_the_order_and_is_the_same_for_all_who_ask(timin
 
 
 @given(timings, offsets, st.integers(0, 30))
-def test_following_one_slot_after_the_other_is_the_preview(timing: Timing, offset: timedelta, skip: int) -> None:
+def test_following_one_occurrence_after_the_other_is_the_preview(
+    timing: Timing, offset: timedelta, skip: int
+) -> None:
     moments = preview(ID, timing, START + offset, 40)
     for one, other in itertools.pairwise(moments):
         assert following(ID, timing, one.at) == other
@@ -207,7 +209,7 @@ def test_following_one_slot_after_the_other_is_the_preview(timing: Timing, offse
 
 
 @given(timings, offsets, st.integers(0, 30))
-def test_due_slots_are_counted_and_the_newest_found(timing: Timing, offset: timedelta, number: int) -> None:
+def test_due_occurrences_are_counted_and_the_newest_found(timing: Timing, offset: timedelta, number: int) -> None:
     moments = preview(ID, timing, START + offset, 32)
     for now in (moments[number].due, moments[number + 1].due - MILLISECOND):
         assert count_due(ID, timing, moments[0].at, now) == number

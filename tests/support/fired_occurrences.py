@@ -1,4 +1,4 @@
-"""Schedules for beats to fire, and what is held against them: each slot once, in the jobs as in the ledger."""
+"""Schedules for beats to fire, and what is held against them: each occurrence once, in the jobs as in the ledger."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gateway.schedules.recurrence import Moment, first, preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 
-#: Every write of a firing, the one of a slot that is skipped included.
+#: Every write of a firing, the one of an occurrence that is skipped included.
 FIRING = (
-    *("schedules.insert_slots", "schedules.advance", "schedules.promote", "schedules.note", "schedules.clear"),
+    *("schedules.insert_occurrences", "schedules.advance", "schedules.promote", "schedules.note", "schedules.clear"),
     *("schedule_ledger.record", "schedules.promote_scheduled"),
 )
 CRASH_POINTS = [f"{name}.{side}" for name in FIRING for side in ("before", "after")]
@@ -54,29 +54,29 @@ def one_off(ring: Arena, at: datetime) -> Job:
 
 
 def jobs_of(ring: Arena, made: Schedule, until: datetime) -> dict[str, dict[str, Any]]:
-    """Of slots that were due by then: the last thing that a beat was doing may be half done."""
+    """Of occurrences that were due by then: the last thing that a beat was doing may be half done."""
     found = ring.database["jobs"].find({"schedule_id": made.id, "slot.due": {"$lte": until}})
     return {job["_id"]: job for job in found}
 
 
 def entries_of(ring: Arena, made: Schedule, until: datetime) -> list[LedgerEntry]:
-    """The oldest slot first."""
+    """The oldest occurrence first."""
     found = ring.database["schedule_ledger"].find({"schedule_id": made.id, "due": {"$lte": until}}).sort("at", 1)
     return [LedgerEntry.model_validate(document) for document in found]
 
 
-def slots(made: Schedule, until: datetime) -> list[Moment]:
+def occurrences(made: Schedule, until: datetime) -> list[Moment]:
     """All that are due by then."""
     moments = preview(made.id, made.timing, made.timing.starts_at - timedelta(days=1), 1000)
     return [moment for moment in moments if moment.due <= until]
 
 
 def wait_for(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> None:
-    """Every slot that is due by then is behind its schedule, and nothing is left half done."""
+    """Every occurrence that is due by then is behind its schedule, and nothing is left half done."""
 
     def at_rest() -> bool:
         behind = {"_id": {"$in": [made.id for made in schedules]}, "next_run": {"$gt": until}}
-        # by the slot's time, not by when it was found: that of the last one may lie behind `until`
+        # by the occurrence's time, not by when it was found: that of the last one may lie behind `until`
         left = {"$or": [{"held": {"$ne": None}}, {"noted": False}], "slot.due": {"$lte": until}}
         return (
             ring.database["schedules"].count_documents(behind) == len(list(schedules))
@@ -88,8 +88,8 @@ def wait_for(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> Non
 
 
 def check_each_once(ring: Arena, made: Schedule, until: datetime) -> None:
-    """Each slot has run, as one job and one entry of the ledger, and there is nothing else."""
-    expected = {occurrence_id(made.id, moment.at) for moment in slots(made, until)}
+    """Each occurrence has run, as one job and one entry of the ledger, and there is nothing else."""
+    expected = {occurrence_id(made.id, moment.at) for moment in occurrences(made, until)}
     jobs, entries = jobs_of(ring, made, until), entries_of(ring, made, until)
     assert (expected - jobs.keys(), jobs.keys() - expected) == (set(), set()), entries
     assert {job["status"] for job in jobs.values()} <= {"pending"}
@@ -99,7 +99,7 @@ def check_each_once(ring: Arena, made: Schedule, until: datetime) -> None:
 
 def check_skipped(ring: Arena, made: Schedule, until: datetime) -> None:
     """The first one ran, and is not over: every other was skipped, for that reason."""
-    expected = [occurrence_id(made.id, moment.at) for moment in slots(made, until)]
+    expected = [occurrence_id(made.id, moment.at) for moment in occurrences(made, until)]
     entries = entries_of(ring, made, until)
     assert [entry.job_id for entry in entries] == expected
     assert [entry.kind for entry in entries] == [LedgerKind.FIRED] + [LedgerKind.SKIPPED] * (len(expected) - 1)
@@ -113,10 +113,10 @@ class Tally(TypedDict):
 
 
 def tally(ring: Arena, schedules: Iterable[Schedule], until: datetime) -> Tally:
-    """Slots that did not run, and runs that are of no slot, or of one that had run."""
+    """Occurrences that did not run, and runs that are of no occurrence, or of one that had run."""
     lost = doubled = 0
     for made in schedules:
-        expected = {occurrence_id(made.id, moment.at) for moment in slots(made, until)}
+        expected = {occurrence_id(made.id, moment.at) for moment in occurrences(made, until)}
         jobs, entries = jobs_of(ring, made, until), entries_of(ring, made, until)
         lost += len(expected - jobs.keys())
         doubled += len(jobs.keys() - expected) + len(entries) - len({entry.job_id for entry in entries})
