@@ -7,7 +7,6 @@ inserted the document, the next request needs one query to MongoDB and nothing e
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,33 +25,12 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
 
     `ignore_cache` is left out, because it says how to find the answer and not what is asked.
     """
-    return _digest(user_id, spec, when, _canonical)
-
-
-def former_fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
-    """The fingerprint of earlier versions of the gateway: without fragments, and with the query parameters sorted. A
-    job that has it answers the same request only if its `start_pages` are the same.
-    """
-    return _digest(user_id, spec, when, canonicalize_url)
-
-
-def start_pages(spec: CrawlSpec) -> list[str]:
-    return sorted({_canonical(url) for url in spec.start_urls})
-
-
-def _canonical(url: str) -> str:
-    """It keeps the fragment, which may name a page of its own, and the query's order, which a site may depend on."""
-    query = urlsplit(safe_url_string(url)).query
-    return urlsplit(canonicalize_url(url, keep_fragments=True))._replace(query=query).geturl()
-
-
-def _digest(user_id: str, spec: CrawlSpec, when: dict[str, str] | None, canonical: Callable[[str], str]) -> str:
     identity = {
         "user": user_id,
         "project": spec.project,
         "version": spec.version,
         "spider": spec.spider,
-        "start_urls": sorted({canonical(url) for url in spec.start_urls}),
+        "start_urls": sorted({_canonical(url) for url in spec.start_urls}),
         "depth": spec.depth,
         "params": spec.params,
         "max_pages": spec.max_pages,
@@ -63,6 +41,12 @@ def _digest(user_id: str, spec: CrawlSpec, when: dict[str, str] | None, canonica
         "when": when,
     }
     return hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _canonical(url: str) -> str:
+    """It keeps the fragment, which may name a page of its own, and the query's order, which a site may depend on."""
+    query = urlsplit(safe_url_string(url)).query
+    return urlsplit(canonicalize_url(url, keep_fragments=True))._replace(query=query).geturl()
 
 
 _PROVISIONAL, _CONFIRMED = "P", "C"
@@ -115,11 +99,6 @@ class Dedupe:
     async def claim(self, key: str, mine: Entry) -> Entry | None:
         """Take the key unless another request has it. Returns that request's entry, or `None` if `mine` is stored."""
         present = await self._redis.set(key, mine.encode(), nx=True, get=True, ex=self._ttl)
-        return Entry.decode(present) if isinstance(present, bytes) else None
-
-    async def present(self, key: str) -> Entry | None:
-        """The entry under the key."""
-        present = await self._redis.get(key)
         return Entry.decode(present) if isinstance(present, bytes) else None
 
     @state_change("dedupe.confirm")

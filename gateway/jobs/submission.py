@@ -32,7 +32,7 @@ from gateway.errors import (
     UnavailableError,
 )
 from gateway.jobs.admission import Admission
-from gateway.jobs.dedupe import Dedupe, Entry, fingerprint, former_fingerprint, start_pages
+from gateway.jobs.dedupe import Dedupe, Entry, fingerprint
 from gateway.jobs.job import GOOD_STATUSES, CrawlOrder, Job, new_job_id
 from gateway.jobs.messages import ENQUEUE_CRAWL, Waker
 from gateway.jobs.store import JobStore
@@ -133,34 +133,10 @@ class Submission:
             if order.webhook_url:
                 await self._run(self._jobs.add_webhook, present.job_id, order.webhook_url)
             return Receipt(present.job_id, cached=True, cached_at=_moment(present))
-        if present is None and (known := await self._of_before(order, identity)):
-            # if that job fails, it releases its own key and not this one
-            await self._try_redis(lambda: self._dedupe.withdraw(key, mine))
-            return known
         claimed = present or mine
         receipt = await self._materialise_claimed(order, identity, key, claimed, helping=present is not None)
         await self._confirm(key, claimed, receipt.job_id)
         return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
-
-    async def _of_before(self, order: Order, identity: str) -> Receipt | None:
-        """The job that has the fingerprint that earlier versions of the gateway gave to the same request."""
-        former = former_fingerprint(order.user_id, order.spec)
-        if former == identity:
-            return None
-        entry: Entry | None = None
-        with suppress(redis.RedisError):
-            entry = await self._dedupe.present(redis_keys.dedupe(order.user_id, order.spec.spider, former))
-        job = await self._run(self._find_of_before, former, entry and entry.job_id)
-        if job is None or start_pages(job.spec) != start_pages(order.spec) or not await self._may_answer(job.id):
-            return None
-        if order.webhook_url:
-            await self._run(self._jobs.add_webhook, job.id, order.webhook_url)
-        return Receipt(job.id, cached=True, cached_at=job.created_at)
-
-    def _find_of_before(self, former: str, job_id: str | None) -> Job | None:
-        with mongo_errors(), suppress(JobNotFoundError):
-            return self._jobs.find_live(former) or (self._jobs.get(job_id) if job_id else None)
-        return None
 
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
@@ -293,11 +269,9 @@ class Submission:
 
 
 def _was_asked_by(job: Job, order: Order) -> bool:
-    """Whether it is the same request, repeated after a new version of the project or of the gateway was deployed."""
+    """Whether it is the same request, repeated after a new version of the project was deployed."""
     then = order.spec.model_copy(update={"version": job.spec.version}) if order.pinned else order.spec
-    if job.fingerprint == fingerprint(order.user_id, then):
-        return True
-    return job.fingerprint == former_fingerprint(order.user_id, then) and start_pages(job.spec) == start_pages(then)
+    return job.fingerprint == fingerprint(order.user_id, then)
 
 
 def _moment(entry: Entry) -> datetime:

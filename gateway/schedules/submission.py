@@ -22,7 +22,7 @@ from gateway.errors import (
     ScheduleNotFoundError,
 )
 from gateway.jobs.admission import Admission
-from gateway.jobs.dedupe import fingerprint, former_fingerprint, start_pages
+from gateway.jobs.dedupe import fingerprint
 from gateway.jobs.job import Job, JobStatus, new_job_id
 from gateway.jobs.store import JobStore
 from gateway.jobs.submission import Order
@@ -77,13 +77,6 @@ class ScheduleReceipt(NamedTuple):
         return self.found.not_before if self.found.status is JobStatus.SCHEDULED else None
 
 
-class Identity(NamedTuple):
-    """The fingerprint of a request, and the one that earlier versions of the gateway gave to it."""
-
-    now: str
-    former: str
-
-
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class ScheduleSubmission:
     _jobs: JobStore
@@ -101,10 +94,7 @@ class ScheduleSubmission:
         pinned = self._check.pin(order.spec)
         asked = unpinned(order.spec, pinned)
         # without a pinned version: a deployment before the start time does not make it another request
-        asked_for = (order.user_id, asked)
-        identity = Identity(
-            fingerprint(*asked_for, when=_identity(when)), former_fingerprint(*asked_for, when=_identity(when))
-        )
+        identity = fingerprint(order.user_id, asked, when=_identity(when))
         order = order.with_spec(asked if when.interval else pinned)
         with mongo_errors():
             for _ in range(_MAX_ROUNDS):
@@ -115,8 +105,8 @@ class ScheduleSubmission:
                     with self._room(order.user_id, when):
                         if order.spec.ignore_cache:
                             # only now, when a new job or schedule is sure to follow
-                            self._overtake(order, when, identity)
-                        return ScheduleReceipt(self._insert(order, when, identity.now), cached=False)
+                            self._store(when).overtake(identity)
+                        return ScheduleReceipt(self._insert(order, when, identity), cached=False)
                 except IdempotencyConflictError:
                     if self._find_idempotent(order, identity) is None:
                         raise
@@ -127,12 +117,10 @@ class ScheduleSubmission:
 
     # --- existing jobs and schedules
 
-    def _known(self, order: Order, when: When, identity: Identity) -> ScheduleReceipt | None:
+    def _known(self, order: Order, when: When, identity: str) -> ScheduleReceipt | None:
         if known := self._find_idempotent(order, identity):
             return ScheduleReceipt(known, cached=True)
-        if order.spec.ignore_cache:
-            return None
-        twin = self._twin(order, when, identity)
+        twin = None if order.spec.ignore_cache else self._store(when).find_live(identity)
         if twin is None:
             return None
         try:
@@ -141,26 +129,15 @@ class ScheduleSubmission:
             # it has just ended or was deleted, so it does not answer the request
             return None
 
-    def _twin(self, order: Order, when: When, identity: Identity) -> Schedule | Job | None:
-        """The live job or schedule of the same request, by its fingerprint or by that of earlier versions."""
-        store = self._schedules if when.interval else self._jobs
-        if (twin := store.find_live(identity.now)) or identity.now == identity.former:
-            return twin
-        twin = store.find_live(identity.former)
-        return twin if twin is not None and _starts_alike(twin, order) else None
+    def _store(self, when: When) -> ScheduleStore | JobStore:
+        return self._schedules if when.interval else self._jobs
 
-    def _overtake(self, order: Order, when: When, identity: Identity) -> None:
-        if twin := self._twin(order, when, identity):
-            (self._schedules if when.interval else self._jobs).overtake(twin.live_key or identity.now)
-
-    def _find_idempotent(self, order: Order, identity: Identity) -> Schedule | Job | None:
+    def _find_idempotent(self, order: Order, identity: str) -> Schedule | Job | None:
         key = order.unique_idempotency_key
         if key is None:
             return None
         known = self._schedules.find_idempotent(key) or self._jobs.find_idempotent(key)
-        if known is None or known.fingerprint == identity.now:
-            return known
-        if known.fingerprint != identity.former or not _starts_alike(known, order):
+        if known is not None and known.fingerprint != identity:
             raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
         return known
 
@@ -197,11 +174,6 @@ class ScheduleSubmission:
         """Raises `UserQuotaError`."""
         room = self._admission.room_for_schedule if when.interval else self._admission.room_for_later
         return room(user_id)
-
-
-def _starts_alike(known: Schedule | Job, order: Order) -> bool:
-    crawl = known if isinstance(known, Job) else known.crawl
-    return crawl is not None and start_pages(crawl.spec) == start_pages(order.spec)
 
 
 def spelled(interval: str) -> str:

@@ -13,7 +13,7 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import SpiderInfo
 from gateway.errors import ForbiddenAddressError, IdempotencyConflictError, InvalidRequestError
 from gateway.jobs.admission import Admission, WaitingStore
-from gateway.jobs.dedupe import Dedupe, DedupeRelease, Entry, fingerprint, former_fingerprint
+from gateway.jobs.dedupe import Dedupe, DedupeRelease, Entry, fingerprint
 from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.rerun import Resubmission
@@ -112,30 +112,6 @@ async def test_a_request_whose_owner_died_before_the_document_is_finished_by_the
     assert {receipt.job_id for receipt in receipts} == {dead.job_id}
     assert platform.jobs.get(dead.job_id).status is JobStatus.PENDING
     assert platform.redis.get(key_of(order())) == dead._replace(confirmed=True).encode().encode()
-
-
-SPELLED = {"start_urls": ("https://site.example/?b=2&a=1#/jobs",)}
-
-
-@pytest.mark.parametrize("is_over", [False, True], ids=["alive", "cached"])
-async def test_a_job_under_the_fingerprint_of_versions_before_still_answers(
-    platform: Platform, submission: Submission, *, is_over: bool
-) -> None:
-    asked, other = order(spec=SPELLED), order(spec={"start_urls": ("https://site.example/?a=1&b=2#/about",)})
-    former = former_fingerprint(asked.user_id, asked.spec)
-    assert former == former_fingerprint(other.user_id, other.spec)
-    old = asked.to_job(former, platform.clock())
-    platform.jobs.insert(old)
-    if is_over:
-        platform.database["jobs"].update_one(
-            {"_id": old.id}, {"$unset": {"live_key": ""}, "$set": {"status": "finished"}}
-        )
-        entry = Entry(old.id, 1_700_000_000_000, confirmed=True)
-        platform.redis.set(redis_keys.dedupe("ada", "seo", former), entry.encode())
-    assert (await submission.submit(other)).cached is False
-    for _ in range(2):
-        receipt = await submission.submit(asked)
-        assert (receipt.job_id, receipt.cached) == (old.id, True)
 
 
 async def test_a_flushed_redis_changes_nothing_while_the_job_lives(

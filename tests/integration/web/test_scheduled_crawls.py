@@ -14,8 +14,6 @@ from httpx_sse import connect_sse
 from pymongo.database import Database
 
 from gateway.clock import to_iso, utc_now
-from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.dedupe import former_fingerprint
 from gateway.jobs.job import JobStatus
 from gateway.jobs.store import JobStore
 from gateway.schedules.store import ScheduleStore
@@ -154,22 +152,6 @@ def test_an_idempotency_key_used_for_two_kinds_at_once_makes_one(gateway: httpx.
             return sorted(status in {200, 202} for status in answers)
 
     assert [ask_both(number) for number in range(20)] == [[False, True]] * 20
-
-
-def test_a_schedule_of_versions_before_is_still_found(
-    gateway: httpx.Client, database: Database[dict[str, Any]], crawl: Crawl
-) -> None:
-    url = crawl["start_urls"][0] + "?b=2&a=1#/jobs"
-    asked = {"start_urls": [url], "interval": "every 4h"}
-    first = ask(gateway, crawl, **asked)["job_id"]
-    stored = database["schedules"].find_one({"_id": first})
-    assert stored is not None
-    spec = CrawlSpec.model_validate(stored["crawl"]["spec"])
-    former = former_fingerprint(stored["user_id"], spec, when={"interval": "every 4h", "timezone": "UTC"})
-    database["schedules"].update_one({"_id": first}, {"$set": {"fingerprint": former, "live_key": former}})
-    assert ask(gateway, crawl, **asked)["job_id"] == first
-    other = ask(gateway, crawl, **{**asked, "start_urls": [url.replace("jobs", "about")]})
-    assert (other["job_id"] != first, other["cached"]) == (True, False)
 
 
 def test_a_webhook_in_a_repeat_is_added(
