@@ -15,6 +15,6 @@ for stream in (sys.stdout, sys.stderr):
     os.dup2(_null, stream.fileno())
     stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # as the interpreter has made them
 
-for module in ("gateway.cli.main", *importlib.import_module("embedded.stack.table").IMPORTS):
+for module in ("gateway.cli.main", *importlib.import_module("embedded.stack.up").IMPORTS):
     importlib.import_module(module)
 importlib.import_module("crawler.node.runner").preload()

@@ -11,7 +11,7 @@ import bson
 import pytest
 
 from embedded.mongo.commands import Commands
-from embedded.mongo.executor import Executor
+from embedded.mongo.server import Executor
 from embedded.mongo.store import Store
 
 Document = dict[str, Any]

@@ -14,8 +14,7 @@ import pytest
 from embedded.stack.ports import PortPicker, is_free
 from embedded.stack.state import AlreadyRunningError, StackState, only_stack
 from embedded.stack.stores import other_redis_database, redacted
-from embedded.stack.table import processes
-from embedded.stack.up import make_plan, scrapyd_password
+from embedded.stack.up import make_plan, processes, scrapyd_password
 from gateway.settings import Settings
 
 
