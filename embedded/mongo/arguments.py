@@ -36,6 +36,7 @@ _KNOWN_ELSEWHERE = frozenset(
         "showRecordId",
         "tailable",
         "rawData",
+        "remove",
     }
 )
 _TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: "int"}

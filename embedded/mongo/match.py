@@ -152,14 +152,6 @@ def _in(operand: Any) -> ValuesTest:
     return lambda values: listed(values) or any(test(values) for test in others)
 
 
-def _not(operand: Any) -> ValuesTest:
-    if isinstance(operand, Regex):
-        return _none_of(_regex(operand, None))
-    if not is_operators(operand):
-        raise MongoError(Code.BadValue, "$not needs a regex or a document")
-    return _none_of(compile_condition(operand))
-
-
 def _exists(operand: Any) -> ValuesTest:
     wanted = bool(operand)
     return lambda values: any(value is not MISSING for value in values) == wanted
@@ -215,6 +207,5 @@ OPERATORS: Mapping[str, Callable[[Any], ValuesTest]] = {
     "$lte": _compares(operator.le),
     "$in": _in,
     "$nin": lambda operand: _none_of(_in(operand)),
-    "$not": _not,
     "$exists": _exists,
 }

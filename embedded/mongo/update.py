@@ -11,7 +11,7 @@ from bson.regex import Regex
 
 from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.keys import NUMBER, equal, rank, sort_key
-from embedded.mongo.match import LOGICAL, ValueTest, compile_condition, compile_filter, is_operators
+from embedded.mongo.match import is_operators
 from embedded.mongo.paths import MISSING, Document, Path, array_index, is_prefix
 
 ArrayChange = Callable[[Any], Any]
@@ -85,41 +85,9 @@ def _add_to_set(name: str, operand: Any) -> ArrayChange:
     return change
 
 
-def _pull(_: str, operand: Any) -> ArrayChange:
-    goes = _pull_test(operand)
-
-    def change(current: Any) -> Any:
-        if current is MISSING:
-            return MISSING
-        if not isinstance(current, list):
-            raise MongoError(Code.BadValue, "Cannot apply $pull to a non-array value")
-        return [element for element in current if not goes(element)]
-
-    return change
-
-
-def _pull_test(operand: Any) -> ValueTest:
-    if isinstance(operand, dict):
-        return _element_test(operand)
-    if isinstance(operand, Regex):
-        matches = compile_condition(operand)
-        return lambda element: matches([element])
-    return lambda element: equal(element, operand)
-
-
-def _element_test(condition: dict[str, Any]) -> ValueTest:
-    """A condition on one array element: operators on itself, or a filter if it is a document."""
-    if is_operators(condition) and next(iter(condition)) not in LOGICAL:
-        values_test = compile_condition(condition)
-        return lambda element: values_test([element])
-    matches = compile_filter(condition)
-    return lambda element: isinstance(element, dict) and matches(element)
-
-
 ARRAY_MODIFIERS: Mapping[str, Callable[[str, Any], ArrayChange]] = {
     "$push": _push,
     "$addToSet": _add_to_set,
-    "$pull": _pull,
 }
 
 
@@ -150,7 +118,7 @@ class Update:
             document = {"_id": identity, **self._replacement} if identity is not MISSING else dict(self._replacement)
         for path, modifier, change in self._changes:
             if inserting or modifier != "$setOnInsert":
-                _change_at(document, path, change, create=modifier not in _NEVER_CREATE)
+                _change_at(document, path, change, create=modifier != "$unset")
         if identity is not MISSING and not equal(document.get("_id", MISSING), identity):
             raise MongoError(
                 Code.ImmutableField,
@@ -339,8 +307,7 @@ MODIFIERS: Mapping[str, Callable[[str, Any], Change]] = {
     "$max": _extreme(smaller=False),
     **ARRAY_MODIFIERS,
 }
-_NEVER_CREATE = frozenset({"$unset", "$pull"})
-_KNOWN_ELSEWHERE = frozenset({"$mul", "$rename", "$currentDate", "$pop", "$pullAll", "$bit"})
+_KNOWN_ELSEWHERE = frozenset({"$mul", "$rename", "$currentDate", "$pop", "$pull", "$pullAll", "$bit"})
 
 
 def _equalities(query: Document) -> dict[Path, Any]:

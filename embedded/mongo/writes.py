@@ -61,7 +61,8 @@ class Writes:
 
     def _update(self, db: str, name: str, statement: Arguments) -> Steps:
         """How many matched, how many changed, and what was inserted instead."""
-        update, query, multi = _update_of(statement), statement.required("q", dict), statement.flag("multi")
+        update = Update(statement.any("u") or statement.required("u", dict))
+        query, multi = statement.required("q", dict), statement.flag("multi")
         if multi and update.is_replacement:
             raise MongoError(Code.FailedToParse, "multi update is not supported for replacement-style update")
         if multi and statement.any("sort"):
@@ -140,51 +141,22 @@ class Writes:
         return deleted
 
     def find_and_modify(self, command: Arguments) -> Answer:
-        command.allow(
-            "findAndModify", "findandmodify", "query", "sort", "remove", "update", "new", "fields", "upsert"
-        )
-        remove, new, upsert = command.flag("remove"), command.flag("new"), command.flag("upsert")
-        _check_intent(command, remove=remove, new=new, upsert=upsert)
+        command.allow("findAndModify", "findandmodify", "query", "sort", "update", "new", "fields", "upsert")
+        new, update = command.flag("new"), Update(command.any("update"))
         name = command.any("findAndModify") or command.required("findandmodify", str)
         fields = compile_projection(command.optional("fields", dict, {}))
         query = command.optional("query", dict, {})
-        update = None if remove else _update_of(command, "update")
         collection = self._store.get(command.db, name)
         found = yield from _first(collection, Search(query, _sort_of(command)))
-        if found is not None and collection is not None and update is None:
-            self._store.begin()
-            collection.remove(found)
-            return {"lastErrorObject": {"n": 1}, "value": fields(found.document)}
-        if found is not None and update is not None:
+        if found is not None:
             _, changed = self._change(collection, found, update)
             value = fields(changed if new else found.document)
             return {"lastErrorObject": {"n": 1, "updatedExisting": True}, "value": value}
-        if update is not None and upsert:
+        if command.flag("upsert"):
             inserted = self._upsert(command.db, name, query, update)
             outcome = {"n": 1, "updatedExisting": False, "upserted": inserted["_id"]}
             return {"lastErrorObject": outcome, "value": fields(inserted) if new else None}
-        return {"lastErrorObject": {"n": 0} | ({} if remove else {"updatedExisting": False}), "value": None}
-
-
-def _check_intent(command: Arguments, *, remove: bool, new: bool, upsert: bool) -> None:
-    if remove and command.any("update") is not None:
-        raise MongoError(Code.FailedToParse, "Cannot specify both an update and remove=true")
-    if remove and upsert:
-        raise MongoError(Code.FailedToParse, "Cannot specify both upsert=true and remove=true")
-    if remove and new:
-        raise MongoError(
-            Code.FailedToParse,
-            "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
-        )
-    if not remove and command.any("update") is None:
-        raise MongoError(Code.FailedToParse, "Either an update or remove=true must be specified")
-
-
-def _update_of(statement: Arguments, name: str = "u") -> Update:
-    update = statement.any(name)
-    if update is None:
-        return Update(statement.required(name, dict))
-    return Update(update)
+        return {"lastErrorObject": {"n": 0, "updatedExisting": False}, "value": None}
 
 
 def _sort_of(statement: Arguments) -> list[tuple[str, int]]:

@@ -122,8 +122,6 @@ CASES = [
     Case(QUERY + "exists/", TAGS, {"t.1": {"$exists": True}}, [0, 5]),
     Case(QUERY + "exists/", TAGS, {"t.1": {"$exists": False}}, [1, 2, 3, 4]),
     # logic
-    Case(QUERY + "not/", NUMBERS, {"n": {"$not": {"$gt": 1}}}, [0, 3, 4, 5, 6]),
-    Case(QUERY + "not/", WORDS, {"s": {"$not": Regex("^h", "i")}}, [2, 3]),
     Case(QUERY + "and/", NUMBERS, {"$and": [{"n": {"$gt": 0}}, {"n": {"$lt": 3}}]}, [0, 1]),
     Case(QUERY + "or/", NUMBERS, {"$or": [{"n": 1}, {"n": "2"}]}, [0, 5]),
     Case(QUERY + "nor/", NUMBERS, {"$nor": [{"n": 1}, {"n": None}]}, [1, 2, 5, 6]),

@@ -199,6 +199,8 @@ def test_what_is_not_supported_is_refused_never_ignored(embedded: MongoClient[Do
     collection.insert_one({"_id": 1, "l": [1]})
     refusals: list[tuple[Callable[[], object], int]] = [
         (lambda: collection.update_one({}, {"$mul": {"n": 2}}), 238),
+        (lambda: collection.update_one({}, {"$pull": {"l": 1}}), 238),
+        (lambda: collection.find_one_and_delete({}), 238),
         (lambda: collection.update_one({}, [{"$set": {"n": 2}}]), 238),
         (lambda: collection.update_one({"l": 1}, {"$set": {"l.$": 2}}), 238),
         (lambda: collection.update_one({}, {"$push": {"l": {"$each": [0], "$sort": 1}}}), 238),
