@@ -33,17 +33,19 @@ _VIEW: dict[str, JsonValue] = {
 class SignIn(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"key": _KEY}]})
 
-    key: SecretStr = Field(max_length=200, description="`db_<id>_<secret>`; not needed beside `Authorization`.")
+    key: SecretStr = Field(
+        max_length=200, description="`db_<id>_<secret>`; leave it out if `Authorization` has the key."
+    )
 
 
 class SessionView(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_VIEW]})
 
-    user_id: str | None = Field(description="On whose behalf; `null` while there are no keys.")
-    scopes: list[Scope] = Field(description="What it may: each takes in those before it.")
+    user_id: str | None = Field(description="The user that the caller acts for; `null` while there are no keys.")
+    scopes: list[Scope] = Field(description="What the caller may do. Each scope includes the scopes before it.")
     key_id: str | None
-    expires_at: Timestamp | None = Field(description="When the session, or else the key, ends.")
-    csrf_token: str | None = Field(description="For `X-CSRF-Token`; `null` where there is no session.")
+    expires_at: Timestamp | None = Field(description="When the session ends; without a session, when the key does.")
+    csrf_token: str | None = Field(description="The value for `X-CSRF-Token`; `null` without a session.")
 
     @classmethod
     def of(cls, caller: Caller, session: ConsoleSession | None, seal: Seal) -> SessionView:
@@ -138,16 +140,19 @@ _EXAMPLE: dict[str, JsonValue] = {
 
 
 class AuditQuery(QueryModel):
-    user_id: UserId | None = Field(default=None, description="By this user's keys.")
-    key_id: Name | None = Field(default=None, description="By this key.")
+    user_id: UserId | None = Field(default=None, description="Only calls with this user's keys.")
+    key_id: Name | None = Field(default=None, description="Only calls with this key.")
     route: SearchText | None = Field(
-        default=None, description="As in this description: `/jobs/{job_id}/cancel`; or a command."
+        default=None,
+        description="Only this route, as it is written here: `/jobs/{job_id}/cancel`; or only this command.",
     )
     kind: AuditKind | None = None
-    since: QueryTime | None = Field(default=None, description="At or after; RFC 3339 with an offset.")
-    until: QueryTime | None = Field(default=None, description="Before.")
+    since: QueryTime | None = Field(
+        default=None, description="Only calls at or after this time; RFC 3339 with an offset."
+    )
+    until: QueryTime | None = Field(default=None, description="Only calls before this time.")
     limit: int = Field(default=50, ge=1, le=200)
-    after: Cursor | None = Field(default=None, description="`next` of the page before.")
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> AuditFilter:
         return AuditFilter(**self.model_dump(exclude={"limit", "after"}))
@@ -159,24 +164,26 @@ class AuditView(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     id: str
-    at: Timestamp = Field(description="Of failed logins the first.")
-    kind: AuditKind = Field(description="`login_failed`: wrong keys of one address within an hour.")
-    user_id: str | None = Field(description="The key's; null while there are no keys.")
+    at: Timestamp = Field(description="When it was called; for failed logins, the first of them.")
+    kind: AuditKind = Field(description="`login_failed`: the wrong keys that one address sent within an hour.")
+    user_id: str | None = Field(description="The user of the key; null while there are no keys.")
     key_id: str | None
-    scope: Scope | None = Field(description="The highest that the key has.")
+    scope: Scope | None = Field(description="The highest scope of the key.")
     method: str | None
-    route: str | None = Field(description="Or the command that was given on the server.")
-    resources: dict[str, str] = Field(description="What the address names, and what was made.")
-    status: int | None = Field(description="How it was answered.")
-    request_id: str | None = Field(description="Also in the log, and the `correlation_id` of jobs that were made.")
-    address: str | None = Field(description="Of the client; of a command the user and the machine.")
-    count: int | None = Field(description="Failed logins.")
-    last_at: Timestamp | None = Field(description="The last of them.")
+    route: str | None = Field(description="The route that was called, or the command that was run on the server.")
+    resources: dict[str, str] = Field(description="The records that the path names, and those that were created.")
+    status: int | None = Field(description="The status of the answer.")
+    request_id: str | None = Field(
+        description="The same id is in the log, and is the `correlation_id` of jobs that the call created."
+    )
+    address: str | None = Field(description="The client's address; for a command, its user and machine.")
+    count: int | None = Field(description="How many logins failed.")
+    last_at: Timestamp | None = Field(description="When the last of them failed.")
 
 
 class AuditPage(BaseModel):
     entries: list[AuditView]
-    next: str | None = Field(description="`after` of the next page; null on the last.")
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
 audit_router = APIRouter(tags=["platform"])

@@ -107,7 +107,7 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         max_length=255,
         pattern="^[!-~]*$",
-        description="Makes a retry safe: the same key is answered with the same job, even with `ignore_cache`.",
+        description="Makes a retry safe: requests with the same key get the same job, even with `ignore_cache`.",
     ),
 ]
 

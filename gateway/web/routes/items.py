@@ -105,7 +105,7 @@ _JSON_SCHEMA = {
     "required": ["items", "next"],
     "properties": {
         "items": {"type": "array", "items": {"type": "object"}},
-        "next": {"type": ["string", "null"], "description": "`after` of the next page."},
+        "next": {"type": ["string", "null"], "description": "The value of `after` for the next page."},
     },
 }
 _CONTENT = {
@@ -120,11 +120,11 @@ _OK = {
     "description": "The items, in the order they were scraped.",
     "content": _CONTENT,
     "headers": {
-        NEXT_HEADER: {"description": "With `limit`, if more follow: `after` of the next page.",
+        NEXT_HEADER: {"description": "With `limit`, if more items follow: the value of `after` for the next page.",
                       "schema": {"type": "string"}},
-        RUN_HEADER: {"description": "Of a schedule: the job of the run whose items these are.",
+        RUN_HEADER: {"description": "For a schedule: the job of the run that the items are from.",
                      "schema": {"type": "string"}},
-        REMOVED_HEADER: {"description": "The items had been kept for long enough, and were removed then.",
+        REMOVED_HEADER: {"description": "When the items were removed because their retention time was over.",
                          "schema": {"type": "string", "format": "date-time"}},
     },
 }  # fmt: skip
@@ -144,7 +144,7 @@ async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts:
 
 @router.get(
     "/schedules/{schedule_id}/items",
-    summary="Download the items of a run",
+    summary="Download the items of a schedule's run",
     tags=["schedules"],
     response_class=Response,
     responses=_RESPONSES,
@@ -190,7 +190,7 @@ def _encoder(query: ItemsQuery) -> ItemFormat:
 def _require_same_run(job: Job | None, page_of: str, run: str | None) -> None:
     """Raises `JobNotFoundError`, and `InvalidRequestError` for a cursor of another run."""
     if page_of and (job is None or job.id != page_of or run not in {None, page_of}):
-        raise InvalidRequestError("after", "is the cursor of another run; take `next` of the page before")
+        raise InvalidRequestError("after", "is the cursor of another run; use the `next` of the previous page")
     if run and not page_of and (job is None or job.id != run):
         raise JobNotFoundError(run)
 

@@ -49,7 +49,7 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
 
 
 # before `/jobs/{job_id}`, which would take it for an id
-@router.get("/health", summary="How the queue fares", tags=["platform"], responses=problems(503))
+@router.get("/health", summary="The state of the queue", tags=["platform"], responses=problems(503))
 def jobs_health(parts: Parts) -> JobsHealth:
     with mongo_errors():
         now = parts.clock()
@@ -83,7 +83,7 @@ def get_job(job_id: JobId, parts: Parts) -> JobDetail | ScheduleJobView:
     return JobDetail.of(named, parts[JobQueries].queue_position(named))
 
 
-@router.get("/{job_id}/status", summary="Where a job stands", responses=problems(404, 503))
+@router.get("/{job_id}/status", summary="The status and progress of a job", responses=problems(404, 503))
 def get_status(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusView:
     """Small enough to poll. The log stream sends the same as it happens. A schedule is `scheduled` until it ends."""
     named = parts[JobOrSchedule].find(job_id)
@@ -112,7 +112,7 @@ def cancel_job(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusVie
     responses=problems(404, 409, 429, 503),
 )
 def retry_job(job_id: JobId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
-    """Makes a new job, linked to the old by `retry_of`: the same spider, in the same version of its project."""
+    """Creates a new job, linked to the old one by `retry_of`: the same spider, in the same version of its project."""
     if parts[JobOrSchedule].is_schedule(job_id):
         raise ConflictError(f"a schedule is run by itself, and at once by POST /schedules/{job_id}/run")
     job = parts[Resubmission].run_again(job_id, request_id)
@@ -129,7 +129,7 @@ def delete_job(job_id: JobId, parts: Parts) -> None:
 
 
 class QueueQuery(QueryModel):
-    hours: int = Field(default=24, ge=1, le=720, description="The window that `sites` looks at.")
+    hours: int = Field(default=24, ge=1, le=720, description="The number of hours that `sites` covers.")
 
 
 class DurationView(BaseModel):
@@ -149,8 +149,10 @@ class SiteRunsView(BaseModel):
     partial: int
     failed: int
     cancelled: int
-    success_rate: float | None = Field(description="`succeeded` of all that were not cancelled; 0 to 1.")
-    duration_seconds: DurationView | None = Field(description="Null where none was ever started.")
+    success_rate: float | None = Field(
+        description="The share of `succeeded` in the runs that were not cancelled; 0 to 1."
+    )
+    duration_seconds: DurationView | None = Field(description="Null if no run was started.")
     last_finished_at: Timestamp
 
     @classmethod
@@ -174,9 +176,11 @@ class WaitingView(BaseModel):
     """Pending jobs."""
 
     total: int
-    by_reason: dict[WaitingReason, int] = Field(description="Reasons that some job has.")
-    unexplained: int = Field(description="Nobody has looked at these yet.")
-    oldest_seconds: float | None = Field(description="How long the one that waits longest has been due.")
+    by_reason: dict[WaitingReason, int] = Field(
+        description="How many jobs wait for each reason; reasons without a job are left out."
+    )
+    unexplained: int = Field(description="How many have no reason yet: no worker has considered them so far.")
+    oldest_seconds: float | None = Field(description="Seconds since the job that waits longest was due.")
 
 
 class WorkersView(BaseModel):
@@ -185,17 +189,19 @@ class WorkersView(BaseModel):
 
 
 class QueueStatusView(BaseModel):
-    """How the queue fares, at one moment."""
+    """The state of the queue at one moment."""
 
     at: Timestamp
-    depth: dict[JobStatus, int] = Field(description="Jobs by status, the ended ones too.")
+    depth: dict[JobStatus, int] = Field(
+        description="The number of jobs in each status, also of those that have ended."
+    )
     waiting: WaitingView
     running: int
     workers: WorkersView
     dead_letters: int
-    sites_since: Timestamp = Field(description="Begin of the window that `sites` looks at.")
-    sites: list[SiteRunsView] = Field(description="Only those of which a run has ended since then; by name.")
-    sites_complete: bool = Field(description="False: only the latest 10,000 runs were looked at.")
+    sites_since: Timestamp = Field(description="The start of the time that `sites` covers.")
+    sites: list[SiteRunsView] = Field(description="Sites with a run that has ended since then, sorted by name.")
+    sites_complete: bool = Field(description="False: only the latest 10,000 runs were counted.")
 
     @classmethod
     def of(cls, report: QueueReport) -> QueueStatusView:
@@ -223,7 +229,9 @@ class QueueStatusView(BaseModel):
 queue_router = APIRouter(tags=["platform"])
 
 
-@queue_router.get("/jobs/queue/status", summary="What waits, who works, how sites fare", responses=problems(503))
+@queue_router.get(
+    "/jobs/queue/status", summary="Waiting jobs, workers, and success rates of sites", responses=problems(503)
+)
 async def queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) -> QueueStatusView:
     """Depth by status and by what jobs wait for, living workers, dead letters, and for each site the success rate and
     the durations of the runs that ended within the last `hours`.
@@ -233,11 +241,13 @@ async def queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) -> Q
 
 
 class DeadLettersQuery(QueryModel):
-    user_id: UserId | None = Field(default=None, description="Whose.")
+    user_id: UserId | None = Field(default=None, description="Only jobs of this user.")
     spider: Name | None = None
-    q: SearchText | None = Field(default=None, description="Text in the id, spider, tags, start URLs or message.")
+    q: SearchText | None = Field(
+        default=None, description="Only jobs with this text in the id, spider, tags, start URLs or message."
+    )
     limit: int = Field(default=50, ge=1, le=200)
-    after: Cursor | None = Field(default=None, description="`next` of the page before.")
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> JobFilter:
         return JobFilter(user_id=self.user_id, spider=self.spider, q=self.q, dead=True)
@@ -246,15 +256,15 @@ class DeadLettersQuery(QueryModel):
 class DeadLetter(BaseModel):
     """A job that is out of retries."""
 
-    id: str = Field(description="The job's.")
-    run_id: str | None = Field(description="Of a run of a site.")
+    id: str = Field(description="The job's id.")
+    run_id: str | None = Field(description="The run's id, if the job is a run of a site.")
     user_id: str
     project: str
     spider: str
     site: str | None
-    start_urls: list[str] = Field(description="The first ten.")
+    start_urls: list[str] = Field(description="The first ten start URLs.")
     message: str | None = Field(description="Why it ended.")
-    attempts: int = Field(description="How often it was started.")
+    attempts: int = Field(description="The number of its attempts.")
     created_at: Timestamp
     finished_at: Timestamp | None
     retry_of: str | None
@@ -276,9 +286,9 @@ class DeadLetter(BaseModel):
 
 class DeadLetterPage(BaseModel):
     dead_letters: list[DeadLetter]
-    next: str | None = Field(description="`after` of the next page; null on the last.")
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
     searched_to: Timestamp | None = Field(
-        description="Where a search ran out of time, as for `GET /jobs`.", examples=[None]
+        description="Where a search ran out of time, see `GET /jobs`.", examples=[None]
     )
 
 
@@ -309,14 +319,14 @@ async def list_dead_letters(
     responses=problems(404, 409, 429, 503),
 )
 def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
-    """Makes a new job, linked to the old by `retry_of`. The old one stays as it ended, and leaves this list."""
+    """Creates a new job, linked to the old one by `retry_of`. The old job stays as it is, and leaves this list."""
     job = parts[DeadLetters].requeue(letter_id, request_id)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
 
 
 @dead_letters_router.delete(
-    "/{letter_id}", summary="Let a dead letter go", status_code=204, responses=problems(404, 503)
+    "/{letter_id}", summary="Remove a dead letter from the list", status_code=204, responses=problems(404, 503)
 )
 def dismiss(letter_id: LetterId, parts: Parts) -> None:
-    """The letter leaves this list. The job, its items and its log stay until `DELETE /jobs/{id}` or retention."""
+    """The job leaves this list. The job itself, its items and its log stay until `DELETE /jobs/{id}` or retention."""
     parts[DeadLetters].dismiss(letter_id)

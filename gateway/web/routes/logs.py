@@ -39,7 +39,7 @@ class StreamTokenView(BaseModel):
 
     token: str
     expires_at: Timestamp
-    url: str = Field(description="For an `EventSource`.")
+    url: str = Field(description="The URL for an `EventSource`.")
 
 
 # --- `POST /jobs/{id}/stream-token`: for browsers, whose `EventSource` cannot send a key
@@ -48,7 +48,7 @@ token_router = APIRouter(tags=["jobs"], route_class=StoreRoute)
 
 
 @token_router.post(
-    "/jobs/{job_id}/stream-token", summary="Open a log to a browser", responses=problems(404, 409, 503)
+    "/jobs/{job_id}/stream-token", summary="Let a browser follow a log", responses=problems(404, 409, 503)
 )
 def issue_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTokenView:
     """For clients that cannot send a key: for 60 seconds `url` opens this job's log, and nothing else. A stream that
@@ -86,7 +86,7 @@ router = APIRouter(tags=["jobs"])
                 NDJSON: {"schema": {"type": "string"}},
             },
         },
-        204: {"description": "The client has seen the end: stop"},
+        204: {"description": "The client has received the end of the stream: do not reconnect"},
         **problems(404, 422, 503),
     },
 )
@@ -94,13 +94,25 @@ async def follow_log(
     job_id: str,
     request: Request,
     *,
-    level: Annotated[str | None, Query(description="Lowest level shown, `DEBUG` to `CRITICAL`")] = None,
-    q: Annotated[
-        str | None, Query(max_length=MAX_TEXT, description="Text in message or logger, of either case")
+    level: Annotated[
+        str | None, Query(description="Only lines of this level or higher, `DEBUG` to `CRITICAL`")
     ] = None,
-    attempt: Annotated[int | None, Query(ge=1, le=999_999, description="Downloads: this one instead of all")] = None,
-    last_event_id: Annotated[str | None, Query(description="Where `Last-Event-ID` cannot be sent")] = None,
-    token: Annotated[str | None, Query(description="Of `POST …/stream-token`, where a key cannot be sent")] = None,
+    q: Annotated[
+        str | None,
+        Query(
+            max_length=MAX_TEXT,
+            description="Only lines with this text in the message or the logger's name, in upper or lower case",
+        ),
+    ] = None,
+    attempt: Annotated[
+        int | None, Query(ge=1, le=999_999, description="Only the log of this attempt; for downloads only")
+    ] = None,
+    last_event_id: Annotated[
+        str | None, Query(description="For clients that cannot send the header `Last-Event-ID`")
+    ] = None,
+    token: Annotated[
+        str | None, Query(description="A token of `POST …/stream-token`, for clients that cannot send a key")
+    ] = None,
 ) -> Response:
     """`Accept: text/event-stream` (also the default) follows the log; `text/plain` and `application/x-ndjson` return
     what there is of it by now. `Last-Event-ID` resumes a stream after that event.
@@ -157,8 +169,8 @@ events_router = APIRouter(tags=["jobs"])
 async def follow_jobs(
     request: Request,
     caller: Called,
-    job_id: Annotated[list[str], Query(default_factory=list, max_length=MAX_JOBS, description="Only these")],
-    user_id: Annotated[UserId | None, Query(description="Only this user's")] = None,
+    job_id: Annotated[list[str], Query(default_factory=list, max_length=MAX_JOBS, description="Only these jobs")],
+    user_id: Annotated[UserId | None, Query(description="Only jobs of this user")] = None,
 ) -> Response:
     """Follows all jobs that are not final, and new ones; with `job_id`, given once per job, only these jobs."""
     streams: EventStreams = request.app.state.event_streams

@@ -58,9 +58,9 @@ _QUANTILES = (0.5, 0.95, 1.0)
 _ENDS = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
 _SUMS: tuple[tuple[str, str, Callable[[EndedJob], int]], ...] = (
     ("recent_items", "Items of the jobs that ended within the last hour.", lambda end: end.items),
-    ("recent_pages", "Pages that they fetched.", lambda end: end.pages),
-    ("recent_page_errors", "Errors that they met.", lambda end: end.errors),
-    ("recent_retries", "Attempts that they took after their first.", lambda end: end.retries),
+    ("recent_pages", "Pages that the jobs which ended within the last hour have fetched.", lambda end: end.pages),
+    ("recent_page_errors", "Errors of the jobs that ended within the last hour.", lambda end: end.errors),
+    ("recent_retries", "Retries of the jobs that ended within the last hour.", lambda end: end.retries),
 )
 
 
@@ -73,12 +73,12 @@ def recent_families(ends: Collection[EndedJob]) -> Iterator[Metric]:
     yield many("recent_jobs", text, ("site_name", "status"), ended)
     for name, about, value in _SUMS:
         yield labelled(name, about, "site_name", {site: sum(map(value, theirs)) for site, theirs in sites.items()})
-    about = "Seconds from the first start of a job of the last hour to its end, by site."
+    about = "Seconds from first start to end of the jobs that ended within the last hour, by site."
     ran = {(site,): _seconds(theirs, lambda end: (end.started_at, end.finished_at)) for site, theirs in sites.items()}
     yield _quantiles("recent_run_seconds", about, ran, ("site_name",))
-    about = "Seconds from when a job of the last hour was due until a node was given it."
+    about = "Seconds from when a job was due until it was assigned, of jobs that ended within the last hour."
     yield _quantiles("recent_dispatch_seconds", about, {(): _seconds(ends, lambda end: (end.due, end.dispatched_at))})
-    about = "Seconds from when a job of the last hour was due until it ended."
+    about = "Seconds from when a job was due until it ended, of jobs that ended within the last hour."
     yield _quantiles("recent_processing_seconds", about, {(): _seconds(ends, lambda end: (end.due, end.finished_at))})
 
 
@@ -118,7 +118,7 @@ _UNEXPLAINED = "unexplained"
 
 def platform_families(facts: PlatformFacts | None) -> Iterator[Metric]:
     """Without facts, only that MongoDB is away: facts from before it went away are not repeated."""
-    yield gauge("mongodb_up", "Whether MongoDB answered when it was asked last.", float(facts is not None))
+    yield gauge("mongodb_up", "Whether MongoDB answered the last call.", float(facts is not None))
     if facts is not None:
         yield from _queue(facts)
         yield from _scheduler(facts)
@@ -128,28 +128,28 @@ def platform_families(facts: PlatformFacts | None) -> Iterator[Metric]:
 
 def _queue(facts: PlatformFacts) -> Iterator[Metric]:
     by_status = {status: facts.by_status.get(status, 0) for status in JobStatus}
-    yield labelled("jobs", "Jobs that are kept, by status.", "status", by_status)
+    yield labelled("jobs", "Stored jobs, by status.", "status", by_status)
     waiting: dict[str, float] = {reason: facts.by_reason.get(reason, 0) for reason in WaitingReason}
     waiting[_UNEXPLAINED] = max(0, by_status[JobStatus.PENDING] - sum(facts.by_reason.values()))
-    yield labelled("jobs_waiting", "Pending jobs, by what they wait for.", "reason", waiting)
-    text = "Seconds for which the pending job that waits longest has been due."
+    yield labelled("jobs_waiting", "Pending jobs, by the reason why they wait.", "reason", waiting)
+    text = "Seconds since the pending job that waits longest was due."
     yield gauge("queue_oldest_seconds", text, facts.oldest_waiting)
-    yield gauge("dead_letters", "Jobs that are out of retries and wait for a person.", facts.dead_letters)
-    text = "Ended jobs whose webhooks are due and wait to be called; of the first 1,000 that have any to call."
+    yield gauge("dead_letters", "Jobs that failed and have no retries left.", facts.dead_letters)
+    text = "Ended jobs whose webhooks are due but not called yet, among the first 1,000 with webhooks to call."
     yield gauge("webhooks_waiting", text, facts.webhooks.waiting)
-    text = "Of these 1,000, those of which a call has failed and is to be repeated."
+    text = "Ended jobs with a webhook whose call failed and will be repeated, among the same 1,000."
     yield gauge("webhooks_failing", text, facts.webhooks.failing)
-    yield gauge("workers_alive", "Workers that gave a sign of life lately.", facts.workers)
+    yield gauge("workers_alive", "Workers with a recent sign of life.", facts.workers)
 
 
 def _scheduler(facts: PlatformFacts) -> Iterator[Metric]:
-    yield gauge("beats_alive", "Beats that gave a sign of life lately.", facts.beats)
+    yield gauge("beats_alive", "Beats with a recent sign of life.", facts.beats)
     text = "Seconds by which the occurrence that has been due longest is late; 0 if none is due."
     yield gauge("scheduler_lag_seconds", text, facts.lag)
     states = {state: facts.schedules.get(state, 0) for state in ScheduleState}
     yield labelled("schedules", "Schedules, by state.", "state", states)
     yield gauge("schedules_due", "Schedules that are due now; counted to 10,000.", facts.schedules_due)
-    yield gauge("one_off_jobs", "Single crawls whose time has not come.", facts.one_off_jobs)
+    yield gauge("one_off_jobs", "Single crawls that are to run later.", facts.one_off_jobs)
 
 
 def _nodes(facts: PlatformFacts) -> Iterator[Metric]:
@@ -159,16 +159,20 @@ def _nodes(facts: PlatformFacts) -> Iterator[Metric]:
     states = {(name, state): state is one for name, one in facts.node_states.items() for state in NodeState}
     yield many("node_state", "1 for the state that the node is in; only one that is up gets work.",
                ("node", "state"), states)  # fmt: skip
-    yield labelled("node_up", "Whether the node gave a sign of life lately.", "node", alive)
+    yield labelled("node_up", "Whether the node has a recent sign of life.", "node", alive)
 
 
 _OF_NODES: tuple[tuple[str, str, Callable[[Node], float]], ...] = (
-    ("node_slots", "Crawls that the node runs at once.", lambda node: node.max_slots),
-    ("node_slots_used", "Of these, those that run.", lambda node: node.used_slots),
-    ("node_render_slots", "Of the node's slots, those that may drive a browser.", lambda node: node.max_render_slots),
-    ("node_render_slots_used", "Of these, those that do.", lambda node: node.used_render_slots),
+    ("node_slots", "Slots of the node.", lambda node: node.max_slots),
+    ("node_slots_used", "Slots of the node that are in use.", lambda node: node.used_slots),
+    ("node_render_slots", "Slots of the node that may drive a browser.", lambda node: node.max_render_slots),
+    ("node_render_slots_used", "Slots of the node that drive a browser now.", lambda node: node.used_render_slots),
     ("node_failures", "Failures of the node in a row.", lambda node: node.failures),
-    ("node_disk_full", "Whether the node takes no new work for want of disk.", lambda node: node.disk_full),
+    (
+        "node_disk_full",
+        "Whether the node takes no new work because its disk is nearly full.",
+        lambda node: node.disk_full,
+    ),
     ("node_free_bytes", "Bytes that are free on the node's disk.", lambda node: node.free_bytes or 0),
 )
 
@@ -197,7 +201,7 @@ class ProcessMetrics:
         )
         self.seconds = Histogram(
             "discoverybot_http_request_duration_seconds",
-            "Seconds until the answer began; how long a stream goes on after that does not count.",
+            "Seconds until the answer began; the time that a stream goes on after that is not counted.",
             ("method", "route"),
             buckets=_SECONDS,
             registry=self.registry,

@@ -35,7 +35,7 @@ _EXAMPLE: JsonDict = {
     "state": "quarantined",
     "why": "3 failures in a row, the last: nobody answers at http://10.0.0.7:6800/daemonstatus.json",
     "since": "2027-06-01T09:00:00.000Z",
-    "todo": "look at Scrapyd's log there; it is probed when its rest is over",
+    "todo": "see Scrapyd's log there; the node is probed when its rest is over",
     "failures": 3,
     "rest_until": "2027-06-01T09:00:14.000Z",
     "draining": False,
@@ -67,25 +67,33 @@ class NodeView(BaseModel):
     name: str
     url: str
     version: str
-    state: NodeState = Field(description="Only one that is `up` is offered new work.")
-    why: str | None = Field(description="Why it is in this state; null where that needs no word.")
-    since: Timestamp | None = Field(description="Since when there has been a reason for it.")
+    state: NodeState = Field(description="Only a node that is `up` gets new work.")
+    why: str | None = Field(description="Why it is in this state; null if there is nothing to explain.")
+    since: Timestamp | None = Field(description="Since when the reason exists.")
     todo: str | None = Field(description="What to do about it.")
-    failures: int = Field(description="In a row. From the third on it is quarantined; one success makes up for all.")
-    rest_until: Timestamp | None = Field(description="It is offered no work: after this it is probed, and returns.")
-    draining: bool = Field(description="It is offered no new work because somebody said so.")
-    healthy: bool = Field(description="It gave a sign of life lately.")
+    failures: int = Field(
+        description="Failures in a row. After three the node is quarantined; one success sets the number to 0."
+    )
+    rest_until: Timestamp | None = Field(
+        description="Until then it gets no work. Then it is probed, and gets work again if it answers."
+    )
+    draining: bool = Field(description="It gets no new work because a person has drained it.")
+    healthy: bool = Field(description="Its last sign of life is recent.")
     max_slots: int
     used_slots: int
-    free_slots: int = Field(description="Not in use; whether they are offered, its state says.")
-    max_render_slots: int = Field(description="Of its slots, how many may drive a browser; 0 without one.")
+    free_slots: int = Field(description="Slots that are not in use. They are used only if the node's state is `up`.")
+    max_render_slots: int = Field(
+        description="How many of its slots may drive a browser; 0 if the node has no browser."
+    )
     used_render_slots: int
-    running: int = Field(description="Spider processes alive at its last sign of life.")
-    load: float = Field(description="The share of its slots that is in use.")
-    free_bytes: int | None = Field(description="Of its disk.")
-    disk_full: bool = Field(description="Less than `NODE_MIN_FREE_BYTES` is free.")
+    running: int = Field(description="Spider processes that ran at its last sign of life.")
+    load: float = Field(description="The share of its slots that are in use, 0 to 1.")
+    free_bytes: int | None = Field(description="Free bytes of its disk.")
+    disk_full: bool = Field(description="Whether less than `NODE_MIN_FREE_BYTES` is free.")
     heartbeat_at: Timestamp
-    eggs: list[EggView] = Field(description="Deployed there. Our own project, which has no egg, is everywhere.")
+    eggs: list[EggView] = Field(
+        description="The eggs that the node has. The project `default`, which has no egg, is on every node."
+    )
 
     @classmethod
     def of(cls, node: Node, now: datetime, dead_after: timedelta) -> NodeView:
@@ -117,7 +125,7 @@ class MissingView(BaseModel):
 
 class NodeList(BaseModel):
     nodes: list[NodeView]
-    missing: list[MissingView] = Field(description="What `SCRAPYD_URL` names, and no node has registered itself as.")
+    missing: list[MissingView] = Field(description="URLs in `SCRAPYD_URL` with which no node has registered.")
 
 
 router = APIRouter(prefix="/nodes", tags=["platform"], route_class=StoreRoute)
@@ -163,8 +171,8 @@ def _view(node: Node, parts: GatewayParts) -> NodeView:
 
 console_router = APIRouter(tags=["platform"])
 
-ConsoleNode = Annotated[str, Path(description="As `GET /nodes` shows it.", examples=["n1"])]
-PagePath = Annotated[str, Path(description="Nothing, `jobs`, `logs/…` or `items/…`.", examples=["jobs"])]
+ConsoleNode = Annotated[str, Path(description="The node's name, as `GET /nodes` shows it.", examples=["n1"])]
+PagePath = Annotated[str, Path(description="The page: empty, `jobs`, `logs/…` or `items/…`.", examples=["jobs"])]
 _FORM = {
     "requestBody": {
         "required": True,
@@ -188,7 +196,7 @@ _FORM = {
     response_class=Response,
     responses={
         200: {
-            "description": "As Scrapyd has it; its links lead here again",
+            "description": "The page as Scrapyd sends it; its links lead to this route again",
             "content": {kind: {"schema": {"type": "string"}} for kind in ("text/html", "text/plain")},
         },
         **problems(404, 502, 503),

@@ -59,48 +59,54 @@ class SpiderView(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_OWN_SPIDER, _EGG_SPIDER]})
 
-    project: str = Field(description="`default` is our own, which `POST /crawl` takes without a project.")
-    version: str | None = Field(description="Of the project's egg; our own project has none.")
-    latest: bool = Field(description="A crawl that names no version gets this one.")
+    project: str = Field(
+        description="`default` is the platform's own project, which `POST /crawl` uses if it names no project."
+    )
+    version: str | None = Field(description="The version of the project's egg; null for the project `default`.")
+    latest: bool = Field(description="Whether a crawl that names no version runs this one.")
     name: str
     description: str
-    params_schema: dict[str, Any] | None = Field(description="JSON Schema of `params`; null: any strings.")
-    allowed_domains: list[str] = Field(
-        description="It keeps to these hosts and their subdomains: start URLs elsewhere are refused. Empty: no limit."
+    params_schema: dict[str, Any] | None = Field(
+        description="JSON Schema of `params`; null: any parameters that are strings."
     )
-    own_start: bool = Field(description="It decides by itself where it starts and may not look at the start URLs.")
+    allowed_domains: list[str] = Field(
+        description="Hosts that it visits, with their subdomains; other start URLs are refused. Empty: no limit."
+    )
+    own_start: bool = Field(description="The spider makes its own start requests and may ignore the start URLs.")
 
 
 class ProjectView(BaseModel):
-    """A deployed project, or our own."""
+    """A deployed project, or the platform's own."""
 
     name: str
-    latest: str | None = Field(description="What a crawl that names no version gets.")
-    versions: list[str] = Field(description="Oldest first; our own project has none.")
+    latest: str | None = Field(description="The version that a crawl runs if it names none.")
+    versions: list[str] = Field(description="All versions, the oldest first; empty for the project `default`.")
 
 
 class SpiderList(BaseModel):
     spiders: list[SpiderView]
-    projects: list[ProjectView] = Field(description="Those of these spiders.")
+    projects: list[ProjectView] = Field(description="The projects of these spiders.")
 
 
 class SpidersQuery(QueryModel):
-    project: Name | None = Field(default=None, description="Only of this project.")
-    version: Name | None = Field(default=None, description="Only of this version.")
-    name: Name | None = Field(default=None, description="Only spiders of this name.")
+    project: Name | None = Field(default=None, description="Only spiders of this project.")
+    version: Name | None = Field(default=None, description="Only spiders of this version.")
+    name: Name | None = Field(default=None, description="Only spiders with this name.")
 
 
 class NodeAnswerView(BaseModel):
     node: str
     accepted: bool
-    spiders: int = Field(description="In the egg.")
-    message: str | None = Field(description="Why it was not taken.")
+    spiders: int = Field(description="The number of spiders in the egg.")
+    message: str | None = Field(description="Why the node did not take the egg.")
 
 
 class NodeRemovalView(BaseModel):
     node: str
-    removed: bool = Field(description="It is not there any more.")
-    message: str | None = Field(description="Why it still is; it is removed once the node can be asked.")
+    removed: bool = Field(description="Whether the node no longer has the version.")
+    message: str | None = Field(
+        description="Why the node still has it; it is removed as soon as the node can be reached."
+    )
 
 
 class DeletedView(BaseModel):
@@ -110,35 +116,35 @@ class DeletedView(BaseModel):
 
     project: str
     version: str
-    nodes: list[NodeRemovalView] = Field(description="Those that had it.")
+    nodes: list[NodeRemovalView] = Field(description="The nodes that had the version.")
 
 
 class DeployedView(BaseModel):
-    """An egg that at least one node has taken, and none refused."""
+    """An egg that at least one node has taken and no node has refused."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_DEPLOYED]})
 
     project: str
     version: str
-    spiders: int = Field(description="In the egg.")
+    spiders: int = Field(description="The number of spiders in the egg.")
     nodes: list[NodeAnswerView]
 
 
 class DeployQuery(QueryModel):
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")] = Field(
-        description="The newest one is what crawls get that name none.", examples=["1.4"]
+        description="The name of the version. A crawl that names no version runs the newest one.", examples=["1.4"]
     )
 
 
 class CheckView(BaseModel):
     status: Literal["ok", "down", "starting"]
     message: str
-    todo: str | None = Field(default=None, description="How to mend it.")
+    todo: str | None = Field(default=None, description="What to do about it.")
 
 
 class HealthView(BaseModel):
     status: Literal["ok", "degraded", "starting", "down"] = Field(
-        description="Starting: no node has published its spiders yet. With it, and with down, nothing is accepted."
+        description="`starting`: no node has published its spiders. While `starting` or `down`, no crawl is accepted."
     )
     checks: dict[str, CheckView]
 
@@ -154,11 +160,11 @@ health_router = APIRouter(prefix="/health", tags=["platform"])
 
 @health_router.get(
     "",
-    summary="What works, and how to mend what does not",
+    summary="What works, and what to do about what does not",
     responses={
         503: {
             "model": HealthView,
-            "description": "Nothing is accepted: MongoDB is away, or (`starting`) no node has published its spiders.",
+            "description": "No crawl is accepted: MongoDB is away, or (`starting`) no node has published spiders.",
         }
     },
 )
@@ -199,14 +205,16 @@ ProjectName = Annotated[
     str,
     PathParameter(
         pattern=r"^[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?$",
-        description="Any but our own project's.",
+        description="The project's name; not `default`, which has no eggs.",
         examples=["shop"],
     ),
 ]
 VersionName = Annotated[
     str,
     PathParameter(
-        pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}$", description="As `GET /spiders` spells it.", examples=["1.4"]
+        pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}$",
+        description="The version as `GET /spiders` spells it.",
+        examples=["1.4"],
     ),
 ]
 _EGG = {
@@ -224,16 +232,16 @@ _EGG = {
 async def add_version(
     request: Request, project: ProjectName, query: Annotated[DeployQuery, Query()], parts: Parts
 ) -> DeployedView:
-    """Puts the egg in the body, at most 64 MiB, on every living crawl node, and keeps it. A node that could not be
-    asked, or comes later, gets it when a crawl waits for it. `discoverybot deploy` builds an egg from a Scrapy
-    project and sends it. A caller of this route can run code on the nodes.
+    """Deploys the egg in the body, at most 64 MiB, to every living crawl node, and stores it. A node that could not
+    be reached, or that comes later, gets the egg when a crawl waits for it. `discoverybot deploy` builds an egg from
+    a Scrapy project and sends it. A caller of this route can run code on the nodes.
 
-    A version that exists is replaced, everywhere. If a node refuses it, or no node could be asked, the answer is an
-    error whose `detail.nodes` has the answer of each; doing it again is safe. The spiders are in `GET /spiders` a
-    moment later.
+    A version that exists is replaced on all nodes. If a node refuses the egg, or no node could be reached, the answer
+    is an error whose `detail.nodes` has the answer of each node; it is safe to repeat the call. The spiders are in
+    `GET /spiders` a moment later.
     """
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
-        raise InvalidRequestError("egg", "send the egg itself as the body (curl --data-binary @shop.egg), no form")
+        raise InvalidRequestError("egg", "send the egg itself as the body (curl --data-binary @shop.egg), not a form")
     with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
         egg = Path(folder, "upload.egg")
         with egg.open("wb") as file:  # noqa: ASYNC230 - pieces of 64 KiB, into the page cache
@@ -252,9 +260,9 @@ async def add_version(
     "/projects/{project}/versions/{version}", summary="Delete a deployed version", responses=problems(404, 503)
 )
 async def delete_version(project: ProjectName, version: VersionName, parts: Parts) -> DeletedView:
-    """Removes the kept egg, and the egg on every node; a node that cannot be asked now loses it once it can. Attempts
-    that run go on. Crawls that wait for this version say so, and wait until it is deployed again, or until they are
-    cancelled.
+    """Removes the stored egg, and the egg on every node; from a node that cannot be reached now, it is removed later.
+    Running attempts go on. Crawls that wait for this version wait until it is deployed again, or until they are
+    cancelled; `waiting_reason` says so.
     """
     removals = await parts.deploys.run(parts[Undeployment].delete, project, version)
     nodes = [NodeRemovalView(**removal._asdict()) for removal in removals]

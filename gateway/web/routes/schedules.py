@@ -53,10 +53,10 @@ async def list_schedules(query: Annotated[SchedulesQuery, Query()], parts: Parts
 
 @router.post(
     "",
-    summary="Make a schedule",
+    summary="Create a schedule",
     status_code=201,
     responses={
-        200: {"description": "The same crawl is scheduled already: the schedule that exists", "model": ScheduleView},
+        200: {"description": "The same crawl is scheduled already: the existing schedule", "model": ScheduleView},
         **problems(409, 413, 503),
     },
 )
@@ -89,8 +89,8 @@ def get_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
 
 @router.patch("/{schedule_id}", summary="Change a schedule", responses=problems(404, 409, 413, 503))
 def change_schedule(schedule_id: ScheduleId, body: ScheduleChange, parts: Parts) -> ScheduleView:
-    """The given fields replace the old ones, all or none. After the answer, no run of the old version begins; runs
-    under way go on. The occurrences stay as they are unless the schedule's times are changed.
+    """The given fields replace the old ones, all of them or none. After the answer, no run of the old version begins;
+    runs under way go on. The occurrences stay as they are unless the schedule's times are changed.
     """
     return ScheduleView.of(parts[ScheduleChanges].apply(schedule_id, change_of(body, parts.settings)))
 
@@ -138,7 +138,7 @@ def preview_schedule(
     return SchedulePreview.of(schedule, preview(schedule.id, schedule.timing, after, count))
 
 
-@router.get("/{schedule_id}/history", summary="What became of its slots", responses=problems(404, 503))
+@router.get("/{schedule_id}/history", summary="The history of a schedule's occurrences", responses=problems(404, 503))
 def schedule_history(
     schedule_id: ScheduleId, query: Annotated[HistoryQuery, Query()], parts: Parts
 ) -> ScheduleHistory:
@@ -151,16 +151,20 @@ def schedule_history(
 class TickView(BaseModel):
     """What one tick did."""
 
-    fired: list[str] = Field(description="Jobs of slots that were due.")
-    skipped: list[str] = Field(description="Slots whose run before was not over, by the id of a job that is not.")
-    missed: list[str] = Field(description="Slots that nobody fired in time, likewise.")
-    promoted: list[str] = Field(description="Single crawls whose `schedule_at` has come.")
-    due_left: int = Field(description="Schedules that are due still.")
-    next_due: Timestamp | None = Field(description="When there will be something to do, as far as is known.")
+    fired: list[str] = Field(description="Ids of the jobs of occurrences that were due and were fired.")
+    skipped: list[str] = Field(
+        description="Ids that the jobs of skipped occurrences would have had: the previous run had not ended."
+    )
+    missed: list[str] = Field(
+        description="Ids that the jobs of missed occurrences would have had: no beat fired them in time."
+    )
+    promoted: list[str] = Field(description="Ids of single crawls whose `schedule_at` has come.")
+    due_left: int = Field(description="How many schedules are still due.")
+    next_due: Timestamp | None = Field(description="When the next work is due, as far as is known.")
 
 
 class SchedulerQuery(QueryModel):
-    last: int = Field(default=20, ge=0, le=200, description="How many entries of the ledger are shown.")
+    last: int = Field(default=20, ge=0, le=200, description="How many entries of the ledger to return.")
 
 
 class BeatView(BaseModel):
@@ -173,25 +177,29 @@ class FireView(BaseModel):
     """The decision on one occurrence."""
 
     schedule_id: str
-    job_id: str = Field(description="Of a slot that was fired; of another the id that its job would have had.")
+    job_id: str = Field(
+        description="The run's job; if the occurrence was not fired, the id that its job would have had."
+    )
     kind: LedgerKind
     due: Timestamp
     recorded_at: Timestamp
     late_by_seconds: float
-    missed: int = Field(description="Slots for which this one stands, or that were missed with it.")
+    missed: int = Field(
+        description="How many other occurrences this run makes up for, or were missed together with this one."
+    )
     reason: str | None
 
 
 class SchedulerStatusView(BaseModel):
     at: Timestamp
     beats_alive: int
-    beats: list[BeatView] = Field(description="All that were heard of lately.")
-    due: int = Field(description="Schedules that are due and not fired yet; counted up to 10,000.")
-    lag_seconds: float = Field(description="How late the most delayed of them is; 0 where none is due.")
-    next_run: Timestamp | None = Field(description="When the next slot of any schedule is due, or was.")
-    schedules: dict[ScheduleState, int] = Field(description="How many there are in each state.")
-    one_off_jobs: int = Field(description="Single crawls whose `schedule_at` lies ahead.")
-    last_fires: list[FireView] = Field(description="The ledger of all schedules, newest first.")
+    beats: list[BeatView] = Field(description="The beats with a recent sign of life.")
+    due: int = Field(description="How many schedules are due and not fired yet; counted up to 10,000.")
+    lag_seconds: float = Field(description="How late the most delayed of them is; 0 if none is due.")
+    next_run: Timestamp | None = Field(description="When the next occurrence of any schedule is due, or was due.")
+    schedules: dict[ScheduleState, int] = Field(description="The number of schedules in each state.")
+    one_off_jobs: int = Field(description="How many single crawls have a `schedule_at` in the future.")
+    last_fires: list[FireView] = Field(description="The latest entries in the ledger of all schedules, newest first.")
 
     @classmethod
     def of(cls, report: SchedulerReport) -> SchedulerStatusView:
@@ -219,12 +227,12 @@ scheduler_router = APIRouter(prefix="/scheduler", tags=["schedules"], route_clas
 
 @scheduler_router.post("/run", summary="Fire what is due, now", responses=problems(503))
 def run_scheduler(parts: Parts) -> TickView:
-    """One tick, as a beat makes it. Beside a beat it finds nothing to do; without a beat it stands in for one."""
+    """Does what a beat does in one tick. While a beat runs, nothing is left to do; without one, this replaces it."""
     with mongo_errors():
         return TickView(**parts[Scheduling].tick()._asdict())
 
 
-@scheduler_router.get("/status", summary="Who fires the schedules, and how late", responses=problems(503))
+@scheduler_router.get("/status", summary="Which beats fire the schedules, and how late", responses=problems(503))
 async def scheduler_status(query: Annotated[SchedulerQuery, Query()], parts: Parts) -> SchedulerStatusView:
     """Living beats, what is due, how late the most delayed occurrence is, and the decisions on the last ones."""
     return SchedulerStatusView.of(await parts.reads.run(parts[SchedulerStatus].report, query.last))

@@ -60,15 +60,24 @@ class ScrapeRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
-    site_name: Name = Field(description="One of `GET /jobs/sites`.")
-    search_term: Words | None = Field(default=None, description="For `{keywords}` in the site's search URL.")
-    location: Words | None = Field(default=None, description="For `{location}`.")
-    is_remote: bool | None = Field(default=None, description="Only remote ones, or only others; all by default.")
-    results_wanted: int | None = Field(
-        default=None, ge=1, le=10_000, description="It ends with so many. `mode=sync`: 25 at most, and by default."
+    site_name: Name = Field(description="A site of `GET /jobs/sites`.")
+    search_term: Words | None = Field(
+        default=None, description="The words for `{keywords}` in the site's search URL."
     )
-    payload: Params = Field(default_factory=dict, description="Further parameters, over the site's own `payload`.")
-    user_id: UserId = Field(default=OPERATOR, description="Who asks; by default the user of the key.")
+    location: Words | None = Field(default=None, description="The place for `{location}` in the site's search URL.")
+    is_remote: bool | None = Field(
+        default=None, description="`true`: only remote postings; `false`: only the others; by default all."
+    )
+    results_wanted: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="The run ends after this many results. With `mode=sync`: 25 at most, and by default.",
+    )
+    payload: Params = Field(
+        default_factory=dict, description="Further parameters, which override those of the site's own `payload`."
+    )
+    user_id: UserId = Field(default=OPERATOR, description="The user who asks; by default the user of the key.")
 
     def to_order(self, **more: Any) -> RunOrder:
         return RunOrder(site=self.site_name, **self.model_dump(exclude={"site_name"}), **more)
@@ -76,14 +85,15 @@ class ScrapeRequest(BaseModel):
 
 class ScrapeQuery(QueryModel):
     mode: Literal["async", "sync"] = Field(
-        default="async", description="`sync` waits for the end, `SCRAPE_SYNC_TIMEOUT` seconds at most."
+        default="async",
+        description="`sync` waits until the run has ended, but no longer than `SCRAPE_SYNC_TIMEOUT` seconds.",
     )
 
 
 class RunQuery(QueryModel):
-    limit: int = Field(default=100, ge=0, le=1000, description="Results in the answer; 0: the record alone.")
+    limit: int = Field(default=100, ge=0, le=1000, description="The most results in the answer; 0: only the record.")
     after: Annotated[str, Field(pattern="^[0-9]{1,6}-[0-9]{1,15}$")] | None = Field(
-        default=None, description="`next` of the page before."
+        default=None, description="The `next` of the previous page."
     )
 
 
@@ -105,7 +115,7 @@ class ScrapeReceipt(BaseModel):
 
 class RunRecord(BaseModel):
     run_id: str
-    site_schedule_id: int | None = Field(description="The site's running number; null once the site is gone.")
+    site_schedule_id: int | None = Field(description="The site's number; null if the site was deleted.")
     task_id: str = Field(description="The job's id.")
     trigger: Trigger
     status: RunStatus
@@ -137,9 +147,9 @@ class RunView(RunRecord):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_RECORD]})
 
-    items_url: str = Field(description="All results, in every format.")
+    items_url: str = Field(description="The URL of all results, in every format.")
     results: list[dict[str, Any]]
-    next: str | None = Field(description="`after` of the page that follows.")
+    next: str | None = Field(description="The value of `after` for the next page.")
 
 
 class SyncRunView(RunView):
@@ -195,7 +205,10 @@ router = APIRouter(prefix="/jobs/scrape", tags=["sites"])
 JSON = "application/json"
 RunId = Annotated[
     str,
-    Path(description="`manual_` or `sched_` and the job's id.", examples=["manual_5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"]),
+    Path(
+        description="The run's id: `manual_` or `sched_`, and the job's id.",
+        examples=["manual_5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"],
+    ),
 ]
 
 

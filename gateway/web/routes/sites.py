@@ -40,41 +40,58 @@ _OTHER: JsonDict = {
 
 #: The name stands in a Redis key, a URL and a lease's name.
 SiteName = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Letters, digits and `. _ -`; for good.")
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="Letters, digits and `. _ -`. The name cannot be changed.",
+    ),
 ]
-Enabled = Annotated[bool, Field(description="Disabled, neither it nor its targets are run.")]
-Spider = Annotated[Name, Field(description="One of `GET /spiders`.")]
-Project = Annotated[Name, Field(description="The project of a deployed egg; `default` is our own.")]
+Enabled = Annotated[bool, Field(description="If `false`, neither the site nor its targets are run.")]
+Spider = Annotated[Name, Field(description="A spider of `GET /spiders`.")]
+Project = Annotated[Name, Field(description="The project of a deployed egg; `default` is the platform's own.")]
 Template = Annotated[
     UrlText,
-    Field(description="Where a search begins: a URL with `{keywords}`, `{location}` and `{page}` where they belong."),
+    Field(description="The URL of a search, with `{keywords}`, `{location}` and `{page}` as placeholders."),
 ]
-RequiresPlaywright = Annotated[bool, Field(description="Its pages are rendered in a browser.")]
+RequiresPlaywright = Annotated[bool, Field(description="Whether its pages are rendered in a browser.")]
 # a strict model takes no text for an enumeration
 Pagination = Annotated[
-    PaginationType, Field(strict=False, description="How `jobs` gets from one page of results to the next.")
+    PaginationType,
+    Field(strict=False, description="How the spider `jobs` gets from one page of results to the next."),
 ]
 Selector = Annotated[Text, Field(min_length=1, max_length=MAX_LENGTH)]
 Selectors = Annotated[
     dict[str, Selector],
-    Field(max_length=50, description="CSS selectors by name, for `jobs` where a page carries no JSON-LD."),
+    Field(max_length=50, description="CSS selectors by name, which the spider `jobs` uses on pages without JSON-LD."),
 ]
 Minutes = Annotated[
-    int, Field(ge=1, le=_MOST_MINUTES, description="How often it is run by itself, and targets without a frequency.")
+    int,
+    Field(
+        ge=1,
+        le=_MOST_MINUTES,
+        description="Minutes between two runs of the site, and of its targets that have no frequency of their own.",
+    ),
 ]
 Seconds = Annotated[float, Field(ge=0, le=3600)]
-MinPause = Annotated[Seconds, Field(description="Shortest pause between two requests of a run.")]
-MaxPause = Annotated[Seconds, Field(description="Longest; each is drawn from between the two.")]
-Retries = Annotated[int, Field(ge=0, le=20, description="How often a run that failed is tried again.")]
+MinPause = Annotated[Seconds, Field(description="The shortest pause between two requests of a run.")]
+MaxPause = Annotated[Seconds, Field(description="The longest pause. Each pause is a random time between the two.")]
+Retries = Annotated[int, Field(ge=0, le=20, description="How many times a failed run is tried again.")]
 Rate = Annotated[
-    RateText | None, Field(description="Requests of all its runs together, such as `30/m`; null: no limit.")
+    RateText | None,
+    Field(description="The rate limit for all runs of the site together, such as `30/m`; null: no limit."),
 ]
-Overlapping = Annotated[bool, Field(description="Whether runs of it may overlap; if not, one waits for the other.")]
+Overlapping = Annotated[
+    bool, Field(description="Whether two runs of the site may run at once; if not, the second one waits.")
+]
 Payload = Annotated[
     Params,
-    Field(description="Further parameters for the spider; `keywords` and `location` are those of its own runs."),
+    Field(
+        description="Further parameters for the spider. `keywords` and `location` are used by the site's own runs."
+    ),
 ]
-Fetch = Annotated[FetchOptions, Field(description="Headers, cookies and the like; the pauses have their own fields.")]
+Fetch = Annotated[
+    FetchOptions, Field(description="Headers, cookies and other options; the pauses have fields of their own.")
+]
 #: The field is absent from a change. That differs from null, which some fields may be.
 _UNCHANGED: Any = Field(default_factory=type(None))
 
@@ -138,7 +155,7 @@ class SiteView(BaseModel):
     """A site, and the state of its own schedule."""
 
     name: str
-    number: int = Field(description="`website_id` in messages, `site_schedule_id` in run records.")
+    number: int = Field(description="The site's number: `website_id` in messages, `site_schedule_id` in run records.")
     enabled: bool
     project: str
     spider: str
@@ -153,11 +170,17 @@ class SiteView(BaseModel):
     rate_limit: str | None
     allow_overlap: bool
     payload: dict[str, Any]
-    fetch: FetchOptions = Field(description="Without the values of headers and cookies, and the proxy's password.")
-    schedule_id: str = Field(description="Of its own schedule, in `/schedules`.")
-    schedule_state: ScheduleState | None = Field(description="Paused: it is not run by itself.")
-    last_run_at: Timestamp | None = Field(description="When it was last run by itself.")
-    next_run_at: Timestamp | None = Field(description="Null where it is disabled, or its template needs words.")
+    fetch: FetchOptions = Field(
+        description="The options, without the values of headers and cookies and without the proxy's password."
+    )
+    schedule_id: str = Field(description="The id of the site's schedule in `/schedules`.")
+    schedule_state: ScheduleState | None = Field(
+        description="The state of its schedule. While `paused`, it runs only when somebody asks."
+    )
+    last_run_at: Timestamp | None = Field(description="When its schedule last ran it.")
+    next_run_at: Timestamp | None = Field(
+        description="The next run by its schedule; null if the site is disabled or its search URL needs words."
+    )
     created_at: Timestamp
     updated_at: Timestamp
 
@@ -173,35 +196,37 @@ class SiteView(BaseModel):
 
 
 class SitePage(BaseModel):
-    sites: list[SiteView] = Field(description="By name.")
-    next: str | None = Field(description="`after` of the next page; null on the last.")
+    sites: list[SiteView] = Field(description="Sorted by name.")
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
 class SitesQuery(QueryModel):
-    enabled: QueryBoolean | None = Field(default=None, description="Only those that are, or are not.")
+    enabled: QueryBoolean | None = Field(
+        default=None, description="Only enabled ones (`true`), or only disabled ones (`false`)."
+    )
     limit: int = Field(default=50, ge=1, le=200)
     after: Annotated[Text, Field(max_length=100)] | None = Field(
-        default=None, description="`next` of the page before."
+        default=None, description="The `next` of the previous page."
     )
 
 
 class SiteDeletion(QueryModel):
-    force: QueryBoolean = Field(default=False, description="With its targets.")
+    force: QueryBoolean = Field(default=False, description="Delete its targets too.")
 
 
 class SiteAbilities(BaseModel):
-    """What a run of a site can be asked for."""
+    """What a request for a run of a site may contain."""
 
     site_name: str
-    enabled: bool = Field(description="A disabled one takes no runs.")
+    enabled: bool = Field(description="A disabled site cannot be run.")
     spider: str
     search_url: str
-    keywords: bool = Field(description="Whether it can be searched for a `search_term`.")
-    location: bool = Field(description="Whether it can be searched by `location`.")
-    is_remote: bool = Field(description="Whether results can be kept by `is_remote`.")
-    results_wanted: bool = Field(description="Whether it ends with so many.")
+    keywords: bool = Field(description="Whether a run may have a `search_term`.")
+    location: bool = Field(description="Whether a run may have a `location`.")
+    is_remote: bool = Field(description="Whether a run may have `is_remote`.")
+    results_wanted: bool = Field(description="Whether a run may have `results_wanted`.")
     pagination_type: PaginationType
-    requires_playwright: bool = Field(description="It runs only where a node has a browser.")
+    requires_playwright: bool = Field(description="Whether it needs a node with a browser.")
 
     @classmethod
     def of(cls, site: Site) -> SiteAbilities:
@@ -217,12 +242,12 @@ class SiteAbilities(BaseModel):
 
 
 class SiteAbilitiesList(BaseModel):
-    sites: list[SiteAbilities] = Field(description="By name.")
+    sites: list[SiteAbilities] = Field(description="Sorted by name.")
 
 
 router = APIRouter(tags=["sites"], route_class=StoreRoute)
 
-NamedSite = Annotated[str, Path(description="As `POST /sites` was given it.", examples=["example-jobs"])]
+NamedSite = Annotated[str, Path(description="The name that `POST /sites` was given.", examples=["example-jobs"])]
 
 
 @router.get("/sites", summary="List sites", responses=problems(503))
@@ -261,7 +286,7 @@ def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts:
     parts[SiteService].delete(name, force=query.force)
 
 
-@router.get("/jobs/sites", summary="What sites can be asked for", responses=problems(503))
+@router.get("/jobs/sites", summary="What a run of each site may contain", responses=problems(503))
 def list_abilities(parts: Parts) -> SiteAbilitiesList:
     """For `POST /jobs/scrape`: every site, and what a run of it can be asked for."""
     return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteService].all()])
@@ -280,20 +305,22 @@ def _minutes_or_cron(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 Words = Annotated[Text, Field(max_length=500)]
-Keywords = Annotated[Words, Field(description="For `{keywords}` of the site's template.")]
-Location = Annotated[Words, Field(description="For `{location}`.")]
+Keywords = Annotated[Words, Field(description="The words for `{keywords}` in the site's search URL.")]
+Location = Annotated[Words, Field(description="The place for `{location}` in the site's search URL.")]
 Frequency = Annotated[
     Annotated[int, Field(ge=1, le=_MOST_MINUTES)] | Annotated[Text, Field(min_length=1, max_length=200)] | None,
     WrapValidator(_minutes_or_cron),
     Field(description="Minutes, or cron (`0 9 * * *`, `@daily`); null: the site's `interval_minutes`."),
 ]
-Timezone = Annotated[Text, Field(min_length=1, max_length=64, description="In which cron is read.")]
-TargetEnabled = Annotated[bool, Field(description="Whether it is run by itself.")]
+Timezone = Annotated[Text, Field(min_length=1, max_length=64, description="The time zone for cron.")]
+TargetEnabled = Annotated[bool, Field(description="Whether its schedule runs it.")]
 ResultsWanted = Annotated[
     Annotated[int, Field(ge=1, le=_MOST_RESULTS)] | None,
-    Field(description="A run ends with so many; null: with all there are."),
+    Field(description="A run ends after this many results; null: no limit."),
 ]
-IsRemote = Annotated[bool | None, Field(description="Only remote ones, or only others; null: both.")]
+IsRemote = Annotated[
+    bool | None, Field(description="`true`: only remote postings; `false`: only the others; null: all.")
+]
 
 
 class _Named(Named):
@@ -345,7 +372,9 @@ class TargetView(BaseModel):
     """A target, and the state of its schedule."""
 
     id: str
-    number: int = Field(description="`target_id` in messages; as good as the id in every address.")
+    number: int = Field(
+        description="The target's number: `target_id` in messages. It can be used instead of the id in every path."
+    )
     site: str
     keywords: str
     location: str
@@ -354,9 +383,9 @@ class TargetView(BaseModel):
     enabled: bool
     results_wanted: int | None
     is_remote: bool | None
-    schedule_id: str = Field(description="In `/schedules`.")
+    schedule_id: str = Field(description="The id of its schedule in `/schedules`.")
     last_scheduled: Timestamp | None = Field(description="When a run of it was last handed to a worker.")
-    next_run: Timestamp | None = Field(description="Null where it or its site is disabled.")
+    next_run: Timestamp | None = Field(description="Null if it or its site is disabled.")
     created_at: Timestamp
     updated_at: Timestamp
 
@@ -371,22 +400,24 @@ class TargetView(BaseModel):
 
 
 class TargetPage(BaseModel):
-    targets: list[TargetView] = Field(description="By number.")
-    next: str | None = Field(description="`after` of the next page; null on the last.")
+    targets: list[TargetView] = Field(description="Sorted by number.")
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
 class TargetsQuery(QueryModel):
     site: SiteName | None = Field(default=None, description="Only of this site.")
-    enabled: QueryBoolean | None = Field(default=None, description="Only those that are, or are not.")
+    enabled: QueryBoolean | None = Field(
+        default=None, description="Only enabled ones (`true`), or only disabled ones (`false`)."
+    )
     limit: int = Field(default=50, ge=1, le=200)
     after: Annotated[str, Field(pattern="^[0-9]{1,15}$")] | None = Field(
-        default=None, description="`next` of the page before."
+        default=None, description="The `next` of the previous page."
     )
 
 
 targets_router = APIRouter(prefix="/targets", tags=["sites"], route_class=StoreRoute)
 
-TargetId = Annotated[str, Path(description="Its id, or its running number.", examples=["7"])]
+TargetId = Annotated[str, Path(description="The target's id, or its number.", examples=["7"])]
 
 
 @targets_router.get("", summary="List targets", responses=problems(503))

@@ -40,23 +40,27 @@ class TimingFields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     interval: Interval | None = Field(
-        default=None, description="Run it again and again: five-field cron, `@daily` and its like, or `every 15m`."
+        default=None,
+        description="Run the crawl again and again: five-field cron, a name such as `@daily`, or `every 15m`.",
     )
     schedule_at: Moment | None = Field(
-        default=None, description="Run it then (with an offset, ahead); with `interval`, not before then."
+        default=None,
+        description="Run the crawl at this time, in the future and with an offset; with `interval`, not before it.",
     )
-    timezone: ZoneName | None = Field(default=None, description="IANA name that cron is read in; `UTC` by default.")
+    timezone: ZoneName | None = Field(
+        default=None, description="The IANA name of the time zone for cron; `UTC` by default."
+    )
     jitter: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="Fraction of the gap to the next run by which each is moved; 0.1 for `every`, 0 for cron.",
+        description="Shift each run by up to this fraction of the gap to the next; 0.1 for `every`, 0 for cron.",
     )
     overlap: OverlapName | None = Field(
-        default=None, description="Where a run is due while the one before it goes on; `skip` by default."
+        default=None, description="What to do if a run is due before the previous one has ended; `skip` by default."
     )
     catch_up: CatchUpName | None = Field(
-        default=None, description="What becomes of runs that were missed: `one` for all of them, `none`, `all`."
+        default=None, description="How to make up for missed runs: by `one` run for all of them, by `none`, or `all`."
     )
-    ends_at: Moment | None = Field(default=None, description="No run after it.")
+    ends_at: Moment | None = Field(default=None, description="No run after this time.")
     max_runs: int | None = Field(default=None, ge=1, le=MAX_RUNS, description="Runs after which the schedule ends.")
 
 
@@ -68,7 +72,7 @@ class OptionalTiming(TimingFields):
     def _belongs_to_an_interval(cls, value: Any, info: ValidationInfo) -> Any:
         # an interval that is wrong itself is not in `data`
         if value is not None and info.data.get("interval", "") is None:
-            raise ValueError("belongs to an interval, and there is none")
+            raise ValueError("needs an interval, and the request has none")
         return value
 
 
@@ -121,34 +125,44 @@ class WorkFields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     depth: int | None = Field(
-        default=None, ge=0, le=1000, description="Links followed from a start URL; 0 is the start URLs alone."
+        default=None, ge=0, le=1000, description="How many links to follow from a start URL; 0: only the start URLs."
     )
     ignore_cache: bool = Field(
-        default=False, description="A fresh run, past both caches. Runs of a schedule ask sites anew in any case."
+        default=False,
+        description="Make a new job, and fetch its pages without the HTTP cache. Runs of a schedule never use it.",
     )
-    params: Params = Field(default_factory=dict, description="Checked against the spider's own schema.")
-    priority: int = Field(default=0, ge=-100, le=100, description="Higher goes first.")
+    params: Params = Field(
+        default_factory=dict, description="The spider's parameters, which are checked against its schema."
+    )
+    priority: int = Field(default=0, ge=-100, le=100, description="Jobs with a higher priority go first.")
     tags: list[Tag] = Field(default_factory=list, max_length=20)
     max_pages: int | None = Field(default=None, ge=1, le=_MOST)
-    max_items: int | None = Field(default=None, ge=1, le=_MOST, description="Items after which the crawl ends.")
+    max_items: int | None = Field(default=None, ge=1, le=_MOST, description="The crawl ends after this many items.")
     timeout: int | None = Field(
-        default=None, ge=1, le=_WEEK, description="Seconds one attempt may take; `JOB_TIMEOUT` by default."
+        default=None,
+        ge=1,
+        le=_WEEK,
+        description="The most seconds that one attempt may take; `JOB_TIMEOUT` by default.",
     )
-    max_retries: int | None = Field(default=None, ge=0, le=20, description="`MAX_RETRIES` by default.")
-    project: Name | None = Field(default=None, description="The project of a deployed egg; our own by default.")
+    max_retries: int | None = Field(
+        default=None, ge=0, le=20, description="The most retries after failures; `MAX_RETRIES` by default."
+    )
+    project: Name | None = Field(
+        default=None, description="The project of a deployed egg; by default the platform's own."
+    )
     version: Name | None = Field(
         default=None,
-        description="Of the project's egg; by default the latest, which every attempt then runs. "
-        "Runs of a schedule that names none each take the latest of their time.",
+        description="The version of the project's egg, which all attempts run; by default the latest one. "
+        "Without a version, each run of a schedule uses the latest version at its time.",
     )
     fetch: FetchOptions | None = Field(default=None, description="How pages are fetched.")
 
 
 class _AskedFields(BaseModel):
-    user_id: UserId = Field(description="Who asks; letters, digits and `. _ @ + | ~ = -`.")
-    spider: Name = Field(description="One of `GET /spiders`.")
+    user_id: UserId = Field(description="The user who asks; letters, digits and `. _ @ + | ~ = -`.")
+    spider: Name = Field(description="A spider of `GET /spiders`.")
     start_urls: StartUrls
-    webhook_url: UrlText | None = Field(default=None, description="Called when a run has ended.")
+    webhook_url: UrlText | None = Field(default=None, description="This URL is called when a run has ended.")
 
 
 class CrawlRequest(OptionalTiming, WorkFields, _AskedFields):
@@ -168,14 +182,18 @@ class CrawlReceipt(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_RECEIPT, _SCHEDULED]})
 
-    job_id: str = Field(description="Of the job; or of the schedule, which answers wherever a job's id does.")
-    scheduled: bool = Field(default=False, description="It will be run later, or again and again.")
-    cached: bool = Field(description="The job, or the schedule, existed before this request.")
-    cached_at: Annotated[Timestamp | None, Field(description="When it was asked for; with `cached` only.")] = None
-    next_run: Annotated[Timestamp | None, Field(description="With `scheduled`; absent while it is paused.")] = None
+    job_id: str = Field(description="The job's id, or the schedule's, which can be used in place of a job's id.")
+    scheduled: bool = Field(default=False, description="Whether the crawl runs later, or again and again.")
+    cached: bool = Field(description="Whether the job or the schedule existed before this request.")
+    cached_at: Annotated[Timestamp | None, Field(description="When it was first requested; only with `cached`.")] = (
+        None
+    )
+    next_run: Annotated[
+        Timestamp | None, Field(description="The next run, with `scheduled`; absent while the schedule is paused.")
+    ] = None
     logs_url: str
     status_url: str
-    retry_of: str | None = Field(default=None, description="The job that this one runs again; after a retry only.")
+    retry_of: str | None = Field(default=None, description="The job that this one runs again; only after a retry.")
 
     @classmethod
     def of(cls, job_id: str, **more: Any) -> CrawlReceipt:

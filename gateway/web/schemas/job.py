@@ -14,12 +14,14 @@ from gateway.web.schemas.types import Timestamp
 
 
 class SlotView(BaseModel):
-    """The occurrence of a schedule that the job is the run of."""
+    """The occurrence of a schedule whose run the job is."""
 
-    at: Timestamp = Field(description="Its time by the schedule; with it, it is one of a kind.")
-    due: Timestamp = Field(description="The same with jitter.")
+    at: Timestamp = Field(
+        description="The time by the schedule. A schedule has at most one occurrence for each time."
+    )
+    due: Timestamp = Field(description="The same time with jitter.")
     fired_at: Timestamp
-    missed: int = Field(description="Later slots that were missed as well, for which this run stands.")
+    missed: int = Field(description="How many later occurrences were missed as well; this run makes up for them.")
 
 
 class JobStatusView(BaseModel):
@@ -28,24 +30,26 @@ class JobStatusView(BaseModel):
     job_id: str
     status: JobStatus
     spider: str
-    version: str | None = Field(description="Of the spider's project; our own has none.")
-    max_items: int | None = Field(description="Items after which it ends.")
-    attempt: int = Field(description="Number of the newest attempt; 0 before the first.")
+    version: str | None = Field(description="The version of the spider's project; null for the project `default`.")
+    max_items: int | None = Field(description="The job ends after this many items.")
+    attempt: int = Field(description="The number of the latest attempt; 0 before the first.")
     spider_job_id: str | None = Field(description="`<job>-<attempt>`: the attempt's name in Scrapyd.")
     node: str | None
     waiting_reason: WaitingReason | None = Field(
-        description="Why it has no slot; pending jobs only. `disk_full`: the nodes that could take it have no room. "
-        "`site_busy`, `previous_run`: it waits for the end of another run."
+        description="Why the job has not started; only for pending jobs. `disk_full`: the nodes that could run it "
+        "have no room. `site_busy`, `previous_run`: it waits for the end of another run."
     )
     queue_position: int | None = Field(
-        description="1 goes next, if users who wait take turns; pending jobs only that wait for no other run."
+        description="1 goes next, as users take turns. Only for pending jobs that do not wait for another run."
     )
-    not_before: Timestamp | None = Field(description="It waits until then at least; pending jobs only.")
-    next_run: Timestamp | None = Field(description="When it will be run; scheduled jobs only.")
-    schedule_id: str | None = Field(description="The schedule that it is a run of.")
-    slot: SlotView | None = Field(description="The schedule's slot; none where it was asked for by hand.")
-    site: str | None = Field(description="The site that it is a run of.")
-    trigger: Trigger | None = Field(description="Who asked for the run of a site.")
+    not_before: Timestamp | None = Field(
+        description="The job does not start before this time; only for pending jobs."
+    )
+    next_run: Timestamp | None = Field(description="When the job will run; only for scheduled jobs.")
+    schedule_id: str | None = Field(description="The schedule whose run this job is.")
+    slot: SlotView | None = Field(description="The schedule's occurrence; null if a person asked for the run.")
+    site: str | None = Field(description="The site whose run this job is.")
+    trigger: Trigger | None = Field(description="For a run of a site: whether a person or its schedule asked for it.")
     requested_pages: int
     completed_pages: int
     items_count: int
@@ -56,7 +60,7 @@ class JobStatusView(BaseModel):
     finished_at: Timestamp | None
     cancel_requested_at: Timestamp | None
     message: str | None
-    dead: bool = Field(description="Out of retries: a dead letter.")
+    dead: bool = Field(description="Whether it is a dead letter: it failed and has no retries left.")
 
     @classmethod
     def of(cls, job: Job, queue_position: int | None = None) -> JobStatusView:
@@ -68,7 +72,7 @@ class JobSummary(JobStatusView):
 
     user_id: str
     project: str
-    start_urls: list[str] = Field(description="The first ten.")
+    start_urls: list[str] = Field(description="The first ten start URLs.")
     start_urls_count: int
     tags: list[str]
     priority: int
@@ -87,10 +91,10 @@ class JobSummary(JobStatusView):
 
 class JobPage(BaseModel):
     jobs: list[JobSummary]
-    next: str | None = Field(description="`after` of the next page; null on the last.")
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
     searched_to: Timestamp | None = Field(
-        description="Where a search ran out of time: jobs created before then were not looked at; go on with `next`. "
-        "Null if the page is all that it could be.",
+        description="Where a search ran out of time: jobs created before this time were not searched; go on with "
+        "`next`. Null if the search was complete.",
         examples=[None],
     )
 
@@ -102,16 +106,16 @@ class ExitView(BaseModel):
     signal: int | None
     stopped_by: str | None = Field(description="`timeout`, `memory`, `log`, `stall`, `cancel` or `shutdown`.")
     refused: str | None = Field(description="Why the node did not start it.")
-    lost: bool = Field(description="Nobody saw it end.")
+    lost: bool = Field(description="Whether the process disappeared, so that nobody saw it end.")
     items_lost: str | None = Field(
-        description="Why its items, or the last of them, could not be read on the node; those before are there."
+        description="Why some or all of its items could not be read on the node. The items before them were kept."
     )
-    log_lost: str | None = Field(description="The same of its log.")
-    finish_reason: str | None = Field(description="Scrapy's own word.")
+    log_lost: str | None = Field(description="The same for its log.")
+    finish_reason: str | None = Field(description="Scrapy's finish reason.")
     cpu_seconds: float | None
     peak_memory_bytes: int | None
-    errors: list[dict[str, str]] = Field(description="The first few: URL and reason.")
-    log_tail: str | None = Field(description="Where the spider left no report.")
+    errors: list[dict[str, str]] = Field(description="The first few errors: URL and reason.")
+    log_tail: str | None = Field(description="The end of the log, if the spider left no report.")
 
     @classmethod
     def of(cls, facts: ExitReport) -> ExitView:
@@ -138,7 +142,7 @@ class AttemptView(BaseModel):
     dispatched_at: Timestamp
     started_at: Timestamp | None
     ended_at: Timestamp | None
-    log_bytes: int | None = Field(description="Known once it has ended.")
+    log_bytes: int | None = Field(description="The size of the attempt's log; known once it has ended.")
     progress: ProgressView | None
     exit: ExitView | None
     stats: dict[str, Any] = Field(description="Scrapy's stats.")
@@ -165,19 +169,21 @@ class JobDetail(JobStatusView):
     tags: list[str]
     priority: int
     max_retries: int
-    failures: int = Field(description="Attempts that ran and failed.")
+    failures: int = Field(description="How many attempts ran and failed.")
     webhooks: list[str]
-    webhooks_delivered: list[str] = Field(description="Those of them that have answered.")
-    webhook_message: str | None = Field(description="Why the others have not, the last time they were called.")
+    webhooks_delivered: list[str] = Field(description="The webhooks that were called successfully.")
+    webhook_message: str | None = Field(description="Why the last call of the other webhooks failed.")
     retry_of: str | None
-    target: TargetRun | None = Field(description="What the message of a target's run says.")
-    correlation_id: str | None = Field(description="The id of the request that asked for it.")
+    target: TargetRun | None = Field(description="For a run of a target: what the message to the worker said.")
+    correlation_id: str | None = Field(description="The id of the request that asked for the job.")
     updated_at: Timestamp
     attempts: list[AttemptView]
     logs_url: str
     items_url: str
-    logs_removed_at: Timestamp | None = Field(description="When its log had been kept for long enough.")
-    items_removed_at: Timestamp | None = Field(description="The same of its items.")
+    logs_removed_at: Timestamp | None = Field(
+        description="When its log was removed because its retention time was over."
+    )
+    items_removed_at: Timestamp | None = Field(description="The same for its items.")
 
     @classmethod
     def of(cls, job: Job, queue_position: int | None = None) -> JobDetail:
@@ -201,14 +207,16 @@ class JobDetail(JobStatusView):
 
 
 class JobsHealth(BaseModel):
-    """How the queue fares."""
+    """The state of the queue."""
 
-    status: Literal["ok", "degraded"] = Field(description="Degraded: jobs wait and no node takes new work.")
+    status: Literal["ok", "degraded"] = Field(description="`degraded`: jobs wait and no node takes new work.")
     jobs: dict[JobStatus, int]
     oldest_waiting_seconds: float | None
-    nodes: dict[NodeState, int] = Field(description="By state; only one that is `up` is offered new work.")
+    nodes: dict[NodeState, int] = Field(
+        description="The number of nodes in each state. Only nodes that are `up` get new work."
+    )
     nodes_alive: int
-    free_slots: int = Field(description="Of nodes that are up.")
+    free_slots: int = Field(description="Free slots of the nodes that are `up`.")
 
 
 def _standing(job: Job) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class CrawlView(BaseModel):
     """What each run does."""
 
     project: str
-    version: str | None = Field(description="Null: each run takes the latest of its time.")
+    version: str | None = Field(description="Null: each run uses the latest version at its time.")
     spider: str
     start_urls: list[str]
     depth: int | None
@@ -104,29 +104,31 @@ class ScheduleSummary(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_SUMMARY]})
 
-    schedule_id: str = Field(description="Answers wherever a job's id does.")
+    schedule_id: str = Field(description="The schedule's id. It can be used in place of a job's id.")
     user_id: str
     name: str | None
     state: ScheduleState
     message: str | None = Field(description="Why it ended.")
     interval: str
     timezone: str
-    schedule_at: Timestamp = Field(description="No run before it; intervals are counted from it.")
+    schedule_at: Timestamp = Field(description="No run before this time; intervals are counted from it.")
     ends_at: Timestamp | None
-    jitter: float | None = Field(description="Null: 0.1 for `every`, 0 for cron.")
+    jitter: float | None = Field(description="Null: the default, 0.1 for `every` and 0 for cron.")
     overlap: Overlap
     catch_up: CatchUp
     max_runs: int | None
-    next_run: Timestamp | None = Field(description="With jitter; null unless it is active.")
-    runs: int = Field(description="Slots that ran.")
+    next_run: Timestamp | None = Field(description="The next run, with jitter; null unless the schedule is active.")
+    runs: int = Field(description="How many of its occurrences ran.")
     last_run_at: Timestamp | None
     last_job_id: str | None
-    rev: int = Field(description="One more with each change that is made to it.")
-    spider: str | None = Field(description="Null where a site says what is run.")
-    start_urls: list[str] = Field(description=f"The first {_SHOWN_URLS}.")
+    rev: int = Field(description="The revision: it grows by 1 with each change of the schedule.")
+    spider: str | None = Field(
+        description="Null for the schedule of a site or target, whose record says what to run."
+    )
+    start_urls: list[str] = Field(description=f"The first {_SHOWN_URLS} start URLs.")
     start_urls_count: int
     tags: list[str]
-    site: str | None = Field(description="The site whose schedule it is, or whose target's.")
+    site: str | None = Field(description="The site that the schedule, or the schedule's target, belongs to.")
     target: str | None
     created_at: Timestamp
     updated_at: Timestamp
@@ -142,7 +144,9 @@ class ScheduleSummary(BaseModel):
 class ScheduleView(ScheduleSummary):
     """Everything known of a schedule."""
 
-    crawl: CrawlView | None = Field(description="Null where a site says what is run.")
+    crawl: CrawlView | None = Field(
+        description="Null for the schedule of a site or target, whose record says what to run."
+    )
 
     @classmethod
     def of(cls, schedule: Schedule) -> ScheduleView:
@@ -151,12 +155,12 @@ class ScheduleView(ScheduleSummary):
 
 class SchedulePage(BaseModel):
     schedules: list[ScheduleSummary]
-    next: str | None = Field(description="`after` of the next page; null on the last.")
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
 class ComingRun(BaseModel):
-    at: Timestamp = Field(description="The slot by the schedule.")
-    due: Timestamp = Field(description="The same with jitter: when it is run.")
+    at: Timestamp = Field(description="The time by the schedule.")
+    due: Timestamp = Field(description="The same time with jitter: the run starts then.")
     local: str = Field(description="`due` in the schedule's time zone, with its offset.")
 
 
@@ -183,14 +187,16 @@ class LedgerEntryView(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [_ENTRY]})
 
     kind: LedgerKind
-    job_id: str | None = Field(description="Of the run, where there was one.")
+    job_id: str | None = Field(description="The run's job; null if there was no run.")
     at: Timestamp
     due: Timestamp
     recorded_at: Timestamp
     late_by_seconds: float
-    missed: int = Field(description="Slots for which a catch-up run stands, or that were missed with this one.")
+    missed: int = Field(
+        description="How many other occurrences this run makes up for, or were missed together with this one."
+    )
     reason: str | None
-    rev: int = Field(description="The revision of the schedule that decided.")
+    rev: int = Field(description="The revision of the schedule that the decision was made by.")
 
     @classmethod
     def of(cls, entry: LedgerEntry) -> LedgerEntryView:
@@ -199,8 +205,8 @@ class LedgerEntryView(BaseModel):
 
 
 class ScheduleHistory(BaseModel):
-    entries: list[LedgerEntryView] = Field(description="Newest slot first.")
-    next: str | None = Field(description="`after` of the next page; null on the last.")
+    entries: list[LedgerEntryView] = Field(description="The newest occurrence first.")
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
 def local_time(moment: datetime, timezone: str) -> str:
@@ -251,7 +257,7 @@ class ScheduleRequest(CrawlRequest):
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_NEW]})
 
-    interval: Interval = Field(description="Five-field cron, `@daily` and its like, or `every 15m`.")
+    interval: Interval = Field(description="Five-field cron, a name such as `@daily`, or `every 15m`.")
     name: Name | None = None
 
 
@@ -265,27 +271,33 @@ class ScheduleChange(TimingFields, WorkFields):
     )
 
     name: Name | None = None
-    ignore_cache: bool = Field(default=True, description="Whether each run asks sites anew, past the HTTP cache.")
+    ignore_cache: bool = Field(default=True, description="Whether runs fetch all pages without the HTTP cache.")
     # these have no default that null could stand for; the default of a factory is not in the schema
-    spider: Name = Field(default_factory=str, description="One of `GET /spiders`.")
+    spider: Name = Field(default_factory=str, description="A spider of `GET /spiders`.")
     start_urls: StartUrls = Field(default_factory=list)
     interval: Interval = Field(
-        default_factory=str, description="Five-field cron, `@daily` and its like, or `every 15m`."
+        default_factory=str, description="Five-field cron, a name such as `@daily`, or `every 15m`."
     )
-    webhooks: list[UrlText] = Field(default_factory=list, max_length=20, description="Called when a run has ended.")
+    webhooks: list[UrlText] = Field(
+        default_factory=list, max_length=20, description="These URLs are called when a run has ended."
+    )
     rev: int | None = Field(
-        default=None, ge=1, description="Only if the schedule is in this revision still; otherwise 409."
+        default=None,
+        ge=1,
+        description="Change the schedule only if its revision is still this one; otherwise the answer is 409.",
     )
 
 
 class SchedulesQuery(QueryModel):
-    user_id: UserId | None = Field(default=None, description="Whose.")
+    user_id: UserId | None = Field(default=None, description="Only schedules of this user.")
     state: ScheduleState | None = None
-    site: Name | None = Field(default=None, description="Of this site and its targets.")
+    site: Name | None = Field(default=None, description="Only schedules of this site and its targets.")
     spider: Name | None = None
-    q: SearchText | None = Field(default=None, description="Text in the id, name, spider, site, tags or start URLs.")
+    q: SearchText | None = Field(
+        default=None, description="Only schedules with this text in the id, name, spider, site, tags or start URLs."
+    )
     limit: int = Field(default=50, ge=1, le=200)
-    after: Cursor | None = Field(default=None, description="`next` of the page before.")
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> ScheduleFilter:
         return ScheduleFilter(**self.model_dump(exclude={"limit", "after"}))
@@ -297,12 +309,12 @@ class PreviewQuery(QueryModel):
 
 class HistoryQuery(QueryModel):
     limit: int = Field(default=50, ge=1, le=200)
-    after: Cursor | None = Field(default=None, description="`next` of the page before.")
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 
 class ScheduleItemsQuery(ItemsQuery):
     run: Annotated[str, Field(pattern=f"^({LAST_RUN}|[0-9a-f]{{32}})$")] = Field(
-        default=LAST_RUN, description="`last`: the run under way, or the one before; or a run's job id."
+        default=LAST_RUN, description="`last`: the current run, or else the latest one; or the job id of a run."
     )
 
 
@@ -322,7 +334,7 @@ class ScheduleStatusView(JobStatusView):
     """
 
     state: ScheduleState
-    runs: int = Field(description="Slots that ran.")
+    runs: int = Field(description="How many of its occurrences ran.")
     last_run: JobStatusView | None
 
     @classmethod

@@ -120,19 +120,25 @@ class QueryModel(BaseModel):
 
 
 class JobsQuery(QueryModel):
-    user_id: UserId | None = Field(default=None, description="Whose.")
-    status: list[JobStatus] = Field(default_factory=list, max_length=10, description="Any of these; repeatable.")
+    user_id: UserId | None = Field(default=None, description="Only jobs of this user.")
+    status: list[JobStatus] = Field(
+        default_factory=list, max_length=10, description="Only jobs with this status; may be repeated for several."
+    )
     spider: Name | None = None
-    site: Name | None = Field(default=None, description="Runs of this site.")
+    site: Name | None = Field(default=None, description="Only runs of this site.")
     schedule_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = Field(
-        default=None, description="Runs of this schedule."
+        default=None, description="Only runs of this schedule."
     )
     tag: Tag | None = None
-    since: QueryTime | None = Field(default=None, description="Created at or after; RFC 3339 with an offset.")
-    until: QueryTime | None = Field(default=None, description="Created before.")
-    q: SearchText | None = Field(default=None, description="Text in the id, spider, tags, start URLs or message.")
+    since: QueryTime | None = Field(
+        default=None, description="Only jobs created at or after this time; RFC 3339 with an offset."
+    )
+    until: QueryTime | None = Field(default=None, description="Only jobs created before this time.")
+    q: SearchText | None = Field(
+        default=None, description="Only jobs with this text in the id, spider, tags, start URLs or message."
+    )
     limit: int = Field(default=50, ge=1, le=200)
-    after: Cursor | None = Field(default=None, description="`next` of the page before.")
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> JobFilter:
         return JobFilter(**self.model_dump(exclude={"status", "limit", "after"}), status=tuple(self.status))
@@ -141,21 +147,21 @@ class JobsQuery(QueryModel):
 class ItemsQuery(QueryModel):
     format: Literal["json", "jsonl", "csv"] = "json"
     fields: Annotated[Text, Field(min_length=1, max_length=2000)] | None = Field(
-        default=None, description="Only these, comma-separated; also the columns of a CSV, in this order."
+        default=None, description="Only these fields, separated by commas; also the columns of a CSV, in this order."
     )
     limit: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        default=None, description="A page of so many; all items, streamed, without it."
+        default=None, description="The size of a page; without it, all items are streamed."
     )
     after: Annotated[str, Field(pattern=r"^([0-9a-f]{32}\.)?[0-9]{1,6}-[0-9]{1,15}$")] | None = Field(
-        default=None, description="`next` (JSON) or `X-Next` (header) of the page before."
+        default=None, description="The `next` (JSON) or `X-Next` (header) of the previous page."
     )
     attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
-        default=None, description="`all` or a number; the attempt that counts without it."
+        default=None, description="`all`, or the number of an attempt; by default the attempt that counts."
     )
 
     escape_formulas: bool = Field(
         default=False,
-        description="In a CSV, text that a spreadsheet would run (`=…`, `+…`, `-…`, `@…`) gets a `'` before it.",
+        description="In a CSV, put a `'` before text that a spreadsheet would run (`=…`, `+…`, `-…`, `@…`).",
     )
 
     @property
