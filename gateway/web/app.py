@@ -11,16 +11,16 @@ from typing import Any
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 
 from gateway import logging
 from gateway.access.keys import Scope
 from gateway.settings import Settings
 from gateway.web import errors
-from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE, KeyGuard
+from gateway.web.answer import Answer, ProcessMetrics
+from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
 from gateway.web.authorisation import OPEN, RULES, authorise
 from gateway.web.errors import problems
-from gateway.web.middleware import Audit, BodyLimit, LoopbackGuard, RequestContext, SecurityHeaders
+from gateway.web.guard import Guard
 from gateway.web.parts import gateway_parts
 from gateway.web.routes import (
     access,
@@ -36,8 +36,6 @@ from gateway.web.routes import (
     scrape,
     sites,
 )
-from gateway.web.routes.metrics import ProcessMetrics, RequestMeter
-from gateway.web.throttling import FailedLogins, RequestLimit
 
 _SCHEME = "key"
 _KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
@@ -163,7 +161,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings is None:
         settings = Settings.load()
         logging.configure(settings.log_level)
-    measured = ProcessMetrics()
+    measured, origins = ProcessMetrics(), settings.gateway_cors_origins
     app = DescribedAPI(
         title="DiscoveryBot",
         version=version("discoverybot"),
@@ -175,7 +173,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         dependencies=[Depends(authorise), Depends(refuse_unknown_parameters)],
         # a slash too many is a wrong address, not a reason to send a body twice
         redirect_slashes=False,
-        middleware=_middleware(settings, measured),
+        middleware=[
+            Middleware(Answer, metrics=measured, cors=cors_rules(origins) if origins else None),
+            Middleware(Guard, settings=settings),
+        ],
         responses=problems(401, 403, 422, 429, 500),
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -185,23 +186,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     reference.mount_assets(app)
     return app
-
-
-def _middleware(settings: Settings, measured: ProcessMetrics) -> list[Middleware]:
-    """The middleware, the outermost first."""
-    origins = settings.gateway_cors_origins
-    return [
-        Middleware(RequestMeter, metrics=measured),
-        Middleware(SecurityHeaders),
-        *([Middleware(CORSMiddleware, **cors_rules(origins))] if origins else []),
-        Middleware(RequestContext),
-        Middleware(LoopbackGuard, host=settings.gateway_host, origins=origins),
-        Middleware(FailedLogins, origins=origins),
-        Middleware(KeyGuard, required=settings.serves_others),
-        Middleware(RequestLimit, setting=settings.gateway_rate_limit),
-        Middleware(Audit),
-        Middleware(BodyLimit),
-    ]
 
 
 def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

@@ -18,7 +18,7 @@ from attrs import define, field
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from gateway.access.key_store import KeyStore
 from gateway.access.keys import (
@@ -35,7 +35,6 @@ from gateway.clock import Clock
 from gateway.errors import ForgedRequestError, UnauthenticatedError, UnavailableError, WrongKeyError
 from gateway.stores.mongo import mongo_errors
 from gateway.web.database import ThreadPool
-from gateway.web.errors import answer_to
 
 #: Seconds for which an answer is used: after that a new key is accepted, and a revoked one is refused.
 FRESH = 2.0
@@ -267,46 +266,34 @@ _SIGN_IN = ("POST", "/session")
 _NO_KEY = "send a key: Authorization: Bearer db_…; `discoverybot keys create` on the server makes one"
 
 
-@define(eq=False, repr=False, slots=False)
-class KeyGuard:
-    """ASGI middleware; routes find the caller in `request.state`."""
+async def identify(scope: Scope, *, key_required: bool) -> None:
+    """Find out who calls; routes find the caller in `request.state`. `key_required`: also while there are no keys.
 
-    app: ASGIApp
-    #: Whether a key is required even while there are no keys at all.
-    required: bool = field(kw_only=True)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        if stream := stream_token_of(scope):
-            _forget_stream_token(scope)
-        try:
-            is_open = scope["path"] in OPEN or scope["path"].startswith(_OPEN_FOLDER)
-            caller = ANYBODY if is_open else await self._caller(scope, stream)
-        except (ForgedRequestError, UnauthenticatedError, UnavailableError) as error:
-            await answer_to(error, scope)(scope, receive, send)
-            return
-        state = scope.setdefault("state", {})
-        state["caller"] = caller
-        if caller.key:
-            ring: KeyRing = scope["app"].state.parts[KeyRing]
-            state["until_over"] = partial(ring.until_over, caller.key, state.get("session"))
-            structlog.contextvars.bind_contextvars(key_id=caller.key.id)
-        await self.app(scope, receive, send)
-
-    async def _caller(self, scope: Scope, stream: StreamTokenShown | None) -> Caller:
-        """Raises `UnauthenticatedError`, `UnavailableError`."""
+    Raises `ForgedRequestError`, `UnauthenticatedError`, `UnavailableError`.
+    """
+    if stream := stream_token_of(scope):
+        _forget_stream_token(scope)
+    is_open = scope["path"] in OPEN or scope["path"].startswith(_OPEN_FOLDER)
+    caller = ANYBODY if is_open else await _caller(scope, stream, key_required=key_required)
+    state = scope.setdefault("state", {})
+    state["caller"] = caller
+    if caller.key:
         ring: KeyRing = scope["app"].state.parts[KeyRing]
-        if not self.required and not await ring.in_use():
-            return ANYBODY
-        given = Headers(scope=scope).getlist("authorization")
-        if not given:
-            return await _without_header(scope, ring, stream)
-        scheme, _, key = given[0].partition(" ")
-        if len(given) > 1 or scheme.lower() != "bearer":
-            raise WrongKeyError(_NO_KEY)
-        return await ring.caller(key.strip())
+        state["until_over"] = partial(ring.until_over, caller.key, state.get("session"))
+        structlog.contextvars.bind_contextvars(key_id=caller.key.id)
+
+
+async def _caller(scope: Scope, stream: StreamTokenShown | None, *, key_required: bool) -> Caller:
+    ring: KeyRing = scope["app"].state.parts[KeyRing]
+    if not key_required and not await ring.in_use():
+        return ANYBODY
+    given = Headers(scope=scope).getlist("authorization")
+    if not given:
+        return await _without_header(scope, ring, stream)
+    scheme, _, key = given[0].partition(" ")
+    if len(given) > 1 or scheme.lower() != "bearer":
+        raise WrongKeyError(_NO_KEY)
+    return await ring.caller(key.strip())
 
 
 async def _without_header(scope: Scope, ring: KeyRing, stream: StreamTokenShown | None) -> Caller:

@@ -14,8 +14,8 @@ from typing import cast
 import structlog
 from attrs import define, field
 from limits import RateLimitItem, RateLimitItemPerMinute
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Scope
 
 from gateway.access.audit import AuditTrail
 from gateway.access.keys import ANYBODY, Caller, read_stream_token, read_token
@@ -34,27 +34,30 @@ _UNLIMITED = frozenset({"/health", "/health/live", "/metrics"})
 _IPV6_PREFIX = 64
 
 
-class RequestLimit:
-    """ASGI middleware. `setting`: `GATEWAY_RATE_LIMIT`. A stream is one request, however long it is."""
+#: In a request's state: header fields that its answer gets, by name.
+TOLD = "told_headers"
 
-    def __init__(self, app: ASGIApp, setting: str | None) -> None:
-        self.app = app
+
+class RequestLimit:
+    """`setting`: `GATEWAY_RATE_LIMIT`. A stream is one request, however long it is."""
+
+    def __init__(self, setting: str | None) -> None:
         none = setting is not None and setting.lower() == "none"
         self.of_users = () if none else parse_rates(setting or DEFAULT)
         self.of_addresses = self.of_users if setting else ()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _UNLIMITED:
-            await self.app(scope, receive, send)
-            return
+    async def refusal(self, scope: Scope) -> ASGIApp | None:
+        """Count the request, and have its answer say how many are left."""
+        if scope["path"] in _UNLIMITED:
+            return None
         name, limits = self._limits(scope)
         verdict = await _rates(scope).take(name, limits) if limits else None
         if verdict is None:
-            await self.app(scope, receive, send)
-        elif verdict.wait is None:
-            await self.app(scope, receive, _telling(verdict.left, send))
-        else:
-            await _refuse(verdict, verdict.wait)(scope, receive, send)
+            return None
+        if verdict.wait is not None:
+            return _refuse(scope, verdict, verdict.wait)
+        scope["state"][TOLD] = fields(verdict.left)
+        return None
 
     def _limits(self, scope: Scope) -> tuple[str, Sequence[RateLimitItem]]:
         caller: Caller = scope.get("state", {}).get("caller", ANYBODY)
@@ -87,20 +90,17 @@ def address_of(scope: Scope) -> str:
     return text
 
 
-def refuse(message: str, wait: int, headers: dict[str, str] | None = None) -> ASGIApp:
-    async def refused(scope: Scope, receive: Receive, send: Send) -> None:
-        told = {"Retry-After": str(wait), **(headers or {})}
-        await problem(scope, 429, TooManyError.code, message, headers=told)(scope, receive, send)
-
-    return refused
+def refuse(scope: Scope, message: str, wait: int, headers: dict[str, str] | None = None) -> ASGIApp:
+    told = {"Retry-After": str(wait), **(headers or {})}
+    return problem(scope, 429, TooManyError.code, message, headers=told)
 
 
-def _refuse(verdict: Verdict, wait: int) -> ASGIApp:
+def _refuse(scope: Scope, verdict: Verdict, wait: int) -> ASGIApp:
     spent = next(one for one in verdict.left if one.remaining == 0)
     message = (
         f"{spent.quota} requests in {spent.window} seconds are allowed (GATEWAY_RATE_LIMIT): ask again in {wait}"
     )
-    return refuse(f"{message} seconds", wait, fields(verdict.left))
+    return refuse(scope, f"{message} seconds", wait, fields(verdict.left))
 
 
 def fields(left: Sequence[Left]) -> dict[str, str]:
@@ -109,15 +109,6 @@ def fields(left: Sequence[Left]) -> dict[str, str]:
         "RateLimit-Policy": ", ".join(f'"{one.window}s";q={one.quota};w={one.window}' for one in left),
         "RateLimit": ", ".join(f'"{one.window}s";r={one.remaining};t={one.reset}' for one in left),
     }
-
-
-def _telling(left: Sequence[Left], send: Send) -> Send:
-    async def telling(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).update(fields(left))
-        await send(message)
-
-    return telling
 
 
 # --- an address that shows one wrong key after the other is ignored for a while.
@@ -134,34 +125,30 @@ def _telling(left: Sequence[Left], send: Send) -> Send:
 _ALLOWED = RateLimitItemPerMinute(60)
 #: Addresses that are ignored at the same time. An attacker with more addresses is beyond our means.
 _MOST = 10_000
-_UNAUTHENTICATED = 401
-#: Set in the request's state if the key in the body cannot be one by its shape.
+#: Set in the request's state if the key, token or session that it shows is wrong.
+WRONG_KEY = "wrong_key"
+#: Set there if the key in the body cannot be one by its shape.
 MALFORMED = "malformed_key"
 _MESSAGE = "too many wrong keys came from this address: ask again in {} seconds"
 
 
 @define(eq=False, repr=False, slots=False)
-class FailedLogins:
-    """ASGI middleware, around the one that finds out who calls."""
-
-    app: ASGIApp
+class WrongKeys:
     _origins: Collection[str] = ()
     _ignored: OrderedDict[str, float] = field(init=False, factory=OrderedDict)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+    def refusal(self, scope: Scope) -> ASGIApp | None:
+        """The answer to a request of an ignored address."""
         if self._ignored and (wait := self._wait(self._name(scope))) and not _is_known(scope):
-            await refuse(_MESSAGE.format(wait), wait)(scope, receive, send)
-            return
-        # a copy, because an inner middleware takes the stream token out of the scope
-        sent, watch = {**scope}, _Watch(send)
-        await self.app(scope, receive, watch.send)
-        if watch.failed:
-            malformed = scope.get("state", {}).get(MALFORMED)
-            scope["app"].state.parts[AuditTrail].note_failed_login(address_of(scope))
-            await self._count(scope["app"].state.parts[RequestCounter], None if malformed else self._name(sent))
+            return refuse(scope, _MESSAGE.format(wait), wait)
+        return None
+
+    async def count(self, sent: Scope, scope: Scope) -> None:
+        """Count a wrong key; `sent` is the scope as it came."""
+        parts = scope["app"].state.parts
+        parts[AuditTrail].note_failed_login(address_of(scope))
+        if not scope["state"].get(MALFORMED):
+            await self._count(parts[RequestCounter], self._name(sent))
 
     def _name(self, scope: Scope) -> str | None:
         """The name under which wrong keys are counted; `None` for a request that does not count."""
@@ -196,19 +183,6 @@ class FailedLogins:
         self._ignored[name] = time.monotonic() + verdict.wait
         if len(self._ignored) > _MOST:
             self._ignored.popitem(last=False)
-
-
-@define(eq=False, repr=False, slots=False)
-class _Watch:
-    """Notes whether a key, token or session was wrong; a request that shows none does not count."""
-
-    _send: Send
-    failed: bool = field(init=False, default=False)
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] == _UNAUTHENTICATED:
-            self.failed = "invalid_token" in Headers(raw=message["headers"]).get("www-authenticate", "")
-        await self._send(message)
 
 
 def _shown(scope: Scope) -> str | None:

@@ -18,7 +18,7 @@ from gateway.web.dependencies import Parts
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
-from gateway.web.throttling import MALFORMED
+from gateway.web.throttling import MALFORMED, WRONG_KEY
 
 _KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"
 _VIEW: dict[str, JsonValue] = {
@@ -117,6 +117,7 @@ async def _shown(request: Request, parts: GatewayParts, body: SignIn | None) -> 
     try:
         return await parts[KeyRing].caller(key)
     except WrongKeyError:
+        setattr(request.state, WRONG_KEY, True)
         await asyncio.sleep(_SLOW)
         raise
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from attrs import define, field
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, PlatformCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.jobs.queries import EndedJob
@@ -175,94 +170,6 @@ _OF_NODES: tuple[tuple[str, str, Callable[[Node], float]], ...] = (
     ),
     ("node_free_bytes", "Bytes that are free on the node's disk.", lambda node: node.free_bytes or 0),
 )
-
-
-# --- what one gateway process measures of itself: its requests, its streams, and the process
-
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-#: The path of requests to no route of ours: a client may have invented it.
-_NO_ROUTE = "unmatched"
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-_SERVER_ERROR = 500
-
-
-class ProcessMetrics:
-    """One per application, so that two in one process do not mix."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
-        self.requests = Counter(
-            "discoverybot_http_requests",
-            "Requests that were answered, by route and status.",
-            ("method", "route", "status"),
-            registry=self.registry,
-        )
-        self.seconds = Histogram(
-            "discoverybot_http_request_duration_seconds",
-            "Seconds until the answer began; the time that a stream goes on after that is not counted.",
-            ("method", "route"),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.streams = Gauge(
-            "discoverybot_stream_clients", "Clients that follow an event stream now.", registry=self.registry
-        )
-
-
-@define(eq=False, repr=False, slots=False)
-class RequestMeter:
-    """ASGI middleware, the outermost: it sees every answer, also the answer to an unforeseen error."""
-
-    app: ASGIApp
-    metrics: ProcessMetrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        request = _Request(self.metrics, scope, send)
-        try:
-            await self.app(scope, receive, request.send)
-        finally:
-            request.ended()
-
-
-@define(eq=False, repr=False, slots=False)
-class _Request:
-    _metrics: ProcessMetrics
-    _scope: Scope
-    _send: Send
-    _began: float = field(init=False, factory=time.perf_counter)
-    _is_answered: bool = field(init=False, default=False)
-    _streams: bool = field(init=False, default=False)
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._answered(message["status"])
-            if _is_stream(message):
-                self._streams = True
-                self._metrics.streams.inc()
-        await self._send(message)
-
-    def ended(self) -> None:
-        if self._streams:
-            self._metrics.streams.dec()
-        if not self._is_answered:
-            self._answered(_SERVER_ERROR)
-
-    def _answered(self, status: int) -> None:
-        self._is_answered = True
-        method = self._scope["method"] if self._scope["method"] in _METHODS else "other"
-        route = getattr(self._scope.get("route"), "path", _NO_ROUTE)
-        self._metrics.requests.labels(method, route, str(status)).inc()
-        self._metrics.seconds.labels(method, route).observe(time.perf_counter() - self._began)
-
-
-def _is_stream(start: Message) -> bool:
-    headers = dict(start.get("headers", ()))
-    return bool(headers.get(b"content-type", b"").startswith(b"text/event-stream"))
 
 
 router = APIRouter(tags=["platform"])

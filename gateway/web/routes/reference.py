@@ -13,7 +13,7 @@ from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from gateway.web.middleware import ASSETS
+from gateway.web.answer import ASSETS
 
 router = APIRouter(include_in_schema=False)
 

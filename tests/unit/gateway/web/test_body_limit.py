@@ -8,21 +8,28 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from gateway.web.middleware import BodyLimit
+from gateway.web.guard import BodyLimit
 
 
 async def size(request: Request) -> PlainTextResponse:
     return PlainTextResponse(str(len(await request.body())))
 
 
-APP = BodyLimit(Starlette(routes=[Route("/{path:path}", size, methods=["POST"])]), limit=10, egg_limit=20)
+INNER = Starlette(routes=[Route("/{path:path}", size, methods=["POST"])])
+LIMIT = BodyLimit(limit=10, egg_limit=20)
+
+
+async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+    answer = LIMIT.refusal(scope) or INNER
+    await answer(scope, LIMIT.counted(scope, receive), send)
 
 
 async def post(
     content: bytes | AsyncIterator[bytes], headers: dict[str, str] | None = None, path: str = "/"
 ) -> httpx.Response:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(APP), base_url="http://gateway") as http:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url="http://gateway") as http:
         return await http.post(path, content=content, headers=headers)
 
 

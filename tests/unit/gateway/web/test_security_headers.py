@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from gateway.settings import Settings
+from gateway.web.answer import DATA_POLICY
 from gateway.web.app import create_app
-from gateway.web.middleware import DATA_POLICY
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gateway.web.middleware import RequestContext
+from gateway.web.answer import Answer, ProcessMetrics
 
 
 async def context(_: Request) -> Response:
@@ -29,7 +29,8 @@ async def torn(_: Request) -> Response:
     return StreamingResponse(half())
 
 
-INNER = RequestContext(Starlette(routes=[Route("/", context), Route("/broken", broken), Route("/torn", torn)]).router)
+ROUTES = [Route("/", context), Route("/broken", broken), Route("/torn", torn)]
+INNER = Answer(Starlette(routes=ROUTES).router, ProcessMetrics())
 
 
 async def get(path: str, request_id: str = "r1") -> httpx.Response:

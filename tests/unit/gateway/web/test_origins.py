@@ -6,9 +6,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from gateway.contract.public_address import is_loopback
-from gateway.web.middleware import LoopbackGuard
+from gateway.web.guard import Origins
 
 
 async def hello(_: Request) -> PlainTextResponse:
@@ -22,7 +23,12 @@ async def status(
     method: str, headers: dict[str, str], *, host: str = "127.0.0.1", client: tuple[str, int] = ("127.0.0.1", 5),
     origins: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
-    transport = httpx.ASGITransport(LoopbackGuard(INNER, host, origins), client=client)
+    guard = Origins(host, origins)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        await (guard.refusal(scope) or INNER)(scope, receive, send)
+
+    transport = httpx.ASGITransport(guarded, client=client)
     async with httpx.AsyncClient(transport=transport, base_url="http://unset") as http:
         return (await http.request(method, "/", headers=headers)).status_code
 

@@ -1,0 +1,270 @@
+"""The one layer that touches every answer: its id and headers, its line in the log, its figures, its audit entry."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.access.audit import AuditEntry, AuditTrail
+from gateway.access.keys import ANYBODY, Caller
+from gateway.access.keys import Scope as KeyScope
+from gateway.web.authentication import READING, signs_in
+from gateway.web.errors import problem
+from gateway.web.parts import GatewayParts
+from gateway.web.throttling import TOLD
+
+log = structlog.get_logger("gateway.web")
+
+HEADER = "X-Request-ID"
+_ID_HEADER = HEADER.lower().encode()
+_SANE = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_SERVER_ERROR = 500
+
+
+class Answer:
+    """ASGI middleware, the outermost. Every request is answered with an id, even if its route fails; the client's own
+    `X-Request-ID` is taken if it is sane.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: ProcessMetrics, cors: Mapping[str, Any] | None = None) -> None:
+        """`cors`: arguments of Starlette's `CORSMiddleware`, which also lets other pages read how a route failed."""
+        self.app = app
+        self.metrics = metrics
+        self.answered: ASGIApp = CORSMiddleware(self._answered, **cors) if cors else self._answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == _ID_HEADER), b"")
+        request_id = given.decode() if _SANE.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=request_id, correlation_id=request_id)
+        sent = _Sent(scope, send, self.metrics, request_id)
+        try:
+            await self.answered(scope, receive, sent.send)
+        finally:
+            sent.end()
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = False
+
+        async def noticed(message: Message) -> None:
+            nonlocal began
+            began = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noticed)
+        except Exception:
+            log.exception("request_failed", method=scope["method"], path=scope["path"])
+            if began:
+                raise  # half an answer is out: the server cuts the connection, or a client would take it for a whole
+            message = "a fault of ours; the log has more under this request id"
+            await problem(scope, _SERVER_ERROR, "internal_error", message)(scope, receive, send)
+
+
+class _Sent:
+    """The answer to one request, as it goes out. It may be a stream of hours, so it is noted when it begins."""
+
+    __slots__ = ("_began", "_id", "_is_noted", "_metrics", "_scope", "_send", "_streams", "status")
+
+    def __init__(self, scope: Scope, send: Send, metrics: ProcessMetrics, request_id: str) -> None:
+        self._scope = scope
+        self._send = send
+        self._metrics = metrics
+        self._id = request_id
+        self._began = time.perf_counter()
+        self._streams = False
+        self._is_noted = scope["method"] in READING
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start(message)
+        elif not self._is_noted:
+            self._note(message.get("body", b""))
+        await self._send(message)
+
+    def _start(self, message: Message) -> None:
+        scope, status = self._scope, message["status"]
+        self.status = status
+        given = [(name.lower(), value) for name, value in message.get("headers", ())]
+        kind = dict(given).get(b"content-type", b"")
+        message["headers"] = _complete(given, self._id, scope)
+        self._metrics.answered(scope, status, time.perf_counter() - self._began)
+        if kind.startswith(b"text/event-stream"):
+            self._streams = True
+            self._metrics.streams.inc()
+        if not self._is_noted and not kind.startswith(b"application/json"):
+            self._note()
+
+    def end(self) -> None:
+        seconds = time.perf_counter() - self._began
+        if self._streams:
+            self._metrics.streams.dec()
+        if self.status is None:
+            self._metrics.answered(self._scope, _SERVER_ERROR, seconds)
+        if not self._is_noted:
+            self._note()
+        _log_request(self._scope, self.status, seconds)
+
+    def _note(self, body: bytes = b"") -> None:
+        """Note the call for the audit, once. A call to no address of ours, or with a method that is not possible
+        there, changes nothing; one that the guard refused has no route. Nor does a failed sign-in, which any client
+        may try without end: wrong keys are counted by address and hour.
+        """
+        self._is_noted = True
+        scope, status = self._scope, self.status or _SERVER_ERROR
+        refused = status >= HTTPStatus.MULTIPLE_CHOICES
+        if "route" not in scope or status == HTTPStatus.METHOD_NOT_ALLOWED or (refused and signs_in(scope)):
+            return
+        parts: GatewayParts = scope["app"].state.parts
+        parts[AuditTrail].note(_entry(scope, status, {} if refused else _made(body), parts.clock()))
+
+
+def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
+    # polling and health checks would drown all other lines
+    level = log.debug if scope["method"] == "GET" and status is not None and status < _SERVER_ERROR else log.info
+    level("request", method=scope["method"], path=scope["path"], status=status, ms=round(seconds * 1000, 1))
+
+
+# --- what every answer tells a browser about itself: guess nothing, run nothing, show it in no frame, keep no copy
+
+#: Files of the API reference, the same for everybody: a browser may keep those.
+ASSETS = "/docs/assets/"
+#: For data, which must run nothing, wherever a page shows it. Pages bring a policy of their own.
+DATA_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_UNUSED = ("accelerometer", "camera", "geolocation", "gyroscope", "magnetometer", "microphone", "payment", "usb")
+_ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    # not `no-referrer`: a form's `Origin` would then be "null", and our forms would look like other sites' forms
+    (b"referrer-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"permissions-policy", ", ".join(f"{name}=()" for name in _UNUSED).encode()),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+#: Headers of answers whose route has not set them.
+_UNLESS_SAID = (
+    (b"content-security-policy", DATA_POLICY.encode()),
+    (b"cache-control", b"no-store"),
+)
+
+
+def _complete(given: list[tuple[bytes, bytes]], request_id: str, scope: Scope) -> list[tuple[bytes, bytes]]:
+    """All header fields of the answer. Only its beginning is changed, so streams pass as they are."""
+    state = scope["state"]
+    said = {name for name, _ in given}
+    told = [(name.lower().encode(), value.encode()) for name, value in state.get(TOLD, {}).items()]
+    if said & {_ID_HEADER, *(name for name, _ in told)}:
+        given = [pair for pair in given if pair[0] not in {_ID_HEADER, *(name for name, _ in told)}]
+    if scope["path"].startswith(ASSETS):
+        said.add(b"cache-control")
+    unsaid = [pair for pair in _UNLESS_SAID if pair[0] not in said]
+    return [*given, *told, (_ID_HEADER, request_id.encode()), *_ALWAYS, *unsaid]
+
+
+# --- what one gateway process measures of itself: its requests, its streams, and the process
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+#: The path of requests to no route of ours: a client may have invented it.
+_NO_ROUTE = "unmatched"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class ProcessMetrics:
+    """One per application, so that two in one process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self.requests = Counter(
+            "discoverybot_http_requests",
+            "Requests that were answered, by route and status.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "discoverybot_http_request_duration_seconds",
+            "Seconds until the answer began; the time that a stream goes on after that is not counted.",
+            ("method", "route"),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.streams = Gauge(
+            "discoverybot_stream_clients", "Clients that follow an event stream now.", registry=self.registry
+        )
+        #: By method, route and status: finding them by their labels takes longer than counting.
+        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def answered(self, scope: Scope, status: int, seconds: float) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        key = (method, getattr(scope.get("route"), "path", _NO_ROUTE), status)
+        known = self._known.get(key)
+        if known is None:
+            found = self.requests.labels(method, key[1], str(status)), self.seconds.labels(method, key[1])
+            known = self._known[key] = found
+        known[0].inc()
+        known[1].observe(seconds)
+
+
+# --- notes every call that may change something, also a refused one, once it is known who calls
+
+#: Fields of an answer that name what was made.
+_IDS = ("job_id", "schedule_id", "task_id", "id", "name", "key_id")
+#: An answer that names what was made is shorter.
+_SHORT = 64 << 10
+_LONGEST = 200
+
+
+def _made(body: bytes) -> dict[str, str]:
+    if not body or len(body) > _SHORT:
+        return {}
+    try:
+        told = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(told, dict):
+        return {}
+    within = told.get("data")
+    fields: dict[str, Any] = {**told, **(within if isinstance(within, dict) else {})}
+    return {name: fields[name][:_LONGEST] for name in _IDS if isinstance(fields.get(name), str)}
+
+
+def _entry(scope: Scope, status: int, made: dict[str, str], at: datetime) -> AuditEntry:
+    state = scope.get("state", {})
+    caller: Caller = state.get("caller", ANYBODY)
+    key = caller.key
+    named = {name: _storable(str(value)) for name, value in scope.get("path_params", {}).items()}
+    return AuditEntry(
+        at=at,
+        user_id=key.user_id if key else None,
+        key_id=key.id if key else None,
+        scope=[one for one in KeyScope if one in caller.scopes][-1] if key else None,
+        method=scope["method"],
+        route=scope["route"].path_format,
+        resources={**made, **named},
+        status=status,
+        request_id=state.get("request_id"),
+        address=str(scope["client"][0]) if scope.get("client") else None,
+    )
+
+
+def _storable(text: str) -> str:
+    """An address may hold half a surrogate pair, which a document cannot."""
+    return text[:_LONGEST].encode("utf-8", "replace").decode()
