@@ -285,10 +285,10 @@ class Container(Builder):
     @part
     def occurrence_orders(self) -> OccurrenceOrders:
         """Orders for schedules of crawls and for schedules of sites."""
-        from gateway.schedules.orders import AllOrders, CrawlOrders, LatestVersions
+        from gateway.schedules.orders import AllOrders
         from gateway.sites.crawl import SiteOrders
 
-        return AllOrders(self.build(LatestVersions, orders=CrawlOrders()), self[SiteOrders])
+        return self.build(AllOrders, sites=self[SiteOrders])
 
     @part
     def target_marks(self) -> TargetMarks:

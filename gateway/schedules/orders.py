@@ -61,18 +61,25 @@ class CrawlOrders:
 
 @define(eq=False, repr=False, slots=False)
 class AllOrders:
-    """The orders of all schedules. The `sites` room supplies those of sites and targets."""
+    """The orders of all schedules. The `sites` room supplies those of sites and targets. Each run of a deployed
+    project uses the version that is the latest at its time, unless its schedule names one. A job names its version,
+    so that all its attempts run the same one, even after another deployment.
+    """
 
-    _crawls: OccurrenceOrders
     _sites: OccurrenceOrders
+    _catalog: SpiderCatalog
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
+        crawls = {name: self._pinned(order) for name, order in CrawlOrders().orders(schedules).items()}
         of_sites = [schedule for schedule in schedules if schedule.site]
-        others = [schedule for schedule in schedules if not schedule.site]
-        return {
-            **(self._crawls.orders(others) if others else {}),
-            **(self._sites.orders(of_sites) if of_sites else {}),
-        }
+        return {**crawls, **(self._sites.orders(of_sites) if of_sites else {})}
+
+    def _pinned(self, order: OccurrenceOrder) -> OccurrenceOrder:
+        try:
+            return order._replace(crawl=order.crawl.with_spec(self._catalog.pin(order.crawl.spec)))
+        except InvalidRequestError as error:
+            # no node has the project, or this version of it, any more
+            return order._replace(skip=order.skip or error.message)
 
 
 def orders_of(orders: OccurrenceOrders, schedules: Sequence[Schedule]) -> Mapping[str, OccurrenceOrder]:
@@ -100,25 +107,6 @@ def _order_of(orders: OccurrenceOrders, schedule: Schedule) -> OccurrenceOrder |
 def _order(schedule: Schedule, crawl: CrawlOrder) -> OccurrenceOrder:
     exclusive = f"schedule:{schedule.id}" if schedule.overlap is Overlap.QUEUE else None
     return OccurrenceOrder(crawl, exclusive)
-
-
-# Each run of a deployed project uses the version that is the latest at its time, unless its schedule names one
-@define(eq=False, repr=False, slots=False)
-class LatestVersions:
-    """A job names its version, so that all its attempts run the same one, even after another deployment."""
-
-    _orders: OccurrenceOrders
-    _catalog: SpiderCatalog
-
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
-        return {name: self._pinned(order) for name, order in self._orders.orders(schedules).items()}
-
-    def _pinned(self, order: OccurrenceOrder) -> OccurrenceOrder:
-        try:
-            return order._replace(crawl=order.crawl.with_spec(self._catalog.pin(order.crawl.spec)))
-        except InvalidRequestError as error:
-            # no node has the project, or this version of it, any more
-            return order._replace(skip=order.skip or error.message)
 
 
 # --- the job of an occurrence: it is made when the occurrence is due, and made again if its schedule changes before

@@ -20,7 +20,7 @@ from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import Rendering, SpiderCatalog, WorkCheck
 from gateway.projects.eggs import SpiderStore
 from gateway.schedules.edits import ScheduleChanges
-from gateway.schedules.orders import CrawlOrders, LatestVersions, OccurrenceOrder
+from gateway.schedules.orders import AllOrders, CrawlOrders, OccurrenceOrder
 from gateway.schedules.schedule import Schedule
 from gateway.schedules.store import ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When
@@ -47,7 +47,7 @@ class Shop(SimpleNamespace):
 
     def occurrence(self, schedule: Schedule | Job) -> OccurrenceOrder:
         assert isinstance(schedule, Schedule)
-        return LatestVersions(CrawlOrders(), self.catalog).orders([schedule])[schedule.id]
+        return AllOrders(CrawlOrders(), self.catalog).orders([schedule])[schedule.id]
 
 
 @pytest.fixture
