@@ -250,7 +250,7 @@ class JobSweeps:
         return [one["_id"] for one in self._jobs.find({"status": JobStatus.RUNNING, "node": node}, {"_id": 1})]
 
 
-# --- the jobs and webhooks that have been due for longest, so that an operator can find out why
+# --- figures over all jobs: why they wait, since when, and how those have ended that ended recently
 
 #: At most this many ended jobs are read.
 MAX_COUNTED = 1000
@@ -266,29 +266,6 @@ class CallsToCome(NamedTuple):
     #: Jobs whose webhooks were called before and failed.
     failing: int
 
-
-class DueJobs:
-    def __init__(self, database: Database[Document]) -> None:
-        self._documents = JobDocuments(database)
-
-    def since(self, moment: datetime, limit: int) -> list[Job]:
-        """Jobs that have waited only for a slot since `moment`, the longest first; at most `limit` are read."""
-        query = {**FREE_TO_START, "not_before": {"$lte": moment}, "assignment": None}
-        found = self._documents.collection.find(query, sort=[("not_before", ASCENDING)], limit=limit)
-        return self._documents.many(found)
-
-    def webhooks(self, moment: datetime) -> CallsToCome:
-        """Jobs count as waiting if they were due at `moment`. Only the first `MAX_COUNTED` by user id are counted."""
-        # the index begins with the user; `$exists` is not used, because an index cannot skip documents by it
-        query = {"user_id": {"$gte": ""}, "webhooks_due": {"$gt": datetime.fromtimestamp(0, UTC)}, **WATCHED}
-        fields = {"webhooks_due": 1, "webhook_failures": 1}
-        found = list(self._documents.collection.find(query, fields, limit=MAX_COUNTED))
-        waiting = [job["webhooks_due"] for job in found if job["webhooks_due"] <= moment]
-        failing = sum(bool(job.get("webhook_failures")) for job in found)
-        return CallsToCome(len(waiting), min(waiting, default=None), failing)
-
-
-# --- a few figures of each job that ended recently, for statistics
 
 _FIELDS = (
     "status", "spec.site", "created_at", "not_before", "started_at", "finished_at", "attempt",
@@ -316,16 +293,53 @@ class EndedJob(NamedTuple):
     errors: int
 
 
-class EndedJobs:
-    """Only reads, and uses the index on `finished_at`."""
+class JobStatistics:
+    """Only reads; each query uses an index."""
 
     def __init__(self, database: Database[Document]) -> None:
-        self._documents = Documents(database["jobs"], _ended_job)
+        self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
+        self._ended = Documents(self._jobs, _ended_job)
 
-    def since(self, moment: datetime, limit: int) -> list[EndedJob]:
-        """Jobs that ended at `moment` or later, newest first."""
-        found = self._documents.collection.find({"finished_at": {"$gte": moment}}, dict.fromkeys(_FIELDS, 1))
-        return self._documents.many(found.sort("finished_at", DESCENDING).limit(limit))
+    def waiting_reasons(self) -> dict[WaitingReason, int]:
+        """How many jobs wait for which reason; jobs that no worker has looked at yet are left out."""
+        counts = {reason: self._jobs.count_documents({"waiting_reason": reason}) for reason in WaitingReason}
+        return {reason: count for reason, count in counts.items() if count}
+
+    def oldest_due(self, now: datetime) -> datetime | None:
+        """Since when the longest-waiting job has been due. That may be days after it was requested."""
+        query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}}
+        first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
+        return None if first is None else first["not_before"]
+
+    def one_off_jobs(self) -> int:
+        """How many single crawls wait for their start time; runs of schedules do not count."""
+        scheduled = {"status": JobStatus.SCHEDULED}
+        # a query for jobs without `schedule_id` would read every job, because no index finds a missing field
+        of_schedules = {**scheduled, "schedule_id": {"$gte": ""}}
+        return max(0, self._jobs.count_documents(scheduled) - self._jobs.count_documents(of_schedules))
+
+    def waiting_since(self, moment: datetime, limit: int) -> list[Job]:
+        """Jobs that have waited only for a slot since `moment`, the longest first; at most `limit` are read."""
+        query = {**FREE_TO_START, "not_before": {"$lte": moment}, "assignment": None}
+        found = self._jobs.find(query, sort=[("not_before", ASCENDING)], limit=limit)
+        return self._documents.many(found)
+
+    def webhooks(self, moment: datetime) -> CallsToCome:
+        """Jobs count as waiting if they were due at `moment`. Only the first `MAX_COUNTED` by user id are counted."""
+        # the index begins with the user; `$exists` is not used, because an index cannot skip documents by it
+        query = {"user_id": {"$gte": ""}, "webhooks_due": {"$gt": datetime.fromtimestamp(0, UTC)}, **WATCHED}
+        fields = {"webhooks_due": 1, "webhook_failures": 1}
+        found = list(self._jobs.find(query, fields, limit=MAX_COUNTED))
+        waiting = [job["webhooks_due"] for job in found if job["webhooks_due"] <= moment]
+        failing = sum(bool(job.get("webhook_failures")) for job in found)
+        return CallsToCome(len(waiting), min(waiting, default=None), failing)
+
+    def ended(self, since: datetime, limit: int, *, of_sites: bool = False) -> list[EndedJob]:
+        """Jobs, or only runs of sites, that ended at `since` or later, newest first."""
+        query: Document = {"finished_at": {"$gte": since}, **({"spec.site": {"$exists": True}} if of_sites else {})}
+        found = self._jobs.find(query, dict.fromkeys(_FIELDS, 1))
+        return self._ended.many(found.sort("finished_at", DESCENDING).limit(limit))
 
 
 def _ended_job(document: Document) -> EndedJob:
@@ -354,50 +368,3 @@ def _due(document: Document, dispatched_at: datetime | None, retries: int) -> da
     if retries or (dispatched_at is not None and not_before > dispatched_at):
         return created_at
     return max(created_at, not_before)
-
-
-# --- figures over all jobs: why they wait, since when, and how the runs of sites have ended recently
-class EndedRun(NamedTuple):
-    site: str
-    status: JobStatus
-    #: When its first attempt started; `None` if it ended before that.
-    started_at: datetime | None
-    finished_at: datetime
-
-
-class RunStatistics:
-    """Only reads; each query uses an index."""
-
-    def __init__(self, database: Database[Document]) -> None:
-        self._jobs = database["jobs"]
-        self._ended = Documents(self._jobs, _ended_run)
-
-    def waiting_reasons(self) -> dict[WaitingReason, int]:
-        """How many jobs wait for which reason; jobs that no worker has looked at yet are left out."""
-        counts = {reason: self._jobs.count_documents({"waiting_reason": reason}) for reason in WaitingReason}
-        return {reason: count for reason, count in counts.items() if count}
-
-    def oldest_due(self, now: datetime) -> datetime | None:
-        """Since when the longest-waiting job has been due. That may be days after it was requested."""
-        query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}}
-        first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
-        return None if first is None else first["not_before"]
-
-    def one_off_jobs(self) -> int:
-        """How many single crawls wait for their start time; runs of schedules do not count."""
-        scheduled = {"status": JobStatus.SCHEDULED}
-        # a query for jobs without `schedule_id` would read every job, because no index finds a missing field
-        of_schedules = {**scheduled, "schedule_id": {"$gte": ""}}
-        return max(0, self._jobs.count_documents(scheduled) - self._jobs.count_documents(of_schedules))
-
-    def ended_runs(self, since: datetime, limit: int) -> list[EndedRun]:
-        """The latest runs of sites that ended since `since`."""
-        query = {"spec.site": {"$exists": True}, "finished_at": {"$gte": since}}
-        fields = {"spec.site": 1, "status": 1, "started_at": 1, "finished_at": 1}
-        found = self._jobs.find(query, fields).sort("finished_at", DESCENDING).limit(limit)
-        return self._ended.many(found)
-
-
-def _ended_run(document: Document) -> EndedRun:
-    status, started_at = JobStatus(document["status"]), document.get("started_at")
-    return EndedRun(document["spec"]["site"], status, started_at, document["finished_at"])

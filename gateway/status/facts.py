@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, utc_now
 from gateway.jobs.job import JobStatus, WaitingReason
-from gateway.jobs.queries import CallsToCome, DueJobs, EndedJob, EndedJobs, EndedRun, JobQueries, RunStatistics
+from gateway.jobs.queries import CallsToCome, EndedJob, JobQueries, JobStatistics
 from gateway.jobs.rerun import DeadLetterStore
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, Heartbeat, HeartbeatStore
 from gateway.nodes.node import NodeState
@@ -36,7 +36,7 @@ LATENESS = timedelta(seconds=15)
 class RecentEnds:
     """Two threads must not use it at once."""
 
-    _ended: EndedJobs
+    _statistics: JobStatistics
     _known: dict[str, EndedJob] = field(init=False, factory=dict)
     _looked_at: datetime | None = field(init=False, default=None)
 
@@ -44,7 +44,7 @@ class RecentEnds:
         """The ends within `WINDOW`. Raises PyMongo's errors; the next look then reads what this one has missed."""
         since = now - WINDOW
         unread = since if self._looked_at is None else max(since, self._looked_at - LATENESS)
-        new = self._ended.since(unread, MAX_ENDS)
+        new = self._statistics.ended(unread, MAX_ENDS)
         # oldest first
         known = {**self._known, **{end.id: end for end in reversed(new)}}
         fresh = [end for end in known.values() if end.finished_at >= since][-MAX_ENDS:]
@@ -91,8 +91,7 @@ class FactReader:
     """Several threads may ask; one of them reads for all."""
 
     _queries: JobQueries
-    _statistics: RunStatistics
-    _due: DueJobs
+    _statistics: JobStatistics
     _letters: DeadLetterStore
     _schedules: ScheduleStore
     _heartbeats: HeartbeatStore
@@ -128,7 +127,7 @@ class FactReader:
             by_reason=self._statistics.waiting_reasons(),
             oldest_waiting=_seconds_since(self._statistics.oldest_due(now), now),
             dead_letters=self._letters.count(),
-            webhooks=self._due.webhooks(now),
+            webhooks=self._statistics.webhooks(now),
             schedules={state: self._schedules.count(state) for state in ScheduleState},
             schedules_due=self._schedules.count_due(now, MAX_DUE),
             lag=_seconds_since(self._schedules.next_run(), now),
@@ -172,7 +171,7 @@ class SchedulerReport(NamedTuple):
 class SchedulerStatus:
     _schedules: ScheduleStore
     _ledger: LedgerStore
-    _statistics: RunStatistics
+    _statistics: JobStatistics
     _heartbeats: HeartbeatStore
     _clock: Clock = utc_now
 
@@ -235,7 +234,7 @@ class QueueReport(NamedTuple):
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class QueueStatus:
     _queries: JobQueries
-    _statistics: RunStatistics
+    _statistics: JobStatistics
     _letters: DeadLetterStore
     _heartbeats: HeartbeatStore
     _clock: Clock = utc_now
@@ -244,7 +243,7 @@ class QueueStatus:
         """Raises `UnavailableError`."""
         with mongo_errors():
             now = self._clock()
-            runs = self._statistics.ended_runs(now - window, MAX_RUNS)
+            runs = self._statistics.ended(now - window, MAX_RUNS, of_sites=True)
             return QueueReport(
                 at=now,
                 since=now - window,
@@ -258,15 +257,15 @@ class QueueStatus:
             )
 
 
-def by_site(runs: Iterable[EndedRun]) -> list[SitePerformance]:
+def by_site(runs: Iterable[EndedJob]) -> list[SitePerformance]:
     """One entry for each site, sorted by the site's name."""
-    grouped: defaultdict[str, list[EndedRun]] = defaultdict(list)
+    grouped: defaultdict[str, list[EndedJob]] = defaultdict(list)
     for run in runs:
-        grouped[run.site].append(run)
+        grouped[run.site or ""].append(run)
     return [_performance(site, grouped[site]) for site in sorted(grouped)]
 
 
-def _performance(site: str, runs: list[EndedRun]) -> SitePerformance:
+def _performance(site: str, runs: list[EndedJob]) -> SitePerformance:
     counts = {status: sum(run.status is status for run in runs) for status in {run.status for run in runs}}
     judged = len(runs) - counts.get(JobStatus.CANCELLED, 0)
     return SitePerformance(
@@ -278,7 +277,7 @@ def _performance(site: str, runs: list[EndedRun]) -> SitePerformance:
     )
 
 
-def _durations(runs: list[EndedRun]) -> Durations | None:
+def _durations(runs: list[EndedJob]) -> Durations | None:
     seconds = [(run.finished_at - run.started_at).total_seconds() for run in runs if run.started_at is not None]
     # a node's clock may be a little off ours
     seconds = [max(0.0, duration) for duration in seconds]

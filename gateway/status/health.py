@@ -23,7 +23,7 @@ from gateway.clock import Clock, seconds_ahead, utc_now
 from gateway.contract.node_list import EVERY_NODE, NodeList
 from gateway.dispatch.capacity import NodeChoice
 from gateway.jobs.job import Job, WaitingReason
-from gateway.jobs.queries import DueJobs
+from gateway.jobs.queries import JobStatistics
 from gateway.nodes.health import (
     BEAT,
     DEAD_AFTER,
@@ -184,7 +184,7 @@ class IdleSlots:
     """
 
     _nodes: NodeStore
-    _jobs: DueJobs
+    _statistics: JobStatistics
     _dead_after: timedelta
     _clock: Clock
     _monotonic: Callable[[], float] = time.monotonic
@@ -212,7 +212,7 @@ class IdleSlots:
         choice = NodeChoice(nodes, now, self._dead_after)
         if choice.capacity() is None:
             return []
-        due = self._jobs.since(now - DUE_FOR, BATCH)
+        due = self._statistics.waiting_since(now - DUE_FOR, BATCH)
         free = (job for job in due if job.waiting_reason is not WaitingReason.USER_QUOTA)
         return [job for job in free if choice.suits(job.partition.requirements)]
 
@@ -266,8 +266,8 @@ class Health:
         database, clock = self._database, self._clock
         nodes = NodeStore(database, clock, self._node_list)
         self._nodes = NodeChecks(nodes, SpiderStore(database), self._node_list, self._dead_after, clock)
-        self._due = DueJobs(database)
-        self._idle = IdleSlots(nodes=nodes, jobs=self._due, dead_after=self._dead_after, clock=clock)
+        self._statistics = JobStatistics(database)
+        self._idle = IdleSlots(nodes=nodes, statistics=self._statistics, dead_after=self._dead_after, clock=clock)
         self._schedules, self._ledger = ScheduleStore(database, clock), LedgerStore(database)
         self._unreadable = UnreadableStore(database)
         self._heartbeats = HeartbeatStore(database, clock)
@@ -339,7 +339,7 @@ class Health:
     def _check_webhooks(self) -> Check:
         """Whether webhooks are called when they are due. Their owners and addresses are not for every client."""
         now = self._clock()
-        waiting, since, failing = self._due.webhooks(now - self._late_after)
+        waiting, since, failing = self._statistics.webhooks(now - self._late_after)
         failed = f"calls for {failing} ended jobs failed and are repeated" if failing else ""
         if since is None:
             return Check("ok", failed or "each is called when it is due")

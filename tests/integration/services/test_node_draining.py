@@ -13,7 +13,7 @@ from node_story import ends_well, later, node, state, submitted
 
 from gateway.contract.node_list import NodeList
 from gateway.jobs.job import JobStatus, WaitingReason
-from gateway.jobs.queries import DueJobs
+from gateway.jobs.queries import JobStatistics
 from gateway.nodes.health import report_on
 from gateway.nodes.node import NodeState, node_resource
 from gateway.nodes.scrapyd import ScrapydClient
@@ -146,8 +146,8 @@ def test_an_attempt_whose_answer_is_missing_leaves_a_node_that_has_not_got_it(pl
 
 def test_jobs_that_wait_beside_a_free_slot_are_told_unless_something_is_started(platform: Platform) -> None:
     idle = IdleSlots(
-        nodes=platform.nodes, jobs=DueJobs(platform.database), dead_after=DEAD_AFTER, clock=platform.clock,
-        monotonic=platform.monotonic,
+        nodes=platform.nodes, statistics=JobStatistics(platform.database), dead_after=DEAD_AFTER,
+        clock=platform.clock, monotonic=platform.monotonic,
     )  # fmt: skip
     submitted(platform, 3)
     later(platform, 60)

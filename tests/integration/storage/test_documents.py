@@ -26,7 +26,7 @@ from gateway.contract.outbox import SpiderInfo
 from gateway.errors import UnreadableError
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Job, JobStatus
-from gateway.jobs.queries import DueJobs, EndedJobs, JobFilter, JobQueries, RunStatistics
+from gateway.jobs.queries import JobFilter, JobQueries, JobStatistics
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import BEAT, HeartbeatStore
@@ -108,7 +108,7 @@ KINDS = {
     ),
     "jobs, due": Kind(
         lambda db, number: JobStore(db).insert(make_job(created_at=NINE + number * HOUR)),
-        lambda db: DueJobs(db).since(utc_now(), 3),
+        lambda db: JobStatistics(db).waiting_since(utc_now(), 3),
         "user_id",
     ),
     "jobs, of occurrences": Kind(
@@ -116,8 +116,8 @@ KINDS = {
         lambda db: OccurrenceStore(db).scheduled(utc_now(), 3),
         "user_id",
     ),
-    "jobs, ended": Kind(_ended, lambda db: EndedJobs(db).since(NINE, 3), "status"),
-    "jobs, ended of sites": Kind(_ended, lambda db: RunStatistics(db).ended_runs(NINE, 3), "status"),
+    "jobs, ended": Kind(_ended, lambda db: JobStatistics(db).ended(NINE, 3), "status"),
+    "jobs, ended of sites": Kind(_ended, lambda db: JobStatistics(db).ended(NINE, 3, of_sites=True), "status"),
     "schedules": Kind(
         lambda db, number: ScheduleStore(db).insert(make_schedule(created_at=NINE + number * HOUR)),
         lambda db: ScheduleStore(db).page(ScheduleFilter(), 2)[0],
