@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from crawler.demo_site.pages import REDIRECTS
-from crawler.demo_site.pages import ROBOTS
-from crawler.demo_site.pages import page
-from crawler.demo_site.positions import position_page
+from crawler.demo_site.pages import REDIRECTS, ROBOTS, page, position_page
 
 
 class DemoServer(ThreadingHTTPServer):
