@@ -50,22 +50,25 @@ def text_of(element: Any) -> str:
     """What is seen of it, white space squeezed. Of a script it is the script."""
     if not len(element) or element.tag in _UNSEEN:
         return squeeze("".join(element.itertext()))
-    return squeeze("".join(_parts(element)))
+    return squeeze("".join(seen_parts(element, lambda tag: "" if tag in _INLINE else " ")))
 
 
-def _parts(element: Any) -> list[str]:
+def seen_parts(
+    element: Any, between: Callable[[str], str], text: Callable[[str | None], str] = lambda text: text or ""
+) -> list[str]:
+    """The texts in it that are seen, as `text` has them; at both ends of an element what its tag puts `between`."""
     parts: list[str] = []
     walk = etree.iterwalk(element, events=("start", "end", "comment", "pi"))
     for event, node in walk:
         seen = event in {"start", "end"} and node.tag not in _UNSEEN
-        if seen and node.tag not in _INLINE:
-            parts.append(" ")
+        if seen:
+            parts.append(between(node.tag))
         if event == "start" and seen:
-            parts.append(node.text or "")
+            parts.append(text(node.text))
         elif event == "start":
             walk.skip_subtree()
         elif node is not element:
-            parts.append(node.tail or "")
+            parts.append(text(node.tail))
     return parts
 
 

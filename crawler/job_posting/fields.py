@@ -12,11 +12,10 @@ from typing import Any
 from lxml import etree
 from lxml.html import fragment_fromstring
 
-from crawler.extraction.values import date_in, squeeze
+from crawler.extraction.values import date_in, seen_parts, squeeze
 from crawler.job_posting.posting import Location, location_of_text
 
 _TAG = re.compile(r"</?[a-z][a-z0-9]*\b[^<>]*>", re.IGNORECASE)
-_UNSEEN = frozenset({"script", "style", "template", "noscript", "head"})
 _BLOCKS = frozenset(
     {
         *("address", "article", "aside", "blockquote", "br", "dd", "details", "div", "dl", "dt", "figure", "footer"),
@@ -87,30 +86,14 @@ def plain_text(text: str) -> str | None:
 
 
 def element_text(element: Any) -> str | None:
-    return lines_of("".join(_text_parts(element)))
+    # line breaks in HTML are spaces
+    return lines_of("".join(seen_parts(element, lambda tag: "\n" if tag in _BLOCKS else "", squeeze_inner)))
 
 
 def lines_of(text: str) -> str | None:
     """White space squeezed, empty lines left out."""
     lines = (squeeze(line) for line in text.splitlines())
     return "\n".join(line for line in lines if line) or None
-
-
-def _text_parts(element: Any) -> list[str]:
-    parts: list[str] = []
-    walk = etree.iterwalk(element, events=("start", "end", "comment", "pi"))
-    for event, node in walk:
-        seen = event in {"start", "end"} and node.tag not in _UNSEEN
-        if seen and node.tag in _BLOCKS:
-            parts.append("\n")
-        if event == "start" and seen:
-            # line breaks in HTML are spaces
-            parts.append(squeeze_inner(node.text))
-        elif event == "start":
-            walk.skip_subtree()
-        elif node is not element:
-            parts.append(squeeze_inner(node.tail))
-    return parts
 
 
 def squeeze_inner(text: str | None) -> str:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from twisted.internet.base import DelayedCall
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
@@ -84,6 +84,7 @@ class ForkServer:
         self._renew()
 
     def zygote_ready(self, zygote: ZygoteProcess) -> None:
+        """It has imported everything."""
         log.info("zygote {pid} is warm", pid=zygote.pid)
         if zygote is self._next:
             old, self._current, self._next = self._current, zygote, None
@@ -91,10 +92,11 @@ class ForkServer:
                 old.retire()
         self._renew()
 
-    def zygote_forked(self, _: ZygoteProcess) -> None:
+    def zygote_forked(self) -> None:
         self._failures = 0
 
     def zygote_ended(self, zygote: ZygoteProcess) -> None:
+        """It is gone; what it had forked is watched by other means."""
         if zygote is self._next:
             log.error("the next zygote did not get warm")
             self._next = None
@@ -145,24 +147,11 @@ WARM_UP = 60.0
 PULSE = 10.0
 
 
-class ZygoteOwner(Protocol):
-    """What hears of a zygote."""
-
-    def zygote_ready(self, zygote: ZygoteProcess) -> None:
-        """It has imported everything."""
-
-    def zygote_forked(self, zygote: ZygoteProcess) -> None:
-        """It has forked once more."""
-
-    def zygote_ended(self, zygote: ZygoteProcess) -> None:
-        """It is gone; what it had forked is watched by other means."""
-
-
 class ZygoteProcess(Int32StringReceiver):
     transport: Any
     MAX_LENGTH = MAX_FRAME
 
-    def __init__(self, owner: ZygoteOwner, process: SpawnedProcess) -> None:
+    def __init__(self, owner: ForkServer, process: SpawnedProcess) -> None:
         self.forks = 0
         self.ready = False
         self._owner = owner
@@ -174,7 +163,7 @@ class ZygoteProcess(Int32StringReceiver):
         self._pulse: DelayedCall = reactor.callLater(WARM_UP, self.kill)
 
     @classmethod
-    def launch(cls, owner: ZygoteOwner, runner: str, env: Mapping[str, str], account: Account) -> ZygoteProcess:
+    def launch(cls, owner: ForkServer, runner: str, env: Mapping[str, str], account: Account) -> ZygoteProcess:
         """Start one. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -246,7 +235,7 @@ class ZygoteProcess(Int32StringReceiver):
         elif "pid" in message:
             process = self._running[message["id"]] = self._answered(message["id"])
             process.forked(message["pid"])
-            self._owner.zygote_forked(self)
+            self._owner.zygote_forked()
         elif "error" in message:
             self._answered(message["id"]).start_plainly()
         else:

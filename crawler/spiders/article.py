@@ -128,13 +128,9 @@ class ArticleSpider(SiteSpider):
             item = article_of(response, params.format, params.min_words, chosen=self._chosen)
         except TooLargeError:
             self.logger.warning("%s is too large to look for an article in it", response.url)
-            self._count("too_large")
+            self.count("article/too_large")
             return
         if item is None:
-            self._count("no_article")
+            self.count("article/no_article")
         else:
             yield item
-
-    def _count(self, what: str) -> None:
-        if self.crawler.stats:
-            self.crawler.stats.inc_value(f"article/{what}")

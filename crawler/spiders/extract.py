@@ -108,7 +108,7 @@ class ExtractSpider(SiteSpider):
                     yield {"url": page.url, **read}
         except SlowRulesError:
             self.logger.warning("The rules take too long on %s; the rest of it is left out", page.url)
-            self._count("slow_pages", 1)
+            self.count("extract/slow_pages")
         if not count:
             self.logger.info("No items on %s", page.url)
         self._tell_trouble(page)
@@ -121,7 +121,7 @@ class ExtractSpider(SiteSpider):
         meta: dict[str, Any] = {_LEVEL: level + 1, **({MAY_LEAVE: True} if self.params.other_sites else {})}
         for url in urls:
             if not (self.params.other_sites or self.is_internal(url)):
-                self._count("links_to_other_sites", 1)
+                self.count("extract/links_to_other_sites")
             elif self._wanted.takes(url) and self.frontier.admits(url, depth) and self.frontier.ask(url):
                 yield self.page_request(url, depth, **meta)
 
@@ -163,18 +163,14 @@ class ExtractSpider(SiteSpider):
     def _tell_trouble(self, page: Page) -> None:
         """Once a field in the log, always in the stats."""
         for field, count in page.unread.items():
-            self._count(f"unread/{field}", count)
+            self.count(f"extract/unread/{field}", count)
             if field not in self._warned:
                 self.logger.warning(
                     "Cannot read %s on %s: %s; further ones are counted", field, page.url, page.why[field]
                 )
                 self._warned.add(field)
         for field, count in page.missing.items():
-            self._count(f"missing/{field}", count)
-
-    def _count(self, what: str, count: int) -> None:
-        if self.crawler.stats:
-            self.crawler.stats.inc_value(f"extract/{what}", count)
+            self.count(f"extract/missing/{field}", count)
 
 
 def _href(found: Any) -> str | None:

@@ -189,7 +189,7 @@ class JobsSpider(SiteSpider):
                 yield from self._go_on()
                 raise
         elif response.status in GONE:
-            self._count("gone")
+            self.count("jobs/gone")
             posting = None
         if posting:
             yield from self._tell(posting, response.meta[_NUMBER])
@@ -212,7 +212,7 @@ class JobsSpider(SiteSpider):
         results = results_of(page, self._selected)
         new = [posting for posting in results.postings if self._is_new(posting)]
         self.logger.info("%d postings on %s, %d of them new", len(results.postings), page.url, len(new))
-        self._count("result_pages")
+        self.count("jobs/result_pages")
         if not results.postings and number == 1:
             self._warn_of_nothing(page)
         self._waiting.extend((posting, number) for posting in new)
@@ -300,12 +300,12 @@ class JobsSpider(SiteSpider):
         """The item, unless it was delivered before or is not wanted."""
         identities = set(posting.identities())
         if not posting.title:
-            self._count("without_title")
+            self.count("jobs/without_title")
             self._warn("title", "A posting on result page %d is left out, and counted: it has no title", number)
         elif self.params.is_remote is not None and self.params.is_remote is not (posting.remote is True):
-            self._count("filtered")
+            self.count("jobs/filtered")
         elif not self._delivered.isdisjoint(identities):
-            self._count("repeated")
+            self.count("jobs/repeated")
         else:
             self._delivered |= identities
             self._quota.delivered += 1
@@ -325,10 +325,6 @@ class JobsSpider(SiteSpider):
         if what not in self._warned:
             self._warned.add(what)
             self.logger.warning(message, *args)
-
-    def _count(self, what: str) -> None:
-        if self.crawler.stats:
-            self.crawler.stats.inc_value(f"jobs/{what}")
 
 
 # --- requests that may not leave their site: the spider is to know when a redirect would have them do so

@@ -168,6 +168,11 @@ class SiteSpider(Spider):
         if target not in asked and not self.frontier.ask(target) and not self._goes_round(target, asked):
             self.merge(hops[0], target)
 
+    def count(self, what: str, number: int = 1) -> None:
+        """Add to one of the crawl's stats."""
+        if self.crawler.stats:
+            self.crawler.stats.inc_value(what, number)
+
     def merge(self, url: str, target: str) -> None:
         """`url` leads to `target`, which was asked for before."""
         self._merged[url] = target

@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 from attrs import define
@@ -100,35 +100,33 @@ Row = dict[str, Any]
 _FORMULA = re.compile(r"(?![+-]?\d+([.,]\d+)*$)[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]")
 
 
-class ItemFormat(Protocol):
+class ItemFormat:
     media_type: str
     extension: str
     #: Size of the first batch, read before it is known how large the items are.
-    first_batch: int
+    first_batch = 8
 
     def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
         """Called before anything is encoded; `first` reads that many items from the very beginning of the result."""
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """The next items, encoded; the first call also yields what stands before the first item."""
+        raise NotImplementedError
 
-    def end(self, following: str | None) -> bytes:
+    def end(self, following: str | None) -> bytes:  # noqa: ARG002 - most formats have no end
         """What stands after the last item; `following` is the cursor to go on from."""
+        return b""
 
 
-class JsonFormat:
+class JsonFormat(ItemFormat):
     """`{"items": […], "next": …}`."""
 
     media_type = "application/json"
     extension = "json"
-    first_batch = 8
 
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self._fields = fields
         self._separator = b'{"items":[\n'
-
-    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
-        pass
 
     def encode(self, items: Sequence[Item]) -> bytes:
         parts = []
@@ -143,24 +141,17 @@ class JsonFormat:
 
 
 @define(eq=False, repr=False, slots=False)
-class JsonLinesFormat:
+class JsonLinesFormat(ItemFormat):
     media_type = "application/x-ndjson"
     extension = "jsonl"
-    first_batch = 8
 
     _fields: Sequence[str] = ()
-
-    def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
-        pass
 
     def encode(self, items: Sequence[Item]) -> bytes:
         return b"".join(_json(_row(item, self._fields)) + b"\n" for item in items)
 
-    def end(self, following: str | None) -> bytes:  # noqa: ARG002 - lines have no end
-        return b""
 
-
-class CsvFormat:
+class CsvFormat(ItemFormat):
     """The columns are the `fields`, or else those of the first hundred items of all. They are the same on each page:
     later items cannot add columns to a header that was already sent.
 
