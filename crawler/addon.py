@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.misc import load_object
 
+from crawler import setting_names
 from crawler.closing import Closing
 from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
 from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
@@ -22,18 +23,6 @@ from crawler.render.setup import browser_handler, use_browser
 from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
 from crawler.report.progress import Report
 from crawler.report.requests import Activity, CountingDownloader
-from crawler.setting_names import (
-    CHROMIUM_PATH,
-    EGRESS_ALLOWED_NETWORKS,
-    HTTPCACHE_REDIS_URL,
-    HTTPCACHE_REFRESH,
-    MAX_LOG_BYTES,
-    MAX_PAGE_BYTES,
-    MAX_PAGE_SECONDS,
-    RATE_LIMIT_REDIS_URL,
-    STALL_SECONDS,
-    STOP_GRACE,
-)
 from gateway.contract.log_line import LOG_DATEFORMAT, LOG_FORMAT
 from gateway.settings import NodeSettings
 
@@ -118,18 +107,18 @@ def _unchangeable(node: NodeSettings) -> dict[str, Any]:
         # without the reactor Scrapy's connections would not ask our resolver
         "TWISTED_REACTOR_ENABLED": True,
         "TWISTED_DNS_RESOLVER": EgressResolver,
-        EGRESS_ALLOWED_NETWORKS: list(node.crawl_allow_networks),
+        setting_names.EGRESS_ALLOWED_NETWORKS: list(node.crawl_allow_networks),
         # it would take the environment's proxies; ours takes those of requests
         "HTTPPROXY_ENABLED": False,
         "DOWNLOADER": CountingDownloader,
         "DOWNLOAD_WARNSIZE": 0,
-        MAX_PAGE_BYTES: node.crawl_max_page_bytes,
-        MAX_PAGE_SECONDS: node.crawl_max_page_seconds,
-        MAX_LOG_BYTES: node.crawl_max_log_bytes,
-        STOP_GRACE: node.crawl_stop_grace,
-        STALL_SECONDS: node.crawl_stall_seconds,
-        CHROMIUM_PATH: node.chromium_path,
-        RATE_LIMIT_REDIS_URL: node.rate_limit_redis_url or node.http_cache_redis_url,
+        setting_names.MAX_PAGE_BYTES: node.crawl_max_page_bytes,
+        setting_names.MAX_PAGE_SECONDS: node.crawl_max_page_seconds,
+        setting_names.MAX_LOG_BYTES: node.crawl_max_log_bytes,
+        setting_names.STOP_GRACE: node.crawl_stop_grace,
+        setting_names.STALL_SECONDS: node.crawl_stall_seconds,
+        setting_names.CHROMIUM_PATH: node.chromium_path,
+        setting_names.RATE_LIMIT_REDIS_URL: node.rate_limit_redis_url or node.http_cache_redis_url,
     }
 
 
@@ -175,9 +164,9 @@ def _use_cache(settings: BaseSettings, node: NodeSettings) -> None:
             "HTTPCACHE_STORAGE": "crawler.http_cache.RedisCacheStorage",
             "HTTPCACHE_POLICY": "crawler.http_cache.CachePolicy",
             "HTTPCACHE_EXPIRATION_SECS": node.http_cache_ttl,
-            HTTPCACHE_REDIS_URL: node.http_cache_redis_url,
+            setting_names.HTTPCACHE_REDIS_URL: node.http_cache_redis_url,
         }
         _set(settings, _FORCED, cache)
-    elif settings.getbool(HTTPCACHE_REFRESH):
+    elif settings.getbool(setting_names.HTTPCACHE_REFRESH):
         # a cache that the project brought knows no way to be renewed
         settings.set("HTTPCACHE_ENABLED", value=False, priority=_FORCED)

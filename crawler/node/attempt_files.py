@@ -20,23 +20,8 @@ from typing import Any, Self
 from twisted.logger import Logger
 
 from gateway.clock import to_iso, utc_now
-from gateway.contract.outbox import (
-    EXIT,
-    LOG,
-    REPORT,
-    STARTED,
-    STOPPING,
-    AttemptId,
-    ExitReport,
-    Fault,
-    HostileFileError,
-    SpiderReport,
-    file_size,
-    read_file,
-    read_part,
-    read_record,
-    write_exclusively,
-)
+from gateway.contract import outbox
+from gateway.contract.outbox import AttemptId, ExitReport, Fault, HostileFileError, SpiderReport
 from gateway.crash_points import state_change
 from gateway.errors import DiscoveryBotError
 
@@ -55,13 +40,13 @@ class StartedMark:
     @state_change("node.mark_started")
     def make(cls, folder: Path, started_at: datetime) -> Self | None:
         """The attempt's mark, or `None` if there is one: it was launched before. Raises `OSError`."""
-        temporary = folder / f".{STARTED}.{uuid.uuid4().hex}"
+        temporary = folder / f".{outbox.STARTED}.{uuid.uuid4().hex}"
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             mark = cls(fd, started_at)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             mark._write(None)
-            os.link(temporary, folder / STARTED)
+            os.link(temporary, folder / outbox.STARTED)
         except FileExistsError:
             os.close(fd)
             return None
@@ -96,7 +81,7 @@ def note_own_pid(fd: int) -> None:
 def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
     """Process id and start as the mark tells them; `None` where it does not."""
     try:
-        content: dict[str, Any] = json.loads(read_file(folder / STARTED))
+        content: dict[str, Any] = json.loads(outbox.read_file(folder / outbox.STARTED))
         return content.get("pid"), datetime.fromisoformat(content["started_at"])
     except (OSError, ValueError, KeyError, AttributeError):
         return None, None
@@ -122,7 +107,7 @@ def note_stopping(folder: Path, why: str) -> None:
 
 @state_change("node.note_stopping")
 def _write_reason(folder: Path, why: str) -> None:
-    write_exclusively(folder / STOPPING, why.encode())
+    outbox.write_exclusively(folder / outbox.STOPPING, why.encode())
 
 
 #: Bytes of the log that go into a report without the spider's own account: enough for a traceback's end.
@@ -132,7 +117,7 @@ LOG_TAIL = 2048
 @state_change("node.write_exit")
 def write_exit(folder: Path, report: ExitReport) -> bool:
     """Write the attempt's exit report unless there is one; whether it was written. Raises `OSError`."""
-    return write_exclusively(folder / EXIT, report.model_dump_json(exclude_none=True).encode())
+    return outbox.write_exclusively(folder / outbox.EXIT, report.model_dump_json(exclude_none=True).encode())
 
 
 class NodeUnfitError(DiscoveryBotError):
@@ -158,15 +143,17 @@ def write_refusal(
 
 def with_account(folder: Path, report: ExitReport) -> ExitReport:
     """`report` with the spider's own account, or else with the end of its log."""
-    account = read_record(folder / REPORT, SpiderReport)
-    return report.model_copy(update={"report": account, "log_tail": None if account else read_log_tail(folder / LOG)})
+    account = outbox.read_record(folder / outbox.REPORT, SpiderReport)
+    return report.model_copy(
+        update={"report": account, "log_tail": None if account else read_log_tail(folder / outbox.LOG)}
+    )
 
 
 def read_log_tail(path: Path) -> str | None:
     """The last whole lines of a log, as text; `None` where there is nothing."""
     with suppress(OSError):
-        size = file_size(path)
-        tail = read_part(path, max(0, size - LOG_TAIL), LOG_TAIL)
+        size = outbox.file_size(path)
+        tail = outbox.read_part(path, max(0, size - LOG_TAIL), LOG_TAIL)
         if size > LOG_TAIL and b"\n" in tail[:-1]:
             tail = tail.partition(b"\n")[2]
         return tail.decode("utf-8", "replace") or None

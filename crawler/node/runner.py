@@ -25,22 +25,10 @@ from scrapy.crawler import AsyncCrawlerProcess, Crawler
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object, walk_modules_iter
 
+from crawler import setting_names
 from crawler.closing import hurry
 from crawler.node.projects import OWN_PROJECT, canonical
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
-from crawler.setting_names import (
-    ATTEMPT_DIR,
-    FETCH_OPTIONS,
-    FETCH_START_URLS,
-    HTTPCACHE_REFRESH,
-    HTTPCACHE_USER,
-    MAX_ITEMS,
-    MAX_PAGES,
-    NODE_LOG_LEVEL,
-    RATE_LIMIT_SITE,
-    SITE_RATE_LIMIT,
-    STOP_GRACE,
-)
 from gateway.contract.outbox import SPEC, NodeSpec, read_file
 from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
 from gateway.crash_points import state_change
@@ -145,16 +133,16 @@ def _settings(spec: NodeSpec, folder: str, log_level: str) -> ProjectSettings:
     settings = project_settings()
     settings.setdict(
         {
-            ATTEMPT_DIR: folder,
-            NODE_LOG_LEVEL: log_level.upper(),
-            MAX_PAGES: spec.max_pages or 0,
-            MAX_ITEMS: spec.max_items or 0,
-            HTTPCACHE_USER: _cache_owner(spec),
-            HTTPCACHE_REFRESH: spec.ignore_cache,
-            FETCH_OPTIONS: spec.fetch,
-            FETCH_START_URLS: list(spec.start_urls),
-            RATE_LIMIT_SITE: spec.site,
-            SITE_RATE_LIMIT: spec.site_rate_limit,
+            setting_names.ATTEMPT_DIR: folder,
+            setting_names.NODE_LOG_LEVEL: log_level.upper(),
+            setting_names.MAX_PAGES: spec.max_pages or 0,
+            setting_names.MAX_ITEMS: spec.max_items or 0,
+            setting_names.HTTPCACHE_USER: _cache_owner(spec),
+            setting_names.HTTPCACHE_REFRESH: spec.ignore_cache,
+            setting_names.FETCH_OPTIONS: spec.fetch,
+            setting_names.FETCH_START_URLS: list(spec.start_urls),
+            setting_names.RATE_LIMIT_SITE: spec.site,
+            setting_names.SITE_RATE_LIMIT: spec.site_rate_limit,
         },
         priority="cmdline",
     )
@@ -235,7 +223,7 @@ class _Process(AsyncCrawlerProcess):
         from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
 
         super()._signal_shutdown(signum, _)
-        reactor.callFromThread(hurry, self.crawlers, self.settings.getfloat(STOP_GRACE))
+        reactor.callFromThread(hurry, self.crawlers, self.settings.getfloat(setting_names.STOP_GRACE))
 
 
 # --- how URLs and parameters reach a spider, whatever its constructor takes

@@ -30,21 +30,9 @@ from crawler.node.fork import WARM_UP, NotStartedError, ProcessLostError
 from crawler.node.process_tree import is_running, uses_more_than
 from crawler.node.reactor import reactor
 from gateway.clock import utc_now
+from gateway.contract import outbox
 from gateway.contract.log_line import LogEntry, split_entries
-from gateway.contract.outbox import (
-    ACTIVE,
-    EXIT,
-    LOG,
-    SPEC,
-    AttemptId,
-    ExitReport,
-    NodeSpec,
-    is_locked,
-    is_there,
-    open_file,
-    read_record,
-    stopping_reason,
-)
+from gateway.contract.outbox import AttemptId, ExitReport, NodeSpec
 from gateway.settings import NodeSettings
 
 log = Logger()
@@ -207,7 +195,7 @@ class Orphan:
         account: Account,
     ) -> None:
         self.job = folder.name
-        self.stopped_by = stopping_reason(folder)
+        self.stopped_by = outbox.stopping_reason(folder)
         self.deferred: Deferred[Orphan] = Deferred()
         self._folder = folder
         self._pid = pid
@@ -241,7 +229,7 @@ class Orphan:
         """Whether the process, or at least its group, is still the attempt's. The lock could also be held by
         something that left the group, while the number went to somebody else, who was started later.
         """
-        if not is_locked(self._folder):
+        if not outbox.is_locked(self._folder):
             return False
         try:
             return psutil.Process(self._pid).create_time() < self._latest_start
@@ -249,7 +237,7 @@ class Orphan:
             return True  # a group keeps its number from being given away
 
     def _look(self) -> None:
-        if not is_locked(self._folder):
+        if not outbox.is_locked(self._folder):
             self._limits.stop()
             self._watch.stop()
             self.deferred.callback(self)
@@ -258,14 +246,18 @@ class Orphan:
 def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]:
     """The attempts in the outbox that still run, though this Scrapyd has started nothing yet."""
     for folder in sorted(settings.outbox.glob("*-*")):
-        if AttemptId.parse(folder.name) is None or is_there(folder / EXIT) or not is_locked(folder):
+        if (
+            AttemptId.parse(folder.name) is None
+            or outbox.is_there(folder / outbox.EXIT)
+            or not outbox.is_locked(folder)
+        ):
             continue
         pid, started_at = read_mark(folder)
         account = accounts.owner(folder)
         pid = pid or account.find_leader(folder)
         if pid is None:
             continue
-        spec = read_record(folder / SPEC, NodeSpec)
+        spec = outbox.read_record(folder / outbox.SPEC, NodeSpec)
         elapsed = (utc_now() - started_at).total_seconds() if started_at else 0.0
         timeout = (spec.timeout if spec else NodeSpec.model_fields["timeout"].default) - elapsed
         yield Orphan(
@@ -331,7 +323,7 @@ class LimitWatch:
             self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
         with suppress(OSError):
             # held open: one that is deleted goes on growing
-            self._log = open_file(folder / LOG)
+            self._log = outbox.open_file(folder / outbox.LOG)
         if self._limits.log and self._log is not None:
             self._later("log", LOG_INTERVAL, self._look_at_log, self._log, 0)
         if self._limits.stall:
@@ -394,7 +386,7 @@ class StallDetector:
 
     def __init__(self, folder: Path, log: int | None, limit: float) -> None:
         self.interval = min(INTERVAL_MAX, limit / LOOKS)
-        self._active = folder / ACTIVE
+        self._active = folder / outbox.ACTIVE
         self._touched = 0
         self._log = None if log is None else NewLines(log)
         self._looked_at = monotonic()

@@ -31,17 +31,8 @@ from crawler.node.eggs import stored_version
 from crawler.node.projects import OWN_PROJECT, canonical, is_project_name
 from crawler.node.spider_lists import spider_lists
 from gateway.clock import time_of_node, utc_now
-from gateway.contract.outbox import (
-    EXIT,
-    SPEC,
-    STARTED,
-    AttemptId,
-    NodeSpec,
-    attempt_dir,
-    instance_of,
-    is_there,
-    write_atomically,
-)
+from gateway.contract import outbox
+from gateway.contract.outbox import AttemptId, NodeSpec
 from gateway.crash_points import state_change
 from gateway.errors import DiscoveryBotError, InvalidRequestError
 
@@ -170,7 +161,7 @@ class Schedule(AsyncService):
     def _require_instance(self, spec: NodeSpec) -> None:
         """What is meant for another machine of this name may be there already. Raises `NodeUnfitError`."""
         with suppress(OSError):
-            if spec.instance not in {None, instance_of(self.root.launcher.settings.node_dir)}:
+            if spec.instance not in {None, outbox.instance_of(self.root.launcher.settings.node_dir)}:
                 raise NodeUnfitError("it is meant for another machine that has, or had, this node's name")
 
     def _intake(self) -> Intake:
@@ -361,12 +352,12 @@ class Intake:
 
     def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
         """Queue the attempt unless it was. Raises `NodeUnfitError` if it is too late for it, or no room."""
-        folder = attempt_dir(self._outbox, attempt)
-        if is_there(folder / STARTED) or is_there(folder / EXIT):
+        folder = outbox.attempt_dir(self._outbox, attempt)
+        if outbox.is_there(folder / outbox.STARTED) or outbox.is_there(folder / outbox.EXIT):
             return
         if spec.not_after < time_of_node(self._outbox.parent):
             raise NodeUnfitError("spec.not_after has passed: the attempt is stale")
-        if not is_there(folder / SPEC):
+        if not outbox.is_there(folder / outbox.SPEC):
             self._require_room()
         _write_spec(folder, spec, self._accounts.of(project))
         if not any(message["_job"] == queued.job for message in self._queues[project].list()):
@@ -381,7 +372,7 @@ class Intake:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""
         pending = bool(_remove(self._queues[project], job))
         attempt = AttemptId.parse(job)
-        if attempt is not None and not is_there(attempt_dir(self._outbox, attempt) / STARTED):
+        if attempt is not None and not outbox.is_there(outbox.attempt_dir(self._outbox, attempt) / outbox.STARTED):
             try:
                 self._bar(attempt)
             except OSError:  # a full disk; it is out of the queue
@@ -390,7 +381,7 @@ class Intake:
 
     def _bar(self, attempt: AttemptId) -> None:
         """Make the attempt's mark, so that nobody can launch it. Raises `OSError`."""
-        folder = attempt_dir(self._outbox, attempt)
+        folder = outbox.attempt_dir(self._outbox, attempt)
         if folder.exists() and (mark := StartedMark.make(folder, utc_now())):
             try:
                 write_refusal(folder, attempt, "cancelled", stopped_by="cancel")
@@ -405,7 +396,7 @@ def _write_spec(folder: Path, spec: NodeSpec, account: Account) -> None:
     account.make_folder(folder)
     # there are secrets in it; a folder of another user is closed to all others
     mode = 0o600 if account.uid is None else 0o644
-    write_atomically(folder / SPEC, spec.model_dump_json(exclude_none=True).encode(), mode=mode)
+    outbox.write_atomically(folder / outbox.SPEC, spec.model_dump_json(exclude_none=True).encode(), mode=mode)
 
 
 @state_change("node.queue")

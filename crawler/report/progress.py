@@ -24,17 +24,8 @@ from crawler.closing import Closing
 from crawler.report.failures import exception_reason
 from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
-from gateway.contract.outbox import (
-    ITEMS,
-    ITEMS_LOST,
-    MAX_RECORD,
-    PROGRESS,
-    REPORT,
-    Progress,
-    SpiderReport,
-    whole_text,
-    write_atomically,
-)
+from gateway.contract import outbox
+from gateway.contract.outbox import Progress, SpiderReport
 from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
@@ -61,7 +52,7 @@ class Report:
             raise NotConfigured
         self._crawler = crawler
         self._folder = Path(folder)
-        self._spool = ItemSpool(self._folder / ITEMS)
+        self._spool = ItemSpool(self._folder / outbox.ITEMS)
         self._progress = Progress()
         #: Those whose pages count as completed, while anybody has them.
         self._completed: WeakSet[Request] = WeakSet()
@@ -136,7 +127,7 @@ class Report:
         self.failed(_url(response), f"in the spider: {exception_reason(failure.value)}")
 
     def spider_closed(self, reason: str) -> None:
-        self._finish_reason = ITEMS_LOST if self._items_lost else reason
+        self._finish_reason = outbox.ITEMS_LOST if self._items_lost else reason
         if self._timer and self._timer.running:
             self._timer.stop()
         self._write_report()
@@ -152,7 +143,7 @@ class Report:
         if isinstance(error, OSError):
             # all else that it found would be lost as well
             self._items_lost = True
-            self._close(ITEMS_LOST)
+            self._close(outbox.ITEMS_LOST)
 
     def _close(self, reason: str) -> None:
         closing = self._crawler.get_extension(Closing)
@@ -173,29 +164,31 @@ class Report:
 
     @state_change("spider.progress")
     def _write_progress(self) -> None:
-        self._write(PROGRESS, self._stamped().model_dump_json())
+        self._write(outbox.PROGRESS, self._stamped().model_dump_json())
 
     @state_change("spider.report")
     def _write_report(self) -> None:
         report = SpiderReport(
-            finish_reason=whole_text(self._finish_reason),
+            finish_reason=outbox.whole_text(self._finish_reason),
             progress=self._stamped(),
             # half surrogate pairs can be in a URL that a page made up
-            errors=whole_text(self._errors),
-            stats={whole_text(str(key)): _plain(value) for key, value in self._crawler.stats.get_stats().items()},
+            errors=outbox.whole_text(self._errors),
+            stats={
+                outbox.whole_text(str(key)): _plain(value) for key, value in self._crawler.stats.get_stats().items()
+            },
             ended_at=utc_now(),
         )
-        self._write(PROGRESS, report.progress.model_dump_json())
+        self._write(outbox.PROGRESS, report.progress.model_dump_json())
         text = report.model_dump_json()
-        if len(text.encode()) > MAX_RECORD:
+        if len(text.encode()) > outbox.MAX_RECORD:
             # nobody would read it
             stats = {"discoverybot/stats_left_out": len(report.stats)}
             text = report.model_copy(update={"stats": stats}).model_dump_json()
-        self._write(REPORT, text)
+        self._write(outbox.REPORT, text)
 
     def _write(self, name: str, text: str) -> None:
         try:
-            write_atomically(self._folder / name, text.encode())
+            outbox.write_atomically(self._folder / name, text.encode())
         except OSError as error:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
 
@@ -208,7 +201,7 @@ def _plain(value: Any) -> Any:
     """What JSON can say; stats may hold anything a spider puts there."""
     if isinstance(value, datetime):
         return to_iso(value)
-    return whole_text(value if isinstance(value, str | int | float | bool | None) else str(value))
+    return outbox.whole_text(value if isinstance(value, str | int | float | bool | None) else str(value))
 
 
 # --- the item spool: one JSON object a line, in the file as soon as it is scraped

@@ -20,20 +20,10 @@ from gateway.contract.outbox import AttemptId, ExitReport
 from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.dispatcher import CLOCK_MARGIN, START_SECONDS
 from gateway.dispatch.fair_queue import FairQueue
+from gateway.jobs import messages
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
-from gateway.jobs.messages import (
-    CANCEL_CRAWL,
-    ENQUEUE_CRAWL,
-    POST_AGAIN,
-    PROBE_NODE,
-    REMOVE_EXPIRED,
-    SEE_TO_OVERDUE,
-    STOP_ATTEMPT,
-    EventPublisher,
-    Waker,
-    about,
-)
+from gateway.jobs.messages import EventPublisher, Waker, about
 from gateway.jobs.outcome import CANCELLED
 from gateway.jobs.queries import JobSweeps, LiveAttempt
 from gateway.jobs.queue import JobQueue
@@ -143,7 +133,7 @@ class Reconciliation:
             what = "its files are gone from" if attempt.started_at else "it was accepted, and never came to,"
             self._declare_lost(job, f"{what} node {node.id}")
         elif attempt.started_at is None and since > SILENCE and not node.is_resting:
-            self._waker.wake(POST_AGAIN, job.id)
+            self._waker.wake(messages.POST_AGAIN, job.id)
 
     def _is_gone(self, job: Job, attempt: Attempt, node: Node) -> bool:
         """Whether the tailer does not know the attempt, although it should have started by now and has not ended: its
@@ -189,7 +179,7 @@ class Reconciliation:
         for node, attempt_id in strays:
             for project in _projects(attempt_id, node, jobs, there):
                 log.warning("superseded_attempt", job_id=attempt_id.job_id, attempt=attempt_id.attempt, node=node.id)
-                self._waker.wake(STOP_ATTEMPT, node.id, project, str(attempt_id))
+                self._waker.wake(messages.STOP_ATTEMPT, node.id, project, str(attempt_id))
 
     # --- holds that are no longer needed
 
@@ -235,7 +225,7 @@ class Reconciliation:
             if node.failures and node.id not in dead:
                 self._forgive_if_well(node, [one for one in live if one.node == node.id and one.is_running])
             if (node.is_resting or node.failures) and node.id not in dead:
-                self._waker.wake(PROBE_NODE, node.id)
+                self._waker.wake(messages.PROBE_NODE, node.id)
 
     def _forgive_if_well(self, node: Node, live: Sequence[LiveAttempt]) -> None:
         """A running crawl proves that the node can run crawls, because a crawl that it cannot run dies at once."""
@@ -369,7 +359,7 @@ class Sweeper:
                 log.exception("sweep_step_failed", job_id=job.id)
                 self._jobs.attend_later(job.id, LATER_SECONDS)
         if needs_worker:
-            self._waker.wake(SEE_TO_OVERDUE)
+            self._waker.wake(messages.SEE_TO_OVERDUE)
 
     def _attend_to(self, job: Job) -> bool:
         """Whether a worker is needed."""
@@ -382,7 +372,7 @@ class Sweeper:
         if job.cancel_requested_at is None:
             return self._waits_no_longer(job)
         if job.status is JobStatus.RUNNING:
-            self._waker.wake(CANCEL_CRAWL, job.id)
+            self._waker.wake(messages.CANCEL_CRAWL, job.id)
             self._jobs.attend_later(job.id, CANCEL_SECONDS)
         else:
             self._completion.end_waiting(job, CANCELLED)
@@ -412,7 +402,7 @@ class Sweeper:
             self._see_to_waiting(nodes)
         if self._monotonic() - self._removed_at >= RETENTION_SECONDS:
             self._removed_at = self._monotonic()
-            self._waker.wake(REMOVE_EXPIRED)
+            self._waker.wake(messages.REMOVE_EXPIRED)
 
     def _see_to_waiting(self, nodes: list[Node]) -> None:
         self._admit_blocked()
@@ -420,7 +410,7 @@ class Sweeper:
             choice = NodeChoice(nodes, self._clock(), self._dead_after)
             self._explain_hindered(choice)
             if (capacity := choice.capacity()) is not None and self._fair.candidate(capacity) is not None:
-                self._waker.wake(ENQUEUE_CRAWL)
+                self._waker.wake(messages.ENQUEUE_CRAWL)
 
     def _admit_blocked(self) -> None:
         """Unblock jobs whose resource is free: the process that freed it may have died before it could do so."""

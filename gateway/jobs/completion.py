@@ -16,18 +16,11 @@ from gateway.clock import Clock, utc_now
 from gateway.contract import redis_keys
 from gateway.contract.outbox import AttemptId, ExitReport
 from gateway.errors import ConflictError, JobNotFoundError
+from gateway.jobs import messages
 from gateway.jobs.backoff import backoff
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import GOOD_STATUSES, Attempt, Job, JobStatus
-from gateway.jobs.messages import (
-    CALL_WEBHOOKS,
-    CANCEL_CRAWL,
-    ENQUEUE_CRAWL,
-    FINISH_CRAWL,
-    EventPublisher,
-    Waker,
-    about,
-)
+from gateway.jobs.messages import EventPublisher, Waker, about
 from gateway.jobs.outcome import CANCELLED, Outcome, decide
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
@@ -81,7 +74,7 @@ class Completion:
         if recorded is not None:
             with about(recorded):
                 log.info("attempt_ended", attempt=attempt, status=recorded.status.value, exit_code=facts.exit_code)
-                self._waker.wake(FINISH_CRAWL, job_id)
+                self._waker.wake(messages.FINISH_CRAWL, job_id)
         return known
 
     def conclude(self, job_id: str) -> None:
@@ -126,10 +119,10 @@ class Completion:
         if admitted:
             self._waker.wake_job(admitted)
         else:
-            self._waker.wake(ENQUEUE_CRAWL)
+            self._waker.wake(messages.ENQUEUE_CRAWL)
         if job.webhooks:
             # if this message is lost, `webhooks_due` makes sure that they are called
-            self._waker.wake(CALL_WEBHOOKS, job.id)
+            self._waker.wake(messages.CALL_WEBHOOKS, job.id)
         self._jobs.settle(job.id)
 
     def _settle_soon(self, job: Job) -> None:
@@ -215,5 +208,5 @@ class Cancellation:
                 # None: a worker was quicker, and it checks for a cancellation after the node has the job
                 job = self._completion.end_waiting(job, CANCELLED) or self._jobs.get(job_id)
             else:
-                self._waker.wake(CANCEL_CRAWL, job_id)
+                self._waker.wake(messages.CANCEL_CRAWL, job_id)
             return job
