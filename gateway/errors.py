@@ -66,7 +66,7 @@ class ScopeMissingError(ForbiddenError):
     code = "scope_missing"
 
     def __init__(self, scope: str) -> None:
-        super().__init__(f"this takes a key with the scope '{scope}'", detail={"scope": scope})
+        super().__init__(f"this needs a key with the scope '{scope}'", detail={"scope": scope})
 
 
 class NotYourUserError(ForbiddenError):
@@ -263,8 +263,8 @@ class QueueFullError(TooManyError):
 
     def __init__(self, waiting: int, limit: int, retry_after: int) -> None:
         message = (
-            f"the queue is full: {waiting} crawls wait, and {limit} may (CRAWL_QUEUE_MAX); "
-            f"this one was not accepted: ask again in {retry_after} seconds"
+            f"the queue is full: {waiting} crawls wait, and the limit is {limit} (CRAWL_QUEUE_MAX); "
+            f"this request was not accepted: ask again in {retry_after} seconds"
         )
         super().__init__(message, retry_after, detail={"limit": limit, "waiting": waiting})
 
@@ -275,7 +275,7 @@ class UserQuotaError(TooManyError):
     code = "user_quota"
 
     def __init__(self, reason: str, name: str, count: int, limit: int, retry_after: int) -> None:
-        message = f"{reason}; this one was not accepted: cancel some, or ask again in {retry_after} seconds"
+        message = f"{reason}; this request was not accepted: cancel some, or ask again in {retry_after} seconds"
         super().__init__(message, retry_after, detail={"limit": limit, name: count})
         self.reason = reason
 
@@ -315,7 +315,7 @@ class NameTakenError(NodeError):
     def __init__(self, node: str, url: str, heartbeat_at: datetime) -> None:
         super().__init__(
             f"NODE_NAME: another machine, at {url}, calls itself {node!r}; give this one a name of its own. "
-            "If that one is gone for good, this one follows it after NODE_DEAD_AFTER"
+            "If that machine is gone for good, this one takes its place after NODE_DEAD_AFTER"
         )
         self.heartbeat_at = heartbeat_at
 

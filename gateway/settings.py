@@ -32,7 +32,7 @@ def read_origin(text: str) -> str:
     """The origin as a browser sends it. Raises `ValueError` that quotes a text that is not an origin."""
     found = _ORIGIN.fullmatch(text.strip().lower().removesuffix("/"))
     if not found or (found[3] and not 0 < int(found[3]) <= _LAST_PORT):
-        why = "every page there is would be let in" if "*" in text else "it looks like https://app.example"
+        why = "it would let in every page of the web" if "*" in text else "it looks like https://app.example"
         raise ValueError(f"{text!r} is not an origin: {why}")
     scheme, host, port = found.groups()
     return f"{scheme}://{host}" if port in {None, _DEFAULT_PORTS[scheme]} else f"{scheme}://{host}:{port}"
@@ -137,7 +137,7 @@ def _with_password(name: str, url: str, password: str) -> str:
     authority, slash, path = rest.partition("/")
     user, _, hosts = authority.rpartition("@")
     if not user and not scheme.startswith("redis"):
-        raise ValueError(f"{_PASSWORDS[name].upper()} is set, and {name.upper()} names no user")
+        raise ValueError(f"{_PASSWORDS[name].upper()} is set, but {name.upper()} names no user")
     return url if ":" in user else f"{scheme}://{user}:{quote(password, safe='')}@{hosts}{slash}{path}"
 
 

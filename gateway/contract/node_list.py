@@ -29,7 +29,7 @@ def read_node_url(text: str) -> str:
     """The URL as it was written. Raises `ValueError` that quotes a text that cannot be a Scrapyd's URL."""
     scheme, host, _, _ = _door(text)
     if scheme not in _DEFAULT_PORTS or not host:
-        raise ValueError(f"{text!r} is not where a Scrapyd is: that looks like http://node1:6800")
+        raise ValueError(f"{text!r} is not the URL of a Scrapyd, such as http://node1:6800")
     return text
 
 

@@ -415,7 +415,7 @@ _INSTEAD = {
     errno.ENOTDIR: "is no folder",
     errno.EACCES: "may not be opened",
     errno.EPERM: "may not be opened",
-    errno.EWOULDBLOCK: "is leased to somebody else",
+    errno.EWOULDBLOCK: "is leased to another process",
 }
 _KINDS = {stat.S_IFDIR: "is a folder", stat.S_IFIFO: "is a FIFO", stat.S_IFSOCK: "is a socket"}
 
@@ -429,7 +429,7 @@ def _require_regular(found: os.stat_result, folder: os.stat_result, path: Path) 
     if not stat.S_ISREG(found.st_mode):
         raise HostileFileError(errno.EINVAL, f"{path.name} {_KINDS.get(stat.S_IFMT(found.st_mode), 'is a device')}")
     if path.name in _SPIDERS and found.st_nlink > 1 and found.st_uid != folder.st_uid:
-        raise HostileFileError(errno.EINVAL, f"{path.name} is another name of somebody else's file")
+        raise HostileFileError(errno.EINVAL, f"{path.name} is a hard link to a file of another user")
 
 
 def _remove_cleared(name: str, parent: int, top: int | None, deadline: float) -> None:

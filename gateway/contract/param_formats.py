@@ -116,11 +116,11 @@ def _check_names(xpath: str) -> None:
     """Refuse unknown functions and variables: libraries look them up when reached, maybe on the thousandth page."""
     bare = _LITERAL.sub("''", xpath)
     if "$" in bare:
-        raise ValueError(f"{xpath!r} has a variable; there are none")
+        raise ValueError(f"{xpath!r} uses a variable, which is not supported")
     names = [name.rpartition("::")[2] for name in _CALL.findall(bare)]
     unknown = next((name for name in names if name not in _XPATH_FUNCTIONS | _XPATH_WORDS), None)
     if unknown:
-        raise ValueError(f"{xpath!r} calls {unknown}(), which is no function of XPath 1.0")
+        raise ValueError(f"{xpath!r} calls {unknown}(), which is not a function of XPath 1.0")
 
 
 def _words(error: Exception) -> str:

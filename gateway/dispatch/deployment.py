@@ -114,9 +114,9 @@ class Deployment:
 def check_egg(project: str, egg: Path) -> None:
     """Raises `InvalidRequestError` for errors that can be found without asking a node."""
     if project_name(project) == DEFAULT_PROJECT:
-        raise InvalidRequestError("project", f"{project!r} is our own, which has no egg: deploy under another name")
+        raise InvalidRequestError("project", f"{project!r} is the platform's own project: deploy under another name")
     if not zipfile.is_zipfile(egg):
-        raise InvalidRequestError("egg", "is not an egg: it is no ZIP file")
+        raise InvalidRequestError("egg", "is not an egg: it is not a ZIP file")
 
 
 def _require_taken(answers: Sequence[NodeAnswer]) -> None:
@@ -161,7 +161,7 @@ class Undeployment:
         Raises `InvalidRequestError` for our own project, `VersionNotFoundError`, `UnavailableError`.
         """
         if project_name(project) == DEFAULT_PROJECT:
-            raise InvalidRequestError("project", f"{project!r} is our own, which has no egg")
+            raise InvalidRequestError("project", f"{project!r} is the platform's own project, which has no egg")
         egg = Egg(project, version)
         with mongo_errors():
             kept = self._eggs.get(egg)
@@ -186,7 +186,9 @@ class Undeployment:
         # the node may not have reported yet what was deployed a moment ago, so it is asked in any case
         told = egg in node.eggs
         if not node.is_alive(now, self._dead_after):
-            left = NodeRemoval(node.id, removed=False, message="it is dead; removed once it is back")
+            left = NodeRemoval(
+                node.id, removed=False, message="the node is dead; the version is removed when it is back"
+            )
             return left if told else None
         try:
             self._scrapyd.delete_version(node.url, egg.project, egg.version)

@@ -179,7 +179,7 @@ class EggDelivery:
             return  # it was replaced or deleted while it was read
         log.error("egg_damaged", project=copy.project, version=copy.version, error=str(error))
         self._eggs.lose(kept)
-        self._tell(kept.egg, f"the egg that was kept is damaged: deploy {copy.project} {copy.version} again")
+        self._tell(kept.egg, f"the stored egg is damaged: deploy {copy.project} {copy.version} again")
 
     def _tell(self, egg: Egg, message: str) -> None:
         for job in self._needs.tell(egg, message, TOLD):

@@ -130,7 +130,11 @@ class Reconciliation:
     def _check(self, job: Job, attempt: Attempt, node: Node) -> None:
         since = self._clock() - attempt.dispatched_at
         if (attempt.started_at is not None or since > NEVER) and self._is_gone(job, attempt, node):
-            what = "its files are gone from" if attempt.started_at else "it was accepted, and never came to,"
+            what = (
+                "its files have disappeared from"
+                if attempt.started_at
+                else "it was accepted, but it never arrived at"
+            )
             self._declare_lost(job, f"{what} node {node.id}")
         elif attempt.started_at is None and since > SILENCE and not node.is_resting:
             self._waker.wake(messages.POST_AGAIN, job.id)

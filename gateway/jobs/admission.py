@@ -89,11 +89,11 @@ class Quotas(NamedTuple):
 class _Kind(Enum):
     """What is limited for each user: its name in `Quotas` and in the refusal, and the text of the refusal."""
 
-    WAITING = ("waiting", "{count} crawls of {user!r} wait, and {limit} may (CRAWL_USER_WAITING_MAX)")
-    SCHEDULES = ("schedules", "{user!r} has {count} schedules, and may have {limit} (CRAWL_USER_SCHEDULES_MAX)")
+    WAITING = ("waiting", "{count} crawls of {user!r} wait, and the limit is {limit} (CRAWL_USER_WAITING_MAX)")
+    SCHEDULES = ("schedules", "{user!r} has {count} schedules, and the limit is {limit} (CRAWL_USER_SCHEDULES_MAX)")
     BEGUN = (
         "begun",
-        "schedules of {user!r} began {count} runs within a minute, and {limit} may (CRAWL_USER_SCHEDULED_PER_MINUTE)",
+        "schedules of {user!r} began {count} runs a minute, the limit is {limit} (CRAWL_USER_SCHEDULED_PER_MINUTE)",
     )
 
 

@@ -166,7 +166,7 @@ class Step(NamedTuple):
     def of(cls, before: JobStatus, after: JobStatus) -> Self:
         """Raises `ValueError` if `after` may not follow `before`."""
         if after not in TRANSITIONS[before]:
-            raise ValueError(f"no job that is {before} becomes {after}")
+            raise ValueError(f"a job cannot go from {before} to {after}")
         return cls({"status": before}, {"status": after})
 
 

@@ -101,12 +101,12 @@ def _crashed(exit_report: ExitReport) -> Outcome | None:
 
 def _could_not_be_kept(exit_report: ExitReport) -> Outcome | None:
     if exit_report.items_lost:
-        return Outcome(JobStatus.ERROR, f"what it found could not be read on the node: {exit_report.items_lost}")
+        return Outcome(JobStatus.ERROR, f"its items could not be read on the node: {exit_report.items_lost}")
     report = exit_report.report
     if report is None or report.finish_reason != ITEMS_LOST:
         return None
     # not the fault of the crawl: on a node with free disk space it finds the items again
-    return Outcome(JobStatus.ERROR, f"the node could not keep what was found{_example(report)}", retryable=True)
+    return Outcome(JobStatus.ERROR, f"the node could not store the items{_example(report)}", retryable=True)
 
 
 def _signal_name(number: int) -> str:

@@ -137,7 +137,7 @@ async def _bounded(answer: httpx.Response) -> AsyncIterator[bytes]:
         sent += len(chunk)
         if sent > MAX_BYTES or time.monotonic() > deadline:
             # the answer stays incomplete, so that no client takes it for the whole
-            raise NodeError("the node sends more, or takes longer, than is passed on")
+            raise NodeError("the node's answer is too large, or takes too long, to be passed on")
         yield chunk
 
 
@@ -145,7 +145,7 @@ def _location(answer: httpx.Response, node_url: str, prefix: str) -> str:
     """The target of Scrapyd's redirect, under our address. Raises `NodeError` if that is not on the node."""
     target = urlsplit(str(answer.url.join(answer.headers.get("location", ""))))
     if target.netloc != urlsplit(node_url).netloc:
-        raise NodeError("the node points elsewhere")
+        raise NodeError("the node redirects to another address")
     return prefix + quote(target.path.removeprefix(urlsplit(node_url).path), safe="/%")
 
 

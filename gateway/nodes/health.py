@@ -195,7 +195,7 @@ class NodeProbe:
 
 #: What to do about a URL of `SCRAPYD_URL` that no node has.
 MISSING_TODO = (
-    "start Scrapyd and its tailer there; if they run, let NODE_URL there and SCRAPYD_URL here say the same URL"
+    "start Scrapyd and its tailer there; if they run, set NODE_URL there and SCRAPYD_URL here to the same URL"
 )
 
 
@@ -225,8 +225,8 @@ def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
                               node.draining_since, todo)  # fmt: skip
         case NodeState.RESTING | NodeState.QUARANTINED:
             todo = (
-                "look at Scrapyd's log there; it is probed when its rest is over, and "
-                f"`discoverybot nodes resume {node.id}` does so at once"
+                "see Scrapyd's log there; the node is probed when its rest is over, or at once with "
+                f"`discoverybot nodes resume {node.id}`"
             )
             return NodeReport(state, failed if node.failures else "about to be probed", node.failing_since, todo)
         case NodeState.DISK_FULL:
@@ -236,6 +236,6 @@ def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
             why = f"one crawl at a time until one has run: {failed}" if node.failures else None
             what_to_do: str | None = None
             if node.has_rival(now, dead_after):
-                why = f"two machines call themselves {node.id}: the one at {node.rival_url} is refused"
+                why = f"two machines have the name {node.id}: the one at {node.rival_url} is refused"
                 what_to_do = "set NODE_NAME there to a name of its own, and start its tailer again"
             return NodeReport(state, why, node.failing_since, what_to_do)

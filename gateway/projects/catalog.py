@@ -66,7 +66,7 @@ class ParameterCheck:
         anchors = {f"#/$defs/{name}" for name in loaded.get("$defs", {})}
         if not anchors.issuperset(_references(loaded)):
             # jsonschema would fetch a remote one
-            raise SchemaError("it refers to what is not in it")
+            raise SchemaError("it refers to something outside of it")
         return Draft202012Validator(loaded, format_checker=self._formats)
 
     def _check_text(self, name: str, value: object) -> bool:
@@ -247,7 +247,7 @@ class SpiderCatalog:
         """
         if spec.project == DEFAULT_PROJECT:
             if spec.version is not None:
-                raise InvalidRequestError("version", "our own project has none: leave it out")
+                raise InvalidRequestError("version", "the platform's own project has no versions: leave this out")
             return spec
         with mongo_errors():
             project = self._find_project(spec.project)

@@ -130,7 +130,7 @@ class EggStore:
         content_id, digest, size = uuid.uuid4().hex, hashlib.sha256(), 0
         with os.fdopen(open_file(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_EGG:
-                raise EggTooLargeError(f"{path.name} has more than the {MAX_EGG >> 20} MiB that are kept")
+                raise EggTooLargeError(f"{path.name} is larger than {MAX_EGG >> 20} MiB")
             while piece := file.read(CHUNK):
                 chunk = {"_id": f"{content_id}:{size:012d}", "data": piece, "written_at": self._clock()}
                 self._chunks.insert_one(chunk)

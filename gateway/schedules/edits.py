@@ -61,11 +61,11 @@ class ScheduleEdits:
         """
         unknown = changes.keys() - _EDITABLE
         if unknown:
-            raise ValueError(f"not to be edited: {sorted(unknown)}")
+            raise ValueError(f"cannot be edited: {sorted(unknown)}")
 
         def edited(schedule: Schedule) -> Document:
             if rev is not None and schedule.rev != rev:
-                raise ScheduleChangedError(f"the schedule is in revision {schedule.rev} by now")
+                raise ScheduleChangedError(f"the schedule has changed; its revision is {schedule.rev} now")
             return self._edited(schedule, changes)
 
         return self._change(schedule_id, edited)
@@ -118,7 +118,7 @@ class ScheduleEdits:
             job = job_by_hand(*self._may_run(schedule_id), self._clock())
             with self._admission.room_by_hand(job.user_id) if self._admission else nullcontext():
                 if self._occurrences.insert([job]):
-                    raise ConflictError("a run that somebody else has just asked for is not over")
+                    raise ConflictError("a run that another caller has just started has not ended")
             self._promotion.settle([job])
             with suppress(JobNotFoundError):
                 return self._jobs.get(job.id)
@@ -133,7 +133,7 @@ class ScheduleEdits:
         if order is None or order.skip:
             raise ConflictError(order.skip if order and order.skip else NOTHING_TO_RUN)
         if schedule.overlap is Overlap.SKIP and (live := self._occurrences.live([schedule_id])):
-            raise ConflictError(f"the run before it, {live[0].job_id}, is not over ({live[0].status})")
+            raise ConflictError(f"the previous run, {live[0].job_id}, has not ended ({live[0].status})")
         return schedule, order
 
     def touch(self, *, site: str | None = None, target: str | None = None) -> None:
@@ -163,7 +163,7 @@ class ScheduleEdits:
     def _first_occurrence(self, schedule_id: str, timing: Timing) -> dict[str, datetime]:
         moment = first(schedule_id, timing, self._clock())
         if moment is None:
-            raise ScheduleEndedError("no run is left before its end")
+            raise ScheduleEndedError("no run is left before its end date")
         return {"next_at": moment.at, "next_run": moment.due}
 
     def _change(
@@ -271,7 +271,7 @@ class ScheduleChanges:
             for _ in range(_MAX_ROUNDS):
                 schedule = self._schedules.get(schedule_id)
                 if rev is not None and schedule.rev != rev:
-                    raise ScheduleChangedError(f"rev: the schedule is in revision {schedule.rev} by now")
+                    raise ScheduleChangedError(f"rev: the schedule has changed; its revision is {schedule.rev} now")
                 changes = changes_of(schedule)
                 if not changes:
                     return schedule
@@ -293,7 +293,7 @@ class ScheduleChanges:
         if crawl != old_crawl:
             crawl = self._checked(crawl)
         if (most := change.schedule.get("max_runs")) is not None and most <= schedule.runs:
-            raise InvalidRequestError("max_runs", f"must be more than the {schedule.runs} that it has had")
+            raise InvalidRequestError("max_runs", f"must be more than {schedule.runs}, the number of its runs so far")
         wanted = {
             **change.schedule,
             "timing": timing,
@@ -324,7 +324,7 @@ def _timing(schedule: Schedule, change: Change) -> dict[str, Any]:
 def check_ahead(schedule_at: datetime, now: datetime) -> None:
     """Raises `InvalidRequestError`."""
     if schedule_at <= now:
-        raise InvalidRequestError("schedule_at", f"must lie ahead; it is {to_iso(now)} now")
+        raise InvalidRequestError("schedule_at", f"must be in the future; it is {to_iso(now)} now")
     if schedule_at.year >= LAST_YEAR:
         raise InvalidRequestError("schedule_at", f"must be before the year {LAST_YEAR}")
 
@@ -333,7 +333,7 @@ def require_own(schedule: Schedule) -> CrawlOrder:
     """What the schedule runs. Raises `ConflictError` if it belongs to a site or one of its targets."""
     if schedule.crawl is None:
         kept_by = f"target {schedule.target!r} of site" if schedule.target else "site"
-        raise ConflictError(f"this schedule is kept by {kept_by} {schedule.site!r}: change that instead")
+        raise ConflictError(f"this schedule belongs to {kept_by} {schedule.site!r}: change that instead")
     return schedule.crawl
 
 

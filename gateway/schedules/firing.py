@@ -434,7 +434,7 @@ def _why_not(order: OccurrenceOrder | None, before: Run | None) -> str | None:
         return NOTHING_TO_RUN
     if order.skip:
         return order.skip
-    return f"the run before it, {before.job_id}, is not over ({before.status})" if before else None
+    return f"the previous run, {before.job_id}, has not ended ({before.status})" if before else None
 
 
 def _add(total: Settled, more: Settled) -> None:

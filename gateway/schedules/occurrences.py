@@ -66,7 +66,7 @@ def ending(message: str) -> dict[str, Any]:
 def _end(schedule: Schedule, occurrence: Occurrence, runs: int) -> str | None:
     if schedule.max_runs is not None and runs >= schedule.max_runs:
         return f"it has run {runs} times" if runs > 1 else "it has run once"
-    return None if occurrence.next_at else "no run is left before its end"
+    return None if occurrence.next_at else "no run is left before its end date"
 
 
 # --- the decision about a due occurrence, and the next one of its schedule. Pure functions.

@@ -101,7 +101,7 @@ def _order_of(orders: OccurrenceOrders, schedule: Schedule) -> OccurrenceOrder |
         raise
     except Exception as error:
         log.exception("schedule_has_no_order", schedule_id=schedule.id)
-        return NOTHING._replace(skip=f"what it runs could not be found out ({type(error).__name__})")
+        return NOTHING._replace(skip=f"what it runs could not be determined ({type(error).__name__})")
 
 
 def _order(schedule: Schedule, crawl: CrawlOrder) -> OccurrenceOrder:

@@ -197,7 +197,7 @@ def _alias(text: str) -> str:
     try:
         return ALIASES[text.lower()]
     except KeyError:
-        raise InvalidRequestError("interval", f"{text!r} is none of {', '.join(ALIASES)}") from None
+        raise InvalidRequestError("interval", f"{text!r} is not one of {', '.join(ALIASES)}") from None
 
 
 def _is_understood(place: int, field: str) -> bool:
@@ -213,14 +213,14 @@ def _is_understood(place: int, field: str) -> bool:
 
 def _wrong_number(text: str, count: int) -> str:
     if count == len(FIELDS) + 1:
-        return "six fields, and cron has five, without seconds; for seconds there is `every 30s`"
+        return "six fields, but cron has five, without seconds; for seconds use `every 30s`"
     if count <= 1:
-        return f"{text.strip()!r} is neither cron (`30 6 * * MON-FRI`) nor @daily and the like nor `every 15m`"
-    return f"{count} fields, and cron has five: minute, hour, day of the month, month, day of the week"
+        return f"{text.strip()!r} is neither cron (`30 6 * * MON-FRI`) nor a name such as @daily nor `every 15m`"
+    return f"{count} fields, but cron has five: minute, hour, day of the month, month, day of the week"
 
 
 def _never(text: str) -> InvalidRequestError:
-    message = f"{text.strip()!r} never comes to pass: no year of the next 50 has such a day"
+    message = f"{text.strip()!r} never happens: no year of the next 50 has such a day"
     return InvalidRequestError("interval", message)
 
 
@@ -321,9 +321,7 @@ def parse_interval(text: str, timezone: str) -> Recurrence:
 def _gap(text: str) -> timedelta:
     match = _EVERY.fullmatch(text)
     if match is None:
-        message = (
-            f"{text[:80]!r} is not understood: `every` and a whole number of s, m, h, d or w, such as `every 15m`"
-        )
+        message = f"{text[:80]!r} is not understood: use `every` and a whole number of s, m, h, d or w: `every 15m`"
         raise InvalidRequestError("interval", f"{message}; the shortest is `every 1s`")
     gap = timedelta(**{_UNITS[match[2].lower()]: int(match[1])})
     if not SHORTEST <= gap <= LONGEST:
@@ -344,7 +342,7 @@ def check_timing(timing: Timing, now: datetime) -> None:
     if timing.ends_at <= timing.starts_at:
         raise InvalidRequestError("ends_at", f"must be after the start, {to_iso(timing.starts_at)}")
     if timing.ends_at <= now:
-        raise InvalidRequestError("ends_at", "must lie ahead")
+        raise InvalidRequestError("ends_at", "must be in the future")
     if first("", timing, now) is None:
         begin = max(timing.starts_at, now)
         raise InvalidRequestError("ends_at", f"there is no run between {to_iso(begin)} and {to_iso(timing.ends_at)}")

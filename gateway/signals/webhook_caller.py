@@ -117,7 +117,7 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         public = [address for address in found if is_allowed(address, self._allowed)]
         if not public:
             # without the address: the user who gets this message may not know it
-            raise httpcore.ConnectError("it leads to no public address")
+            raise httpcore.ConnectError("its host has no public address")
         self._opened = await self._connect_to_one(public, port)
         return _CappedStream(self._opened)
 
@@ -174,6 +174,6 @@ def _failure(status: int) -> str | None:
         case 2:
             return None
         case 3:
-            return f"answered {status}, a redirect: none is followed"
+            return f"answered {status}, a redirect, and redirects are not followed"
         case _:
             return f"answered {status}"

@@ -190,7 +190,7 @@ def _check_board_payload(site: Site) -> None:
         raise InvalidRequestError(f"payload.{FIRST_PAGE}", "must be a number from 0")
     taken = sorted(_NOT_IN_PAYLOAD & site.payload.keys())
     if taken:
-        raise InvalidRequestError(f"payload.{taken[0]}", "is said by the site's own fields")
+        raise InvalidRequestError(f"payload.{taken[0]}", "is set by the site's own fields")
 
 
 def _check_selectors(site: Site) -> None:
@@ -199,7 +199,7 @@ def _check_selectors(site: Site) -> None:
     for name, selector in site.selectors.items():
         field = f"selectors.{name}"
         if name not in SELECTORS:
-            message = f"there is no such selector; there is {', '.join(SELECTORS)}"
+            message = f"there is no such selector; there are {', '.join(SELECTORS)}"
             raise InvalidRequestError(field, message, detail={"field": field, "known": sorted(SELECTORS)})
         try:
             compile_css(selector)
@@ -292,7 +292,7 @@ def _refuse_run(site: Site, words: dict[str, str] | None, names: dict[str, str] 
     if not site.enabled:
         raise SiteDisabledError(f"site {site.name!r} is disabled")
     if words is None:
-        raise InvalidRequestError("payload", "has no words for the placeholders of search_url")
+        raise InvalidRequestError("payload", "has no words for the placeholders in search_url")
     refuse_words(site, words, names)
 
 

@@ -29,7 +29,7 @@ class SearchUrl:
             known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
             raise InvalidRequestError(FIELD, f"has {{{unknown}}}; there is {known}")
         if set(_PLACEHOLDER.sub("", template)) & set("{}"):
-            raise InvalidRequestError(FIELD, "has a brace without its other; one that is meant is %7B or %7D")
+            raise InvalidRequestError(FIELD, "has an unmatched brace; write a literal brace as %7B or %7D")
         origin = _ORIGIN.match(template)
         if origin is None or "{" in origin[0]:
             raise InvalidRequestError(FIELD, "must begin with http:// or https:// and a host without placeholders")

@@ -71,7 +71,7 @@ _OTHERS = tuple(state for state in NodeState if state not in {NodeState.UP, Node
 
 
 #: Every client may ask for the health. Addresses, and what is wrong there, are for admins only.
-_WHY = "GET /nodes says of each why, and what to do"
+_WHY = "GET /nodes says why, and what to do about each"
 
 
 @define(eq=False, repr=False, slots=False)
@@ -88,9 +88,9 @@ class NodeChecks:
         alive = [(node, report) for node, report in told if report.state is not NodeState.DEAD]
         if not self._spiders.nodes():
             wait = "wait a moment, or see the tailer's log" if alive else todo
-            return Check(STARTING, "none has published its spiders yet", wait)
+            return Check(STARTING, "no node has published its spiders yet", wait)
         if not alive:
-            return Check("down", "none is alive" if told else "none was ever seen", todo)
+            return Check("down", "no node is alive" if told else "no node has ever been seen", todo)
         free = sum(node.free_slots for node, report in alive if report.state is NodeState.UP)
         count = Counter(report.state for _, report in alive)
         others = "".join(f", {count[state]} {state.replace('_', ' ')}" for state in _OTHERS if count[state])
@@ -102,16 +102,16 @@ class NodeChecks:
         now = self._clock()
         failures = {node.id: _failures(node) for node, _ in told if node.failures}
         if twice := [node.id for node, _ in told if node.has_rival(now, self._dead_after)]:
-            todo = f"{_WHY}: the second of each is refused, and gets no work until its NODE_NAME is its own"
-            return Check("down", f"two machines call themselves {', '.join(twice)}", todo)
+            todo = f"{_WHY}: the second machine gets no work until its NODE_NAME is one of its own"
+            return Check("down", f"two machines have the name {', '.join(twice)}", todo)
         if bad := [failures[node.id] for node, state in told if state is NodeState.QUARANTINED]:
             todo = f"{_WHY}; each is probed when its rest is over, and gets no work until it answers"
             return Check("down", f"quarantined: {', '.join(bad)}", todo)
         if told and all(state in _KEPT_FROM_WORK for _, state in told):
-            return Check("down", "none takes new work", _WHY)
+            return Check("down", "no node takes new work", _WHY)
         if failures:
-            return Check("ok", f"none is quarantined, but has failed: {', '.join(failures.values())}", _WHY)
-        return Check("ok", "none is quarantined")
+            return Check("ok", f"no node is quarantined, but some have failed: {', '.join(failures.values())}", _WHY)
+        return Check("ok", "no node is quarantined")
 
     def disk(self) -> Check:
         full = [node for node in self.living() if node.disk_full]
@@ -119,7 +119,7 @@ class NodeChecks:
             return Check("ok", "every node has room")
         names = ", ".join(f"{node.id} ({(node.free_bytes or 0) >> 20} MiB free)" for node in full)
         todo = "free disk there, or lower NODE_MIN_FREE_BYTES or NODE_KEEP_SECONDS; until then it gets no new work"
-        return Check("down", f"nearly full on {names}", todo)
+        return Check("down", f"the disk is nearly full on {names}", todo)
 
     def files(self) -> Check:
         """Whether the files that crawls write can be read. Only its own job misses a file that cannot be read."""
@@ -127,9 +127,7 @@ class NodeChecks:
         if not told:
             return Check("ok", "every crawl's files can be read")
         names = ", ".join(f"{node.id} ({'; '.join(node.troubles)})" for node in told)
-        todo = (
-            "cancel those crawls, or look into their spiders: a file of theirs is a FIFO, a link, a folder or endless"
-        )
+        todo = "cancel those crawls, or see their spiders: a file of theirs is a FIFO, a link, a folder or endless"
         return Check("down", f"unreadable on {names}", todo)
 
     def listed(self) -> Check:
@@ -138,12 +136,12 @@ class NodeChecks:
             return Check("ok", "every node that registers itself gets work")
         told = self._told()
         if missing := self._node_list.missing(node.url for node, _ in told):
-            message = f"of the {len(self._node_list.urls)} that SCRAPYD_URL names, {len(missing)} never registered"
+            message = f"of the {len(self._node_list.urls)} nodes in SCRAPYD_URL, {len(missing)} have never registered"
             return Check("down", message, f"{MISSING_TODO}; GET /nodes names them")
         if others := [node.id for node, report in told if report.state is NodeState.NOT_LISTED]:
-            message = f"not named by SCRAPYD_URL, so without work: {', '.join(others)}"
+            message = f"not in SCRAPYD_URL, so they get no work: {', '.join(others)}"
             return Check("ok", message, "add their URLs, as GET /nodes shows them, or stop their tailers")
-        return Check("ok", "those that SCRAPYD_URL names are there")
+        return Check("ok", "all nodes in SCRAPYD_URL have registered")
 
     def living(self) -> list[Node]:
         return [node for node, report in self._told() if report.state is not NodeState.DEAD]
@@ -203,8 +201,10 @@ class IdleSlots:
                 return _OK
         if look.at - first.at < IDLE_SECONDS:
             return _OK
-        message = f"{len(look.waiting & first.waiting)} wait though nodes have room, and nothing is started"
-        todo = "see `workers`; with one alive look at its log for `dispatch_failed`, and at the broker's queue"
+        message = (
+            f"{len(look.waiting & first.waiting)} jobs wait though nodes have free slots, and nothing is started"
+        )
+        todo = "see `workers`; if one is alive, see its log for `dispatch_failed`, and the broker's queue"
         return Check("down", message, todo)
 
     def _waiting(self, nodes: list[Node]) -> list[Job]:
@@ -220,11 +220,11 @@ class IdleSlots:
 _BROKER_TIMEOUT = 2
 #: Seconds for all checks together.
 _PATIENCE = 5.0
-_SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it, or the way to it, hangs")
+_SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it hangs, or the network on the way to it")
 _NO_MONGO = "start MongoDB, or set MONGO_URI; nothing is accepted until it answers"
-_NO_REDIS = "start Redis, or set REDIS_URL; crawls are accepted, live logs come late"
-_NO_WORKER = "start `celery -A celery_app worker`; without one jobs wait, and none is handed to a node"
-_NO_BEAT = "start `celery -A celery_app beat`; without it no schedule is fired, and nothing lost is made up for"
+_NO_REDIS = "start Redis, or set REDIS_URL; until then crawls are accepted, but live logs come late"
+_NO_WORKER = "start `celery -A celery_app worker`; without one, no job is handed to a node"
+_NO_BEAT = "start `celery -A celery_app beat`; without it, no schedule is fired and no lost job is found"
 #: An occurrence that has been due for longer is late: a few ticks, and what a busy machine takes for them.
 LATE_AFTER = timedelta(seconds=5)
 #: Repeated calls that failed for `_LASTING` seconds, the last one up to `_RECENT` seconds ago, are no accident.
@@ -301,7 +301,7 @@ class Health:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _check_broker(self) -> Check:
-        todo = "start the broker, or set BROKER_URL; until then jobs are found by the beat's sweeps, a little later"
+        todo = "start the broker, or set BROKER_URL; until then the beat's sweeps find the jobs, a little later"
         options = _broker_options(self._broker_url)
         try:
             broker: Any = Connection(self._broker_url, connect_timeout=_BROKER_TIMEOUT, **options)
@@ -320,21 +320,21 @@ class Health:
         next_run = self._schedules.next_run()
         if next_run is None or now - next_run <= self._late_after:
             refused = self._ledger.count_refused(now - timedelta(minutes=1), MAX_DUE)
-            skipped = f", but for {refused} skipped within a minute by their users' quotas" if refused else ""
-            return Check("ok", f"every slot was fired in time{skipped}")
+            skipped = f", but for {refused} that users' quotas skipped within a minute" if refused else ""
+            return Check("ok", f"every occurrence was fired in time{skipped}")
         due, late = self._schedules.count_due(now, MAX_DUE), (now - next_run).total_seconds()
-        todo = "see `beat`; with one alive look at its log, and at GET /scheduler/status"
-        return Check("down", f"{due} due, the first for {late:.0f} s", todo)
+        todo = "see `beat`; if one is alive, see its log and GET /scheduler/status"
+        return Check("down", f"schedules that are due: {due}, the first for {late:.0f} s", todo)
 
     def _check_documents(self) -> Check:
         """Whether all documents that were read lately could be read."""
         found = self._unreadable.all(MAX_DUE)
         if not found:
-            return Check("ok", "all that was read could be read")
+            return Check("ok", "every document could be read")
         of = Counter(one.collection for one in found)
         told = ", ".join(f"{count} of {collection}" for collection, count in sorted(of.items()))
-        todo = "`discoverybot doctor` names them; nothing else is kept from being read by them"
-        return Check("down", f"{len(found)} cannot be read: {told}", todo)
+        todo = "`discoverybot doctor` names them; everything else is read as usual"
+        return Check("down", f"cannot be read: {told}", todo)
 
     def _check_webhooks(self) -> Check:
         """Whether webhooks are called when they are due. Their owners and addresses are not for every client."""
@@ -342,9 +342,9 @@ class Health:
         waiting, since, failing = self._statistics.webhooks(now - self._late_after)
         failed = f"calls for {failing} ended jobs failed and are repeated" if failing else ""
         if since is None:
-            return Check("ok", failed or "each is called when it is due")
-        late = f"{waiting} ended jobs wait for their calls, the first for {(now - since).total_seconds():.0f} s"
-        todo = "see `workers`; with one alive receivers are slow: its log names their hosts with `webhook_failed`"
+            return Check("ok", failed or "every webhook is called when it is due")
+        late = f"{waiting} ended jobs wait for their webhooks, the first for {(now - since).total_seconds():.0f} s"
+        todo = "see `workers`; if one is alive, receivers are slow: its log names their hosts with `webhook_failed`"
         return Check("down", "; ".join(filter(None, (late, failed))), todo)
 
     def _check_processes(self, kind: str, todo: str) -> Check:
@@ -353,7 +353,7 @@ class Health:
         alive = sum(now - at <= DEAD_AFTER for at in seen)
         if alive:
             return Check("ok", f"{alive} alive")
-        age = f"last seen {(now - max(seen)).total_seconds():.0f} s ago" if seen else "none was ever seen"
+        age = f"last seen {(now - max(seen)).total_seconds():.0f} s ago" if seen else "no process has ever been seen"
         return Check("down", age, todo)
 
     def _check_connections(self) -> Check:
@@ -368,7 +368,7 @@ class Health:
             return Check("ok", "every call of the last minute was answered")
         told = ", ".join(f"{one.store} to {who} ({one.calls} ×, the last {ago:.0f} s ago)" for one, who, ago in found)
         lasts = any(one.lasted >= _LASTING and ago <= _RECENT for one, _, ago in found)
-        todo = "if it lasts look at the way from the one to the other; what was asked is asked again, nothing is lost"
+        todo = "if this lasts, check the network between the two; the calls are repeated, and nothing is lost"
         return Check("down" if lasts else "ok", f"no answer from {told}", todo)
 
     def _check_clocks(self) -> Check:
@@ -377,8 +377,8 @@ class Health:
         if not off:
             return Check("ok", "every machine's clock shows MongoDB's time")
         told = ", ".join(f"{who} {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}" for who, ahead in off)
-        todo = "set the clocks there, or MongoDB's; crawls go by MongoDB's alone, but logs and certificates do not"
-        return Check("down", f"off from MongoDB's: {told}", todo)
+        todo = "set these clocks, or MongoDB's; crawls use only MongoDB's, but logs and certificates do not"
+        return Check("down", f"different from MongoDB's clock: {told}", todo)
 
     def _signs(self) -> Iterator[Heartbeat]:
         """The last sign of life of each living process, and one of this process, by names that are no secret."""

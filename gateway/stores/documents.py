@@ -182,5 +182,5 @@ def moment_of(cursor: str) -> datetime:
 def _place(cursor: str) -> tuple[datetime, str]:
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise InvalidRequestError("after", "is not a cursor; take `next` of the page before")
+        raise InvalidRequestError("after", "is not a cursor; use the `next` of the previous page")
     return _EPOCH + timedelta(milliseconds=int(match[1])), match[2]

@@ -219,7 +219,7 @@ def mongo_errors() -> Iterator[None]:
             raise
         if isinstance(error, ConnectionFailure) or not error.timeout:
             raise UnavailableError(f"the database is not available ({type(error).__name__})") from error
-        raise UnavailableError("this takes the database too long; ask for less, or later") from error
+        raise UnavailableError("this took the database too long; ask for less, or later") from error
 
 
 # --- whether MongoDB takes writes, as PyMongo's own heartbeats find it: so no request waits to learn that it does not

@@ -242,7 +242,7 @@ def ship_items(store: ItemStore, attempt: Attempt, *, ended: bool) -> bool:
     for refused in store.insert(items) if items else ():
         log.warning("item_kept_as_text", item=refused.id)
         if refused.data is None or store.insert([as_text(refused)]):
-            raise ValueError(f"MongoDB takes {refused.id} in no form")
+            raise ValueError(f"MongoDB refuses {refused.id} in every form")
     attempt.checkpoint.items = end
     if ended and not more:
         _look_at_rest(attempt, end)

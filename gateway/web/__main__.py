@@ -63,9 +63,9 @@ def _without_key(settings: Settings) -> str | None:
         with closing(Container(settings)) as parts, mongo_errors():
             first = parts[KeyIssue].issue_first()
     except UnavailableError as error:
-        return f"GATEWAY_HOST: {settings.gateway_host} lets others in, which takes a key; {error.message}"
+        return f"GATEWAY_HOST: other machines can reach {settings.gateway_host}, which needs a key; {error.message}"
     if first is not None:
-        sys.stdout.write(f"\nThe first key, for admins. It is shown this once:\n\n    {first.token}\n\n")
+        sys.stdout.write(f"\nThe first key, for admins. It is shown only once:\n\n    {first.token}\n\n")
         sys.stdout.flush()
     return None
 

@@ -73,7 +73,7 @@ class Answer:
             log.exception("request_failed", method=scope["method"], path=scope["path"])
             if began:
                 raise  # half an answer is out: the server cuts the connection, or a client would take it for a whole
-            message = "a fault of ours; the log has more under this request id"
+            message = "an internal error; the gateway's log has more under this request id"
             await problem(scope, _SERVER_ERROR, "internal_error", message)(scope, receive, send)
 
 

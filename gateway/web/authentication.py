@@ -109,14 +109,16 @@ class KeyRing:
         token, now = read_stream_token(text), self._clock()
         key = await self._key(token.key_id) if token else None
         if token is None or key is None or not key.is_valid(now) or not token.opens(job_id, key, now, self.seal):
-            raise WrongKeyError(f"this token does not open this stream: POST /jobs/{job_id}/stream-token gives one")
+            raise WrongKeyError(
+                f"this token does not open this stream: POST /jobs/{job_id}/stream-token returns one that does"
+            )
         return Caller.with_key(key)
 
     async def session_caller(self, session: ConsoleSession) -> Caller:
         """Raises `WrongKeyError` for a session that has ended; `UnavailableError`."""
         key, now = await self._key(session.key_id), self._clock()
         if key is None or not key.is_valid(now) or not session.opens(key, now, self.seal):
-            raise WrongKeyError("this session has ended: POST /session with a key begins another")
+            raise WrongKeyError("this session has ended: POST /session with a key begins a new one")
         return Caller.with_key(key)
 
     async def end_session(self, session: ConsoleSession) -> None:
@@ -209,7 +211,7 @@ def refuse_forgery(scope: Scope, csrf_token: str) -> None:
         return
     given = headers.get(CSRF_HEADER, "")
     if not hmac.compare_digest(given.encode(), csrf_token.encode()):
-        raise ForgedRequestError(f"send {CSRF_HEADER}: GET /session tells what it is")
+        raise ForgedRequestError(f"send {CSRF_HEADER}: GET /session returns its value")
 
 
 def refuse_others(scope: Scope) -> None:
@@ -218,7 +220,7 @@ def refuse_others(scope: Scope) -> None:
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     is_ours = origin is None or origin.lower().partition("://")[2] == headers.get("host", "").lower()
     if not is_ours or site not in {"none", "same-origin"}:
-        raise ForgedRequestError("a page of another origin may not act for whoever is signed in here")
+        raise ForgedRequestError("a page of another origin may not act for the user who is signed in here")
 
 
 def keep(response: Response, session: ConsoleSession, scope: Scope, seconds: float) -> None:

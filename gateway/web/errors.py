@@ -36,7 +36,7 @@ from gateway.stores.mongo import mongo_errors
 class ErrorBody(BaseModel):
     code: str = Field(description="Stable, for programs.", examples=["job_not_found"])
     message: str = Field(description="For people.", examples=["there is no job '5f0c…'"])
-    detail: Any = Field(default=None, description="What is known besides; `detail.field` names a wrong field.")
+    detail: Any = Field(default=None, description="Further facts; `detail.field` names the wrong field.")
 
 
 class Problem(BaseModel):
@@ -47,15 +47,15 @@ class Problem(BaseModel):
 
 
 _MEANINGS = {
-    401: "There are keys, and the request shows none that is valid",
-    403: "Not allowed: by the caller's key, an address that may not be fetched, or a request from another origin",
+    401: "The gateway needs a key, and the request has no valid one",
+    403: "Not allowed: the key lacks the right, an address may not be fetched, or the request has another origin",
     404: "There is no such thing",
-    409: "Its state does not allow this",
+    409: "The current state does not allow this",
     413: "The body is larger than this call takes: 256 KiB, or 64 MiB for an egg",
     422: "Invalid; `detail.field` names the field",
     429: "Too many requests, or too many crawls wait: nothing was done, ask again after `Retry-After` seconds",
-    500: "A fault of ours; the log has more under the request id",
-    502: "A crawl node did not do as asked; `detail` has what each of them said",
+    500: "An internal error; the gateway's log has more under the request id",
+    502: "A crawl node refused or failed; `detail` has the answer of each",
     503: "The database is away, or no crawl node has published its spiders; ask again after `Retry-After` seconds",
     504: "The run has not ended in time; it goes on, and `detail.run_id` names it",
 }

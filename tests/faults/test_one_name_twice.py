@@ -1,4 +1,4 @@
-"""Two machines call themselves the same, each with a folder of its own: one is the node, the other is refused."""
+"""Two machines have the same name, each with a folder of its own: one is the node, the other is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_second_machine_of_the_same_name_costs_nobody_anything(stack: Stack) -
         try:
             second.start()
             wait_until(
-                lambda: stack.check("node_states")["message"] == "two machines call themselves twice",
+                lambda: stack.check("node_states")["message"] == "two machines have the name twice",
                 what="the check",
             )
             slowest = 0.0

@@ -24,7 +24,7 @@ OTHERS = full_or_short(40, 8)
 KILLS = full_or_short(1, 0)
 #: Seconds within which such a crawl is to start; and its receiver is told after its end.
 PROMPT = 5.0
-UNTROUBLED = "each is called when it is due"
+UNTROUBLED = "every webhook is called when it is due"
 
 
 @pytest.mark.parametrize("count", [8, 50])

@@ -73,7 +73,7 @@ def test_nodes_whose_clocks_are_ten_minutes_off_run_crawls_like_others(stack: St
             site.open()
             verifier.wait()
         told = stack.check("clocks")
-        assert told["message"] == f"off from MongoDB's: ahead {OFF} s ahead, behind {OFF} s behind"
+        assert told["message"] == f"different from MongoDB's clock: ahead {OFF} s ahead, behind {OFF} s behind"
         used = Counter(name for crawl in verifier.crawls for name in nodes_of(verifier, crawl))
         stack.http.post(f"{stack.url}/nodes/{own}/resume").raise_for_status()
         assert used.keys() == {"ahead", "behind"}

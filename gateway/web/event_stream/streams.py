@@ -349,7 +349,7 @@ class ResumePoint(NamedTuple):
         if self.run == job_id or (self.run is None and schedule_id is None):
             return self.position
         if self.run is None or schedule_id is None:
-            raise InvalidRequestError(self.source, "is the id of an event of another stream")
+            raise InvalidRequestError(self.source, "is the id of an event in another stream")
         return None
 
 

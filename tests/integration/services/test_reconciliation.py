@@ -133,7 +133,7 @@ def test_a_started_attempt_whose_files_were_taken_away_is_lost(platform: Platfor
         platform.ahead += timedelta(seconds=3)
         platform.heartbeat()
         platform.reconcile()
-    assert "files are gone" in (platform.jobs.get(job.id).message or "")
+    assert "files have disappeared" in (platform.jobs.get(job.id).message or "")
 
 
 def test_a_started_attempt_that_its_node_knows_is_left_alone(platform: Platform) -> None:

@@ -152,7 +152,7 @@ def test_an_occurrence_is_skipped_while_the_run_before_it_is_not_over(works: Clo
     (entry, _), _ = works.ledger.page(schedule.id, 10)
     assert (entry.kind, entry.reason) == (
         SKIPPED,
-        f"the run before it, {occurrence(schedule)}, is not over (pending)",
+        f"the previous run, {occurrence(schedule)}, has not ended (pending)",
     )
     assert (works.schedules.get(schedule.id).runs, len(works.runs(schedule)), works.held(schedule)) == (1, 1, [])
     works.finish(works.runs(schedule)[0])
@@ -222,7 +222,7 @@ def test_no_occurrence_comes_after_the_end_date(works: Clockwork) -> None:
         works.beat.tick()
     assert [job.id for job in works.runs(schedule)] == [occurrence(schedule, number) for number in range(3)]
     after = works.schedules.get(schedule.id)
-    assert (after.state, after.message) == (ScheduleState.ENDED, "no run is left before its end")
+    assert (after.state, after.message) == (ScheduleState.ENDED, "no run is left before its end date")
 
 
 # --- one-off jobs
@@ -272,7 +272,7 @@ def test_an_occurrence_that_finds_no_room_is_skipped_and_the_ledger_says_why(wor
     assert len(works.runs(other)) == 1
     refused = [schedule for schedule in greedy if not works.runs(schedule)]
     (entry,), _ = works.ledger.page(refused[0].id, 10)
-    assert entry.reason == "user_quota: 3 crawls of 'greedy' wait, and 3 may (CRAWL_USER_WAITING_MAX)"
+    assert entry.reason == "user_quota: 3 crawls of 'greedy' wait, and the limit is 3 (CRAWL_USER_WAITING_MAX)"
     # it stands for those of the next five seconds, and asks again after them
     assert (entry.kind, entry.missed) == (SKIPPED, 5)
     after = works.schedules.get(refused[0].id)
@@ -311,9 +311,7 @@ def test_a_users_schedules_begin_so_many_runs_a_minute_and_no_more(works: Clockw
     entries, _ = works.ledger.page(schedules[0].id, 100)
     (reason,) = {entry.reason for entry in entries if entry.kind is SKIPPED}
     assert reason is not None
-    assert reason.startswith(
-        "user_quota: schedules of 'greedy' began 10 runs within a minute, and 10 may (CRAWL_USER_"
-    )
+    assert reason.startswith("user_quota: schedules of 'greedy' began 10 runs a minute, the limit is 10 (CRAWL_USER_")
 
 
 @pytest.mark.parametrize("catch_up", CatchUp)

@@ -85,7 +85,7 @@ def test_it_does_not_overlap_what_must_not_be_overlapped(works: Clockwork) -> No
     careful, bold = works.schedule(), works.schedule(overlap=Overlap.ALLOW)
     for schedule in (careful, bold):
         works.edits.run_now(schedule.id)
-    with pytest.raises(ConflictError, match="is not over"):
+    with pytest.raises(ConflictError, match="has not ended"):
         works.edits.run_now(careful.id)
     works.edits.run_now(bold.id)
     # and neither does the occurrence that comes
@@ -102,7 +102,7 @@ def test_of_two_who_ask_at_once_one_is_refused(works: Clockwork, monkeypatch: py
         return []
 
     monkeypatch.setattr(works.occurrences, "live", overtaken)
-    with pytest.raises(ConflictError, match="is not over"):
+    with pytest.raises(ConflictError, match="has not ended"):
         works.edits.run_now(schedule.id)
     (rival,) = works.runs(schedule)
     works.jobs.finish(rival, Outcome(JobStatus.ERROR, "no page"), dead=False)

@@ -54,7 +54,7 @@ def test_one_whose_order_cannot_be_made_skips_its_occurrence_and_keeps_no_other(
     assert (report.fired, report.skipped) == ([occurrence(good)], [occurrence(bad)])
     assert [entry["schedule_id"] for entry in logs if entry["log_level"] != "info"] == [bad.id]
     (entry,), _ = works.ledger.page(bad.id, 9)
-    assert entry.reason == "what it runs could not be found out (ValueError)"
+    assert entry.reason == "what it runs could not be determined (ValueError)"
     assert works.schedules.get(bad.id).next_at == START + HOUR
 
 

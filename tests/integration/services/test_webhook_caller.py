@@ -124,7 +124,7 @@ def test_an_endless_body_is_not_read() -> None:
 
 def test_a_redirect_is_not_followed() -> None:
     with Receiver(answer()) as inside, Receiver(answer(307, f"Location: {inside.url()}")) as receiver:
-        assert post(receiver.url()) == "answered 307, a redirect: none is followed"
+        assert post(receiver.url()) == "answered 307, a redirect, and redirects are not followed"
         assert inside.calls == []
 
 
@@ -168,7 +168,7 @@ def test_many_dead_addresses_are_left_at_the_deadline() -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_nothing_inside_is_called(host: str) -> None:
-    assert post(f"http://{host}:9/", caller=WebhookCaller()) == "it leads to no public address"
+    assert post(f"http://{host}:9/", caller=WebhookCaller()) == "its host has no public address"
 
 
 def test_of_a_name_that_also_leads_inside_only_its_public_addresses_are_called() -> None:

@@ -114,7 +114,7 @@ def test_a_job_whose_items_cannot_be_read_has_those_from_before_and_says_so(node
     assert facts.items_lost == "items.jsonl is a FIFO"
     outcome = decide(facts)
     assert (outcome.status, outcome.retryable) == ("error", False)
-    assert outcome.message == "what it found could not be read on the node: items.jsonl is a FIFO"
+    assert outcome.message == "its items could not be read on the node: items.jsonl is a FIFO"
     assert len(node.stored_items(crawl)) == 1
 
 

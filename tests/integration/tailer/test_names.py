@@ -1,4 +1,4 @@
-"""Two machines that call themselves the same: one of them is the node."""
+"""Two machines with the same name: one of them is the node."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_who_gives_no_sign_of_life_any_more_is_missed(
 ) -> None:
     database["heartbeats"].delete_many({})
     missing = gateway.get("/health").json()["checks"][check]
-    assert (missing["status"], missing["message"]) == ("down", "none was ever seen")
+    assert (missing["status"], missing["message"]) == ("down", "no process has ever been seen")
     HeartbeatStore(database, lambda: utc_now() - timedelta(minutes=1)).beat(f"{process}:a:1")
     missing = gateway.get("/health").json()["checks"][check]
     assert missing["status"] == "down"
@@ -102,7 +102,7 @@ def test_machines_whose_clocks_are_not_mongodbs_are_named(
     HeartbeatStore(database).beat("beat:a:1")
     database["heartbeats"].update_one({"_id": "beat:a:1"}, {"$set": {"clock_ahead": -600.2}})
     clocks = gateway.get("/health").json()["checks"]["clocks"]
-    assert (clocks["status"], clocks["message"]) == ("down", "off from MongoDB's: a beat 600 s behind")
+    assert (clocks["status"], clocks["message"]) == ("down", "different from MongoDB's clock: a beat 600 s behind")
     HeartbeatStore(database).beat("beat:a:1")
     assert gateway.get("/health").json()["checks"]["clocks"]["status"] == "ok"
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_counted_and_left_out(
     try:
         assert gateway.get("/sites").json()["sites"] == readable
         documents = gateway.get("/health").json()["checks"]["documents"]
-        assert (documents["status"], documents["message"]) == ("down", "1 cannot be read: 1 of sites")
+        assert (documents["status"], documents["message"]) == ("down", "cannot be read: 1 of sites")
         assert "discoverybot doctor" in documents["todo"]
         refused = gateway.get("/sites/bad")
         assert (refused.status_code, refused.json()["error"]["code"]) == (500, "unreadable")
@@ -141,13 +141,13 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
         jobs.finish(job, Outcome(JobStatus.FINISHED, "3 pages"))
     waiting = check()
     assert waiting["status"] == "down"
-    assert waiting["message"].startswith("2 ended jobs wait for their calls, the first for 3")
+    assert waiting["message"].startswith("2 ended jobs wait for their webhooks, the first for 3")
     assert "webhook_failed" in waiting["todo"]
     assert not {word for word in ("secret", "ada", job.id) if word in str(waiting)}
     # somebody is at the one, and the other is called again later
     jobs.claim_webhooks(database["jobs"].find_one()["_id"], utc_now() + timedelta(minutes=1))
     claimed = jobs.claim_webhooks(job.id, utc_now() + timedelta(minutes=1))
-    assert check()["message"] == "each is called when it is due"
+    assert check()["message"] == "every webhook is called when it is due"
     jobs.webhooks_called(claimed, [], "answered 500", utc_now() + timedelta(seconds=2))
     assert check() == {"status": "ok", "message": "calls for 1 ended jobs failed and are repeated", "todo": None}
     database["jobs"].delete_many({})

@@ -90,7 +90,7 @@ def test_a_job_tells_who_was_told_of_its_end_and_why_others_were_not(
     told = {
         "webhooks": ["http://a.example/", "http://b.example/"],
         "webhooks_delivered": ["http://a.example/"],
-        "webhook_message": "b.example: answered 307, a redirect: none is followed",
+        "webhook_message": "b.example: answered 307, a redirect, and redirects are not followed",
     }
     detail = gateway.get(f"/jobs/{keep(make_job(user_id=user, **told, **ENDED)).id}").json()
     assert {name: detail[name] for name in told} == told

@@ -118,7 +118,7 @@ def test_a_drained_node_stays_drained_until_it_is_resumed(door: httpx.Client, st
     assert door.get("/jobs/health").json()["free_slots"] == 4
     assert check(door, "node_states")["status"] == "ok"
     door.post("/nodes/n2/drain")
-    assert check(door, "node_states")["message"] == "none takes new work"
+    assert check(door, "node_states")["message"] == "no node takes new work"
     assert door.post("/nodes/n1/resume").json()["state"] == "up"
     assert told(door)["state"] == "up"
 
@@ -159,13 +159,13 @@ def test_a_list_of_nodes_is_held_against_those_that_are_there(
         assert "http://10.0.0.9:6800" in told(door, "other")["why"]
         assert [one["url"] for one in door.get("/nodes").json()["missing"]] == ["http://10.0.0.7:6800"]
         health = check(door, "node_list")
-        assert (health["status"], "2 that SCRAPYD_URL names, 1" in health["message"]) == ("down", True)
+        assert (health["status"], "2 nodes in SCRAPYD_URL, 1" in health["message"]) == ("down", True)
         assert "NODE_URL" in health["todo"]
         # anybody may ask
         assert "10.0.0" not in str(health)
         beat(store, "late", url="http://10.0.0.7:6800")
         health = check(door, "node_list")
-        assert (health["status"], health["message"].endswith("without work: other")) == ("ok", True)
+        assert (health["status"], health["message"].endswith("they get no work: other")) == ("ok", True)
         assert "10.0.0" not in str(health)
 
 
@@ -174,5 +174,5 @@ def test_an_occurrence_that_nobody_fires_is_late(door: httpx.Client, own: Databa
     late = utc_now() - timedelta(seconds=30)
     own["schedules"].insert_one({"_id": "s", "next_run": late, "state": "active"})
     answer = check(door, "schedules")
-    assert (answer["status"], answer["message"]) == ("down", "1 due, the first for 30 s")
+    assert (answer["status"], answer["message"]) == ("down", "schedules that are due: 1, the first for 30 s")
     assert "beat" in answer["todo"]

@@ -162,7 +162,7 @@ def test_a_run_by_hand_counts_and_is_refused_like_any_other(serve: Serve, settin
         assert board.http.post(f"/schedules/{ids[0]}/run").is_success
         refused = board.http.post(f"/schedules/{ids[1]}/run")
         assert problem(refused) == USER_QUOTA
-        assert "began 1 runs within a minute, and 1 may" in refused.json()["error"]["message"]
+        assert "began 1 runs a minute, the limit is 1" in refused.json()["error"]["message"]
         ask(board, "now").raise_for_status()
         assert board.database["jobs"].count_documents({"schedule_id": ids[1]}) == 0
     with limited(serve, settings, crawl_user_waiting_max=2) as board:
@@ -180,7 +180,7 @@ def test_a_user_has_as_many_schedules_as_allowed_however_they_are_asked_for(serv
             asked.append(ask(board, f"again{len(asked)}", interval="@daily"))
         assert len(mine) == 3
         told = next(answer for answer in asked if not answer.is_success).json()["error"]
-        assert " schedules, and may have 3 (CRAWL_USER_SCHEDULES_MAX)" in told["message"]
+        assert " schedules, and the limit is 3 (CRAWL_USER_SCHEDULES_MAX)" in told["message"]
         board.http.post(f"/schedules/{mine[0]}/pause").raise_for_status()
         assert problem(ask(board, "more", interval="@daily")) == USER_QUOTA
         assert ask(board, "more", interval="@daily", user="bert").status_code == 202

@@ -90,7 +90,7 @@ def test_a_password_gets_into_the_url_that_has_none(secrets: Path, monkeypatch: 
 
 def test_a_password_of_nobody_is_named(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (secrets / "mongo_password").write_text("x")
-    with pytest.raises(SettingsError, match="MONGO_PASSWORD is set, and MONGO_URI names no user"):
+    with pytest.raises(SettingsError, match="MONGO_PASSWORD is set, but MONGO_URI names no user"):
         load(monkeypatch)
 
 

@@ -61,7 +61,7 @@ def test_colour_is_for_terminals_and_for_those_who_want_it(monkeypatch: pytest.M
 
 
 def test_the_first_key_is_shown_however_quiet_it_is() -> None:
-    for text in ("The first key, for admins. It is shown this once:", f"    db_first_{'0' * 48}"):
+    for text in ("The first key, for admins. It is shown only once:", f"    db_first_{'0' * 48}"):
         assert text in _logged(text, io.StringIO(), quiet=True)
     assert "db_first" not in _logged("told of db_first_", io.StringIO(), quiet=True)
 

@@ -121,13 +121,15 @@ def test_the_history_says_why(gateway: StandIn, run: Run) -> None:
     base = {"due": "2027-06-02T07:00:00.000Z", "late_by_seconds": 0.04, "missed": 0, "reason": None, "job_id": None}
     entries = [
         {**base, "kind": "fired", "job_id": JOB, "missed": 9},
-        {**base, "kind": "skipped", "reason": "the run before it is not over"},
+        {**base, "kind": "skipped", "reason": "the previous run has not ended"},
     ]
     gateway.says(f"GET /schedules/{JOB}/history", Answer(200, {"entries": entries, "next": None}))
     _, fired, skipped = run("schedules", "history", JOB).stdout.splitlines()
     assert "fired" in fired
     assert f"0.0s  {JOB}  for 9 more that were missed" in fired
-    assert skipped.rstrip().endswith("skipped  0.0s  -                                 the run before it is not over")
+    assert skipped.rstrip().endswith(
+        "skipped  0.0s  -                                 the previous run has not ended"
+    )
 
 
 @pytest.mark.parametrize("action", ["pause", "resume"])

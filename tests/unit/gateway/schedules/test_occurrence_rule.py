@@ -67,4 +67,4 @@ def test_the_last_run_ends_it() -> None:
 
 def test_it_ends_where_no_occurrence_follows_also_without_a_run() -> None:
     changes = advanced(schedule(), "job", occurrence(next_at=None, next_due=None), Decision.SKIP)
-    assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "no run is left before its end")
+    assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "no run is left before its end date")
