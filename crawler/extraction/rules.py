@@ -76,23 +76,23 @@ class LeafRule(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"not": {"required": ["css", "xpath"]}})
 
-    css: Css | None = Field(default=None, description="CSS selector; `::text` and `::attr(name)` may end it.")
+    css: Css | None = Field(default=None, description="CSS selector; it may end with `::text` or `::attr(name)`.")
     xpath: XPath | None = Field(default=None, description="XPath 1.0; begin it with `.` to stay within the item.")
     attribute: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
-        default=None, description="Read this attribute of what is selected, not its text."
+        default=None, description="Read this attribute of the selected element, not its text."
     )
     regex: Pattern | None = Field(
-        default=None, description="RE2: take its first group, or all that it matches, of what was read."
+        default=None, description="RE2 pattern: keep its first group, or the whole match if it has no group."
     )
-    type: Kind = Field(default="text", description="What the text is turned into.")
-    many: bool = Field(default=False, alias="list", description="All that is found, not the first alone.")
-    required: bool = Field(default=False, description="Without it there is no item.")
-    default: Any = Field(default=None, description="The value where there is none.")
+    type: Kind = Field(default="text", description="The type that the text is converted to.")
+    many: bool = Field(default=False, alias="list", description="Take all matches, not only the first.")
+    required: bool = Field(default=False, description="Drop the item if this field has no value.")
+    default: Any = Field(default=None, description="The value if nothing is found.")
     decimal: Literal[".", ","] | None = Field(
         default=None, description="What stands before a number's fraction; otherwise the number itself tells."
     )
     date_order: Literal["DMY", "MDY", "YMD"] | None = Field(
-        default=None, description="How to read 03/04/2026; otherwise the page's language tells."
+        default=None, description="How to read 03/04/2026; by default the page's language decides."
     )
 
     @model_validator(mode="after")
@@ -126,7 +126,9 @@ Fields = dict[Name, Selector | FieldRule]
 class _Pages(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    max_pages: int = Field(default=100, ge=1, le=MAX_PAGES, description="Pages of one list, the first included.")
+    max_pages: int = Field(
+        default=100, ge=1, le=MAX_PAGES, description="The most pages of one list, including the first."
+    )
 
 
 class NextLink(_Pages):
@@ -138,6 +140,6 @@ class NextLink(_Pages):
 class PageParam(_Pages):
     """The next page of a list is at the same URL with a number in its query."""
 
-    page_param: Name = Field(description="Name of the query parameter that counts.")
-    start: int = Field(default=1, ge=0, description="Its value on the first page, if that URL does not say.")
-    step: int = Field(default=1, ge=1, description="What the next page's is higher by.")
+    page_param: Name = Field(description="Name of the query parameter that counts the pages.")
+    start: int = Field(default=1, ge=0, description="Its value on the first page, if the URL does not have it.")
+    step: int = Field(default=1, ge=1, description="How much it grows from page to page.")

@@ -98,7 +98,7 @@ class ForkServer:
     def zygote_ended(self, zygote: ZygoteProcess) -> None:
         """It is gone; what it had forked is watched by other means."""
         if zygote is self._next:
-            log.error("the next zygote did not get warm")
+            log.error("the next zygote did not become ready")
             self._next = None
             self._renewal_due = True
             self._renew_not_before = reactor.seconds() + BACKOFF_MAX
@@ -211,7 +211,7 @@ class ZygoteProcess(Int32StringReceiver):
         try:
             self._received(json.loads(string))
         except Exception:  # noqa: BLE001 - nothing that it sends may cost the connection
-            log.failure("zygote {pid} says what makes no sense", pid=self.pid)
+            log.failure("zygote {pid} sent an answer that makes no sense", pid=self.pid)
 
     def connectionLost(self, _reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
         if self._pulse.active():
@@ -328,7 +328,7 @@ class ForkedProcess:
         try:
             self._protocol.makeConnection(self)
         except Exception:  # noqa: BLE001 - it runs: from here on it is its end that must be heard of
-            log.failure("{pid} is not told of its start", pid=pid)
+            log.failure("{pid} has started, but its protocol could not be informed", pid=pid)
         if self._early is not None:
             with suppress(ProcessLookupError):
                 self.start.account.signal(pid, self._early)

@@ -121,7 +121,7 @@ def watch(pid: int, protocol: ProcessProtocol, account: Account = _OWN, *, ends_
     try:
         protocol.makeConnection(process)
     except Exception:  # noqa: BLE001 - it runs: from here on it is its end that must be heard of
-        log.failure("{pid} is not told of its start", pid=pid)
+        log.failure("{pid} has started, but its protocol could not be informed", pid=pid)
     if isinstance(account, KeptAccount):
         account.keeper.watch(process)
     else:

@@ -123,7 +123,7 @@ class SharedRate:
         if not self._is_away:
             reason = str(error) or "no answer in time"
             logger.warning(
-                "The rate limit of site %s is held by this crawl alone until Redis answers again: %s",
+                "The rate limit of site %s holds for this crawl alone until Redis answers again: %s",
                 self._site, reason,
             )  # fmt: skip
         self._is_away = True
@@ -132,7 +132,7 @@ class SharedRate:
 
     def _end_rest(self) -> None:
         if self._is_away:
-            logger.info("The rate limit of site %s is held together with its other crawls again", self._site)
+            logger.info("The rate limit of site %s holds for all of its crawls together again", self._site)
         self._is_away, self._rest = False, REST_SECONDS
 
 
@@ -284,7 +284,9 @@ def _gates(settings: BaseSettings, options: FetchOptions) -> list[Gate]:
 def _site_rate(site: str, rate: float, redis_url: str | None) -> Rate:
     own = OwnRate(rate)
     if not redis_url:
-        logger.warning("The rate limit of site %s is held by this crawl alone: it is told of no Redis", site)
+        logger.warning(
+            "The rate limit of site %s holds for this crawl alone: the node has no Redis to share it", site
+        )
         return own
     from gateway.stores.site_rate_limit import SiteRateLimit  # noqa: PLC0415 - a tenth of a second that few crawls need
 

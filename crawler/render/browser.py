@@ -108,7 +108,7 @@ class Chromium:
         except PlaywrightError as error:
             if not self._sandbox or "sandbox" not in str(error).lower():
                 raise
-            logger.warning("Chromium cannot have its sandbox on this machine and runs without")
+            logger.warning("Chromium runs without its sandbox, which this machine does not support")
             self._sandbox = False
             return await self._type.launch(**self._launch_options())
 

@@ -94,9 +94,9 @@ class ArticleParams(FilteredParams):
     """Parameters of `article`."""
 
     format: Format = Field(
-        default="text", description="Have the article as `markdown` or `html`, too, in a field of that name."
+        default="text", description="Also give the article as `markdown` or `html`, in a field of that name."
     )
-    min_words: int = Field(default=100, ge=1, le=100_000, description="What has fewer words is no article.")
+    min_words: int = Field(default=100, ge=1, le=100_000, description="A page with fewer words is not an article.")
 
 
 class ArticleSpider(SiteSpider):

@@ -42,14 +42,14 @@ class SiteSelectors(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    result: Css | None = Field(default=None, description="Each element of a result page that is a posting.")
+    result: Css | None = Field(default=None, description="Matches each posting on a result page.")
     title: Css | None = None
     company: Css | None = None
     location: Css | None = None
     salary: Css | None = None
     posted: Css | None = None
     url: Css | None = Field(
-        default=None, description="The link to the posting's own page; without it, its first one."
+        default=None, description="The link to the posting's own page; by default its first link."
     )
     description: Css | None = None
     next: Css | None = Field(default=None, description="The link to the next result page.")
@@ -81,27 +81,27 @@ class JobsParams(SiteParams):
     model_config = ConfigDict(json_schema_extra={"allOf": _CONDITIONS})
 
     search_url: Annotated[str, StringConstraints(max_length=MAX_URL)] | None = Field(
-        default=None, description="URL of a result page with `{page}` where its number stands; see `page_param`."
+        default=None, description="URL of a result page with `{page}` in place of its number; see `page_param`."
     )
     pagination_type: PaginationType = Field(
         default=PaginationType.NONE, description="How to get from one page of results to the next."
     )
     selectors: SiteSelectors = Field(default=SiteSelectors(), description="For sites without JSON-LD.")
-    first_page: int = Field(default=1, ge=0, le=1_000_000, description="Number of the page that the start URL is.")
-    page_step: int = Field(default=1, ge=1, le=10_000, description="What the next page's number is higher by.")
-    max_result_pages: int = Field(default=100, ge=1, le=MAX_RESULT_PAGES, description="Pages of results at most.")
+    first_page: int = Field(default=1, ge=0, le=1_000_000, description="The page number of the start URL.")
+    page_step: int = Field(default=1, ge=1, le=10_000, description="How much the number grows from page to page.")
+    max_result_pages: int = Field(default=100, ge=1, le=MAX_RESULT_PAGES, description="The most pages of results.")
     results_wanted: int | None = Field(
-        default=None, ge=1, le=MAX_RESULTS, description="End with so many postings; without it, with all there are."
+        default=None, ge=1, le=MAX_RESULTS, description="End after this many postings; by default after all of them."
     )
     is_remote: bool | None = Field(
-        default=None, description="`true`: remote postings alone; `false`: those that are not known to be remote."
+        default=None, description="`true`: only remote postings; `false`: only those that are not known to be remote."
     )
-    keywords: Words | None = Field(default=None, description="What was searched for; told in the items.")
-    location: Words | None = Field(default=None, description="Where it was searched for; told in the items.")
+    keywords: Words | None = Field(default=None, description="The words searched for; copied to the items.")
+    location: Words | None = Field(default=None, description="The place searched in; copied to the items.")
     details: bool | None = Field(
-        default=None, description="Open each posting's page; without a word, where result pages carry no JSON-LD."
+        default=None, description="Open each posting's page; by default only if result pages have no JSON-LD."
     )
-    extra: dict[str, Any] = Field(default_factory=dict, description="Anything else; not looked at.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Anything else; the spider ignores it.")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -28,7 +28,7 @@ class SeoParams(SiteParams):
     """Parameters of `seo`."""
 
     check_external: bool = Field(
-        default=False, description="Ask other sites, too, whether the links to them work; this counts as a page each."
+        default=False, description="Also check links to other sites; each check counts as a page."
     )
 
 

@@ -35,16 +35,16 @@ class SiteParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     obey_robots: bool = Field(default=True, description="Obey robots.txt.")
-    subdomains: bool = Field(default=False, description="Take the site's subdomains as part of it.")
+    subdomains: bool = Field(default=False, description="Treat the site's subdomains as part of the site.")
     render: bool = Field(default=False, description="Render pages in a browser (Chromium).")
     wait_for: Css | None = Field(
-        default=None, description="With `render`: read a page once it has an element that this CSS selector matches."
+        default=None, description="With `render`: wait until this CSS selector matches an element of the page."
     )
     scroll: int = Field(
         default=0,
         ge=0,
         le=100,
-        description="With `render`: scroll to the end of a page so often, or until nothing more comes.",
+        description="With `render`: scroll to the end of a page this many times, or until no more loads.",
     )
 
 
@@ -52,9 +52,11 @@ class FilteredParams(SiteParams):
     """Parameters of those that need not see all of a site."""
 
     include: Patterns = Field(
-        default_factory=list, description="Go only to URLs that one of these RE2 patterns is found in."
+        default_factory=list, description="Visit only URLs that one of these RE2 patterns matches."
     )
-    exclude: Patterns = Field(default_factory=list, description="Never go to URLs that one of these is found in.")
+    exclude: Patterns = Field(
+        default_factory=list, description="Never visit URLs that one of these RE2 patterns matches."
+    )
 
     def url_filter(self) -> UrlFilter:
         return UrlFilter(self.include, self.exclude)

@@ -44,11 +44,11 @@ def _day(text: str) -> str:
 class SitemapParams(FilteredParams):
     """Parameters of `sitemap`."""
 
-    check: bool = Field(default=False, description="Fetch each page and tell its status; this counts as a page each.")
+    check: bool = Field(default=False, description="Fetch each page and report its status; each counts as a page.")
     since: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\d$"), AfterValidator(_day)] | None = Field(
-        default=None, description="Only what has changed since this day (2026-03-01), or does not say when it did."
+        default=None, description="Only pages that changed since this day (2026-03-01), or that give no date."
     )
-    other_sites: bool = Field(default=False, description="Take pages of other sites, too.")
+    other_sites: bool = Field(default=False, description="Also list pages of other sites.")
 
 
 class SitemapSpider(SiteSpider):

@@ -16,11 +16,11 @@ from embedded.mongo.store import StoreError
 def main() -> int:
     """0 after SIGTERM or SIGINT, 1 if the file or the port cannot be used, 2 for a wrong argument."""
     parser = argparse.ArgumentParser(prog="python -m embedded.mongo", description=__doc__)
-    parser.add_argument("--path", type=Path, required=True, help="the database file, made if it is not there")
+    parser.add_argument("--path", type=Path, required=True, help="the database file, created if it does not exist")
     parser.add_argument("--host", default="127.0.0.1", help="a loopback address")
     parser.add_argument("--port", type=int, default=27017, help="0 lets the system choose")
     parser.add_argument(
-        "--password-file", type=Path, help=f"serves those alone who log in as {USER} with the password in this file"
+        "--password-file", type=Path, help=f"serves only clients that log in as {USER} with the password in this file"
     )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")

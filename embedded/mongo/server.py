@@ -220,7 +220,7 @@ async def serve(path: Path, host: str, port: int, password: str | None = None) -
     Raises `ValueError` for a host that is not loopback, `StoreError` and `OSError`.
     """
     if not ipaddress.ip_address(host).is_loopback:
-        raise ValueError(f"{host} is not a loopback address: this server knows no TLS; use MongoDB instead")
+        raise ValueError(f"{host} is not a loopback address: this server does not support TLS; use MongoDB instead")
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

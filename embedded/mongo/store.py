@@ -60,7 +60,7 @@ class Store:
             self.connection = _open(path)
             self._load_catalog()
         except (sqlite3.DatabaseError, bson.errors.BSONError) as error:
-            raise StoreError(f"{path} is damaged or no database of this server: {error}") from error
+            raise StoreError(f"{path} is damaged, or is not a database of this server: {error}") from error
 
     def _load_catalog(self) -> None:
         """Known collections and indexes stay the same objects, because commands that have begun hold them."""

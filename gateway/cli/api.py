@@ -133,7 +133,7 @@ class Api:
             raise self._unreachable(error) from None
         except ValueError:
             raise ApiError(
-                f"{self.url} answers, but it is no gateway: look at --url or DISCOVERYBOT_URL", ExitCode.ERROR
+                f"{self.url} answers, but it is not a gateway: check --url or DISCOVERYBOT_URL", ExitCode.ERROR
             ) from None
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
@@ -146,7 +146,7 @@ class Api:
         reason = str(error) or type(error).__name__
         return ApiError(
             f"no gateway at {self.url}: {reason}\nStart one with `{program()} up`, "
-            f"or name another with --url or DISCOVERYBOT_URL; `{program()} doctor` looks closer.",
+            f"or name another with --url or DISCOVERYBOT_URL; `{program()} doctor` says more.",
             ExitCode.ERROR,
         )
 

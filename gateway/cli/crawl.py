@@ -95,7 +95,7 @@ FORMATS = ("jsonl", "json", "csv")
     JOBS.parameter("job_id"),
     option("item_format", "jsonl, json or csv. Default: by the file's name.", "--format"),
     option("output", "Where to; `-` is stdout.", "--output", "-o", default=STDOUT, metavar="FILE"),
-    flag("escape_formulas", "In a CSV, text that a spreadsheet would run gets a ' before it."),
+    flag("escape_formulas", "In a CSV, put a ' before text that a spreadsheet would run."),
     flag("as_json", "The same as --format json.", "--json"),
     URL,
 )
@@ -105,7 +105,7 @@ def items(
     """The items of a crawl, also while it runs."""
     chosen = item_format or ("json" if as_json else format_of(output))
     if chosen not in FORMATS:
-        raise typer.BadParameter(f"{chosen!r} is no format: choose {', '.join(FORMATS)}", param_hint="--format")
+        raise typer.BadParameter(f"{chosen!r} is not a format: choose {', '.join(FORMATS)}", param_hint="--format")
     check_writable(output)
     api = Api(gateway_url(url))
     save_items(api, JOBS.find(api, job_id), chosen, output, escape_formulas=escape_formulas)
@@ -172,9 +172,9 @@ def _writing(output: str) -> Iterator[BinaryIO]:
 
 @taking(
     JOBS.parameter("job_id"),
-    flag("follow_log", "Go on to the end of the crawl.", "--follow", "-f"),
+    flag("follow_log", "Follow the crawl to its end.", "--follow", "-f"),
     LEVEL,
-    flag("as_json", "Its lines as JSON, a document each.", "--json"),
+    flag("as_json", "Print each line as a JSON document.", "--json"),
     URL,
 )
 def logs(*, job_id: str, follow_log: bool, level: str | None, as_json: bool, url: str | None) -> None:
@@ -216,21 +216,23 @@ _TIMES = {one.name for one in TIMING}
 _OPTIONS = (
     argument("start_urls", "URL…", "Where to start.", kind=list[str]),
     option("spider", "Which spider; `discoverybot spiders` lists them.", "--spider", "-s", default="seo"),
-    option("depth", "Links to follow from a URL; 0: none.", kind=int),
-    option("max_pages", "Stop after so many pages.", kind=int),
-    option("max_items", "Stop after so many items.", kind=int),
-    option("project", "The spider's project. Default: our own."),
+    option("depth", "How many links to follow from a URL; 0: none.", kind=int),
+    option("max_pages", "Stop after this many pages.", kind=int),
+    option("max_items", "Stop after this many items.", kind=int),
+    option("project", "The spider's project. Default: the platform's own."),
     option("version", "Its version. Default: the latest."),
     flag("render", "Render pages in a browser, for those that need JavaScript."),
     option("params", "The spider's parameters, all at once.", metavar="JSON|@FILE"),
     option("pairs", "A parameter of the spider; repeatable.", "--param", "-p", kind=list[str], metavar="K=V"),
-    option("user_id", "Who asks. Default: your login name.", "--user"),
-    option("ignore_cache", "Crawl again, without both caches.", "--ignore-cache", kind=bool),
+    option("user_id", "The user who asks. Default: your login name.", "--user"),
+    option("ignore_cache", "Crawl again, without any cache.", "--ignore-cache", kind=bool),
     *TIMING,
-    option("follow_log", "Watch it to its end. Default: unless it is for later.", "--follow/--no-follow", kind=bool),
+    option(
+        "follow_log", "Watch it to its end. Default: yes, unless it runs later.", "--follow/--no-follow", kind=bool
+    ),
     option("output", "Its items: .jsonl, .json, .csv; `-`: stdout.", "--output", "-o", metavar="FILE"),
     LEVEL,
-    flag("as_json", "The job at its end as JSON, or the receipt of one that is not watched.", "--json"),
+    flag("as_json", "Print the ended job as JSON, or the receipt if it is not watched.", "--json"),
     URL,
 )
 

@@ -82,7 +82,7 @@ def health(url: str) -> dict[str, Any] | str:
         checks: dict[str, Any] = answer.json()["checks"]
         return {name: {"todo": None, **check} for name, check in checks.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{url} answers, but it is no gateway"
+        return f"{url} answers, but it is not a gateway"
 
 
 def host(settings: Settings) -> Iterator[Finding]:
@@ -118,14 +118,16 @@ def binaries(_: Patient) -> Iterator[Finding]:
     except StoreError as error:
         yield Finding(Mark.BROKEN, "redis binary", str(error), "set REDIS_URL, or install redis-server 7 or later")
     mongod = shutil.which("mongod")
-    yield Finding(Mark.INFO, "mongod", mongod or "not installed: the embedded server stands in, for laptops only")
+    yield Finding(
+        Mark.INFO, "mongod", mongod or "not installed: the embedded server is used, which is for laptops only"
+    )
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    yield Finding(Mark.INFO, "chromium", browser or "not installed: only spiders that need a browser miss it")
+    yield Finding(Mark.INFO, "chromium", browser or "not installed: only spiders that use a browser need it")
 
 
 def stack(patient: Patient) -> Iterator[Finding]:
     if (running := patient.running) is None:
-        yield Finding(Mark.INFO, "stack", f"none runs with {patient.home}", f"start it: {program()} up")
+        yield Finding(Mark.INFO, "stack", f"no stack runs with {patient.home}", f"start it: {program()} up")
         yield from _ports(patient)
         return
     alive = {process.pid for process in running.leftovers()}

@@ -27,12 +27,15 @@ def _counts(status: Record) -> Text:
 #: `waiting_reason` → why a job waits, and what to do about it.
 _WAITING = {
     "capacity": (
-        "every slot that it could have is in use",
+        "every slot that it could use is taken",
         "wait, or add nodes: `{program} nodes` shows their slots",
     ),
-    "site_busy": ("another run of site {site} goes on", "wait, or cancel that run: `{program} jobs --site {site}`"),
+    "site_busy": (
+        "another run of site {site} has not ended",
+        "wait, or cancel that run: `{program} jobs --site {site}`",
+    ),
     "previous_run": (
-        "the run of its schedule before it goes on",
+        "the previous run of its schedule has not ended",
         "wait, or cancel that run: `{program} jobs --schedule {schedule}`",
     ),
     "user_quota": (
@@ -73,7 +76,7 @@ def explain(job: Record, _: Record) -> Text:
         last = job["last_run"]
         ran = f"last run: {last['job_id']}, {last['status']}" if last else "no run yet"
         text = f"{job['job_id']} is a schedule: {job['state']}, next run: {shown(job['next_run'])}, {ran}"
-        return Text(f"{text}\n`{program()} schedules show {job['job_id']}` has the rest")
+        return Text(f"{text}\n`{program()} schedules show {job['job_id']}` says more")
     names = {
         "program": program(), "id": job["job_id"], "site": job["site"], "schedule": job["schedule_id"],
         "user": job["user_id"], "project": job["spec"]["project"], "version": job["version"],

@@ -61,7 +61,7 @@ def read_object(option: str, text: str) -> Record:
 URL = option("url", "The gateway. Default: DISCOVERYBOT_URL, else the stack that runs here.")
 JSON = flag("as_json", "Print the answer of the gateway as JSON, and nothing else.", "--json")
 LIMIT = option("limit", "How many at most.", kind=int, default=20, min=1, max=200)
-AFTER = option("after", "Go on where another list ended.")
+AFTER = option("after", "Continue where another list ended.")
 USER = option("user_id", "Only those of this user.", "--user")
 SPIDER = option("spider", "Only those of this spider.")
 SITE = option("site", "Only those of this site.")
@@ -69,7 +69,7 @@ SITE = option("site", "Only those of this site.")
 
 def _known_level(name: str | None) -> str | None:
     if name is not None and name.upper() not in LEVELS:
-        raise typer.BadParameter(f"{name!r} is no level: choose one of {', '.join(LEVELS)}")
+        raise typer.BadParameter(f"{name!r} is not a level: choose one of {', '.join(LEVELS)}")
     return name and name.upper()
 
 
@@ -85,8 +85,8 @@ TIMING = (
     option("every", "Run it again and again: s, m, h, d or w.", metavar="15m"),
     option("cron", "The same by five-field cron, or @daily.", metavar="'0 9 * * *'"),
     option("timezone", "The time zone of --cron. Default: UTC."),
-    option("jitter", "Move each run by up to this part of the gap, 0 to 0.5.", kind=float),
-    option("overlap", "If the run before still goes on: skip, queue or allow."),
+    option("jitter", "Shift each run by up to this part of the gap, 0 to 0.5.", kind=float),
+    option("overlap", "If the previous run has not ended: skip, queue or allow."),
     option("until", "No run after this time.", metavar="TIME"),
     option("max_runs", "End after so many runs.", kind=int),
 )

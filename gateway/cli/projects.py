@@ -92,7 +92,7 @@ def read_project(folder: Path) -> ScrapyProject:
     config = ConfigParser(interpolation=None, strict=False)
     try:
         if not config.read(path, encoding="utf-8"):
-            raise EggError(f"{folder} is no Scrapy project: there is no scrapy.cfg in it")
+            raise EggError(f"{folder} is not a Scrapy project: it has no scrapy.cfg")
         settings = config.get("settings", "default", fallback="")
     except (ParsingError, UnicodeDecodeError) as error:
         raise EggError(f"{path} cannot be read: {error}") from None
@@ -119,12 +119,12 @@ def project_of_egg(path: Path) -> str:
         with zipfile.ZipFile(path) as egg:
             config.read_string(egg.read(_ENTRY_POINTS).decode("utf-8", "replace"))
     except (zipfile.BadZipFile, OSError):
-        raise EggError(f"{path} is no egg: it is no ZIP file") from None
+        raise EggError(f"{path} is not an egg: it is not a ZIP file") from None
     except (KeyError, ParsingError):
         pass
     settings = config.get("scrapy", "settings", fallback="").strip()
     if not settings:
-        raise EggError(f"{path} is no egg of a Scrapy project: it does not say where its settings are")
+        raise EggError(f"{path} is not an egg of a Scrapy project: it does not say where its settings are")
     return settings.partition(".")[0]
 
 

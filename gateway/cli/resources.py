@@ -94,7 +94,7 @@ def _why(entry: Record) -> str:
 
 
 _COUNT = option("count", "How many.", "--count", "-n", kind=int, default=10, min=1, max=100)
-_CATCH_UP = option("catch_up", "For runs that were missed: one, none or all.")
+_CATCH_UP = option("catch_up", "How to make up for missed runs: one, none or all.")
 
 SCHEDULES = Resource(
     name="schedules",
@@ -125,8 +125,8 @@ SCHEDULES = Resource(
             (*TIMING, _CATCH_UP, option("name", "What it is called.")),
             timing,
         ),
-        Action("pause", "POST /schedules/{id}/pause", "Begin no run until it is resumed.", _schedule_line),
-        Action("resume", "POST /schedules/{id}/resume", "Go on with the next run that is to come.", _schedule_line),
+        Action("pause", "POST /schedules/{id}/pause", "Start no run until it is resumed.", _schedule_line),
+        Action("resume", "POST /schedules/{id}/resume", "Go on with its next run.", _schedule_line),
         Action("next", "GET /schedules/{id}/next", "Its coming runs, in two time zones.", _coming_runs, (_COUNT,)),
         Action("history", "GET /schedules/{id}/history", "What became of its runs.", _history, (LIMIT,)),
         Action("end", "POST /jobs/{id}/cancel", "End it for good; its history stays.", _says("{id}: ended")),
@@ -174,7 +174,11 @@ JOBS = Resource(
         ),
         Action("show", "GET /jobs/{id}", "How far it is, why it waits or failed, and what to do next.", explain),
         Action(
-            "cancel", "POST /jobs/{id}/cancel", "Stop a crawl: politely, then by force.", _cancelled, alone="cancel"
+            "cancel",
+            "POST /jobs/{id}/cancel",
+            "Stop a crawl: ask it to end, then kill it.",
+            _cancelled,
+            alone="cancel",
         ),
         Action("retry", "POST /jobs/{id}/retry", "Run an ended job again; prints the new id.", _says("{job_id}")),
         Action("delete", "DELETE /jobs/{id}", "Delete an ended job with its items and its log.", _DELETED),
@@ -229,17 +233,17 @@ def _pair(text: str) -> tuple[str, str]:
 
 _SITE_LINE = _says_next_run("{name}", "next_run_at")
 _SITE_OPTIONS = (
-    option("file", "A JSON file with the record; options go over it.", "--file", "-f", kind=Path),
+    option("file", "A JSON file with the record; options override it.", "--file", "-f", kind=Path),
     option("search_url", "Where a search begins, with {keywords}, {location}, {page}."),
     option("spider", "Which spider. Default: jobs."),
-    option("project", "The spider's project. Default: our own."),
+    option("project", "The spider's project. Default: the platform's own."),
     option("pagination_type", "next_link, page_param, infinite_scroll or none.", "--pagination"),
     option("selectors", "A selector of `jobs`; repeatable.", "--selector", "-s", kind=list[str], metavar="K=CSS"),
     option("interval_minutes", "How often it is run.", "--every", kind=int, metavar="MINUTES"),
     option("min_pause_seconds", "Shortest pause, in seconds.", "--min-pause", kind=float),
     option("max_pause_seconds", "Longest pause, in seconds.", "--max-pause", kind=float),
-    option("rate_limit", "Requests of all its runs: 30/m."),
-    option("max_retries", "How often a run that failed is tried again.", "--retries", kind=int),
+    option("rate_limit", "Rate limit of all its runs together: 30/m."),
+    option("max_retries", "How many times a failed run is tried again.", "--retries", kind=int),
     option("requires_playwright", "Render pages in a browser.", "--browser/--no-browser", kind=bool),
     option("allow_overlap", "Let runs overlap.", "--overlap/--no-overlap", kind=bool),
     option("payload", "Further parameters for the spider.", metavar="JSON|@FILE"),
@@ -268,7 +272,7 @@ SITES = Resource(
         Action(
             "edit",
             "PATCH /sites/{id}",
-            "Change what is named; selectors and payload as a whole.",
+            "Change the given fields; selectors and payload as a whole.",
             _SITE_LINE,
             _SITE_OPTIONS,
             _site,
@@ -276,14 +280,14 @@ SITES = Resource(
         Action(
             "enable",
             "PATCH /sites/{id}",
-            "Let it and its targets be run again.",
+            "Enable it: it and its targets run again.",
             _SITE_LINE,
             body=lambda: {"enabled": True},
         ),
         Action(
             "disable",
             "PATCH /sites/{id}",
-            "Run neither it nor its targets; what runs goes on.",
+            "Disable it and its targets; runs under way go on.",
             _SITE_LINE,
             body=lambda: {"enabled": False},
         ),
@@ -310,7 +314,7 @@ _TARGET_OPTIONS = (
     option("frequency", "How often. Default: as often as the site.", metavar="CRON|MINUTES"),
     option("timezone", "The time zone of cron. Default: UTC."),
     option("results_wanted", "End with so many.", "--results", kind=int),
-    option("is_remote", "Only remote ones, or only others.", "--remote/--on-site", kind=bool),
+    option("is_remote", "Only remote postings, or only others.", "--remote/--on-site", kind=bool),
     option("enabled", "Run it by itself.", "--enable/--disable", kind=bool),
 )
 
@@ -336,7 +340,7 @@ TARGETS = Resource(
             _target,
         ),
         Action("edit", "PATCH /targets/{id}", "Change what is named.", _TARGET_LINE, _TARGET_OPTIONS, _target),
-        Action("delete", "DELETE /targets/{id}", "Delete it; what runs goes on.", _says("target {id}: deleted")),
+        Action("delete", "DELETE /targets/{id}", "Delete it; runs under way go on.", _says("target {id}: deleted")),
     ),
 )
 
@@ -366,7 +370,7 @@ NODES = Resource(
     actions=(
         Action("list", "GET /nodes", "All nodes: which get work, which do not, and why.", _advice),
         Action("show", "GET /nodes", "One node, as JSON.", picked=True),
-        Action("drain", "POST /nodes/{id}/drain", "Give a node no new work; what runs there goes on.", _DRAINED),
+        Action("drain", "POST /nodes/{id}/drain", "Give a node no new work; crawls that run there go on.", _DRAINED),
         Action(
             "resume",
             "POST /nodes/{id}/resume",
@@ -438,7 +442,7 @@ AUDIT = Resource(
     group="audit",
     one="entry",
     key="id",
-    about="The audit trail: calls that may have changed something. Takes an admin's key.",
+    about="The audit trail: calls that may have changed something. Needs an admin's key.",
     columns="AT at:time, STATUS status, USER user_id, KEY key_id, *WHAT call, *ON resources, *FROM address",
     cells={
         "call": _call,

@@ -28,11 +28,11 @@ _STATUSES = {"succeeded": "finished", "partial": "partial"}
     argument("search_term", "TERM", "What to search for.", default=None),
     option("location", "Where."),
     option("results_wanted", "End with so many.", "--results", kind=int, min=1),
-    option("is_remote", "Only remote ones, or only others.", "--remote/--on-site", kind=bool),
+    option("is_remote", "Only remote postings, or only others.", "--remote/--on-site", kind=bool),
     flag("sync", "In one request: up to 25 results, and no log."),
     flag("as_json", "All results as JSON lines, to stdout.", "--json"),
     flag("as_csv", "All results as CSV, to stdout.", "--csv"),
-    option("user_id", "Who asks. Default: operator.", "--user"),
+    option("user_id", "The user who asks. Default: operator.", "--user"),
     option("follow_log", "Watch it to its end.", "--follow/--no-follow", kind=bool, default=True),
     LEVEL,
     URL,
@@ -44,7 +44,7 @@ def scrape(
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv", param_hint="--csv")
     if sync and not follow_log:
-        raise typer.BadParameter("a run that is not waited for is not --sync", param_hint="--no-follow")
+        raise typer.BadParameter("choose one of --sync and --no-follow", param_hint="--no-follow")
     api, body = Api(gateway_url(url)), given(**fields)
     item_format = "jsonl" if as_json else "csv" if as_csv else ""
     if sync:

@@ -24,9 +24,9 @@ from gateway.settings import Settings
 
 
 @taking(
-    flag("quiet", "Print our own lines only, not those of the processes.", "--quiet", "-q"),
+    flag("quiet", "Print only this command's lines, not the processes'.", "--quiet", "-q"),
     flag("free_ports", "Let the system choose every port."),
-    option("ready_file", "Write there, as JSON, where everything is, once it is healthy.", kind=Path),
+    option("ready_file", "When all is healthy, write its addresses to this file as JSON.", kind=Path),
 )
 def up(*, quiet: bool, free_ports: bool, ready_file: Path | None) -> None:
     """Run the whole platform here, on loopback, until Ctrl-C. Exit code: 1 it never got ready, 2 refused."""

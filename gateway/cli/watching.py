@@ -175,7 +175,7 @@ class LogView:
         elif event.name == "gap":
             self._note(f"lines from {event.data.get('from')} to {event.data.get('to')} are no longer kept")
         elif event.name == "dropped" and not self._dropped:
-            self._note("connection lost, coming back")
+            self._note("connection lost, reconnecting")
         self._dropped = event.name == "dropped"
 
     def _show_status(self, data: dict[str, Any]) -> None:

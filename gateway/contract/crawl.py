@@ -127,14 +127,16 @@ class FetchOptions(BaseModel):
         default=None, repr=False, description="URL of an http proxy; its address is checked like any other."
     )
     min_pause_seconds: Pause | None = Field(
-        default=None, description="Shortest pause between two requests to a host."
+        default=None, description="The shortest pause between two requests to a host."
     )
-    max_pause_seconds: Pause | None = Field(default=None, description="Longest; each is drawn from between the two.")
+    max_pause_seconds: Pause | None = Field(
+        default=None, description="The longest pause; each pause is a random time between the two."
+    )
     concurrency: Annotated[int, Field(ge=1, le=64)] | None = Field(default=None, description="Requests at once.")
     obey_robots: bool | None = None
     retry_codes: Statuses | None = Field(default=None, description="HTTP statuses after which a page is tried again.")
     rate_limit: RateText | None = Field(
-        default=None, description="At most so many requests of this crawl, such as `30/m`; a site's holds for all."
+        default=None, description="The rate limit of this crawl alone, such as `30/m`."
     )
 
     @model_validator(mode="after")

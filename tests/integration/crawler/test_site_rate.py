@@ -121,7 +121,7 @@ def test_while_redis_is_away_each_crawl_holds_the_limit_by_itself_and_none_fails
         assert len(site.access_log) > 20 * span(site) / 2
     assert crawl.report["finish_reason"] == "shutdown"
     assert crawl.progress["errors_count"] == 0
-    assert crawl.log.count("is held by this crawl alone") == 1
+    assert crawl.log.count("holds for this crawl alone") == 1
     assert crawl.log.count("together with its other crawls again") == 1
 
 

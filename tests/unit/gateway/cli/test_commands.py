@@ -297,7 +297,7 @@ def test_doctor_lets_a_gateway_that_runs_without_a_stack_have_its_port(gateway: 
 def test_doctor_says_of_a_stranger_that_it_is_no_gateway(gateway: StandIn, run: Run) -> None:
     done = run("doctor", "--url", gateway.url)
     assert done.returncode == 1
-    assert f"{gateway.url} answers, but it is no gateway\n" in done.stdout
+    assert f"{gateway.url} answers, but it is not a gateway\n" in done.stdout
 
 
 def test_doctor_says_of_a_gateway_for_others_that_it_takes_keys(run: Run) -> None:

@@ -42,9 +42,9 @@ def shown(gateway: StandIn, run: Run, **fields: Any) -> str:
     ("reason", "why", "todo"),
     [
         (None, "no worker has looked at it yet", "doctor"),
-        ("capacity", "every slot that it could have is in use", "nodes"),
-        ("site_busy", "another run of site board goes on", "jobs --site board"),
-        ("previous_run", "the run of its schedule before it goes on", "jobs --schedule 0d4f"),
+        ("capacity", "every slot that it could use is taken", "nodes"),
+        ("site_busy", "another run of site board has not ended", "jobs --site board"),
+        ("previous_run", "the previous run of its schedule has not ended", "jobs --schedule 0d4f"),
         ("user_quota", "user anne has as many crawls running as one user may have", "jobs --user anne"),
         ("no_node", "no node takes work", "nodes"),
         ("no_such_project", "no node has version 1.4 of project shop", "deploy FOLDER --project shop --version 1.4"),
