@@ -82,11 +82,11 @@ def time_of_node(folder: Path) -> datetime:
     does not matter. If the tailer has written nothing for `FRESH_SECONDS`, this machine's time.
     """
     with suppress(OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
-        told = json.loads(read_file(folder / CLOCK))
-        since = steady_seconds() - told["steady"]
+        saved = json.loads(read_file(folder / CLOCK))
+        since = steady_seconds() - saved["steady"]
         # after a restart of the machine the steady clock counts from zero
         if 0 <= since <= FRESH_SECONDS:
-            return truncate(datetime.fromisoformat(told["moment"]) + timedelta(seconds=since))
+            return truncate(datetime.fromisoformat(saved["moment"]) + timedelta(seconds=since))
     return utc_now()
 
 

@@ -30,12 +30,12 @@ def crash_point(name: str) -> None:
         return
     point = Path(plan) / name
     try:
-        told = point.read_text() or "SIGKILL"
+        signal_name = point.read_text() or "SIGKILL"
         point.unlink()
     except FileNotFoundError:
         return
     # to this very thread: if another thread got the signal, this one would go on for a moment
-    signal.pthread_kill(threading.get_ident(), signal.Signals[told])
+    signal.pthread_kill(threading.get_ident(), signal.Signals[signal_name])
 
 
 def _around_coroutine(name: str, function: Callable[Params, Awaitable[Any]]) -> Callable[Params, Awaitable[Any]]:

@@ -54,7 +54,7 @@ class ObjectReader:
             page.missing.update(field.path for field in missing)
         if missing or not found:
             return None
-        return {name: field.told(read[name]) for name, field in self._fields.items()}
+        return {name: field.value(read[name]) for name, field in self._fields.items()}
 
 
 class FieldReader:
@@ -78,7 +78,7 @@ class FieldReader:
         first = next(found, None)
         return [] if first is None else [first]
 
-    def told(self, values: list[Any]) -> Any:
+    def value(self, values: list[Any]) -> Any:
         """As it stands in the item."""
         if values:
             return values if self._rule.many else values[0]

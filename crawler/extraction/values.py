@@ -237,8 +237,8 @@ def source_of(node: Any, rule: Rule) -> str | None:
         return etree.tostring(node, encoding="unicode", method="html", with_tail=False)
     # a <meta> has no text, and none of the types would be found in it
     names = (*_TELLING.get(rule.type, ()), *(("content",) if node.tag == "meta" else ()))
-    told = next((value for name in names if (value := _attribute(node, name))), None)
-    return told or _text(node, rule.type)
+    attribute = next((value for name in names if (value := _attribute(node, name))), None)
+    return attribute or _text(node, rule.type)
 
 
 def _attribute(node: Any, name: str) -> str | None:

@@ -339,7 +339,7 @@ _PARTS = {
     "postal_code": "postalCode",
     "country": "addressCountry",
 }
-_TOLD = ("city", "region", "country")
+_SHOWN = ("city", "region", "country")
 
 
 def location_of(posting: dict[str, Any]) -> Location | None:
@@ -361,8 +361,8 @@ def _place(value: Any) -> Location | None:
     addresses = [one for one in each(value.get("address", value)) if isinstance(one, dict)]
     parts = _address_parts(addresses[0]) if addresses else {}
     written = text_of(value.get("address") if not addresses else None)
-    told = ", ".join(dict.fromkeys(text for name in _TOLD if (text := parts.get(name))))
-    text = told or written or parts.get("street") or text_of(value.get("name"))
+    place = ", ".join(dict.fromkeys(text for name in _SHOWN if (text := parts.get(name))))
+    text = place or written or parts.get("street") or text_of(value.get("name"))
     if not text:
         return None
     return Location(

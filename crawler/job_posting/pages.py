@@ -35,14 +35,14 @@ class Results(NamedTuple):
 def results_of(page: Page, selected: SelectedPostings) -> Results:
     """By JSON-LD; by selectors where they find more, as some pages carry that of one advertised posting alone."""
     graph = Graph(list(json_ld(page.root)))
-    told = _postings(graph, page)
+    postings = _postings(graph, page)
     found = selected.results(page.root)
-    if told and len(told) >= len(found):
-        return Results(told, has_json_ld=True)
+    if postings and len(postings) >= len(found):
+        return Results(postings, has_json_ld=True)
     if found:
-        by_url = {posting.url: posting for posting in told if posting.url}
+        by_url = {posting.url: posting for posting in postings if posting.url}
         listed = _without_shared_urls(list(_listed(page, found, selected)), most=MAX_ROWS)
-        return Results([_told_better(posting, by_url) for posting in listed], has_json_ld=bool(told))
+        return Results([_told_better(posting, by_url) for posting in listed], has_json_ld=bool(postings))
     links = [Posting("json-ld", url=web_url(page.base, link)) for link in graph.links()]
     return Results([posting for posting in links if posting.url], has_json_ld=bool(links))
 
@@ -50,23 +50,23 @@ def results_of(page: Page, selected: SelectedPostings) -> Results:
 def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posting:
     """What its own page says of a posting, and for the rest what the result page did."""
     every = _postings(Graph(list(json_ld(page.root))), page)
-    told = _own(every, page, listed)
-    if told is None and _leads_elsewhere(page, listed) and (every or selected.results(page.root)):
+    posting = _own(every, page, listed)
+    if posting is None and _leads_elsewhere(page, listed) and (every or selected.results(page.root)):
         # it is gone, and others are shown instead
         return listed
-    if told is None:
-        told = listed
+    if posting is None:
+        posting = listed
         own = selected.read(page.root, page.base, page.language)
-        told.fill_from(own)
+        posting.fill_from(own)
         if not listed.raw:
             # of a list of links nothing but the link was known
-            told.source = own.source
-        told.raw = {**own.raw, **told.raw}
+            posting.source = own.source
+        posting.raw = {**own.raw, **posting.raw}
     else:
         # what JSON-LD calls its URL is the company's at times; this page is the posting's for sure
-        told.url = page.url
-        told.fill_from(listed)
-    return told
+        posting.url = page.url
+        posting.fill_from(listed)
+    return posting
 
 
 def _listed(page: Page, found: Iterable[Any], selected: SelectedPostings) -> Iterator[Posting]:
@@ -109,11 +109,11 @@ def _without_shared_urls(postings: list[Posting], *, most: int) -> list[Posting]
 
 
 def _told_better(listed: Posting, by_url: Mapping[str, Posting]) -> Posting:
-    told = by_url.get(listed.url or "")
-    if told is None:
+    detailed = by_url.get(listed.url or "")
+    if detailed is None:
         return listed
-    told.fill_from(listed)
-    return told
+    detailed.fill_from(listed)
+    return detailed
 
 
 def _own(every: list[Posting], page: Page, listed: Posting) -> Posting | None:
@@ -196,7 +196,7 @@ class SelectedPostings:
         return select(scope) if select else []
 
     def _text(self, name: str, scope: Any) -> str | None:
-        return next((text for found in self._found(name, scope) if (text := _told(found))), None)
+        return next((text for found in self._found(name, scope) if (text := _value_of(found))), None)
 
     def _url(self, scope: Any) -> str | None:
         """By its selector; without one the title's link, else the first one, around the result or in it."""
@@ -208,18 +208,18 @@ class SelectedPostings:
         return next((url for found in (*titles, scope) if (url := _href(found))), None)
 
 
-def _told(found: Any) -> str | None:
+def _value_of(found: Any) -> str | None:
     text = found if isinstance(found, str) else found.get("content") or text_of(found)
     return squeeze(text) or None
 
 
 def _time(found: Any) -> str | None:
-    return _told(found) if isinstance(found, str) else found.get("datetime") or _told(found)
+    return _value_of(found) if isinstance(found, str) else found.get("datetime") or _value_of(found)
 
 
 def _title(result: Any) -> str | None:
     candidates = [*(_HEADINGS(result) if _HEADINGS else ()), *(_LINKS(result) if _LINKS else ())]
-    return next((text for found in candidates if (text := _told(found))), None)
+    return next((text for found in candidates if (text := _value_of(found))), None)
 
 
 def _described(found: Any) -> str | None:

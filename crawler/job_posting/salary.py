@@ -337,8 +337,8 @@ def salary_of(posting: dict[str, Any], country: str | None = None) -> Salary | N
         for one in different(posting.get(name))
         if (salary := _salary(one, overall, country))
     ]
-    told = next((salary for salary in read if _is_amount(salary)), None)
-    return told or next((salary for salary in read if salary["text"]), None)
+    amount = next((salary for salary in read if _is_amount(salary)), None)
+    return amount or next((salary for salary in read if salary["text"]), None)
 
 
 def _is_amount(salary: Salary) -> bool:

@@ -28,13 +28,13 @@ from crawler.pace.pacing import Pacing
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
 from gateway.contract.public_address import (
     Network,
+    address_without_dns,
     ascii_host,
     check_url,
     is_allowed,
     is_nearby,
     literal_address,
     parse_networks,
-    told_address,
 )
 from gateway.errors import InvalidRequestError
 
@@ -105,7 +105,7 @@ class EgressCheck:
 
     def process_request(self, request: Request) -> None:
         host = urlparse_cached(request).hostname or ""
-        address = told_address(host)
+        address = address_without_dns(host)
         if address is not None and not is_allowed(address, self._allowed):
             raise _blocked(host, str(address))
 

@@ -401,8 +401,8 @@ class StallDetector:
     def _is_alive(self) -> bool:
         touched, was_touched = self._touched_at(), self._touched
         self._touched = touched
-        told = self._log is not None and self._log.tell()
-        return told or touched != was_touched
+        has_logged = self._log is not None and self._log.tell()
+        return has_logged or touched != was_touched
 
     def _touched_at(self) -> int:
         try:

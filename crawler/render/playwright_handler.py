@@ -245,8 +245,8 @@ def context_cookies(settings: BaseSettings) -> list[Any]:
 
 def _places(scope: FetchScope, name: str) -> Iterator[dict[str, Any]]:
     """Browsers take none whose name says more than its place: one refusal, and the page would not be opened."""
-    for host, told_in_clear in scope.hosts.items():
-        in_clear = told_in_clear and not name.lower().startswith(("__host-", "__secure-"))
+    for host, named_in_clear in scope.hosts.items():
+        in_clear = named_in_clear and not name.lower().startswith(("__host-", "__secure-"))
         # an address has no subdomains
         if literal_address(host) or "." not in host or name.lower().startswith("__host-"):
             written = f"[{host}]" if ":" in host else host

@@ -276,8 +276,8 @@ class JobsSpider(SiteSpider):
         """Where to ask for more of it, if that makes sense."""
         url = page_url(posting.url) if posting.url else None
         wanted = self._pages_help is not False or (self.params.details is None and not posting.title)
-        told = self.params.details is None and posting.source == "json-ld" and posting.title
-        return url if url and wanted and not told and self.is_internal(url) else None
+        is_complete = self.params.details is None and posting.source == "json-ld" and posting.title
+        return url if url and wanted and not is_complete and self.is_internal(url) else None
 
     def _posting_page(self, url: str, posting: Posting, number: int) -> Request:
         meta = {"depth": 1, _POSTING: posting, _NUMBER: number, STAYS_ON_SITE: True}

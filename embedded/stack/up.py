@@ -64,7 +64,7 @@ class Plan:
     @property
     def environment(self) -> dict[str, str]:
         """The settings that every process of the stack gets."""
-        told = {
+        variables = {
             "DISCOVERYBOT_HOME": str(self.home),
             "MONGO_URI": self.mongo.url,
             "REDIS_URL": self.redis.url,
@@ -77,7 +77,9 @@ class Plan:
         settings = self.settings
         cache = settings.http_cache_redis_url or other_redis_database(self.redis.url, 1)
         broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
-        return told | {name: url for name, url in (("HTTP_CACHE_REDIS_URL", cache), ("BROKER_URL", broker)) if url}
+        return variables | {
+            name: url for name, url in (("HTTP_CACHE_REDIS_URL", cache), ("BROKER_URL", broker)) if url
+        }
 
     @property
     def state(self) -> StackState:
@@ -232,10 +234,10 @@ async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: flo
 
 async def _until_healthy(plan: Plan, log: StackLog) -> None:
     probe = http_answers(f"{plan.gateway_url}/health", accept=(200, 503), judge=healthy)
-    told = time.monotonic()
+    reported_at = time.monotonic()
     while (missing := await probe()) is not None:
-        if time.monotonic() - told > PATIENCE:
-            told = time.monotonic()
+        if time.monotonic() - reported_at > PATIENCE:
+            reported_at = time.monotonic()
             log.say(f"waiting for the stack to be healthy: {missing}")
         await asyncio.sleep(_LOOK)
 

@@ -61,7 +61,7 @@ def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) ->
             os.close(fd)
 
 
-def _fork_adopted(told: dict[str, Any], supervisor: int, output: int, waits: int) -> int:
+def _fork_adopted(request: dict[str, Any], supervisor: int, output: int, waits: int) -> int:
     """The id of a process whose parent, which we forked, has ended: it is the supervisor's child by now.
 
     Raises `OSError` or `ValueError`, which end this process.
@@ -73,7 +73,7 @@ def _fork_adopted(told: dict[str, Any], supervisor: int, output: int, waits: int
                 # before the supervisor knows of it, which may signal the whole group from then on
                 os.setsid()
                 os.write(writer, str(os.getpid()).encode())
-                run_and_end(lambda: _become(told, supervisor, output, waits))
+                run_and_end(lambda: _become(request, supervisor, output, waits))
         finally:
             os._exit(0)
     os.close(writer)
@@ -83,22 +83,22 @@ def _fork_adopted(told: dict[str, Any], supervisor: int, output: int, waits: int
     return pid
 
 
-def _become(told: dict[str, Any], supervisor: int, output: int, waits: int) -> None:
+def _become(request: dict[str, Any], supervisor: int, output: int, waits: int) -> None:
     # the process in between has ended by then
     if os.read(waits, len(GO)) != GO:
         return
-    die_with_parent(supervisor, signal.Signals(told["death_signal"]))
+    die_with_parent(supervisor, signal.Signals(request["death_signal"]))
     redirect(output)
     close_all_but()
     restore_signals()
-    os.chdir(told["cwd"])
-    os.environ.update(told["env"])
+    os.chdir(request["cwd"])
+    os.environ.update(request["env"])
     for stream in (sys.stdout, sys.stderr):
         # as PYTHONUNBUFFERED would have it
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # as the interpreter has made them
-    setproctitle(f"discoverybot: {told['name']}")
-    sys.argv = told["argv"]
-    sys.path.insert(0, told["cwd"])
+    setproctitle(f"discoverybot: {request['name']}")
+    sys.argv = request["argv"]
+    sys.path.insert(0, request["cwd"])
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
@@ -133,7 +133,7 @@ class Zygote:
         """
         if not process.forkable or self._connection.fileno() < 0:
             return None
-        told = {
+        request = {
             "name": process.name,
             "argv": process.command[2:],
             "env": dict(process.env),
@@ -142,7 +142,7 @@ class Zygote:
         }
         waits, go = os.pipe()
         try:
-            pid = self._ask(json.dumps(told).encode(), (output, waits))
+            pid = self._ask(json.dumps(request).encode(), (output, waits))
             os.write(go, GO)
         except (OSError, ValueError):
             self.close()

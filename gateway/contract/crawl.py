@@ -152,8 +152,8 @@ class FetchOptions(BaseModel):
     @property
     def variant(self) -> str:
         """Digest of the options that may change what a site answers, or which answers are kept; empty without any."""
-        told = {"headers", "cookies", "user_agent", "proxy", "retry_codes"}
-        given = self.model_dump(mode="json", include=told, exclude_defaults=True)
+        names = {"headers", "cookies", "user_agent", "proxy", "retry_codes"}
+        given = self.model_dump(mode="json", include=names, exclude_defaults=True)
         return hashlib.sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16] if given else ""
 
     def masked(self) -> Self:

@@ -299,7 +299,7 @@ def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
         try:
             fd = os.open(path.name, flags | careful, 0o644, dir_fd=folder)
         except OSError as error:
-            raise _told(error, path) from error
+            raise _with_reason(error, path) from error
         try:
             _require_regular(os.fstat(fd), os.fstat(folder), path)
             os.set_blocking(fd, True)
@@ -381,7 +381,7 @@ def _folder_of(path: Path) -> Iterator[int]:
     try:
         folder = os.open(path.parent, _FOLDER | own)
     except OSError as error:
-        raise _told(error, path.parent) from error
+        raise _with_reason(error, path.parent) from error
     try:
         yield folder
     finally:
@@ -420,7 +420,7 @@ _INSTEAD = {
 _KINDS = {stat.S_IFDIR: "is a folder", stat.S_IFIFO: "is a FIFO", stat.S_IFSOCK: "is a socket"}
 
 
-def _told(error: OSError, path: Path) -> OSError:
+def _with_reason(error: OSError, path: Path) -> OSError:
     instead = _INSTEAD.get(error.errno or 0)
     return HostileFileError(error.errno, f"{path.name} {instead}") if instead else error
 

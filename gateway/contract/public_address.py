@@ -91,7 +91,7 @@ def literal_address(host: str) -> Address | None:
 
 
 @lru_cache(maxsize=1024)  # a crawl asks once for each page, but has few hosts
-def told_address(host: str) -> Address | None:
+def address_without_dns(host: str) -> Address | None:
     """The address that `host` means without a DNS query: a literal one, or this machine's for one of its names."""
     name = ascii_host(host)
     return literal_address(name) or (IPv4Address("127.0.0.1") if _is_below(name, _LOCAL_NAMES) else None)
@@ -105,7 +105,7 @@ def check_url(field: str, url: str, allowed: Iterable[Network] = ()) -> None:
     """
     networks = tuple(allowed)
     host = _host(field, url)
-    address = told_address(host)
+    address = address_without_dns(host)
     if is_allowed(address, networks) if address is not None else networks or not is_nearby(host):
         # the name may lie in an allowed network: the node, which asks DNS, decides
         return

@@ -65,14 +65,14 @@ class EggNeeds:
         """Set the message of jobs that wait for this egg. Returns the jobs whose message changed, up to `limit`."""
         alike = (Requirements(egg.project, egg.version, render) for render in (False, True))
         partitions: list[Document] = [{"lane": {"$gt": f"{one}/", "$lt": one.end}} for one in alike]
-        told: list[Job] = []
+        updated: list[Job] = []
         for partition in partitions:
             query = {**FREE_TO_START, **partition, "message": {"$ne": message}}
-            for found in list(self._jobs.find(query, {"_id": 1}, limit=limit - len(told))):
-                told += self._tell({**query, "_id": found["_id"]}, message)
-            if len(told) >= limit:
+            for found in list(self._jobs.find(query, {"_id": 1}, limit=limit - len(updated))):
+                updated += self._tell({**query, "_id": found["_id"]}, message)
+            if len(updated) >= limit:
                 break
-        return told
+        return updated
 
     def _tell(self, query: Document, message: str) -> list[Job]:
         job = self._documents.find_one_and_update(query, change(self._clock(), {"message": message}))

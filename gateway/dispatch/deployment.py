@@ -134,7 +134,7 @@ def _require_taken(answers: Sequence[NodeAnswer]) -> None:
 # --- deletes a version of a project everywhere
 
 #: How many waiting jobs get a message about the deletion.
-_TOLD = 200
+_MOST_UPDATED = 200
 
 
 class NodeRemoval(NamedTuple):
@@ -172,7 +172,7 @@ class Undeployment:
             self._eggs.delete(egg)
             if kept and kept.content:
                 self._eggs.discard(kept.content)
-            for job in self._needs.tell(egg, f"version {version!r} of {project!r} was deleted", _TOLD):
+            for job in self._needs.tell(egg, f"version {version!r} of {project!r} was deleted", _MOST_UPDATED):
                 self._publisher.status(job)
             now = self._clock()
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="delete-from") as threads:
@@ -184,15 +184,15 @@ class Undeployment:
     def _remove(self, node: Node, egg: Egg, now: datetime) -> NodeRemoval | None:
         """`None` for a node that did not have the version."""
         # the node may not have reported yet what was deployed a moment ago, so it is asked in any case
-        told = egg in node.eggs
+        had_it = egg in node.eggs
         if not node.is_alive(now, self._dead_after):
             left = NodeRemoval(
                 node.id, removed=False, message="the node is dead; the version is removed when it is back"
             )
-            return left if told else None
+            return left if had_it else None
         try:
             self._scrapyd.delete_version(node.url, egg.project, egg.version)
         except NodeError as error:
             why = error.message if error.is_nodes_fault else None
-            return NodeRemoval(node.id, removed=why is None, message=why) if told else None
+            return NodeRemoval(node.id, removed=why is None, message=why) if had_it else None
         return NodeRemoval(node.id, removed=True)

@@ -448,8 +448,8 @@ class Dispatch:
         """Whether the node is live and may have the attempt; a heartbeat after the deadline can rule that out."""
         if node is None or job.assignment is None or not node.is_alive(self._clock(), self._dead_after):
             return False
-        told = node.heartbeat_at > job.assignment.until + CLOCK_MARGIN
-        return not told or str(_attempt(job)) in node.present
+        has_reported = node.heartbeat_at > job.assignment.until + CLOCK_MARGIN
+        return not has_reported or str(_attempt(job)) in node.present
 
     def _tell_if_new(self, before: Job, now: Job | None) -> None:
         if now is not None and (now.message, now.assignment is None) != (before.message, before.assignment is None):

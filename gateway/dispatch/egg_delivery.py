@@ -75,8 +75,8 @@ class EggWatch:
             return
         lacking = self._needs.lacking(capacity)
         # needs without a receiver are skipped, so that they do not hold up the others
-        brought = ((node, need) for need in lacking if (node := self._receiver(need, choice.able)) is not None)
-        for node, need in islice(brought, BATCH):
+        deliveries = ((node, need) for need in lacking if (node := self._receiver(need, choice.able)) is not None)
+        for node, need in islice(deliveries, BATCH):
             self._waker.wake(BRING_EGG, node.id, *need.egg)
 
     def _receiver(self, need: EggNeed, able: list[Node]) -> Node | None:

@@ -93,8 +93,8 @@ class EventPublisher:
     @state_change("announcer.status")
     def status(self, job: Job) -> None:
         """Publish the job's present status."""
-        told = {"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)}
-        event = orjson.dumps(told)
+        message = {"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)}
+        event = orjson.dumps(message)
         try:
             with self._redis.pipeline(transaction=False) as pipeline:
                 pipeline.publish(redis_keys.job_channel(job.id), event)

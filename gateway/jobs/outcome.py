@@ -82,11 +82,11 @@ def _was_stopped(exit_report: ExitReport) -> Outcome | None:
 
 
 def _stalled(seconds: float | None) -> str:
-    told = "no log line, request or item"
+    silence = "no log line, request or item"
     if not seconds:
-        return f"{told} for too long"
+        return f"{silence} for too long"
     amount, unit = (seconds / 60, "minute") if seconds % 60 == 0 else (seconds, "second")
-    return f"{told} for {amount:g} {unit}{'' if amount == 1 else 's'}"
+    return f"{silence} for {amount:g} {unit}{'' if amount == 1 else 's'}"
 
 
 def _crashed(exit_report: ExitReport) -> Outcome | None:
@@ -151,8 +151,8 @@ def _example(report: SpiderReport) -> str:
     if not report.errors:
         return ""
     first = report.errors[0]
-    told = ": ".join(text for text in (first.get("url"), first.get("reason")) if text)
-    return f" (the first: {told})" if told else ""
+    example = ": ".join(text for text in (first.get("url"), first.get("reason")) if text)
+    return f" (the first: {example})" if example else ""
 
 
 def _forbidden_by_robots(report: SpiderReport, errors: int) -> Outcome | None:

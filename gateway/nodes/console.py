@@ -72,13 +72,13 @@ class NodeConsole:
         answer = await self._send("POST", f"{node_url}/cancel.json", data={"project": project, "job": job})
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                told = httpx.Response(200, content=await answer.aread()).json()
+                result = httpx.Response(200, content=await answer.aread()).json()
         except (httpx.HTTPError, TimeoutError, ValueError) as error:
             raise NodeUnreachableError("the node's answer cannot be read") from error
         finally:
             await answer.aclose()
-        if told.get("status") != "ok":
-            message = str(told.get("message", "refused without a reason"))
+        if result.get("status") != "ok":
+            message = str(result.get("message", "refused without a reason"))
             # Scrapyd answers this with 200; only the message says it
             raise NotFoundError(message) if message.endswith("not found") else NodeRefusedError(message)
 
@@ -91,8 +91,8 @@ class NodeConsole:
                     self._http.build_request(method, url, headers=headers, data=data), stream=True
                 )
         except (httpx.HTTPError, TimeoutError) as error:
-            told = str(error) or type(error).__name__
-            raise NodeUnreachableError(f"the node does not answer ({told})") from error
+            reason = str(error) or type(error).__name__
+            raise NodeUnreachableError(f"the node does not answer ({reason})") from error
         if answer.status_code in {401, 403}:
             await answer.aclose()
             raise NodeShutError(f"the node refuses our password or address ({answer.status_code})")

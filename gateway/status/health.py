@@ -84,13 +84,13 @@ class NodeChecks:
 
     def alive(self) -> Check:
         todo = "start Scrapyd and its tailer (`python -m gateway.tailer`); jobs wait for a node"
-        told = self._told()
-        alive = [(node, report) for node, report in told if report.state is not NodeState.DEAD]
+        reports = self._reports()
+        alive = [(node, report) for node, report in reports if report.state is not NodeState.DEAD]
         if not self._spiders.nodes():
             wait = "wait a moment, or see the tailer's log" if alive else todo
             return Check(STARTING, "no node has published its spiders yet", wait)
         if not alive:
-            return Check("down", "no node is alive" if told else "no node has ever been seen", todo)
+            return Check("down", "no node is alive" if reports else "no node has ever been seen", todo)
         free = sum(node.free_slots for node, report in alive if report.state is NodeState.UP)
         count = Counter(report.state for _, report in alive)
         others = "".join(f", {count[state]} {state.replace('_', ' ')}" for state in _OTHERS if count[state])
@@ -98,16 +98,16 @@ class NodeChecks:
 
     def states(self) -> Check:
         """Whether two nodes have one name, one node is quarantined, or all living nodes are kept from work."""
-        told = [(node, report.state) for node, report in self._told() if report.state is not NodeState.DEAD]
+        reports = [(node, report.state) for node, report in self._reports() if report.state is not NodeState.DEAD]
         now = self._clock()
-        failures = {node.id: _failures(node) for node, _ in told if node.failures}
-        if twice := [node.id for node, _ in told if node.has_rival(now, self._dead_after)]:
+        failures = {node.id: _failures(node) for node, _ in reports if node.failures}
+        if twice := [node.id for node, _ in reports if node.has_rival(now, self._dead_after)]:
             todo = f"{_WHY}: the second machine gets no work until its NODE_NAME is one of its own"
             return Check("down", f"two machines have the name {', '.join(twice)}", todo)
-        if bad := [failures[node.id] for node, state in told if state is NodeState.QUARANTINED]:
+        if bad := [failures[node.id] for node, state in reports if state is NodeState.QUARANTINED]:
             todo = f"{_WHY}; each is probed when its rest is over, and gets no work until it answers"
             return Check("down", f"quarantined: {', '.join(bad)}", todo)
-        if told and all(state in _KEPT_FROM_WORK for _, state in told):
+        if reports and all(state in _KEPT_FROM_WORK for _, state in reports):
             return Check("down", "no node takes new work", _WHY)
         if failures:
             return Check("ok", f"no node is quarantined, but some have failed: {', '.join(failures.values())}", _WHY)
@@ -123,10 +123,10 @@ class NodeChecks:
 
     def files(self) -> Check:
         """Whether the files that crawls write can be read. Only its own job misses a file that cannot be read."""
-        told = [node for node in self.living() if node.troubles]
-        if not told:
+        troubled = [node for node in self.living() if node.troubles]
+        if not troubled:
             return Check("ok", "every crawl's files can be read")
-        names = ", ".join(f"{node.id} ({'; '.join(node.troubles)})" for node in told)
+        names = ", ".join(f"{node.id} ({'; '.join(node.troubles)})" for node in troubled)
         todo = "cancel those crawls, or see their spiders: a file of theirs is a FIFO, a link, a folder or endless"
         return Check("down", f"unreadable on {names}", todo)
 
@@ -134,19 +134,19 @@ class NodeChecks:
         """Compare the nodes that `SCRAPYD_URL` names with those that have registered."""
         if not self._node_list.urls:
             return Check("ok", "every node that registers itself gets work")
-        told = self._told()
-        if missing := self._node_list.missing(node.url for node, _ in told):
+        reports = self._reports()
+        if missing := self._node_list.missing(node.url for node, _ in reports):
             message = f"of the {len(self._node_list.urls)} nodes in SCRAPYD_URL, {len(missing)} have never registered"
             return Check("down", message, f"{MISSING_TODO}; GET /nodes names them")
-        if others := [node.id for node, report in told if report.state is NodeState.NOT_LISTED]:
+        if others := [node.id for node, report in reports if report.state is NodeState.NOT_LISTED]:
             message = f"not in SCRAPYD_URL, so they get no work: {', '.join(others)}"
             return Check("ok", message, "add their URLs, as GET /nodes shows them, or stop their tailers")
         return Check("ok", "all nodes in SCRAPYD_URL have registered")
 
     def living(self) -> list[Node]:
-        return [node for node, report in self._told() if report.state is not NodeState.DEAD]
+        return [node for node, report in self._reports() if report.state is not NodeState.DEAD]
 
-    def _told(self) -> list[tuple[Node, NodeReport]]:
+    def _reports(self) -> list[tuple[Node, NodeReport]]:
         now = self._clock()
         return [(node, report_on(node, now, self._dead_after)) for node in self._nodes.all()]
 
@@ -332,9 +332,9 @@ class Health:
         if not found:
             return Check("ok", "every document could be read")
         of = Counter(one.collection for one in found)
-        told = ", ".join(f"{count} of {collection}" for collection, count in sorted(of.items()))
+        counts = ", ".join(f"{count} of {collection}" for collection, count in sorted(of.items()))
         todo = "`discoverybot doctor` names them; everything else is read as usual"
-        return Check("down", f"cannot be read: {told}", todo)
+        return Check("down", f"cannot be read: {counts}", todo)
 
     def _check_webhooks(self) -> Check:
         """Whether webhooks are called when they are due. Their owners and addresses are not for every client."""
@@ -366,19 +366,21 @@ class Health:
         ]
         if not found:
             return Check("ok", "every call of the last minute was answered")
-        told = ", ".join(f"{one.store} to {who} ({one.calls} ×, the last {ago:.0f} s ago)" for one, who, ago in found)
+        calls = ", ".join(
+            f"{one.store} to {who} ({one.calls} ×, the last {ago:.0f} s ago)" for one, who, ago in found
+        )
         lasts = any(one.lasted >= _LASTING and ago <= _RECENT for one, _, ago in found)
         todo = "if this lasts, check the network between the two; the calls are repeated, and nothing is lost"
-        return Check("down" if lasts else "ok", f"no answer from {told}", todo)
+        return Check("down" if lasts else "ok", f"no answer from {calls}", todo)
 
     def _check_clocks(self) -> Check:
         """Whether the clocks of all machines show MongoDB's time. No run depends on them."""
         off = [(sign.name, sign.clock_ahead) for sign in self._signs() if abs(sign.clock_ahead) > _CLOCK_OFF]
         if not off:
             return Check("ok", "every machine's clock shows MongoDB's time")
-        told = ", ".join(f"{who} {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}" for who, ahead in off)
+        machines = ", ".join(f"{who} {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}" for who, ahead in off)
         todo = "set these clocks, or MongoDB's; crawls use only MongoDB's, but logs and certificates do not"
-        return Check("down", f"different from MongoDB's clock: {told}", todo)
+        return Check("down", f"different from MongoDB's clock: {machines}", todo)
 
     def _signs(self) -> Iterator[Heartbeat]:
         """The last sign of life of each living process, and one of this process, by names that are no secret."""

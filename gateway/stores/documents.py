@@ -62,8 +62,8 @@ def problem_of(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__} {error}" if isinstance(error, KeyError) else type(error).__name__
     found = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [f"{'.'.join(map(str, one['loc'])) or 'document'}: {one['msg']}" for one in found[:3]]
-    return "; ".join(told) + (f" (and {len(found) - 3} more)" if len(found) > len(told) else "")
+    problems = [f"{'.'.join(map(str, one['loc'])) or 'document'}: {one['msg']}" for one in found[:3]]
+    return "; ".join(problems) + (f" (and {len(found) - 3} more)" if len(found) > len(problems) else "")
 
 
 class Documents(Generic[Model]):

@@ -113,7 +113,7 @@ class _ServerTimes(ServerHeartbeatListener):
 
     def __init__(self) -> None:
         #: Called with the server's time and the seconds that its answer took.
-        self.told: Callable[[datetime, float], None] | None = None
+        self.on_server_time: Callable[[datetime, float], None] | None = None
 
     def started(self, event: ServerHeartbeatStartedEvent) -> None:
         pass
@@ -122,8 +122,8 @@ class _ServerTimes(ServerHeartbeatListener):
         pass
 
     def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
-        if self.told is not None and event.reply.is_writable:
-            self.told(event.reply.document["localTime"], event.duration)
+        if self.on_server_time is not None and event.reply.is_writable:
+            self.on_server_time(event.reply.document["localTime"], event.duration)
 
 
 class ServerClock(SteadyClock):
@@ -158,7 +158,7 @@ class ServerClock(SteadyClock):
             self._is_measured = True
         for listener in self._database.client.options.event_listeners:
             if isinstance(listener, _ServerTimes):
-                listener.told = self._compare
+                listener.on_server_time = self._compare
 
     def _compare(self, server: datetime, seconds: float) -> None:
         """Called by the heartbeat's thread."""

@@ -210,13 +210,13 @@ class Endings:
     def _report_lost(self, attempt: Attempt) -> None:
         report = read_record(attempt.folder / REPORT, SpiderReport)
         # a mark that is no file was put there by the spider: then the node has not lost the attempt
-        told = is_mark(attempt.folder)
+        has_started = is_mark(attempt.folder)
         facts = ExitReport(
             attempt=attempt.id.attempt,
             started_at=started_at(attempt.folder),
             ended_at=self._clock(),
-            lost=told,
-            exit_code=None if told else 1,
+            lost=has_started,
+            exit_code=None if has_started else 1,
             stopped_by=stopping_reason(attempt.folder),
             report=report,
             log_tail=None if report else _tail(attempt),

@@ -202,8 +202,8 @@ class Heartbeat(threading.Thread):
 
 @state_change("tailer.tell_time")
 def _tell_time(node_dir: Path, moment: datetime) -> None:
-    told = {"moment": to_iso(moment), "steady": steady_seconds()}
-    write_atomically(node_dir / CLOCK, json.dumps(told).encode())
+    clock = {"moment": to_iso(moment), "steady": steady_seconds()}
+    write_atomically(node_dir / CLOCK, json.dumps(clock).encode())
 
 
 def has_browser(file: Path) -> bool:

@@ -144,8 +144,8 @@ def answer_to(error: DiscoveryBotError, scope: Scope) -> Response:
 
 def _headers(error: DiscoveryBotError) -> dict[str, str] | None:
     if isinstance(error, UnauthenticatedError):
-        told = ', error="invalid_token"' if isinstance(error, WrongKeyError) else ""
-        return {"WWW-Authenticate": f'Bearer realm="discoverybot"{told}'}
+        problem_of_key = ', error="invalid_token"' if isinstance(error, WrongKeyError) else ""
+        return {"WWW-Authenticate": f'Bearer realm="discoverybot"{problem_of_key}'}
     if isinstance(error, TooManyError):
         return {"Retry-After": str(error.retry_after)}
     return {"Retry-After": str(RETRY_AFTER)} if isinstance(error, UnavailableError) else None

@@ -163,8 +163,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refuse(self, status: HTTPStatus, message: str = "") -> None:
         self._disarm()
         if self._may_answer():
-            told = message or f"a request may have {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} lines of headers"
-            self.transport.write(_answer(status, told))
+            reason = message or f"a request may have {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} lines of headers"
+            self.transport.write(_answer(status, reason))
         self.transport.close()
 
     def _may_answer(self) -> bool:

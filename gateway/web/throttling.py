@@ -91,8 +91,8 @@ def address_of(scope: Scope) -> str:
 
 
 def refuse(scope: Scope, message: str, wait: int, headers: dict[str, str] | None = None) -> ASGIApp:
-    told = {"Retry-After": str(wait), **(headers or {})}
-    return problem(scope, 429, TooManyError.code, message, headers=told)
+    fields_of_refusal = {"Retry-After": str(wait), **(headers or {})}
+    return problem(scope, 429, TooManyError.code, message, headers=fields_of_refusal)
 
 
 def _refuse(scope: Scope, verdict: Verdict, wait: int) -> ASGIApp:

@@ -139,8 +139,8 @@ class Waiting:
         """Say when it will run, whenever that changes; then stream what `follow` makes of the first run. The stream
         ends with the schedule.
         """
-        told = standing(schedule)
-        yield RETRY + opening + event("status", told)
+        sent = standing(schedule)
+        yield RETRY + opening + event("status", sent)
         found: RunOf | None = RunOf(schedule, None)
         while found is not None and not self._shutdown.is_set():
             if found.job is not None:
@@ -150,9 +150,9 @@ class Waiting:
             if found.schedule.state is ScheduleState.ENDED:
                 yield _end(found.schedule)
                 return
-            if standing(found.schedule) != told:
-                told = standing(found.schedule)
-                yield event("status", told)
+            if standing(found.schedule) != sent:
+                sent = standing(found.schedule)
+                yield event("status", sent)
             found = await self._look_again(found)
         if found is not None:
             yield FAREWELL

@@ -271,6 +271,6 @@ async def _results(parts: GatewayParts, job: Job, limit: int) -> Response:
 
 def _goes_on(job: Job) -> RunGoesOnError:
     run_id = str(run_id_of(job))
-    told = {"run_id": run_id, "task_id": job.id, "status": RUN_STATUSES[job.status], "execution_mode": "sync"}
+    run = {"run_id": run_id, "task_id": job.id, "status": RUN_STATUSES[job.status], "execution_mode": "sync"}
     message = "the run has not ended in time; it goes on"
-    return RunGoesOnError(message, detail={**told, "run_url": f"/jobs/scrape/{run_id}"})
+    return RunGoesOnError(message, detail={**run, "run_url": f"/jobs/scrape/{run_id}"})

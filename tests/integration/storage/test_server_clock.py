@@ -28,7 +28,7 @@ class OtherServer:
 
     def is_looked_at(self) -> None:
         """Whether it is there: at once, and by another thread."""
-        told = self._listener.told
+        told = self._listener.on_server_time
         assert told is not None
         told(datetime.now(UTC).replace(tzinfo=None) + self.ahead, 0.001)
 
