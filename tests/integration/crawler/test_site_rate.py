@@ -122,7 +122,7 @@ def test_while_redis_is_away_each_crawl_holds_the_limit_by_itself_and_none_fails
     assert crawl.report["finish_reason"] == "shutdown"
     assert crawl.progress["errors_count"] == 0
     assert crawl.log.count("holds for this crawl alone") == 1
-    assert crawl.log.count("together with its other crawls again") == 1
+    assert crawl.log.count("holds for all of its crawls together again") == 1
 
 
 def test_a_redis_that_hangs_costs_its_time_out_and_one_that_is_not_there_nothing(

@@ -64,5 +64,5 @@ def test_a_version_is_deleted_and_told_where_it_still_is(gateway: StandIn, run: 
 def test_a_folder_that_is_no_project_is_refused_before_anything_is_sent(gateway: StandIn, run: Run) -> None:
     done = run("deploy")
     assert done.returncode == 2
-    assert "there is no scrapy.cfg in it" in done.stderr
+    assert "it has no scrapy.cfg" in done.stderr
     assert not gateway.requests

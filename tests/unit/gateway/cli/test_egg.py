@@ -73,7 +73,7 @@ def test_the_name_is_what_scrapy_cfg_deploys_it_as_or_the_package(folder: Path) 
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (None, "there is no scrapy.cfg in it"),
+        (None, "it has no scrapy.cfg"),
         ("[deploy]\n", "does not say where the settings are"),
         ("[settings]\ndefault = shop.setings\n", "there is no such module"),
         ("settings\n", "cannot be read"),
@@ -91,7 +91,7 @@ def test_what_is_no_egg_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.egg").write_text("x")
     with zipfile.ZipFile(tmp_path / "empty.egg", "w"):
         pass
-    with pytest.raises(EggError, match="no ZIP file"):
+    with pytest.raises(EggError, match="not a ZIP file"):
         project_of_egg(tmp_path / "text.egg")
     with pytest.raises(EggError, match="does not say where its settings are"):
         project_of_egg(tmp_path / "empty.egg")
