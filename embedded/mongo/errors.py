@@ -39,7 +39,6 @@ class Code(IntEnum):
     CannotBackfillArray = 158
     CannotIndexParallelArrays = 171
     QueryPlanKilled = 175
-    InvalidIndexSpecificationOption = 197
     NotImplemented = 238
     QueryExceededMemoryLimitNoDiskUseAllowed = 292
     BSONObjectTooLarge = 10334
@@ -54,7 +53,6 @@ class Code(IntEnum):
     Location40323 = 40323  # a stage must have exactly one field
     Location40324 = 40324  # unrecognized pipeline stage
     IDLFailedToParse = 40414
-    IDLUnknownField = 40415
     Location51075 = 51075  # $regex options without $regex
     Location51091 = 51091  # invalid regular expression
     Location51108 = 51108  # invalid flag in regex options

@@ -43,7 +43,7 @@ class Store:
 def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
     """Raises `StoreError` if the settings name one that does not answer or is too old."""
     if settings.model_fields_set & _REDIS_SETTINGS:
-        return Store(settings.redis_location, f"your own, {_check_redis(settings.redis_location)}")
+        return Store(settings.redis_location, f"your own, {check_redis(settings.redis_location)}")
     binary, origin = redis_binary()
     folder, password = _folder(home / "redis"), kept_secret(home / "redis-password")
     # every user of the machine can read the arguments of a command
@@ -73,7 +73,7 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
 def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> Store:
     """Raises `StoreError` if the settings name one that does not answer."""
     if "mongo_uri" in settings.model_fields_set:
-        return Store(settings.mongo_uri, f"your own, {_check_mongo(settings.mongo_uri)}")
+        return Store(settings.mongo_uri, f"your own, {check_mongo(settings.mongo_uri)}")
     port = ports.pick("mongo")
     probe = listening(LOOPBACK, port)
     if mongod := shutil.which("mongod"):
@@ -135,8 +135,8 @@ def redis_binary_version(binary: str) -> tuple[int, ...]:
 
 
 # The drivers are imported where they are used, which saves a start with our own stores half a second.
-def _check_redis(url: str) -> str:
-    """Its name and version."""
+def check_redis(url: str) -> str:
+    """Its name and version. Raises `StoreError` if it does not answer or is too old."""
     import redis  # noqa: PLC0415 - see above
 
     try:
@@ -149,7 +149,8 @@ def _check_redis(url: str) -> str:
     return f"Redis {version}"
 
 
-def _check_mongo(uri: str) -> str:
+def check_mongo(uri: str) -> str:
+    """Its name and version. Raises `StoreError` if it does not answer."""
     from pymongo import MongoClient  # noqa: PLC0415 - see above
     from pymongo.errors import PyMongoError  # noqa: PLC0415
 

@@ -16,13 +16,12 @@ from typing import Annotated, Any, NamedTuple
 
 import httpx
 import typer
-from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 from rich.text import Text
 
 from embedded.stack.ports import LOOPBACK, is_free
 from embedded.stack.state import StackState
-from embedded.stack.stores import StoreError, redacted, redis_binary
+from embedded.stack.stores import StoreError, check_mongo, check_redis, redacted, redis_binary
 from gateway.cli.api import ApiError, ExitCode
 from gateway.cli.console import gateway_url, home, out, print_json, program
 from gateway.cli.options import URL, flag, taking
@@ -171,30 +170,16 @@ def stores(patient: Patient) -> Iterator[Finding]:
         return
     known, running = patient.settings.model_fields_set, patient.running
     if running or known & {"redis_url", "redis_host", "redis_port"}:
-        yield _redis(running.redis_url if running else patient.settings.redis_location)
+        yield _store("redis", check_redis, running.redis_url if running else patient.settings.redis_location)
     if running or "mongo_uri" in known:
-        yield _mongo(running.mongo_uri if running else patient.settings.mongo_uri)
+        yield _store("mongo", check_mongo, running.mongo_uri if running else patient.settings.mongo_uri)
 
 
-def _redis(url: str) -> Finding:
-    import redis  # noqa: PLC0415 - no other command needs the time that it takes
-
+def _store(name: str, check: Callable[[str], str], url: str) -> Finding:
     try:
-        with redis.Redis.from_url(url, socket_connect_timeout=_TIMEOUT, socket_timeout=_TIMEOUT) as client:
-            return Finding(
-                Mark.OK, "redis", f"{redacted(url)} answers, version {client.info('server')['redis_version']}"
-            )
-    except (redis.RedisError, OSError, ValueError) as error:
-        return Finding(Mark.BROKEN, "redis", f"{redacted(url)}: {error}", "start it, or correct REDIS_URL")
-
-
-def _mongo(uri: str) -> Finding:
-    try:
-        with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=_TIMEOUT * 1000) as client:
-            return Finding(Mark.OK, "mongo", f"{redacted(uri)} answers, version {client.server_info()['version']}")
-    except PyMongoError as error:
-        text = f"{redacted(uri)}: {str(error)[:200]}"
-        return Finding(Mark.BROKEN, "mongo", text, "start it, or correct MONGO_URI")
+        return Finding(Mark.OK, name, f"{redacted(url)} answers: {check(url)}")
+    except StoreError as error:
+        return Finding(Mark.BROKEN, name, str(error), "start it, or correct the setting")
 
 
 def documents(patient: Patient) -> Iterator[Finding]:

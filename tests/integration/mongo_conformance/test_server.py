@@ -219,6 +219,7 @@ def test_what_is_not_supported_is_refused_never_ignored(embedded: MongoClient[Do
         (lambda: collection.find_one({"l": {"$size": 1}}), 2),
         (lambda: collection.find_one({"l": {"$type": "array"}}), 2),
         (lambda: collection.find_one({}, hint="_id_"), 238),
+        (lambda: collection.database.command({"find": "c", "fooBar": 1}), 238),
         (lambda: collection.find_one({}, {"l": {"$slice": 1}}), 238),
         (lambda: collection.find_one({"s": {"$regex": "a # b", "$options": "x"}}), 238),
         (lambda: collection.find_one({"s": {"$regex": "[[:alpha:]]"}}), 238),
