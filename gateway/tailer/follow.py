@@ -12,24 +12,7 @@ import structlog
 from attrs import define, field
 
 from gateway.clock import Clock, truncate
-from gateway.contract.outbox import (
-    EXIT,
-    LOG,
-    REPORT,
-    SPEC,
-    STARTED,
-    AttemptId,
-    ExitReport,
-    HostileFileError,
-    NodeSpec,
-    SpiderReport,
-    is_locked,
-    is_there,
-    read_part,
-    read_record,
-    stopping_reason,
-    write_exclusively,
-)
+from gateway.contract import outbox as files
 from gateway.crash_points import state_change
 from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs, is_mark, is_withdrawn, started_at, watch, withdraw
 
@@ -73,8 +56,8 @@ class SinkThread(threading.Thread):
         self._sink = sink
         self._changed = threading.Condition()
         #: In the order in which they were asked for.
-        self._waiting: dict[AttemptId, Attempt] = {}
-        self._troubled: dict[AttemptId, _Trouble] = {}
+        self._waiting: dict[files.AttemptId, Attempt] = {}
+        self._troubled: dict[files.AttemptId, _Trouble] = {}
         self._stopping = threading.Event()
         #: Monotonic time.
         self._next_round = 0.0
@@ -86,7 +69,7 @@ class SinkThread(threading.Thread):
             self._waiting.setdefault(attempt.id, attempt)
             self._changed.notify()
 
-    def forget(self, attempt_id: AttemptId) -> None:
+    def forget(self, attempt_id: files.AttemptId) -> None:
         with self._changed:
             self._waiting.pop(attempt_id, None)
             self._troubled.pop(attempt_id, None)
@@ -183,17 +166,17 @@ class Endings:
 
     def look(self, attempt: Attempt) -> None:
         """Write the exit report of an attempt that no launcher will write one for. Raises `OSError`."""
-        if is_there(attempt.folder / EXIT):
+        if files.is_there(attempt.folder / files.EXIT):
             return
         if is_withdrawn(attempt.folder):
             self._refuse(attempt)
-        elif is_there(attempt.folder / STARTED):
+        elif files.is_there(attempt.folder / files.STARTED):
             self._look_at_lock(attempt)
         elif self._clock() > self._deadline(attempt) and withdraw(attempt.folder):
             self._refuse(attempt)
 
     def _look_at_lock(self, attempt: Attempt) -> None:
-        if is_locked(attempt.folder):
+        if files.is_locked(attempt.folder):
             attempt.free_since = None
         elif attempt.free_since is None:
             attempt.free_since = time.monotonic()
@@ -201,23 +184,23 @@ class Endings:
             self._report_lost(attempt)
 
     def _deadline(self, attempt: Attempt) -> datetime:
-        spec = read_record(attempt.folder / SPEC, NodeSpec)
+        spec = files.read_record(attempt.folder / files.SPEC, files.NodeSpec)
         if spec is not None:
             return spec.not_after + STALE_AFTER
         made = datetime.fromtimestamp(attempt.folder.lstat().st_mtime).astimezone()
         return truncate(made) + SPEC_AFTER
 
     def _report_lost(self, attempt: Attempt) -> None:
-        report = read_record(attempt.folder / REPORT, SpiderReport)
+        report = files.read_record(attempt.folder / files.REPORT, files.SpiderReport)
         # a mark that is no file was put there by the spider: then the node has not lost the attempt
         has_started = is_mark(attempt.folder)
-        facts = ExitReport(
+        facts = files.ExitReport(
             attempt=attempt.id.attempt,
             started_at=started_at(attempt.folder),
             ended_at=self._clock(),
             lost=has_started,
             exit_code=None if has_started else 1,
-            stopped_by=stopping_reason(attempt.folder),
+            stopped_by=files.stopping_reason(attempt.folder),
             report=report,
             log_tail=None if report else _tail(attempt),
         )
@@ -225,22 +208,22 @@ class Endings:
             log.warning("attempt_lost", attempt=str(attempt.id))
 
     def _refuse(self, attempt: Attempt) -> None:
-        facts = ExitReport(attempt=attempt.id.attempt, ended_at=self._clock(), refused="stale", fault="node")
+        facts = files.ExitReport(attempt=attempt.id.attempt, ended_at=self._clock(), refused="stale", fault="node")
         if _write_exit(attempt, facts):
             log.warning("attempt_stale", attempt=str(attempt.id))
 
 
 def _tail(attempt: Attempt) -> str | None:
     try:
-        tail = read_part(attempt.log_path, max(0, attempt.log_size - TAIL), TAIL)
-    except HostileFileError as error:
+        tail = files.read_part(attempt.log_path, max(0, attempt.log_size - TAIL), TAIL)
+    except files.HostileFileError as error:
         return str(error)
     return tail.decode("utf-8", "replace") or None
 
 
 @state_change("tailer.write_exit")
-def _write_exit(attempt: Attempt, facts: ExitReport) -> bool:
-    return write_exclusively(attempt.folder / EXIT, facts.model_dump_json(exclude_none=True).encode())
+def _write_exit(attempt: Attempt, facts: files.ExitReport) -> bool:
+    return files.write_exclusively(attempt.folder / files.EXIT, facts.model_dump_json(exclude_none=True).encode())
 
 
 # --- the loop
@@ -250,7 +233,7 @@ SWEEP_EVERY = 0.5
 #: Seconds between the notice of a change and the look at it: enough for a file to get its proper name.
 SETTLE = 0.02
 #: Files whose changes are followed at once, by the names under which they are written. The log is one, too.
-_PROMPT = (STARTED, f".{STARTED}", f".{EXIT}")
+_PROMPT = (files.STARTED, f".{files.STARTED}", f".{files.EXIT}")
 #: How long a launch may still be asked for after an attempt's `not_after`: clocks differ.
 REPOST_MARGIN = timedelta(seconds=60)
 
@@ -276,20 +259,20 @@ class Follower:
     _clock: Clock = field(kw_only=True)
     #: Bytes; 0 is no limit.
     _longest_log: int = field(default=0, kw_only=True)
-    _open: dict[AttemptId, Attempt] = field(init=False, factory=dict)
+    _open: dict[files.AttemptId, Attempt] = field(init=False, factory=dict)
     #: Acknowledged attempts.
-    _kept: dict[AttemptId, _Kept] = field(init=False, factory=dict)
+    _kept: dict[files.AttemptId, _Kept] = field(init=False, factory=dict)
     #: Attempts with a change that cannot wait for the sweep.
-    _hints: set[AttemptId] = field(init=False, factory=set)
+    _hints: set[files.AttemptId] = field(init=False, factory=set)
     #: Attempts at which our own code failed; each is logged once.
-    _puzzling: set[AttemptId] = field(init=False, factory=set)
+    _puzzling: set[files.AttemptId] = field(init=False, factory=set)
     #: Too little disk is free. Readers who still want the live log of an acknowledged attempt read MongoDB.
     _needs_room: bool = field(init=False, default=False)
     _stopping: bool = field(init=False, default=False)
     _wake: threading.Event = field(init=False, factory=threading.Event)
 
     @property
-    def present(self) -> list[AttemptId]:
+    def present(self) -> list[files.AttemptId]:
         """Attempts whose end MongoDB has not acknowledged."""
         return [attempt.id for attempt in list(self._open.values()) if not attempt.checkpoint.acknowledged]
 
@@ -315,10 +298,10 @@ class Follower:
         """End `run` soon. Takes no lock, so that a signal handler may call it."""
         self._stopping = True
 
-    def changed(self, attempt_id: AttemptId, name: str) -> None:
+    def changed(self, attempt_id: files.AttemptId, name: str) -> None:
         """A file of the attempt was written. Called by the watching thread."""
         attempt = self._open.get(attempt_id)
-        if attempt is not None and name == LOG:
+        if attempt is not None and name == files.LOG:
             self._live.look_at(attempt)
         elif attempt_id not in self._kept and (attempt is None or name.startswith(_PROMPT)):
             self._hints.add(attempt_id)
@@ -358,7 +341,7 @@ class Follower:
         for attempt_id in hints:
             self._visit(attempt_id)
 
-    def _visit(self, attempt_id: AttemptId) -> None:
+    def _visit(self, attempt_id: files.AttemptId) -> None:
         """Look at an attempt, or remove it. A broken folder does not hold up the others."""
         try:
             if attempt_id not in self._kept:
@@ -375,7 +358,7 @@ class Follower:
                 self._puzzling.add(attempt_id)
                 log.exception("attempt_not_followed", attempt=str(attempt_id))
 
-    def _admit(self, attempt_id: AttemptId) -> Attempt:
+    def _admit(self, attempt_id: files.AttemptId) -> Attempt:
         attempt = self._open[attempt_id] = Attempt(self._outbox.path, attempt_id, self._longest_log)
         if attempt.checkpoint.acknowledged and attempt.log_end is not None:
             # readers who still want the rest of an acknowledged log read MongoDB
@@ -403,24 +386,24 @@ class Follower:
 
     def _set_aside(self, attempt: Attempt) -> None:
         """Keep the folder while the attempt might be launched again: only its mark prevents a second launch."""
-        ended = (attempt.folder / EXIT).lstat().st_mtime
-        spec = read_record(attempt.folder / SPEC, NodeSpec)
+        ended = (attempt.folder / files.EXIT).lstat().st_mtime
+        spec = files.read_record(attempt.folder / files.SPEC, files.NodeSpec)
         relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
         until = max(ended + self._keep.total_seconds(), relaunchable)
         self._kept[attempt.id] = _Kept(until, relaunchable)
         self._open.pop(attempt.id, None)
         self._forget_sinks(attempt.id)
 
-    def _remove(self, attempt_id: AttemptId) -> None:
+    def _remove(self, attempt_id: files.AttemptId) -> None:
         self._outbox.remove(attempt_id)
         self._forget(attempt_id)
 
-    def _forget(self, attempt_id: AttemptId) -> None:
+    def _forget(self, attempt_id: files.AttemptId) -> None:
         self._open.pop(attempt_id, None)
         self._kept.pop(attempt_id, None)
         self._puzzling.discard(attempt_id)
         self._forget_sinks(attempt_id)
 
-    def _forget_sinks(self, attempt_id: AttemptId) -> None:
+    def _forget_sinks(self, attempt_id: files.AttemptId) -> None:
         self._live.forget(attempt_id)
         self._mongo.forget(attempt_id)

@@ -14,20 +14,8 @@ import structlog
 from pydantic import TypeAdapter
 
 from gateway.clock import VERDICT_SECONDS, steady_seconds, to_iso
+from gateway.contract import outbox as files
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import (
-    BROWSER,
-    CATALOG,
-    CLOCK,
-    AttemptId,
-    HostileFileError,
-    SpiderInfo,
-    attempt_dir,
-    instance_of,
-    is_locked,
-    read_file,
-    write_atomically,
-)
 from gateway.crash_points import state_change
 from gateway.errors import NameTakenError
 from gateway.nodes.store import NodeStore
@@ -38,24 +26,24 @@ from gateway.stores.unanswered import lately_unanswered
 from gateway.tailer.outbox import Disk
 
 log = structlog.get_logger()
-_INFOS = TypeAdapter(list[SpiderInfo])
+_INFOS = TypeAdapter(list[files.SpiderInfo])
 
 
 class Catalog:
     """The catalogue that Scrapyd writes to a file. Only one thread may use it."""
 
     def __init__(self, node_dir: Path) -> None:
-        self._path = node_dir / CATALOG
+        self._path = node_dir / files.CATALOG
         self._content: bytes | None = None
-        self._infos: list[SpiderInfo] | None = None
+        self._infos: list[files.SpiderInfo] | None = None
 
-    def spiders(self) -> list[SpiderInfo] | None:
+    def spiders(self) -> list[files.SpiderInfo] | None:
         """The spiders in the file now; the same list while the file says the same; `None` before the first file."""
         try:
-            content = read_file(self._path)
+            content = files.read_file(self._path)
         except FileNotFoundError:
             return self._infos
-        except HostileFileError as error:
+        except files.HostileFileError as error:
             content = str(error).encode()  # fails to parse below, as a catalogue that cannot be read does
         if content != self._content:
             self._content = content
@@ -72,7 +60,7 @@ class CatalogPublisher:
         self._store = store
         self._node = node
         self._catalog = Catalog(node_dir)
-        self._published: list[SpiderInfo] | None = None
+        self._published: list[files.SpiderInfo] | None = None
 
     def eggs(self) -> list[Egg]:
         """The eggs that were deployed on this node, as the catalogue names them now."""
@@ -114,7 +102,7 @@ class Heartbeat(threading.Thread):
         disk: Disk,
         *,
         clock: ServerClock,
-        present: Callable[[], Sequence[AttemptId]],
+        present: Callable[[], Sequence[files.AttemptId]],
         troubles: Callable[[], Sequence[str]],
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
@@ -122,7 +110,7 @@ class Heartbeat(threading.Thread):
         self._catalog = catalog
         self._settings = settings
         self._version = version("discoverybot")
-        self._instance = instance_of(settings.node_dir)
+        self._instance = files.instance_of(settings.node_dir)
         self._disk = disk
         self._clock = clock
         self._began = steady_seconds()
@@ -168,12 +156,14 @@ class Heartbeat(threading.Thread):
         with suppress(OSError):  # a full disk, which takes no new work
             _tell_time(settings.node_dir, moment)
         present = self._present()
-        alive = [attempt_id for attempt_id in present if is_locked(attempt_dir(settings.outbox, attempt_id))]
+        alive = [
+            attempt_id for attempt_id in present if files.is_locked(files.attempt_dir(settings.outbox, attempt_id))
+        ]
         is_new = self._nodes.heartbeat(
             settings.node_name,
             url=settings.node_base_url,
             max_slots=settings.node_slots,
-            max_render_slots=settings.node_render_slots if has_browser(settings.node_dir / BROWSER) else 0,
+            max_render_slots=settings.node_render_slots if has_browser(settings.node_dir / files.BROWSER) else 0,
             alive=[str(attempt_id) for attempt_id in alive],
             present=[str(attempt_id) for attempt_id in present],
             beating_since=moment - timedelta(seconds=steady_seconds() - self._began),
@@ -203,11 +193,11 @@ class Heartbeat(threading.Thread):
 @state_change("tailer.tell_time")
 def _tell_time(node_dir: Path, moment: datetime) -> None:
     clock = {"moment": to_iso(moment), "steady": steady_seconds()}
-    write_atomically(node_dir / CLOCK, json.dumps(clock).encode())
+    files.write_atomically(node_dir / files.CLOCK, json.dumps(clock).encode())
 
 
 def has_browser(file: Path) -> bool:
     """Whether Scrapyd found a browser when it started."""
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        return bool(json.loads(read_file(file))["chromium"])
+        return bool(json.loads(files.read_file(file))["chromium"])
     return False

@@ -24,27 +24,8 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
 from gateway.clock import Clock, truncate
+from gateway.contract import outbox as files
 from gateway.contract.log_line import HEADLESS_LEVEL
-from gateway.contract.outbox import (
-    EXIT,
-    LOG,
-    PROGRESS,
-    SHIPPED,
-    SPEC,
-    STARTED,
-    AttemptId,
-    HostileFileError,
-    NodeSpec,
-    Progress,
-    attempt_dir,
-    file_size,
-    is_there,
-    read_file,
-    read_record,
-    remove_tree,
-    write_atomically,
-    write_exclusively,
-)
 from gateway.crash_points import state_change
 from gateway.jobs.messages import about_message
 
@@ -79,21 +60,21 @@ class Outbox:
         #: Folders that are being removed.
         self._removed: set[Path] = set()
 
-    def scan(self) -> list[AttemptId]:
+    def scan(self) -> list[files.AttemptId]:
         with os.scandir(self.path) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         self._removed.update(self.path / name for name in names if name.startswith(_REMOVED))
-        return [attempt_id for name in names if (attempt_id := AttemptId.parse(name)) is not None]
+        return [attempt_id for name in names if (attempt_id := files.AttemptId.parse(name)) is not None]
 
     @state_change("tailer.remove_attempt")
-    def remove(self, attempt_id: AttemptId) -> None:
+    def remove(self, attempt_id: files.AttemptId) -> None:
         """Take an attempt away, with the link under which Scrapyd's console shows its log. The attempt is gone at
         once; `finish_removals` may take a while to remove its files.
         """
-        folder = attempt_dir(self.path, attempt_id)
-        spec = read_record(folder / SPEC, NodeSpec)
+        folder = files.attempt_dir(self.path, attempt_id)
+        spec = files.read_record(folder / files.SPEC, files.NodeSpec)
         if spec is not None:
-            _remove_link(self._logs / spec.project / spec.spider / f"{attempt_id}.log", folder / LOG)
+            _remove_link(self._logs / spec.project / spec.spider / f"{attempt_id}.log", folder / files.LOG)
         removed = folder.with_name(f"{_REMOVED}{attempt_id}")
         folder.rename(removed)
         self._removed.add(removed)
@@ -105,14 +86,14 @@ class Outbox:
     @state_change("tailer.finish_removals")
     def _remove_some(self) -> bool:
         for folder in tuple(self._removed):
-            if remove_tree(folder, within=REMOVAL_TURN / len(self._removed)):
+            if files.remove_tree(folder, within=REMOVAL_TURN / len(self._removed)):
                 self._removed.discard(folder)
         return not self._removed
 
 
 def started_at(folder: Path) -> datetime | None:
     """When the attempt was launched; `None` if it was not."""
-    mark = folder / STARTED
+    mark = folder / files.STARTED
     try:
         made = datetime.fromtimestamp(mark.lstat().st_mtime, UTC)
         content = _content(mark)
@@ -127,12 +108,12 @@ def started_at(folder: Path) -> datetime | None:
 
 def is_mark(folder: Path) -> bool:
     """Whether there is, or was, a mark under its name; a folder or an empty file is none."""
-    return bool(_content(folder / STARTED))
+    return bool(_content(folder / files.STARTED))
 
 
 def is_withdrawn(folder: Path) -> bool:
     try:
-        return _content(folder / STARTED) == _WITHDRAWN
+        return _content(folder / files.STARTED) == _WITHDRAWN
     except FileNotFoundError:
         return False
 
@@ -140,14 +121,14 @@ def is_withdrawn(folder: Path) -> bool:
 @state_change("tailer.withdraw")
 def withdraw(folder: Path) -> bool:
     """Make the started mark, so that no launcher can. Returns whether this call made it. Raises `OSError`."""
-    return write_exclusively(folder / STARTED, _WITHDRAWN)
+    return files.write_exclusively(folder / files.STARTED, _WITHDRAWN)
 
 
 def _content(mark: Path) -> bytes:
     """The mark's bytes; empty if it is no file: only a spider that was launched can have put that there."""
     try:
-        return read_file(mark)
-    except HostileFileError:
+        return files.read_file(mark)
+    except files.HostileFileError:
         return b""
 
 
@@ -190,14 +171,14 @@ class Checkpoint(BaseModel):
 def load_checkpoint(folder: Path) -> Checkpoint:
     """The saved checkpoint; one at the beginning if there is none or it cannot be understood."""
     with suppress(OSError, ValueError):
-        return Checkpoint.model_validate_json(read_file(folder / SHIPPED))
+        return Checkpoint.model_validate_json(files.read_file(folder / files.SHIPPED))
     return Checkpoint()
 
 
 @state_change("tailer.save_checkpoint")
 def save_checkpoint(folder: Path, data: bytes) -> None:
     """Raises `OSError`, for example on a full disk."""
-    write_atomically(folder / SHIPPED, data)
+    files.write_atomically(folder / files.SHIPPED, data)
 
 
 # --- notices that a progress file was rewritten, for one sink
@@ -208,12 +189,12 @@ PROGRESS_EVERY = 1.0
 
 class ProgressWatch:
     def __init__(self, folder: Path) -> None:
-        self._path = folder / PROGRESS
+        self._path = folder / files.PROGRESS
         self._seen: tuple[int, int] | None = None
         self._told: tuple[int, int] | None = None
         self._told_at = 0.0
 
-    def news(self, *, ended: bool = False) -> Progress | None:
+    def news(self, *, ended: bool = False) -> files.Progress | None:
         """Progress that was not yet published, if it may be by now."""
         if not ended and time.monotonic() - self._told_at < PROGRESS_EVERY:
             return None
@@ -222,7 +203,7 @@ class ProgressWatch:
         except FileNotFoundError:
             return None
         self._seen = status.st_ino, status.st_mtime_ns
-        return None if self._seen == self._told else read_record(self._path, Progress)
+        return None if self._seen == self._told else files.read_record(self._path, files.Progress)
 
     def told(self) -> None:
         """Note that what `news` returned was published."""
@@ -247,11 +228,11 @@ _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 class Attempt:
     """Threads share it. Each field has one writer; a torn view of two fields costs a second look, no more."""
 
-    def __init__(self, outbox: Path, attempt_id: AttemptId, longest_log: int = 0) -> None:
+    def __init__(self, outbox: Path, attempt_id: files.AttemptId, longest_log: int = 0) -> None:
         """`longest_log` in bytes: the bytes of a log beyond it are ignored; 0 is no limit."""
         self.id = attempt_id
         self._longest_log = longest_log
-        self.folder = attempt_dir(outbox, attempt_id)
+        self.folder = files.attempt_dir(outbox, attempt_id)
         self.checkpoint: Checkpoint = load_checkpoint(self.folder)
         # The following fields are not saved: after a restart the tailer finds the values, or ships, once more.
         #: Byte offset up to which MongoDB has the log, the growing chunk included.
@@ -273,18 +254,18 @@ class Attempt:
 
     def in_log(self) -> AbstractContextManager[object]:
         """Within it, every log line says which job it is about."""
-        if self._correlation_id is None and (spec := read_record(self.folder / SPEC, NodeSpec)):
+        if self._correlation_id is None and (spec := files.read_record(self.folder / files.SPEC, files.NodeSpec)):
             self._correlation_id = spec.correlation_id or self.id.job_id
         return about_message(self.id.job_id, self._correlation_id)
 
     @property
     def log_path(self) -> Path:
-        return self.folder / LOG
+        return self.folder / files.LOG
 
     @property
     def log_end(self) -> int | None:
         """Length of the finished log, the same for both sinks; `None` while the attempt may still write."""
-        if LOG in self.checkpoint.lost:
+        if files.LOG in self.checkpoint.lost:
             return self.checkpoint.log_end
         if self.checkpoint.log_end is None:
             if not self.has_ended:
@@ -306,23 +287,23 @@ class Attempt:
     @property
     def has_ended(self) -> bool:
         """Whether there is an exit report, or something under its name: no process will write one any more."""
-        return self.checkpoint.log_end is not None or is_there(self.folder / EXIT)
+        return self.checkpoint.log_end is not None or files.is_there(self.folder / files.EXIT)
 
     @property
     def log_size(self) -> int:
-        size = file_size(self.log_path)
+        size = files.file_size(self.log_path)
         return min(size, self._longest_log) if self._longest_log else size
 
     @property
     def is_live_shipped(self) -> bool:
         end = self.log_end
-        return end is not None and (LOG in self.checkpoint.lost or self.checkpoint.log_redis.offset >= end)
+        return end is not None and (files.LOG in self.checkpoint.lost or self.checkpoint.log_redis.offset >= end)
 
     @property
     def is_log_stored(self) -> bool:
         """Whether all that there is of the log is in MongoDB."""
         end = self.log_end
-        return LOG in self.checkpoint.lost or (end is not None and self.log_stored >= end)
+        return files.LOG in self.checkpoint.lost or (end is not None and self.log_stored >= end)
 
     def was_read(self, name: str) -> None:
         self._failures.pop(name, None)
@@ -332,10 +313,10 @@ class Attempt:
         if error.errno in _OURS or not self.has_ended:
             return
         self._failures[name] += 1
-        if self._failures[name] < (TRIES if isinstance(error, HostileFileError) else TRIES_OF_THE_DISK):
+        if self._failures[name] < (TRIES if isinstance(error, files.HostileFileError) else TRIES_OF_THE_DISK):
             return
         log.warning("file_lost", attempt=str(self.id), file=name, error=str(error))
-        if name == LOG:
+        if name == files.LOG:
             # what was shipped of it counts as the whole log
             self.checkpoint.log_end = self.log_stored
         self.checkpoint.lost = {**self.checkpoint.lost, name: str(error)}
@@ -416,7 +397,7 @@ def _open_files() -> set[Path]:
 # --- notices changes in the outbox as they happen. The sweep finds what it misses.
 
 #: Called with the attempt that has changed, and the name of the file that was written.
-Listener = Callable[[AttemptId, str], None]
+Listener = Callable[[files.AttemptId, str], None]
 
 
 class _Handler(FileSystemEventHandler):
@@ -426,7 +407,7 @@ class _Handler(FileSystemEventHandler):
     def on_modified(self, event: FileSystemEvent) -> None:
         # called for every line of every log: no pathlib
         folder, _, name = str(event.src_path).rpartition("/")
-        attempt_id = AttemptId.parse(folder.rpartition("/")[2])
+        attempt_id = files.AttemptId.parse(folder.rpartition("/")[2])
         if attempt_id is not None:
             self._listener(attempt_id, name)
 

@@ -18,20 +18,8 @@ from attrs import define
 from bson.errors import BSONError
 
 from gateway.clock import truncate
+from gateway.contract import outbox as files
 from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
-from gateway.contract.outbox import (
-    EXIT,
-    ITEMS,
-    LOG,
-    AttemptId,
-    ExitReport,
-    HostileFileError,
-    SpiderReport,
-    file_size,
-    fits_int64,
-    read_part,
-    read_record,
-)
 from gateway.errors import JobNotFoundError, UnavailableError
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.completion import Completion
@@ -79,7 +67,7 @@ def cut(piece: LogPiece, minimum: int) -> LogPiece | None:
 
 
 def _read(path: Path, start: LogPosition, size: int, log_end: int | None) -> LogPiece:
-    data = read_part(path, start.offset, size if log_end is None else min(size, log_end - start.offset))
+    data = files.read_part(path, start.offset, size if log_end is None else min(size, log_end - start.offset))
     final = log_end is not None and start.offset + len(data) >= log_end
     entries, level = split_entries(data, start.offset, start.level, final=final)
     end = LogPosition(offset=entries[-1].end if entries else start.offset, level=level)
@@ -100,7 +88,7 @@ CHUNKS_PER_TURN = 16
 
 def ship_live_log(stream: LogStream, attempt: Attempt) -> bool:
     """Ship one piece. Returns whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
-    if LOG in attempt.checkpoint.lost:
+    if files.LOG in attempt.checkpoint.lost:
         return False
     log_end = attempt.log_bound
     start = attempt.checkpoint.log_redis
@@ -157,7 +145,7 @@ MAX_DEPTH = 90
 HEAD = 1000
 
 
-def parse_item(attempt_id: AttemptId, end: int, line: bytes) -> Item:
+def parse_item(attempt_id: files.AttemptId, end: int, line: bytes) -> Item:
     """The item on `line`, which ends at byte `end`: its data, or its text where BSON cannot hold the data."""
     if len(line) > MAX_ITEM:
         return too_large(attempt_id, end, len(line), line)
@@ -177,7 +165,7 @@ def as_text(item: Item) -> Item:
     return item._replace(data=None, raw=text)
 
 
-def too_large(attempt_id: AttemptId, end: int, size: int, head: bytes) -> Item:
+def too_large(attempt_id: files.AttemptId, end: int, size: int, head: bytes) -> Item:
     """What MongoDB stores for an item that does not fit: how large it was, and how it began."""
     text = head[:HEAD].decode("utf-8", "replace")
     return Item(*attempt_id, end, {"error": "this item is too large to be stored", "bytes": size, "begin": text})
@@ -250,7 +238,7 @@ def ship_items(store: ItemStore, attempt: Attempt, *, ended: bool) -> bool:
 
 
 def _next_batch(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
-    data = read_part(attempt.folder / ITEMS, start, BATCH_BYTES)
+    data = files.read_part(attempt.folder / files.ITEMS, start, BATCH_BYTES)
     if b"\n" not in data and len(data) == BATCH_BYTES:
         return _long_line(attempt, start)
     items: list[Item] = []
@@ -265,31 +253,31 @@ def _next_batch(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
 
 def _look_at_rest(attempt: Attempt, start: int) -> None:
     """Raises `HostileFileError` if there is less than was read before."""
-    path = attempt.folder / ITEMS
-    if torn := read_part(path, start, BATCH_BYTES):
+    path = attempt.folder / files.ITEMS
+    if torn := files.read_part(path, start, BATCH_BYTES):
         log.warning("torn_item", attempt=str(attempt.id), begin=torn[:200].decode("utf-8", "replace"))
-    elif (size := file_size(path)) < start:
-        raise HostileFileError(errno.EIO, f"{ITEMS} was cut to {size} bytes when {start} were read")
+    elif (size := files.file_size(path)) < start:
+        raise files.HostileFileError(errno.EIO, f"{files.ITEMS} was cut to {size} bytes when {start} were read")
 
 
 def _long_line(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
     """The one line at `start`, if its end is there, its end, and whether there may be more. A line beyond `MAX_ITEM`
     is only measured, a piece at a time. Raises `HostileFileError` for a line that does not end.
     """
-    path = attempt.folder / ITEMS
-    data = read_part(path, start, MAX_ITEM + 1)
+    path = attempt.folder / files.ITEMS
+    data = files.read_part(path, start, MAX_ITEM + 1)
     if (newline := data.find(b"\n")) >= 0:
         end = start + newline + 1
         return [parse_item(attempt.id, end, data[:newline])], end, True
     head, position = data[:BATCH_BYTES], max(start + len(data), attempt.items_searched)
     for _ in range(SEARCHED_AT_ONCE):
-        data = read_part(path, position, BATCH_BYTES)
+        data = files.read_part(path, position, BATCH_BYTES)
         if (newline := data.find(b"\n")) >= 0:
             end = position + newline + 1
             return [too_large(attempt.id, end, end - 1 - start, head)], end, True
         attempt.items_searched = position = position + len(data)
         if position - start > LONGEST_LINE:
-            raise HostileFileError(errno.EFBIG, f"{ITEMS} has a line of more than {LONGEST_LINE} bytes")
+            raise files.HostileFileError(errno.EFBIG, f"{files.ITEMS} has a line of more than {LONGEST_LINE} bytes")
     return [], start, len(data) == BATCH_BYTES
 
 
@@ -308,22 +296,22 @@ MAX_LOG_TAIL = 8000
 LEFT_OUT = "discoverybot/stats_left_out"
 
 
-def read_facts(attempt: Attempt) -> ExitReport:
+def read_facts(attempt: Attempt) -> files.ExitReport:
     """What `exit.json` says, or a report that it cannot be understood. Raises `OSError`.
 
     A node writes whole reports only. So anything else there is the spider's own doing: the node has not lost the
     attempt.
     """
-    facts = read_record(attempt.folder / EXIT, ExitReport)
+    facts = files.read_record(attempt.folder / files.EXIT, files.ExitReport)
     if facts is not None:
         return _storable_facts(facts)
     log.warning("exit_report_unreadable", attempt=str(attempt.id))
-    written = datetime.fromtimestamp((attempt.folder / EXIT).lstat().st_mtime, UTC)
-    why = f"{EXIT} is not what a node writes"
-    return ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), exit_code=1, log_tail=why)
+    written = datetime.fromtimestamp((attempt.folder / files.EXIT).lstat().st_mtime, UTC)
+    why = f"{files.EXIT} is not what a node writes"
+    return files.ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), exit_code=1, log_tail=why)
 
 
-def _storable_facts(facts: ExitReport) -> ExitReport:
+def _storable_facts(facts: files.ExitReport) -> files.ExitReport:
     return facts.model_copy(
         update={
             "stopped_by": _cut(facts.stopped_by),
@@ -334,7 +322,7 @@ def _storable_facts(facts: ExitReport) -> ExitReport:
     )
 
 
-def _account(report: SpiderReport) -> SpiderReport:
+def _account(report: files.SpiderReport) -> files.SpiderReport:
     return report.model_copy(
         update={
             "finish_reason": report.finish_reason[:MAX_TEXT],
@@ -374,7 +362,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if fits_int64(value) else str(value)[:MAX_TEXT]
+        return value if files.fits_int64(value) else str(value)[:MAX_TEXT]
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return (value if isinstance(value, str) else json.dumps(value))[:MAX_TEXT]
@@ -415,8 +403,8 @@ class MongoSink:
         """Ship each file by itself: the log arrives even if the items cannot be read. Raises `OSError` for those."""
         more, failed = False, None
         ships: dict[str, Callable[[], bool]] = {
-            LOG: lambda: ship_log(self._logs, attempt),
-            ITEMS: lambda: ship_items(self._items, attempt, ended=ended),
+            files.LOG: lambda: ship_log(self._logs, attempt),
+            files.ITEMS: lambda: ship_items(self._items, attempt, ended=ended),
         }
         for name, ship in ships.items():
             try:
@@ -431,7 +419,9 @@ class MongoSink:
 
     def _end(self, attempt: Attempt) -> None:
         lost = attempt.checkpoint.lost
-        facts = read_facts(attempt).model_copy(update={"items_lost": lost.get(ITEMS), "log_lost": lost.get(LOG)})
+        facts = read_facts(attempt).model_copy(
+            update={"items_lost": lost.get(files.ITEMS), "log_lost": lost.get(files.LOG)}
+        )
         if not self._completion.record_exit(attempt.id, facts, attempt.log_end or 0):
             self._remove_orphans(attempt.id.job_id)
         attempt.checkpoint.acknowledged = True
