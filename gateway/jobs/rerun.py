@@ -9,23 +9,16 @@ from attrs import define
 from pymongo.database import Database
 from redis import RedisError
 
+from gateway import errors
 from gateway.clock import Clock, utc_now
 from gateway.contract import redis_keys
 from gateway.crash_points import state_change
-from gateway.errors import (
-    ConflictError,
-    DeadLetterNotFoundError,
-    InvalidRequestError,
-    JobNotFoundError,
-    LiveTwinError,
-    SiteDisabledError,
-)
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job, Trigger
 from gateway.jobs.messages import Waker
 from gateway.jobs.store import JobStore
-from gateway.projects.catalog import Rendering, SpiderCatalog
+from gateway.projects.catalog import WorkCheck
 from gateway.sites.store import SiteStore
 from gateway.stores.mongo import Document, mongo_errors
 
@@ -37,8 +30,7 @@ class Resubmission:
     _jobs: JobStore
     _sites: SiteStore
     _dedupe: DedupeRelease
-    _catalog: SpiderCatalog
-    _rendering: Rendering
+    _check: WorkCheck
     _waker: Waker
     _admission: Admission
     _clock: Clock = utc_now
@@ -51,14 +43,14 @@ class Resubmission:
         with mongo_errors():
             old = self._jobs.get(job_id)
             if not old.is_final:
-                raise ConflictError(f"the job has not ended yet ({old.status})")
+                raise errors.ConflictError(f"the job has not ended yet ({old.status})")
             self._require_means(old)
             new = _anew(old, self._clock(), correlation_id)
             try:
                 with self._admission.room(new.user_id):
                     self._jobs.insert(new)
-            except LiveTwinError:
-                raise ConflictError("the same crawl is already under way") from None
+            except errors.LiveTwinError:
+                raise errors.ConflictError("the same crawl is already under way") from None
             self._forget(old)
             self._waker.wake_job(new)
             return new
@@ -67,12 +59,11 @@ class Resubmission:
         # a job whose site was deleted needs nothing of it: the job's spec is complete
         site = self._sites.named([old.spec.site]).get(old.spec.site) if old.spec.site else None
         if site and not site.enabled:
-            raise SiteDisabledError(f"site {site.name!r} is disabled")
+            raise errors.SiteDisabledError(f"site {site.name!r} is disabled")
         try:
-            self._catalog.require(old.spec)
-            self._rendering.check(old.spec)
-        except InvalidRequestError as error:
-            raise ConflictError(f"it cannot be run again: {error.message}", detail=error.detail) from error
+            self._check.still_means(old.spec)
+        except errors.InvalidRequestError as error:
+            raise errors.ConflictError(f"it cannot be run again: {error.message}", detail=error.detail) from error
 
     def _forget(self, old: Job) -> None:
         """Release the Redis key of the old job, so that its live key leads a repeated request to the new job."""
@@ -138,12 +129,12 @@ class DeadLetters:
         """Raises `DeadLetterNotFoundError`."""
         with mongo_errors():
             if not self._letters.dismiss(job_id):
-                raise DeadLetterNotFoundError(job_id)
+                raise errors.DeadLetterNotFoundError(job_id)
 
     def _require(self, job_id: str) -> None:
         try:
             letter = self._jobs.get(job_id)
-        except JobNotFoundError:
-            raise DeadLetterNotFoundError(job_id) from None
+        except errors.JobNotFoundError:
+            raise errors.DeadLetterNotFoundError(job_id) from None
         if not letter.dead:
-            raise DeadLetterNotFoundError(job_id)
+            raise errors.DeadLetterNotFoundError(job_id)

@@ -17,26 +17,16 @@ import structlog
 from attrs import define, field
 from pymongo.errors import PyMongoError
 
+from gateway import errors
 from gateway.clock import Clock, utc_now
 from gateway.contract import redis_keys
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec
-from gateway.contract.public_address import Network
-from gateway.errors import (
-    ConflictError,
-    DiscoveryBotError,
-    IdempotencyConflictError,
-    JobExistsError,
-    JobNotFoundError,
-    LiveTwinError,
-    TooManyError,
-    UnavailableError,
-)
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import Dedupe, Entry, fingerprint
 from gateway.jobs.job import GOOD_STATUSES, CrawlOrder, Job, new_job_id
 from gateway.jobs.messages import ENQUEUE_CRAWL, Waker
 from gateway.jobs.store import JobStore
-from gateway.projects.catalog import Rendering, SpiderCatalog, check_addresses
+from gateway.projects.catalog import WorkCheck
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import mongo_errors
 
@@ -105,12 +95,10 @@ class Submission:
     _jobs: JobStore
     _schedules: ScheduleStore
     _dedupe: Dedupe
-    _catalog: SpiderCatalog
-    _rendering: Rendering
+    _check: WorkCheck
     _waker: Waker
     _admission: Admission
     _executor: Executor
-    _allowed: tuple[Network, ...] = field(default=(), alias="allowed_networks")
     _clock: Clock = utc_now
     _redis_rests_until: float = field(init=False, default=0.0)
 
@@ -119,7 +107,7 @@ class Submission:
         `TooManyError`, unless an existing job answers the request.
         """
         compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else asyncio.to_thread
-        await compute(check_addresses, order.spec, order.crawl.webhooks, self._allowed)
+        await compute(self._check.addresses, order.spec, order.crawl.webhooks)
         order = await self._pin(order)
         identity = await compute(fingerprint, order.user_id, order.spec)
         key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
@@ -141,8 +129,8 @@ class Submission:
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
             # there is nothing to look up, so no thread is needed
-            return order.with_spec(self._catalog.pin(order.spec))
-        spec = await self._run(self._catalog.pin, order.spec)
+            return order.with_spec(self._check.pin(order.spec))
+        spec = await self._run(self._check.pin, order.spec)
         return order.with_spec(spec)._replace(pinned=order.spec.version is None)
 
     async def _submit_fresh(self, order: Order, identity: str, key: str, mine: Entry) -> Receipt:
@@ -157,9 +145,9 @@ class Submission:
         """Insert the document that the key names. The request that claimed the key may have died before doing so."""
         try:
             return await self._run(self._materialise, order, identity, claimed)
-        except DiscoveryBotError as error:
+        except errors.DiscoveryBotError as error:
             # the key must not answer the next, corrected request; but its owner may have been admitted
-            if not (helping and isinstance(error, TooManyError)):
+            if not (helping and isinstance(error, errors.TooManyError)):
                 await self._try_redis(lambda: self._dedupe.withdraw(key, claimed))
             raise
 
@@ -175,22 +163,21 @@ class Submission:
         """Whether this job may answer a repeated request."""
         try:
             job = await self._run(self._jobs.get, job_id)
-        except (JobNotFoundError, UnavailableError, PyMongoError):
+        except (errors.JobNotFoundError, errors.UnavailableError, PyMongoError):
             return False
         return not job.is_final or job.status in GOOD_STATUSES
 
     def _materialise(self, order: Order, identity: str, entry: Entry) -> Receipt:
         """Find or insert the one job for this request: the job that `entry` names, or the one with the live key."""
         with mongo_errors():
-            self._catalog.check(order.spec)
-            self._rendering.check(order.spec)
+            self._check.means(order.spec)
             for _ in range(_MAX_ROUNDS):
                 if known := self._find_idempotent(order, identity):
                     return known
                 receipt = self._insert(order, identity, entry)
                 if receipt is not None:
                     return receipt
-        raise ConflictError("the same crawl is being started and ended over and over; ask again")
+        raise errors.ConflictError("the same crawl is being started and ended over and over; ask again")
 
     def _insert(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
         try:
@@ -198,16 +185,16 @@ class Submission:
                 if order.spec.ignore_cache:
                     self._jobs.overtake(identity)
                 self._jobs.insert(order.to_job(identity, self._clock(), id=entry.job_id))
-        except TooManyError:
+        except errors.TooManyError:
             if (known := self._find_present(order, identity, entry)) is None:
                 raise
             return known
-        except JobExistsError:
+        except errors.JobExistsError:
             return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))
-        except LiveTwinError:
+        except errors.LiveTwinError:
             # None: the other job has just ended, or must first give up its live key
             return self._join(order, identity)
-        except IdempotencyConflictError:
+        except errors.IdempotencyConflictError:
             if (known := self._find_idempotent(order, identity)) is None:
                 raise
             return known
@@ -217,7 +204,7 @@ class Submission:
 
     def _find_present(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
         """An existing job that answers the request, although no further job is admitted."""
-        with suppress(JobNotFoundError):
+        with suppress(errors.JobNotFoundError):
             return Receipt(self._jobs.get(entry.job_id).id, cached=True, cached_at=_moment(entry))
         return self._join(order, identity)
 
@@ -235,7 +222,7 @@ class Submission:
             job = self._jobs.find_idempotent(key)
             other = job is None and self._schedules.find_idempotent(key) is not None
         if other or (job and job.fingerprint != identity and not _was_asked_by(job, order)):
-            raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+            raise errors.IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
         return Receipt(job.id, cached=True, cached_at=job.created_at) if job else None
 
     async def _claim(self, key: str, mine: Entry) -> Entry | None:

@@ -407,47 +407,25 @@ def check_fetch(options: FetchOptions | None, allowed: Iterable[Network] = (), *
     check_url(PROXY, urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), allowed)
 
 
-# --- crawls that drive a browser, which not every node has
+# --- whether a crawl could be run, and may reach the addresses that the request names
 
 
-@define(eq=False, repr=False, slots=False)
-class Rendering:
-    _nodes: NodeStore
-    _dead_after: timedelta
-    _clock: Clock = utc_now
-
-    def check(self, spec: CrawlSpec) -> None:
-        """Raises `InvalidRequestError` for a crawl that needs a browser while no living node has one."""
-        if not spec.renders:
-            return
-        now = self._clock()
-        if not any(node.max_render_slots and node.is_alive(now, self._dead_after) for node in self._nodes.all()):
-            raise InvalidRequestError(
-                "params.render", "no crawl node has a Chromium: install one or set CHROMIUM_PATH on a node"
-            )
-
-
-# Whether a crawl may reach the addresses that the request names
-def check_addresses(spec: CrawlSpec, webhooks: Iterable[str], allowed: Sequence[Network]) -> None:
-    """Raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
-    for index, url in enumerate(spec.start_urls):
-        check_url(f"start_urls.{index}", url, allowed)
-    check_fetch(spec.fetch, allowed, renders=spec.renders)
-    for url in webhooks:
-        check_url("webhook_url", url, allowed)
-
-
-# --- whether a crawl that will run later could be run, and is allowed
 @define(eq=False, repr=False, slots=False)
 class WorkCheck:
     """Each method raises `InvalidRequestError`, or `ForbiddenAddressError`, that names the field."""
 
     _catalog: SpiderCatalog
-    _rendering: Rendering
+    _nodes: NodeStore
+    _dead_after: timedelta
     _allowed_networks: Sequence[Network] = ()
+    _clock: Clock = utc_now
 
     def addresses(self, spec: CrawlSpec, webhooks: Iterable[str]) -> None:
-        check_addresses(spec, webhooks, self._allowed_networks)
+        for index, url in enumerate(spec.start_urls):
+            check_url(f"start_urls.{index}", url, self._allowed_networks)
+        check_fetch(spec.fetch, self._allowed_networks, renders=spec.renders)
+        for url in webhooks:
+            check_url("webhook_url", url, self._allowed_networks)
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
         """The crawl as it would be run now."""
@@ -456,7 +434,22 @@ class WorkCheck:
     def means(self, pinned: CrawlSpec) -> None:
         """Check that its spider takes it and that a node could run it."""
         self._catalog.check(pinned)
-        self._rendering.check(pinned)
+        self._browser(pinned)
+
+    def still_means(self, spec: CrawlSpec) -> None:
+        """The same for the crawl of a job that has run: its version must be there."""
+        self._catalog.require(spec)
+        self._browser(spec)
+
+    def _browser(self, spec: CrawlSpec) -> None:
+        """Not every node has one."""
+        if not spec.renders:
+            return
+        now = self._clock()
+        if not any(node.max_render_slots and node.is_alive(now, self._dead_after) for node in self._nodes.all()):
+            raise InvalidRequestError(
+                "params.render", "no crawl node has a Chromium: install one or set CHROMIUM_PATH on a node"
+            )
 
 
 def unpinned(spec: CrawlSpec, pinned: CrawlSpec) -> CrawlSpec:

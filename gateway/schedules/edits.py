@@ -10,15 +10,9 @@ from typing import Any, NamedTuple
 from attrs import define
 from pydantic import BaseModel
 
+from gateway import errors
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.errors import (
-    ConflictError,
-    InvalidRequestError,
-    JobNotFoundError,
-    ScheduleChangedError,
-    ScheduleEndedError,
-)
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import fingerprint
 from gateway.jobs.job import CrawlOrder, Job
@@ -65,7 +59,7 @@ class ScheduleEdits:
 
         def edited(schedule: Schedule) -> Document:
             if rev is not None and schedule.rev != rev:
-                raise ScheduleChangedError(f"the schedule has changed; its revision is {schedule.rev} now")
+                raise errors.ScheduleChangedError(f"the schedule has changed; its revision is {schedule.rev} now")
             return self._edited(schedule, changes)
 
         return self._change(schedule_id, edited)
@@ -118,22 +112,22 @@ class ScheduleEdits:
             job = job_by_hand(*self._may_run(schedule_id), self._clock())
             with self._admission.room_by_hand(job.user_id) if self._admission else nullcontext():
                 if self._occurrences.insert([job]):
-                    raise ConflictError("a run that another caller has just started has not ended")
+                    raise errors.ConflictError("a run that another caller has just started has not ended")
             self._promotion.settle([job])
-            with suppress(JobNotFoundError):
+            with suppress(errors.JobNotFoundError):
                 return self._jobs.get(job.id)
             # the schedule has changed, and the run was removed because of that
-        raise ConflictError("the schedule is being changed over and over; ask again")
+        raise errors.ConflictError("the schedule is being changed over and over; ask again")
 
     def _may_run(self, schedule_id: str) -> tuple[Schedule, OccurrenceOrder]:
         schedule = self._schedules.get(schedule_id)
         if schedule.state is ScheduleState.ENDED:
-            raise ScheduleEndedError(_ended(schedule))
+            raise errors.ScheduleEndedError(_ended(schedule))
         order = self._orders.orders([schedule]).get(schedule_id)
         if order is None or order.skip:
-            raise ConflictError(order.skip if order and order.skip else NOTHING_TO_RUN)
+            raise errors.ConflictError(order.skip if order and order.skip else NOTHING_TO_RUN)
         if schedule.overlap is Overlap.SKIP and (live := self._occurrences.live([schedule_id])):
-            raise ConflictError(f"the previous run, {live[0].job_id}, has not ended ({live[0].status})")
+            raise errors.ConflictError(f"the previous run, {live[0].job_id}, has not ended ({live[0].status})")
         return schedule, order
 
     def touch(self, *, site: str | None = None, target: str | None = None) -> None:
@@ -144,7 +138,7 @@ class ScheduleEdits:
     def _edited(self, schedule: Schedule, changes: dict[str, Any]) -> Document:
         most = changes.get("max_runs")
         if most is not None and most <= schedule.runs:
-            raise InvalidRequestError("max_runs", f"it has run {schedule.runs} times already")
+            raise errors.InvalidRequestError("max_runs", f"it has run {schedule.runs} times already")
         timing: Timing = changes.get("timing", schedule.timing)
         stored = {
             name: value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
@@ -163,7 +157,7 @@ class ScheduleEdits:
     def _first_occurrence(self, schedule_id: str, timing: Timing) -> dict[str, datetime]:
         moment = first(schedule_id, timing, self._clock())
         if moment is None:
-            raise ScheduleEndedError("no run is left before its end date")
+            raise errors.ScheduleEndedError("no run is left before its end date")
         return {"next_at": moment.at, "next_run": moment.due}
 
     def _change(
@@ -173,19 +167,19 @@ class ScheduleEdits:
         for _ in range(_MAX_ROUNDS):
             schedule = self._schedules.get(schedule_id)
             if schedule.state is ScheduleState.ENDED and not also_ended:
-                raise ScheduleEndedError(_ended(schedule))
+                raise errors.ScheduleEndedError(_ended(schedule))
             changes = decide(schedule)
             if changes is None or self._schedules.change(schedule, changes):
                 self._settle([schedule_id])
                 return self._schedules.get(schedule_id)
-        raise ConflictError("the schedule is being changed over and over; ask again")
+        raise errors.ConflictError("the schedule is being changed over and over; ask again")
 
     def _settle(self, schedule_ids: Sequence[str]) -> None:
         """Settle the held occurrences that exist now: each is removed, or runs as the schedule is now."""
         for _ in range(_MAX_ROUNDS):
             if not self._promotion.settle(self._occurrences.held(schedule_ids)).left:
                 return
-        raise ConflictError("the schedule is being fired over and over; ask again")
+        raise errors.ConflictError("the schedule is being fired over and over; ask again")
 
 
 def _other_occurrences(schedule: Schedule) -> Document:
@@ -242,7 +236,7 @@ class ScheduleChanges:
         """No further run begins. Raises `ScheduleEndedError` if the schedule has ended."""
         schedule = self._own(schedule_id, self._schedules.get)
         if schedule.state is ScheduleState.ENDED:
-            raise ScheduleEndedError("the schedule has ended already")
+            raise errors.ScheduleEndedError("the schedule has ended already")
         with mongo_errors():
             return self._edits.end(schedule_id, CANCELLED.message)
 
@@ -250,7 +244,7 @@ class ScheduleChanges:
         """Delete the schedule and its history. With `only_ended`, raises `ConflictError` if it has not ended."""
         schedule = self._own(schedule_id, self._schedules.get)
         if only_ended and schedule.state is not ScheduleState.ENDED:
-            raise ConflictError("only a schedule that has ended can be deleted here")
+            raise errors.ConflictError("only a schedule that has ended can be deleted here")
         with mongo_errors():
             self._edits.delete(schedule_id)
 
@@ -271,15 +265,17 @@ class ScheduleChanges:
             for _ in range(_MAX_ROUNDS):
                 schedule = self._schedules.get(schedule_id)
                 if rev is not None and schedule.rev != rev:
-                    raise ScheduleChangedError(f"rev: the schedule has changed; its revision is {schedule.rev} now")
+                    raise errors.ScheduleChangedError(
+                        f"rev: the schedule has changed; its revision is {schedule.rev} now"
+                    )
                 changes = changes_of(schedule)
                 if not changes:
                     return schedule
                 try:
                     return self._edits.edit(schedule_id, changes, rev=schedule.rev)
-                except ScheduleChangedError:
+                except errors.ScheduleChangedError:
                     continue
-        raise ConflictError("the schedule is being changed over and over; ask again")
+        raise errors.ConflictError("the schedule is being changed over and over; ask again")
 
     def _changes(self, schedule: Schedule, change: Change) -> dict[str, Any]:
         old_crawl = require_own(schedule)
@@ -293,7 +289,9 @@ class ScheduleChanges:
         if crawl != old_crawl:
             crawl = self._checked(crawl)
         if (most := change.schedule.get("max_runs")) is not None and most <= schedule.runs:
-            raise InvalidRequestError("max_runs", f"must be more than {schedule.runs}, the number of its runs so far")
+            raise errors.InvalidRequestError(
+                "max_runs", f"must be more than {schedule.runs}, the number of its runs so far"
+            )
         wanted = {
             **change.schedule,
             "timing": timing,
@@ -324,16 +322,16 @@ def _timing(schedule: Schedule, change: Change) -> dict[str, Any]:
 def check_ahead(schedule_at: datetime, now: datetime) -> None:
     """Raises `InvalidRequestError`."""
     if schedule_at <= now:
-        raise InvalidRequestError("schedule_at", f"must be in the future; it is {to_iso(now)} now")
+        raise errors.InvalidRequestError("schedule_at", f"must be in the future; it is {to_iso(now)} now")
     if schedule_at.year >= LAST_YEAR:
-        raise InvalidRequestError("schedule_at", f"must be before the year {LAST_YEAR}")
+        raise errors.InvalidRequestError("schedule_at", f"must be before the year {LAST_YEAR}")
 
 
 def require_own(schedule: Schedule) -> CrawlOrder:
     """What the schedule runs. Raises `ConflictError` if it belongs to a site or one of its targets."""
     if schedule.crawl is None:
         kept_by = f"target {schedule.target!r} of site" if schedule.target else "site"
-        raise ConflictError(f"this schedule belongs to {kept_by} {schedule.site!r}: change that instead")
+        raise errors.ConflictError(f"this schedule belongs to {kept_by} {schedule.site!r}: change that instead")
     return schedule.crawl
 
 

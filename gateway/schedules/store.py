@@ -13,16 +13,9 @@ from pymongo import ASCENDING, DESCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
+from gateway import errors
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
-from gateway.errors import (
-    IdempotencyConflictError,
-    JobNotFoundError,
-    LiveTwinError,
-    ScheduleExistsError,
-    ScheduleNotFoundError,
-    UserQuotaError,
-)
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import IdempotencyKeys, JobStore
@@ -78,15 +71,15 @@ class ScheduleStore:
             self._schedules.insert_one(schedule.to_document())
         except DuplicateKeyError as error:
             if self._schedules.find_one({"_id": schedule.id}, {"_id": 1}):
-                raise ScheduleExistsError(f"there is a schedule {schedule.id!r} already") from error
+                raise errors.ScheduleExistsError(f"there is a schedule {schedule.id!r} already") from error
             if schedule.idempotency_key and self.find_idempotent(schedule.idempotency_key):
-                raise IdempotencyConflictError("this idempotency key was used before") from error
-            raise LiveTwinError("the same crawl is scheduled already") from error
+                raise errors.IdempotencyConflictError("this idempotency key was used before") from error
+            raise errors.LiveTwinError("the same crawl is scheduled already") from error
 
     def get(self, schedule_id: str) -> Schedule:
         """Raises `ScheduleNotFoundError`, `UnreadableError`."""
         if (schedule := self._find({"_id": schedule_id})) is None:
-            raise ScheduleNotFoundError(schedule_id)
+            raise errors.ScheduleNotFoundError(schedule_id)
         return schedule
 
     def find_live(self, live_key: str) -> Schedule | None:
@@ -114,7 +107,7 @@ class ScheduleStore:
         try:
             found = self._schedules.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
         except DuplicateKeyError as error:
-            raise LiveTwinError("the same crawl is scheduled already") from error
+            raise errors.LiveTwinError("the same crawl is scheduled already") from error
         return self._documents.optional(found)
 
     @state_change("schedules.touch")
@@ -241,7 +234,7 @@ class LedgerStore:
 
     def count_refused(self, since: datetime, limit: int) -> int:
         """How many occurrences were skipped since then because of a user quota; counted up to `limit`."""
-        query: Document = {"recorded_at": {"$gte": since}, "reason": {"$regex": f"^{UserQuotaError.code}"}}
+        query: Document = {"recorded_at": {"$gte": since}, "reason": {"$regex": f"^{errors.UserQuotaError.code}"}}
         return self._ledger.count_documents(query, limit=limit)
 
     @state_change("schedule_ledger.delete")
@@ -305,10 +298,10 @@ class JobOrSchedule:
         Raises `JobNotFoundError`, `UnavailableError`.
         """
         with mongo_errors():
-            with suppress(JobNotFoundError):
+            with suppress(errors.JobNotFoundError):
                 return self._jobs.get(identity)
             if (schedule := self._schedule(identity)) is None:
-                raise JobNotFoundError(identity)
+                raise errors.JobNotFoundError(identity)
             asked = self._run(identity, run) if run else None
             return RunOf(schedule, asked or self._queries.latest_run(identity))
 
@@ -321,12 +314,12 @@ class JobOrSchedule:
             return self._queries.latest_run(schedule_id)
 
     def _schedule(self, identity: str) -> Schedule | None:
-        with suppress(ScheduleNotFoundError):
+        with suppress(errors.ScheduleNotFoundError):
             return self._schedules.get(identity)
         return None
 
     def _run(self, schedule_id: str, run: str) -> Job | None:
-        with suppress(JobNotFoundError):
+        with suppress(errors.JobNotFoundError):
             job = self._jobs.get(run)
             return job if job.schedule_id == schedule_id else None
         return None

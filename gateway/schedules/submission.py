@@ -11,16 +11,9 @@ from typing import NamedTuple
 
 from attrs import define
 
+from gateway import errors
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.errors import (
-    ConflictError,
-    IdempotencyConflictError,
-    InvalidRequestError,
-    LiveTwinError,
-    ScheduleEndedError,
-    ScheduleNotFoundError,
-)
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import fingerprint
 from gateway.jobs.job import Job, JobStatus, new_job_id
@@ -107,13 +100,13 @@ class ScheduleSubmission:
                             # only now, when a new job or schedule is sure to follow
                             self._store(when).overtake(identity)
                         return ScheduleReceipt(self._insert(order, when, identity), cached=False)
-                except IdempotencyConflictError:
+                except errors.IdempotencyConflictError:
                     if self._find_idempotent(order, identity) is None:
                         raise
-                except LiveTwinError:
+                except errors.LiveTwinError:
                     # another request was quicker, or the other job or schedule has just ended
                     continue
-        raise ConflictError("the same crawl is being scheduled and ended over and over; ask again")
+        raise errors.ConflictError("the same crawl is being scheduled and ended over and over; ask again")
 
     # --- existing jobs and schedules
 
@@ -125,7 +118,7 @@ class ScheduleSubmission:
             return None
         try:
             return ScheduleReceipt(self._join(twin, order.webhook_url), cached=True)
-        except (ScheduleEndedError, ScheduleNotFoundError):
+        except (errors.ScheduleEndedError, errors.ScheduleNotFoundError):
             # it has just ended or was deleted, so it does not answer the request
             return None
 
@@ -138,7 +131,7 @@ class ScheduleSubmission:
             return None
         known = self._schedules.find_idempotent(key) or self._jobs.find_idempotent(key)
         if known is not None and known.fingerprint != identity:
-            raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+            raise errors.IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
         return known
 
     def _join(self, twin: Schedule | Job, webhook_url: str | None) -> Schedule | Job:
@@ -192,7 +185,7 @@ def _schedule(order: Order, when: When, timing: Timing, identity: str, now: date
     schedule_id = new_job_id()
     coming = first(schedule_id, timing, now)
     if coming is None:
-        raise InvalidRequestError("interval", "there is no run to come")
+        raise errors.InvalidRequestError("interval", "there is no run to come")
     return Schedule(
         id=schedule_id,
         user_id=order.user_id,

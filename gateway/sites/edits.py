@@ -11,18 +11,8 @@ from typing import Any, NamedTuple
 import structlog
 from attrs import define, field
 
+from gateway import errors
 from gateway.clock import Clock, utc_now
-from gateway.errors import (
-    ConflictError,
-    DiscoveryBotError,
-    InvalidRequestError,
-    ScheduleExistsError,
-    ScheduleNotFoundError,
-    SiteExistsError,
-    SiteInUseError,
-    SiteNotFoundError,
-    TargetNotFoundError,
-)
 from gateway.jobs.admission import Admission
 from gateway.jobs.job import new_job_id
 from gateway.schedules.edits import ScheduleEdits
@@ -117,13 +107,13 @@ class SiteSchedules:
         self._align(schedule, wanted)
         if schedule is None:
             return
-        with suppress(ScheduleNotFoundError):
+        with suppress(errors.ScheduleNotFoundError):
             # even an edit of the name alone makes a new revision
             self._edits.edit(wanted.schedule_id, {"name": wanted.name})
 
     def delete(self, schedule_id: str) -> None:
         """Does nothing if another request has deleted it before."""
-        with suppress(ScheduleNotFoundError):
+        with suppress(errors.ScheduleNotFoundError):
             self._edits.delete(schedule_id)
 
     def _align(self, schedule: Schedule | None, wanted: Wanted) -> None:
@@ -133,11 +123,11 @@ class SiteSchedules:
             schedule = None
         if schedule is None:
             # another edit may have found the same and inserted it first
-            with suppress(ScheduleExistsError):
+            with suppress(errors.ScheduleExistsError):
                 self._schedules.insert(wanted.to_schedule(self._clock()))
             return
         # if its record is just being deleted it needs no change, and must not stop the other schedules
-        with suppress(ScheduleNotFoundError):
+        with suppress(errors.ScheduleNotFoundError):
             self._change(schedule, wanted)
 
     def _change(self, schedule: Schedule, wanted: Wanted) -> None:
@@ -199,7 +189,7 @@ class SiteService(_Service):
             site.number = self._counters.next("sites")
             try:
                 self._sites.insert(site)
-            except SiteExistsError:
+            except errors.SiteExistsError:
                 # the request that created it may have died before it inserted the schedule
                 self.align(site.name)
                 raise
@@ -217,7 +207,7 @@ class SiteService(_Service):
             if self._sites.replace(edited):
                 self.align(name)
                 return self.get(name)
-        raise ConflictError(_SITE_BUSY)
+        raise errors.ConflictError(_SITE_BUSY)
 
     def delete(self, name: str, *, force: bool = False) -> None:
         """Delete the site, with `force` also its targets. Runs that exist go on with the content that they have.
@@ -227,7 +217,9 @@ class SiteService(_Service):
         site = self._sites.get(name)
         if not force and (count := self._targets.count(name)):
             targets = "1 target names" if count == 1 else f"{count} targets name"
-            raise SiteInUseError(f"{targets} site {name!r}; ?force=true deletes them too", detail={"targets": count})
+            raise errors.SiteInUseError(
+                f"{targets} site {name!r}; ?force=true deletes them too", detail={"targets": count}
+            )
         self._delete_targets(name)
         self._schedules.delete(site.schedule_id)
         self._sites.delete(site)
@@ -244,10 +236,10 @@ class SiteService(_Service):
             now = self._sites.named([name]).get(name)
             if now is None or now.number != site.number:
                 self._schedules.delete(site.schedule_id)
-                raise SiteNotFoundError(name)
+                raise errors.SiteNotFoundError(name)
             if now.rev == site.rev:
                 return
-        raise ConflictError(_SITE_BUSY)
+        raise errors.ConflictError(_SITE_BUSY)
 
     def _delete_targets(self, name: str) -> None:
         for target in self._targets.of_site(name):
@@ -259,7 +251,7 @@ class SiteService(_Service):
         for target in self._targets.of_site(site.name):
             if refusal := search_url.refusal(target.words):
                 word, why = refusal
-                raise InvalidRequestError(FIELD, f"does not suit target {target.number}: its {word}: {why}")
+                raise errors.InvalidRequestError(FIELD, f"does not suit target {target.number}: its {word}: {why}")
 
     def _scheduled(self, sites: Iterable[Site]) -> list[ScheduledSite]:
         known = list(sites)
@@ -307,7 +299,7 @@ class TargetService(_Service):
             if self._targets.replace(edited):
                 self.align(target.id)
                 return self.get(target.id)
-        raise ConflictError(_TARGET_BUSY)
+        raise errors.ConflictError(_TARGET_BUSY)
 
     def delete(self, target_id: str) -> None:
         """Runs that exist go on with the content that they have. Raises `TargetNotFoundError`."""
@@ -333,15 +325,15 @@ class TargetService(_Service):
             now = self._targets.identified([target_id]).get(target_id)
             if now is None:
                 self._schedules.delete(target.schedule_id)
-                raise TargetNotFoundError(target_id)
+                raise errors.TargetNotFoundError(target_id)
             if (now.rev, self._sites.named([target.site]).get(target.site)) == (target.rev, site):
                 return
-        raise ConflictError(_TARGET_BUSY)
+        raise errors.ConflictError(_TARGET_BUSY)
 
     def _site_of(self, target: Target) -> Site:
         try:
             return self._sites.get(target.site)
-        except SiteNotFoundError as error:
+        except errors.SiteNotFoundError as error:
             raise _no_site(target.site) from error
 
     def _scheduled(self, targets: Iterable[Target]) -> list[ScheduledTarget]:
@@ -355,8 +347,8 @@ def _new(now: datetime) -> dict[str, Any]:
     return {"number": 0, "schedule_id": new_job_id(), "created_at": now, "updated_at": now}
 
 
-def _no_site(name: str) -> InvalidRequestError:
-    return InvalidRequestError("site", f"there is no site {name!r}")
+def _no_site(name: str) -> errors.InvalidRequestError:
+    return errors.InvalidRequestError("site", f"there is no site {name!r}")
 
 
 # --- upkeep. A request writes a record first and aligns its schedule next. It may die in between: then no client has
@@ -407,5 +399,5 @@ class SiteUpkeep:
         log.warning("schedule_mended", record=record, schedule_id=schedule.id if schedule else None)
         try:
             align(record)
-        except DiscoveryBotError as error:
+        except errors.DiscoveryBotError as error:
             log.warning("schedule_not_mended", record=record, error=error.message)

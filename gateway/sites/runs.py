@@ -9,23 +9,14 @@ from typing import Any, NamedTuple
 import structlog
 from attrs import define
 
+from gateway import errors
 from gateway.clock import Clock, utc_now
 from gateway.contract.public_address import Network, check_url
-from gateway.errors import (
-    ConflictError,
-    ForbiddenAddressError,
-    IdempotencyConflictError,
-    InvalidRequestError,
-    JobNotFoundError,
-    RunNotFoundError,
-    SiteNotFoundError,
-    TooManyError,
-)
 from gateway.jobs.admission import Admission
 from gateway.jobs.job import Job, job_id_of, run_id_of
 from gateway.jobs.messages import Waker
 from gateway.jobs.store import JobStore
-from gateway.projects.catalog import Rendering, SpiderCatalog
+from gateway.projects.catalog import WorkCheck
 from gateway.schedules.orders import OccurrenceOrder
 from gateway.sites.crawl import SiteCheck, SiteOrders
 from gateway.sites.site import OPERATOR, Site
@@ -52,16 +43,16 @@ class RunRecords:
         with mongo_errors():
             try:
                 job = self._jobs.get(job_id_of(run_id))
-            except JobNotFoundError:
-                raise RunNotFoundError(run_id) from None
+            except errors.JobNotFoundError:
+                raise errors.RunNotFoundError(run_id) from None
             if run_id_of(job) != run_id:
-                raise RunNotFoundError(run_id)
+                raise errors.RunNotFoundError(run_id)
             return Run(run_id, job, self._site_number(job))
 
     def _site_number(self, job: Job) -> int | None:
         if job.target is not None:
             return job.target.website_id
-        with suppress(SiteNotFoundError):
+        with suppress(errors.SiteNotFoundError):
             return self._sites.get(job.spec.site or "").number
         return None
 
@@ -93,8 +84,8 @@ class Scraping:
     _sites: SiteStore
     _orders: SiteOrders
     _jobs: JobStore
-    _catalog: SpiderCatalog
-    _rendering: Rendering
+    _check: WorkCheck
+    _site_check: SiteCheck
     _waker: Waker
     _admission: Admission
     _allowed_networks: Sequence[Network] = ()
@@ -112,11 +103,11 @@ class Scraping:
             try:
                 with self._admission.room(job.user_id):
                     self._jobs.insert(job)
-            except TooManyError:
+            except errors.TooManyError:
                 if self._find(job) is None:
                     raise
                 return self._known(job)
-            except IdempotencyConflictError:
+            except errors.IdempotencyConflictError:
                 return self._known(job)
             self._waker.wake_job(job)
             log.info("run_asked_for", job_id=job.id, run_id=run_id_of(job), site_name=order.site)
@@ -125,12 +116,12 @@ class Scraping:
     def _site(self, order: RunOrder) -> Site:
         try:
             site = self._sites.get(order.site)
-        except SiteNotFoundError as error:
+        except errors.SiteNotFoundError as error:
             error.detail = {"field": "site_name", "known": [known.name for known in self._sites.page(200)]}
             raise
         if order.payload:
             site = site.model_copy(update={"payload": {**site.payload, **order.payload}})
-            SiteCheck(self._catalog, self._allowed_networks).check(site)
+            self._site_check.check(site)
         return site
 
     def _job(self, order: RunOrder, site: Site) -> Job:
@@ -154,21 +145,20 @@ class Scraping:
                 is_remote=order.is_remote,
             )
             check_url("site_name", made.crawl.spec.start_urls[0], self._allowed_networks)
-            self._catalog.check(made.crawl.spec)
-            self._rendering.check(made.crawl.spec)
-        except InvalidRequestError as error:
-            if error.field in _ASKED or isinstance(error, ForbiddenAddressError):
+            self._check.means(made.crawl.spec)
+        except errors.InvalidRequestError as error:
+            if error.field in _ASKED or isinstance(error, errors.ForbiddenAddressError):
                 raise
             # the request is valid, but no node can crawl the site as its record says
             message = f"site {site.name!r} cannot be crawled now: {error.message}"
-            raise ConflictError(message, detail=error.detail) from error
+            raise errors.ConflictError(message, detail=error.detail) from error
         return made
 
     def _known(self, job: Job) -> Job:
         """The job that the same request has started before."""
         known = self._find(job)
         if known is None or known.fingerprint != job.fingerprint:
-            raise IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+            raise errors.IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
         return known
 
     def _find(self, job: Job) -> Job | None:

@@ -17,7 +17,7 @@ from gateway.jobs.job import CrawlOrder, Job
 from gateway.jobs.store import JobStore
 from gateway.jobs.submission import Order
 from gateway.nodes.store import NodeStore
-from gateway.projects.catalog import Rendering, SpiderCatalog, WorkCheck
+from gateway.projects.catalog import SpiderCatalog, WorkCheck
 from gateway.projects.eggs import SpiderStore
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.orders import AllOrders, CrawlOrders, OccurrenceOrder
@@ -56,7 +56,7 @@ def shop() -> Shop:
     ensure_indexes(database)
     ahead = iter(range(0, 100_000, 10))
     catalog = SpiderCatalog(SpiderStore(database), monotonic=lambda: next(ahead))
-    check = WorkCheck(catalog, Rendering(NodeStore(database), timedelta(seconds=10)))
+    check = WorkCheck(catalog, NodeStore(database), timedelta(seconds=10))
     schedules = ScheduleStore(database)
     changes = cast("ScheduleChanges", None)  # nothing is joined here
     submission = ScheduleSubmission(

@@ -18,7 +18,7 @@ from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.rerun import Resubmission
 from gateway.jobs.submission import Order, Submission
-from gateway.projects.catalog import Rendering, SpiderCatalog
+from gateway.projects.catalog import SpiderCatalog, WorkCheck
 from gateway.projects.eggs import SpiderStore
 from gateway.schedules.store import ScheduleStore
 from gateway.sites.store import SiteStore
@@ -57,8 +57,7 @@ async def submission(platform: Platform, redis_url: str) -> AsyncIterator[Submis
             jobs=platform.jobs,
             schedules=ScheduleStore(platform.database),
             dedupe=Dedupe(client, ttl=60),
-            catalog=SpiderCatalog(spiders),
-            rendering=Rendering(platform.nodes, DEAD_AFTER, platform.clock),
+            check=WorkCheck(SpiderCatalog(spiders), platform.nodes, DEAD_AFTER, clock=platform.clock),
             waker=platform,
             admission=Admission(WaitingStore(platform.database)),
             executor=executor,
@@ -72,8 +71,9 @@ def resubmission(platform: Platform) -> Resubmission:
         jobs=platform.jobs,
         sites=SiteStore(platform.database),
         dedupe=DedupeRelease(platform.redis),
-        catalog=SpiderCatalog(SpiderStore(platform.database)),
-        rendering=Rendering(platform.nodes, DEAD_AFTER, platform.clock),
+        check=WorkCheck(
+            SpiderCatalog(SpiderStore(platform.database)), platform.nodes, DEAD_AFTER, clock=platform.clock
+        ),
         waker=platform,
         admission=Admission(WaitingStore(platform.database)),
     )

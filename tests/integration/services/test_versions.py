@@ -47,7 +47,7 @@ def shop(**fields: Any) -> Any:
 async def test_without_a_version_the_latest_is_what_every_attempt_runs(
     platform: Platform, submission: Submission, catalog: SpiderCatalog
 ) -> None:
-    submission._catalog = catalog
+    submission._check._catalog = catalog
     deploy(platform, offers("9", latest=False), offers("10"))
     receipt = await submission.submit(shop(spec={"project": "shop"}))
     spec = platform.jobs.get(receipt.job_id).spec
@@ -69,7 +69,7 @@ async def test_a_parameter_that_would_break_the_constructor_or_replace_what_the_
 async def test_after_a_deployment_the_same_request_is_another_crawl(
     platform: Platform, submission: Submission, catalog: SpiderCatalog
 ) -> None:
-    submission._catalog = catalog
+    submission._check._catalog = catalog
     deploy(platform, offers("1"))
     first = await submission.submit(shop())
     assert (await submission.submit(shop())).cached
@@ -82,7 +82,7 @@ async def test_after_a_deployment_the_same_request_is_another_crawl(
 async def test_a_repeat_under_its_key_is_the_same_job_even_after_a_deployment(
     platform: Platform, submission: Submission, catalog: SpiderCatalog
 ) -> None:
-    submission._catalog = catalog
+    submission._check._catalog = catalog
     deploy(platform, offers("1"))
     first = await submission.submit(shop(idempotency_key="k"))
     deploy(platform, offers("1", latest=False), offers("2"))
