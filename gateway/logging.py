@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any, TextIO
 
 import orjson
@@ -30,48 +32,6 @@ _QUIET = (
 _URL_SECRET = re.compile(r"""(://[^\s/:@"']*):[^\s/@"']+@""")
 
 
-def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
-    """Send structlog's and the standard library's events to `stream` (stderr) as JSON lines.
-
-    Fields: `ts`, `level`, `logger`, `event`, and those bound in `structlog.contextvars` (`request_id`,
-    `correlation_id`, `job_id`, `run_id`, `site_name`, `task_id`). Called once, where a process begins.
-    """
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        _without_colour,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-        structlog.processors.StackInfoRenderer(),
-        structlog.processors.format_exc_info,
-    ]
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.JSONRenderer(serializer=_to_json),
-            ],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(level.upper())
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
-
-
 def _without_colour(_: Any, __: str, event: EventDict) -> EventDict:
     # uvicorn's second spelling of its message, for terminals
     event.pop("color_message", None)
@@ -89,3 +49,63 @@ def _to_json(event: EventDict, **_: Any) -> str:
 
 def _without_secrets(line: str) -> str:
     return _URL_SECRET.sub(r"\1:***@", line) if "@" in line else line
+
+
+_CONTEXT: tuple[Processor, ...] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+)
+_DETAILS: tuple[Processor, ...] = (
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+    structlog.processors.StackInfoRenderer(),
+    structlog.processors.format_exc_info,
+)
+_RENDER = structlog.processors.JSONRenderer(serializer=_to_json)
+
+
+def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
+    """Send structlog's and the standard library's events to `stream` (stderr) as JSON lines.
+
+    Fields: `ts`, `level`, `logger`, `event`, and those bound in `structlog.contextvars` (`request_id`,
+    `correlation_id`, `job_id`, `run_id`, `site_name`, `task_id`). Called once, where a process begins.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*_CONTEXT, structlog.stdlib.ExtraAdder(), _without_colour, *_DETAILS],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _RENDER],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+    structlog.configure(
+        processors=[*_CONTEXT, *_DETAILS, _RENDER],
+        wrapper_class=structlog.make_filtering_bound_logger(root.level),
+        logger_factory=partial(_Lines, handler),
+        cache_logger_on_first_use=True,
+    )
+
+
+class _Lines:
+    """Writes our own lines to the handler's stream. A record of the standard library for each would take most of the
+    time that a line takes.
+    """
+
+    _named = structlog.stdlib.LoggerFactory(ignore_frame_names=[__name__])
+
+    def __init__(self, handler: logging.StreamHandler[TextIO], *names: Any) -> None:
+        self.name = self._named(*names).name
+        self._handler = handler
+
+    def write(self, line: str) -> None:
+        handler = self._handler
+        # a full disk or a closed pipe ends no request
+        with handler.lock or nullcontext(), suppress(OSError, ValueError):
+            handler.stream.write(line + "\n")
+            handler.stream.flush()
+
+    debug = info = warning = error = critical = exception = msg = write
