@@ -22,7 +22,7 @@ from gateway.nodes.console import NodeConsole
 from gateway.settings import Settings
 from gateway.status.health import Health, SharedHealth
 from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect
-from gateway.stores.redis import connect_async
+from gateway.stores.redis import connect_shared
 from gateway.web.authentication import KeyRing
 from gateway.web.database import MongoReadiness, ThreadPool
 from gateway.web.event_stream.streams import EventStreams
@@ -105,7 +105,7 @@ class GatewayParts(Container):
 
     @part
     def dedupe(self) -> Dedupe:
-        client = connect_async(self.settings.redis_location)
+        client = connect_shared(self.settings.redis_location)
         self._async_end.push_async_callback(client.aclose)
         return Dedupe(client, self.settings.crawl_cache_ttl)
 
