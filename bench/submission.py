@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import orjson
 import psutil
@@ -64,10 +65,11 @@ def run() -> list[Row]:
             # as a running node would publish it
             SpiderStore(mongo.get_default_database()).publish("n1", [SpiderInfo(project="default", name="seo")])
         port = free_port()
-        ours = stack.enter_context(_served("-m", "gateway.web", port=port, GATEWAY_PORT=str(port), **stores))
+        log = stack.enter_context((folder / "log").open("wb"))
+        ours = stack.enter_context(_served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))
         port = free_port()
         ceiling = ("-m", "uvicorn", "bench.submission:bare", "--factory", *_UVICORN, "--port", str(port))
-        beside = stack.enter_context(_served(*ceiling, port=port))
+        beside = stack.enter_context(_served(*ceiling, log=log, port=port))
         numbers = itertools.count()
         rows = []
         for what, is_new, wanted in (("answered by its dedupe key", False, KNOWN), ("that makes a job", True, NEW)):
@@ -86,10 +88,10 @@ def run() -> list[Row]:
 
 
 @contextmanager
-def _served(*command: str, port: int, **variables: str) -> Iterator[tuple[int, int]]:
+def _served(*command: str, log: BinaryIO, port: int, **variables: str) -> Iterator[tuple[int, int]]:
     """The server's port and its process id."""
     environment = {**os.environ, **variables}
-    process = subprocess.Popen([sys.executable, *command], env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, *command], env=environment, cwd=ROOT, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
