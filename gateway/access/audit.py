@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import uuid
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -37,7 +39,7 @@ class AuditEntry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    id: str = Field(alias="_id", default_factory=lambda: uuid.uuid4().hex)
+    id: str = Field(alias="_id", default_factory=partial(secrets.token_hex, 16))
     at: datetime
     kind: AuditKind = AuditKind.CALL
     #: The key's user; `None` while there are no keys.

@@ -103,7 +103,11 @@ def check_url(field: str, url: str, allowed: Iterable[Network] = ()) -> None:
     Raises `ForbiddenAddressError` if its host is not public, `InvalidRequestError` if no crawler anywhere could fetch
     it.
     """
-    networks = tuple(allowed)
+    _check_url(field, url, tuple(allowed))
+
+
+@lru_cache(maxsize=1024)  # most requests repeat an earlier one; what is raised is not kept
+def _check_url(field: str, url: str, networks: tuple[Network, ...]) -> None:
     host = _host(field, url)
     address = address_without_dns(host)
     if is_allowed(address, networks) if address is not None else networks or not is_nearby(host):

@@ -7,6 +7,7 @@ inserted the document, the next request needs one query to MongoDB and nothing e
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -43,6 +44,7 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
     return hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
+@lru_cache(maxsize=1024)  # most requests repeat an earlier one
 def _canonical(url: str) -> str:
     """It keeps the fragment, which may name a page of its own, and the query's order, which a site may depend on."""
     query = urlsplit(safe_url_string(url)).query

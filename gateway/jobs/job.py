@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import uuid
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -383,7 +384,7 @@ class Job(BaseModel):
 
 def new_job_id() -> str:
     """32 hexadecimal digits."""
-    return uuid.uuid4().hex
+    return secrets.token_hex(16)
 
 
 # --- the run model: the facts of a job, under the names used for runs of sites

@@ -128,8 +128,9 @@ class Submission:
 
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
-            # there is nothing to look up, so no thread is needed
-            return order.with_spec(self._check.pin(order.spec))
+            # there is nothing to look up, so no thread is needed, and nothing changes
+            self._check.pin(order.spec)
+            return order
         spec = await self._run(self._check.pin, order.spec)
         return order.with_spec(spec)._replace(pinned=order.spec.version is None)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
-import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
@@ -49,7 +49,7 @@ class Answer:
             await self.app(scope, receive, send)
             return
         given = next((value for name, value in scope["headers"] if name == _ID_HEADER), b"")
-        request_id = given.decode() if _SANE.fullmatch(given) else uuid.uuid4().hex
+        request_id = given.decode() if _SANE.fullmatch(given) else secrets.token_hex(16)
         scope.setdefault("state", {})["request_id"] = request_id
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id, correlation_id=request_id)

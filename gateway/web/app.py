@@ -184,6 +184,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     errors.install(app)
     for router in _ROUTERS:
         app.include_router(router)
+        if router is crawl.router:
+            # it comes first of all
+            app.router.routes.insert(0, crawl.PlainCrawls(app.router.routes[-1]))
     reference.mount_assets(app)
     return app
 

@@ -40,12 +40,17 @@ def _checked(endpoint: Callable[..., Any]) -> Callable[..., Any]:
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
-async def _parts(request: Request) -> GatewayParts:
+def ready_parts(request: Request) -> GatewayParts:
     """Nothing is changed before the database is prepared. Raises `UnavailableError`."""
     parts = cast("GatewayParts", request.app.state.parts)
     if request.method not in READING:
         parts.readiness.require()
     return parts
+
+
+async def _parts(request: Request) -> GatewayParts:
+    # not `ready_parts` itself, which FastAPI would call in a thread
+    return ready_parts(request)
 
 
 def _given_by_crawl(example: str) -> Any:

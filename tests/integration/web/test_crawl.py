@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx
+import pytest
 from httpx_sse import connect_sse
 
 from gateway.jobs.store import JobStore
@@ -37,6 +39,59 @@ def test_the_same_request_is_answered_with_the_same_job(gateway: httpx.Client, c
     again = gateway.post("/crawl", json=crawl).json()
     assert again.pop("cached_at").endswith("Z")
     assert again == {**first, "cached": True}
+
+
+#: What a body may say besides whose crawl it is, and what is then wrong.
+MORE = [
+    b'"user_id": "\\ud800"',
+    b'"start_urls": ["http://127.0.0.1/"]',
+    b'"depth": 1.0',
+    b'"depth": 99999999999999999999',
+    b'"params": {"robots": 1e400}',
+    b'"params": {"robots": NaN}',
+    b'"params": {"robots": 99999999999999999999}',
+    b'"params": ' + b'{"a":' * 300 + b"1" + b"}" * 300,
+    b'"unknown": 1',
+    b'"spider": "nosuch"',
+    b'"user_id": "twice", "max_retries": 21',
+    b'"jitter": 0.1',
+    b'"schedule_at": "soon"',
+]
+WHOSE = b'"user_id": "u", "spider": "seo", "start_urls": ["http://93.184.215.14/"], '
+ODD = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", *(b"{" + WHOSE + more + b"}" for more in MORE)]
+
+
+@pytest.mark.parametrize("body", ODD)
+def test_what_is_wrong_is_said_in_the_same_words_on_both_ways(gateway: httpx.Client, body: bytes) -> None:
+    answers = []
+    # the second one is not plain to the gateway: FastAPI reads it
+    for kind in ("application/json", "application/json; charset=utf-8"):
+        headers = {"Content-Type": kind, "X-Request-ID": "one"}
+        answer = gateway.post("/crawl", content=body, headers=headers)
+        answers.append((answer.status_code, answer.content, sorted(answer.headers)))
+    assert answers[0] == answers[1]
+    assert answers[0][0] in {403, 422}
+
+
+@pytest.mark.parametrize("extra", [{}, {"depth": 3, "tags": ["b", "a"], "fetch": {}}, {"params": {"robots": True}}])
+def test_a_plain_request_and_any_other_are_one_request(
+    gateway: httpx.Client, jobs: JobStore, crawl: Crawl, extra: Crawl
+) -> None:
+    body = json.dumps({**crawl, **extra}).encode()
+    made = gateway.post("/crawl", content=body, headers={"Content-Type": "application/json"})
+    other = gateway.post("/crawl", content=body, headers={"Content-Type": "application/json; charset=utf-8"})
+    known = gateway.post("/crawl", content=body, headers={"Content-Type": "application/json"})
+    assert other.json()["job_id"] == made.json()["job_id"]
+    assert known.content == other.content
+    assert sorted(known.headers) == sorted(other.headers)
+    assert jobs.get(made.json()["job_id"]).correlation_id == made.headers["X-Request-ID"]
+
+
+def test_a_body_in_pieces_is_a_body(gateway: httpx.Client, crawl: Crawl) -> None:
+    whole = json.dumps(crawl).encode()
+    pieces = iter([whole[:20], whole[20:]])
+    answer = gateway.post("/crawl", content=pieces, headers={"Content-Type": "application/json"})
+    assert answer.json()["job_id"] == gateway.post("/crawl", json=crawl).json()["job_id"]
 
 
 def test_simultaneous_requests_make_one_job(gateway: httpx.Client, crawl: Crawl) -> None:
