@@ -11,6 +11,7 @@ from bench import (
     burst,
     commands,
     crawls,
+    crossed_modules,
     dispatch,
     embedded_mongo,
     first_line,
@@ -29,6 +30,7 @@ NAMED: dict[str, Callable[[Sequence[str]], list[Row]]] = {
     "commands": commands.main,
     "dispatch": dispatch.main,
     "lists": lists.main,
+    "modules": crossed_modules.main,
     "submission": lambda _: submission.run(),
 }
 
@@ -52,6 +54,7 @@ def every() -> list[Row]:
         *commands.run(),
         *lists.run(),
         *submission.run(),
+        *crossed_modules.run(),
         *sse_fanout.run(),
         *schedules.run(),
         *stores(),
