@@ -124,7 +124,10 @@ class Submission:
         claimed = present or mine
         receipt = await self._materialise_claimed(order, identity, key, claimed, helping=present is not None)
         await self._confirm(key, claimed, receipt.job_id)
-        return receipt if present is None else receipt._replace(cached=True, cached_at=_moment(present))
+        if present is not None:
+            return receipt._replace(cached=True, cached_at=_moment(present))
+        # another request that helped may have been the one that inserted it: it is new all the same
+        return Receipt(mine.job_id, cached=False) if receipt.job_id == mine.job_id else receipt
 
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
@@ -191,6 +194,8 @@ class Submission:
                 raise
             return known
         except errors.JobExistsError:
+            if order.webhook_url:
+                self._jobs.add_webhook(entry.job_id, order.webhook_url)
             return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))
         except errors.LiveTwinError:
             # None: the other job has just ended, or must first give up its live key

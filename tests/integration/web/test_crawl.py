@@ -101,6 +101,14 @@ def test_simultaneous_requests_make_one_job(gateway: httpx.Client, crawl: Crawl)
     assert sum(not answer["cached"] for answer in answers) == 1
 
 
+def test_simultaneous_requests_are_all_told_at_the_end(gateway: httpx.Client, jobs: JobStore, crawl: Crawl) -> None:
+    urls = {f"http://93.184.215.14/told/{number}" for number in range(10)}
+    with ThreadPoolExecutor(10) as threads:
+        answers = threads.map(lambda url: gateway.post("/crawl", json={**crawl, "webhook_url": url}), urls)
+        (job_id,) = {answer.json()["job_id"] for answer in answers}
+    assert set(jobs.get(job_id).webhooks) == urls
+
+
 def test_a_fresh_run_can_be_asked_for_in_body_and_query(gateway: httpx.Client, crawl: Crawl) -> None:
     ids = {
         gateway.post("/crawl", json=crawl).json()["job_id"],
