@@ -14,19 +14,7 @@ from typing import Any, NamedTuple
 
 from lxml import etree
 
-from crawler.job_posting.fields import (
-    day_of,
-    each,
-    employment_types,
-    is_remote,
-    is_remote_text,
-    location_of,
-    markup_of,
-    moment_of,
-    plain_text,
-    text_of,
-    types_of,
-)
+from crawler.job_posting import fields
 from crawler.job_posting.posting import Posting, web_url
 from crawler.job_posting.salary import salary_of
 
@@ -163,14 +151,19 @@ class Graph:
     def postings(self) -> list[JobNode]:
         """Each `JobPosting`, wherever it stands, once."""
         found = {
-            id(node): node for node in self._nodes if _POSTING in types_of(node) and node.keys() - {"@type", "@id"}
+            id(node): node
+            for node in self._nodes
+            if _POSTING in fields.types_of(node) and node.keys() - {"@type", "@id"}
         }
         return [JobNode(node, self._resolved(node, 2)) for node in found.values()]
 
     def links(self) -> list[str]:
         """URLs in an `ItemList`, which is how search engines want lists of postings told."""
         entries = (
-            one for node in self._nodes if _LIST in types_of(node) for one in each(node.get("itemListElement"))
+            one
+            for node in self._nodes
+            if _LIST in fields.types_of(node)
+            for one in fields.each(node.get("itemListElement"))
         )
         found = (next(_linked_urls(entry), None) for entry in entries)
         return list(dict.fromkeys(url for url in found if url))
@@ -207,7 +200,7 @@ def _linked_urls(entry: Any) -> Iterator[str]:
     if isinstance(entry, str):
         yield entry
     elif isinstance(entry, dict):
-        types = types_of(entry)
+        types = fields.types_of(entry)
         about = [entry.get("item")] if "listitem" in types else []
         if not types or types & _ENTRIES:
             yield from (url for name in ("url", "@id") if isinstance(url := entry.get(name), str))
@@ -219,34 +212,34 @@ def _linked_urls(entry: Any) -> Iterator[str]:
 def posting_of(job: JobNode, base: str, language: str | None = None) -> Posting:
     """`base` is what relative URLs are relative to; `language` the page's, for dates that are spelled out."""
     node = job.whole
-    location = location_of(node)
-    title = text_of(node.get("title")) or text_of(node.get("name"))
-    written = "\n".join(one for one in each(node.get("description")) if isinstance(one, str))
-    description = plain_text(written)
-    remote = is_remote(node)
+    location = fields.location_of(node)
+    title = fields.text_of(node.get("title")) or fields.text_of(node.get("name"))
+    written = "\n".join(one for one in fields.each(node.get("description")) if isinstance(one, str))
+    description = fields.plain_text(written)
+    remote = fields.is_remote(node)
     if remote is None:
-        remote = is_remote_text(title, location["text"] if location else None, description=description)
+        remote = fields.is_remote_text(title, location["text"] if location else None, description=description)
     return Posting(
         source="json-ld",
         title=title,
-        company=text_of(node.get("hiringOrganization")),
+        company=fields.text_of(node.get("hiringOrganization")),
         location=location,
         remote=remote,
         salary=salary_of(node, location["country"] if location else None),
-        posted=day_of(node.get("datePosted"), language),
-        valid_through=moment_of(node.get("validThrough"), language),
-        employment_type=employment_types(node.get("employmentType")),
+        posted=fields.day_of(node.get("datePosted"), language),
+        valid_through=fields.moment_of(node.get("validThrough"), language),
+        employment_type=fields.employment_types(node.get("employmentType")),
         url=next(_posting_urls(node, base), None),
         description=description,
-        description_html=markup_of(written),
-        identifier=text_of(node.get("identifier"), ("value", "@value", "@id", "name")),
+        description_html=fields.markup_of(written),
+        identifier=fields.text_of(node.get("identifier"), ("value", "@value", "@id", "name")),
         raw=job.written,
     )
 
 
 def _posting_urls(node: dict[str, Any], base: str) -> Iterator[str]:
     for name in ("url", "mainEntityOfPage", "@id", "sameAs"):
-        written = text_of(node.get(name), ("@id", "url", "@value"))
+        written = fields.text_of(node.get(name), ("@id", "url", "@value"))
         if written and (name == "url" or written.startswith(("http://", "https://"))):
             url = web_url(base, written)
             if url:

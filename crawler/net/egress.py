@@ -26,16 +26,7 @@ from crawler.closing import StoppedError
 from crawler.net.response_limits import ConnectionFactory, ResponseLimits
 from crawler.pace.pacing import Pacing
 from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
-from gateway.contract.public_address import (
-    Network,
-    address_without_dns,
-    ascii_host,
-    check_url,
-    is_allowed,
-    is_nearby,
-    literal_address,
-    parse_networks,
-)
+from gateway.contract import public_address
 from gateway.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -57,7 +48,7 @@ class EgressResolver(CachingThreadedResolver):
     """Resolves what may be reached, to IPv4 where there is one. Literal addresses come through here as well."""
 
     def __init__(
-        self, reactor: ReactorBase, cache_size: int, timeout: float, allowed: Iterable[Network] = ()
+        self, reactor: ReactorBase, cache_size: int, timeout: float, allowed: Iterable[public_address.Network] = ()
     ) -> None:
         super().__init__(reactor, cache_size, timeout)
         self._allowed = tuple(allowed)
@@ -68,7 +59,7 @@ class EgressResolver(CachingThreadedResolver):
     def from_crawler(cls, crawler: Crawler, reactor: ReactorBase) -> Self:
         settings = crawler.settings
         cache_size = settings.getint("DNSCACHE_SIZE") if settings.getbool("DNSCACHE_ENABLED") else 0
-        allowed = parse_networks(settings.getlist(EGRESS_ALLOWED_NETWORKS))
+        allowed = public_address.parse_networks(settings.getlist(EGRESS_ALLOWED_NETWORKS))
         return cls(reactor, cache_size, settings.getfloat("DNS_TIMEOUT"), allowed)
 
     def getHostByName(self, name: str, timeout: Sequence[int] = ()) -> Deferred[str]:  # noqa: N802 - Twisted's
@@ -82,7 +73,7 @@ class EgressResolver(CachingThreadedResolver):
         return address.addTimeout(self.timeout, reactor).addErrback(lambda _: failure)
 
     def _check(self, address: str, name: str) -> str:
-        if not is_allowed(address, self._allowed):
+        if not public_address.is_allowed(address, self._allowed):
             self.refused[name] = address
             raise DNSLookupError(f"{name} is {address}, which is not a public address")
         self.refused.pop(name, None)
@@ -96,17 +87,17 @@ def _ipv6_address(name: str) -> str:
 class EgressCheck:
     """Downloader middleware before the cache: what may not be fetched may not come from the cache either."""
 
-    def __init__(self, allowed: Iterable[Network]) -> None:
+    def __init__(self, allowed: Iterable[public_address.Network]) -> None:
         self._allowed = tuple(allowed)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS)))
+        return cls(public_address.parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS)))
 
     def process_request(self, request: Request) -> None:
         host = urlparse_cached(request).hostname or ""
-        address = address_without_dns(host)
-        if address is not None and not is_allowed(address, self._allowed):
+        address = public_address.address_without_dns(host)
+        if address is not None and not public_address.is_allowed(address, self._allowed):
             raise _blocked(host, str(address))
 
 
@@ -130,7 +121,7 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
         self._pool._factory = ConnectionFactory  # noqa: SLF001 - as Scrapy does with its own
         self._limits = ResponseLimits(crawler)
         self._pacing = crawler.get_extension(Pacing)
-        self._allowed = parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
+        self._allowed = public_address.parse_networks(crawler.settings.getlist(EGRESS_ALLOWED_NETWORKS))
         self._downloads: set[asyncio.Task[Any]] = set()
         self._stopping = False
 
@@ -172,11 +163,11 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
         if not proxy:
             return
         host = _proxy_host(proxy)
-        address = literal_address(ascii_host(host))
-        if address is not None and not is_allowed(address, self._allowed):
+        address = public_address.literal_address(public_address.ascii_host(host))
+        if address is not None and not public_address.is_allowed(address, self._allowed):
             raise _blocked(host, str(address))
         try:
-            check_url("through a proxy", request.url, self._allowed)
+            public_address.check_url("through a proxy", request.url, self._allowed)
         except InvalidRequestError as error:
             raise EgressBlockedError(error.message) from None
         await self._check_name(urlparse_cached(request).hostname or "")
@@ -184,12 +175,12 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
     async def _check_name(self, name: str) -> None:
         resolver = _resolver()
         try:
-            await maybe_deferred_to_future(resolver.getHostByName(ascii_host(name)))
+            await maybe_deferred_to_future(resolver.getHostByName(public_address.ascii_host(name)))
         except DNSLookupError:
             # that we do not know the name does not mean that the proxy does not
-            if address := resolver.refused.get(ascii_host(name)):
+            if address := resolver.refused.get(public_address.ascii_host(name)):
                 raise _blocked(name, address) from None
-            if is_nearby(name):
+            if public_address.is_nearby(name):
                 raise EgressBlockedError(f"{name} is not a public name") from None
 
 
@@ -214,7 +205,7 @@ def _refusal(request: Request) -> EgressBlockedError | None:
         _proxy_host(request.meta["proxy"]) if request.meta.get("proxy") else urlparse_cached(request).hostname or ""
     )
     refused: dict[str, str] = getattr(_resolver(), "refused", {})
-    address = refused.get(asked) or refused.get(ascii_host(asked))
+    address = refused.get(asked) or refused.get(public_address.ascii_host(asked))
     return _blocked(asked, address) if address else None
 
 

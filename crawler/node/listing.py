@@ -18,15 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from crawler.node.projects import (
-    OWN_PROJECT,
-    EggError,
-    EggFile,
-    activate,
-    check_names,
-    leave_working_directory,
-    read_egg,
-)
+from crawler.node import projects
 from gateway.contract.outbox import SpiderInfo
 
 if TYPE_CHECKING:
@@ -47,32 +39,34 @@ class Listing(BaseModel):
 
 
 def list_own() -> Listing:
-    return Listing(spiders=spider_infos(OWN_PROJECT, None))
+    return Listing(spiders=spider_infos(projects.OWN_PROJECT, None))
 
 
 def list_egg(path: Path, project: str, version: str | None) -> Listing:
     try:
-        egg = read_egg(path)
-        leave_working_directory()
-        check_names(egg)
-        activate(egg)
+        egg = projects.read_egg(path)
+        projects.leave_working_directory()
+        projects.check_names(egg)
+        projects.activate(egg)
         return Listing(spiders=_import_spiders(egg, project, version))
-    except EggError as error:
+    except projects.EggError as error:
         return Listing(problem=str(error))
 
 
-def _import_spiders(egg: EggFile, project: str, version: str | None) -> list[SpiderInfo]:
+def _import_spiders(egg: projects.EggFile, project: str, version: str | None) -> list[SpiderInfo]:
     os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
     try:
         infos = spider_infos(project, version)
     except BaseException as error:
-        raise EggError(f"it cannot be imported: {_explain(error, egg)}") from error
+        raise projects.EggError(f"it cannot be imported: {_explain(error, egg)}") from error
     if not infos:
-        raise EggError("it has no spiders: look at SPIDER_MODULES in its settings, and at packages in its setup.py")
+        raise projects.EggError(
+            "it has no spiders: look at SPIDER_MODULES in its settings, and at packages in its setup.py"
+        )
     return infos
 
 
-def _explain(error: BaseException, egg: EggFile) -> str:
+def _explain(error: BaseException, egg: projects.EggFile) -> str:
     """One line, as a traceback's last, with the place in the egg and what to do."""
     line = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     frames = [frame for frame in _frames(error) if frame.filename.startswith(str(egg.path))]
@@ -84,7 +78,7 @@ def _frames(error: BaseException) -> Iterable[FrameSummary]:
     return extract_tb(error.__traceback__) if error.__traceback__ else StackSummary()
 
 
-def _advice(error: BaseException, egg: EggFile) -> str:
+def _advice(error: BaseException, egg: projects.EggFile) -> str:
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     missing = error.name.partition(".")[0]
@@ -109,7 +103,7 @@ def spider_infos(project: str, version: str | None) -> list[SpiderInfo]:
     settings = project_settings()
     AddonManager.load_pre_crawler_settings(settings)
     loader = get_spider_loader(settings)
-    known = _of_ours if project == OWN_PROJECT else _of_an_egg
+    known = _of_ours if project == projects.OWN_PROJECT else _of_an_egg
     return [
         # by the name under which the loader finds it
         SpiderInfo(project=project, version=version, name=str(name), **known(loader.load(name)))

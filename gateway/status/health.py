@@ -24,16 +24,7 @@ from gateway.contract.node_list import EVERY_NODE, NodeList
 from gateway.dispatch.capacity import NodeChoice
 from gateway.jobs.job import Job, WaitingReason
 from gateway.jobs.queries import JobStatistics
-from gateway.nodes.health import (
-    BEAT,
-    DEAD_AFTER,
-    MISSING_TODO,
-    WORKER,
-    Heartbeat,
-    HeartbeatStore,
-    NodeReport,
-    report_on,
-)
+from gateway.nodes import health
 from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import SpiderStore
@@ -137,7 +128,7 @@ class NodeChecks:
         reports = self._reports()
         if missing := self._node_list.missing(node.url for node, _ in reports):
             message = f"of the {len(self._node_list.urls)} nodes in SCRAPYD_URL, {len(missing)} have never registered"
-            return Check("down", message, f"{MISSING_TODO}; GET /nodes names them")
+            return Check("down", message, f"{health.MISSING_TODO}; GET /nodes names them")
         if others := [node.id for node, report in reports if report.state is NodeState.NOT_LISTED]:
             message = f"not in SCRAPYD_URL, so they get no work: {', '.join(others)}"
             return Check("ok", message, "add their URLs, as GET /nodes shows them, or stop their tailers")
@@ -146,9 +137,9 @@ class NodeChecks:
     def living(self) -> list[Node]:
         return [node for node, report in self._reports() if report.state is not NodeState.DEAD]
 
-    def _reports(self) -> list[tuple[Node, NodeReport]]:
+    def _reports(self) -> list[tuple[Node, health.NodeReport]]:
         now = self._clock()
-        return [(node, report_on(node, now, self._dead_after)) for node in self._nodes.all()]
+        return [(node, health.report_on(node, now, self._dead_after)) for node in self._nodes.all()]
 
 
 def _failures(node: Node) -> str:
@@ -270,7 +261,7 @@ class Health:
         self._idle = IdleSlots(nodes=nodes, statistics=self._statistics, dead_after=self._dead_after, clock=clock)
         self._schedules, self._ledger = ScheduleStore(database, clock), LedgerStore(database)
         self._unreadable = UnreadableStore(database)
-        self._heartbeats = HeartbeatStore(database, clock)
+        self._heartbeats = health.HeartbeatStore(database, clock)
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="health")
 
     def report(self) -> Report:
@@ -287,8 +278,8 @@ class Health:
             "waiting": self._idle.check,
             "documents": self._check_documents,
             "schedules": self._check_schedules,
-            "workers": partial(self._check_processes, WORKER, _NO_WORKER),
-            "beat": partial(self._check_processes, BEAT, _NO_BEAT),
+            "workers": partial(self._check_processes, health.WORKER, _NO_WORKER),
+            "beat": partial(self._check_processes, health.BEAT, _NO_BEAT),
             "webhooks": self._check_webhooks,
             "connections": self._check_connections,
             "clocks": self._check_clocks,
@@ -350,7 +341,7 @@ class Health:
     def _check_processes(self, kind: str, todo: str) -> Check:
         """Whether at least one of these processes gave a sign of life lately."""
         now, seen = self._clock(), [heartbeat.at for heartbeat in self._heartbeats.all(kind)]
-        alive = sum(now - at <= DEAD_AFTER for at in seen)
+        alive = sum(now - at <= health.DEAD_AFTER for at in seen)
         if alive:
             return Check("ok", f"{alive} alive")
         age = f"last seen {(now - max(seen)).total_seconds():.0f} s ago" if seen else "no process has ever been seen"
@@ -382,15 +373,15 @@ class Health:
         todo = "set these clocks, or MongoDB's; crawls use only MongoDB's, but logs and certificates do not"
         return Check("down", f"different from MongoDB's clock: {machines}", todo)
 
-    def _signs(self) -> Iterator[Heartbeat]:
+    def _signs(self) -> Iterator[health.Heartbeat]:
         """The last sign of life of each living process, and one of this process, by names that are no secret."""
         now = self._clock()
-        for kind in (WORKER, BEAT):
-            alive = [sign for sign in self._heartbeats.all(kind) if now - sign.at <= DEAD_AFTER]
+        for kind in (health.WORKER, health.BEAT):
+            alive = [sign for sign in self._heartbeats.all(kind) if now - sign.at <= health.DEAD_AFTER]
             yield from (sign._replace(name=f"a {kind}") for sign in alive)
         for node in self._nodes.living():
-            yield Heartbeat(node.id, node.heartbeat_at, node.clock_ahead, node.unanswered)
-        yield Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
+            yield health.Heartbeat(node.id, node.heartbeat_at, node.clock_ahead, node.unanswered)
+        yield health.Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
 
 
 def _check_store(ping: Callable[[], object], todo: str) -> Check:

@@ -11,19 +11,9 @@ from typing import Any
 
 import pymongo
 from attrs import define, field
-from pymongo import MongoClient, ReadPreference
+from pymongo import MongoClient, ReadPreference, monitoring
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError, WriteConcernError
-from pymongo.monitoring import (
-    CommandFailedEvent,
-    CommandListener,
-    CommandStartedEvent,
-    CommandSucceededEvent,
-    ServerHeartbeatFailedEvent,
-    ServerHeartbeatListener,
-    ServerHeartbeatStartedEvent,
-    ServerHeartbeatSucceededEvent,
-)
 from pymongo.topology_description import TopologyDescription
 
 from gateway.clock import SteadyClock, deadline, utc_now
@@ -84,16 +74,16 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
     return client.get_default_database(DEFAULT_DATABASE, read_preference=ReadPreference.PRIMARY)
 
 
-class _Unanswered(CommandListener):
+class _Unanswered(monitoring.CommandListener):
     """Notes commands without an answer; PyMongo repeats them, where it may, without a notice."""
 
-    def started(self, event: CommandStartedEvent) -> None:
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
         pass
 
-    def succeeded(self, event: CommandSucceededEvent) -> None:
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         pass
 
-    def failed(self, event: CommandFailedEvent) -> None:
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
         # an error that the server itself answers has no `errtype`
         if event.failure.get("errtype") in {"AutoReconnect", "NetworkTimeout"}:
             note_unanswered("MongoDB")
@@ -108,20 +98,20 @@ def within(seconds: float) -> Iterator[None]:
         yield
 
 
-class _ServerTimes(ServerHeartbeatListener):
+class _ServerTimes(monitoring.ServerHeartbeatListener):
     """Reads the server's time from its answer to each heartbeat."""
 
     def __init__(self) -> None:
         #: Called with the server's time and the seconds that its answer took.
         self.on_server_time: Callable[[datetime, float], None] | None = None
 
-    def started(self, event: ServerHeartbeatStartedEvent) -> None:
+    def started(self, event: monitoring.ServerHeartbeatStartedEvent) -> None:
         pass
 
-    def failed(self, event: ServerHeartbeatFailedEvent) -> None:
+    def failed(self, event: monitoring.ServerHeartbeatFailedEvent) -> None:
         pass
 
-    def succeeded(self, event: ServerHeartbeatSucceededEvent) -> None:
+    def succeeded(self, event: monitoring.ServerHeartbeatSucceededEvent) -> None:
         if self.on_server_time is not None and event.reply.is_writable:
             self.on_server_time(event.reply.document["localTime"], event.duration)
 
