@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from pymongo.database import Database
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.crash_points import state_change
+from gateway.dispatch.why_jobs_wait import has_code, has_slot, why_no_node
 from gateway.jobs.job import Job, Requirements, WaitingReason
 from gateway.jobs.queue import FREE_TO_START, JobDocuments, JobQueue, change
 from gateway.nodes.node import NodeState
@@ -135,35 +136,8 @@ class NodeChoice:
         return bool(self._suitable(requirements))
 
     def _suitable(self, requirements: Requirements) -> list[Node]:
-        return [node for node in self._able if _has_code(node, requirements) and _has_slot(node, requirements)]
+        return [node for node in self._able if has_code(node, requirements) and has_slot(node, requirements)]
 
     def reason(self, requirements: Requirements) -> WaitingReason | None:
         """Why a job with these requirements cannot start now; `None` if it can."""
-        if self._suitable(requirements):
-            return None
-        steps: tuple[tuple[Callable[[Node, Requirements], bool], WaitingReason], ...] = (
-            (_has_code, WaitingReason.NO_SUCH_PROJECT),
-            (_has_slot, WaitingReason.CAPACITY),
-            (_has_disk, WaitingReason.DISK_FULL),
-        )
-        left, reason = self._hopeful, WaitingReason.NO_NODE
-        for is_suitable, reason_without in steps:
-            if not left:
-                return reason
-            left, reason = [node for node in left if is_suitable(node, requirements)], reason_without
-        # the nodes that are left are only resting
-        return WaitingReason.CAPACITY if left else reason
-
-
-def _has_code(node: Node, requirements: Requirements) -> bool:
-    return requirements.project == DEFAULT_PROJECT or any(
-        egg.project == requirements.project and requirements.version in (None, egg.version) for egg in node.eggs
-    )
-
-
-def _has_slot(node: Node, requirements: Requirements) -> bool:
-    return bool(node.free_render_slots if requirements.render else node.free_slots)
-
-
-def _has_disk(node: Node, _: Requirements) -> bool:
-    return not node.disk_full
+        return None if self._suitable(requirements) else why_no_node(self._hopeful, requirements)

@@ -19,6 +19,7 @@ from gateway.clock import VERDICT_SECONDS, Clock, utc_now
 from gateway.contract.outbox import AttemptId, NodeSpec
 from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.fair_queue import FairQueue, Selection
+from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
 from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
 from gateway.jobs.backoff import backoff
 from gateway.jobs.completion import Completion
@@ -72,8 +73,6 @@ LATER_SECONDS = 2
 #: The longest backoff of a job that no node has, and of a job that a node may have.
 MAX_DELAY = timedelta(seconds=60)
 MAX_UNSURE_DELAY = timedelta(seconds=8)
-
-_SITE = "site:"
 
 
 class _Planned(NamedTuple):
@@ -303,8 +302,7 @@ class Dispatch:
             self._completion.admit(exclusive)
             return
         self._is_asked = True
-        reason = WaitingReason.SITE_BUSY if exclusive.startswith(_SITE) else WaitingReason.PREVIOUS_RUN
-        if blocked := self._queue.block(job_id, reason):
+        if blocked := self._queue.block(job_id, why_blocked(exclusive)):
             self._publisher.status(blocked)
             # if the resource became free before this write, the process that freed it saw no blocked job
             self._completion.admit(exclusive)
@@ -314,7 +312,7 @@ class Dispatch:
         choice, full = NodeChoice(nodes, self._clock(), self._dead_after), self._fair.full()
         reasons: dict[str, WaitingReason] = {}
         for job in self._queue.in_partitions(list(job_ids)):
-            if reason := self._fair.reason(job.user_id, choice.reason(job.partition.requirements), full):
+            if reason := why_waits(job.user_id, choice.reason(job.partition.requirements), full):
                 reasons[job.id] = reason
         for waiting in self._queue.note_waiting(reasons) if reasons else ():
             self._publisher.status(waiting)

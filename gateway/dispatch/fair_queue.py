@@ -16,7 +16,7 @@ from attrs import define, field
 
 from gateway.clock import Clock, utc_now
 from gateway.dispatch.capacity import Capacity
-from gateway.jobs.job import Partition, WaitingReason
+from gateway.jobs.job import Partition
 from gateway.jobs.queue import Candidate, Front, JobQueue
 from gateway.nodes.holds import HoldStore
 from gateway.nodes.node import user_resource
@@ -93,12 +93,6 @@ class FairQueue:
     def full(self) -> set[str]:
         """Users who may not have more running crawls."""
         return {user for user, number in self.running().items() if number >= self.most} if self.most else set()
-
-    @staticmethod
-    def reason(user_id: str, of_nodes: WaitingReason | None, full: Collection[str]) -> WaitingReason | None:
-        """Why a job of the user waits. `of_nodes` is the reason as far as nodes are concerned, if there is one."""
-        is_next = of_nodes in {None, WaitingReason.CAPACITY}
-        return WaitingReason.USER_QUOTA if is_next and user_id in full else of_nodes
 
     def read(self, capacity: Capacity, but: Collection[str]) -> bool:
         """Read the best jobs of each partition that fits, without those that were chosen already (`but`). If there

@@ -20,9 +20,10 @@ from gateway.contract.outbox import AttemptId, ExitReport
 from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.dispatcher import CLOCK_MARGIN, START_SECONDS
 from gateway.dispatch.fair_queue import FairQueue
+from gateway.dispatch.why_jobs_wait import PASSING, why_waits
 from gateway.jobs import messages
 from gateway.jobs.completion import Completion
-from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
+from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.messages import EventPublisher, Waker, about
 from gateway.jobs.outcome import CANCELLED
 from gateway.jobs.queries import JobSweeps, LiveAttempt
@@ -290,15 +291,6 @@ RECONCILE_SECONDS = 2.5
 RETENTION_SECONDS = 60.0
 #: Seconds after which a job that raised an error is looked at again.
 LATER_SECONDS = 5.0
-#: Reasons that can change without a look at the job, such as free capacity; a backoff ends by itself.
-PASSING = (
-    WaitingReason.CAPACITY,
-    WaitingReason.NO_NODE,
-    WaitingReason.NO_SUCH_PROJECT,
-    WaitingReason.DISK_FULL,
-    WaitingReason.USER_QUOTA,
-    WaitingReason.BACKOFF,
-)
 
 
 class Upcoming(NamedTuple):
@@ -431,7 +423,7 @@ class Sweeper:
         self._explained = hindered[-1].job_id if len(hindered) == SWEEP_BATCH else ""
         full, of_nodes = self._fair.full() if hindered else set(), cache(choice.reason)
         reasons = {
-            one.job_id: self._fair.reason(one.partition.user_id, of_nodes(one.partition.requirements), full)
+            one.job_id: why_waits(one.partition.user_id, of_nodes(one.partition.requirements), full)
             for one in hindered
         }
         changed = {

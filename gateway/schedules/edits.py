@@ -20,9 +20,9 @@ from gateway.jobs.outcome import CANCELLED
 from gateway.jobs.store import MAX_WEBHOOKS, JobStore
 from gateway.projects.catalog import WorkCheck, unpinned
 from gateway.schedules.firing import Promotion
+from gateway.schedules.next_run import LAST_YEAR, check_timing, first
 from gateway.schedules.occurrences import OccurrenceStore, ending
 from gateway.schedules.orders import NOTHING_TO_RUN, OccurrenceOrder, OccurrenceOrders, job_by_hand
-from gateway.schedules.recurrence import LAST_YEAR, check_timing, first
 from gateway.schedules.schedule import Overlap, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.mongo import Document, mongo_errors

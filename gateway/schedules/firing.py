@@ -17,6 +17,7 @@ from gateway.dispatch.reconciliation import Upcoming
 from gateway.jobs.admission import Admission, Look
 from gateway.jobs.job import Decision, Job, Occurrence, occurrence_id
 from gateway.jobs.messages import Waker, about
+from gateway.schedules.next_run import count_due, following
 from gateway.schedules.occurrences import OccurrenceStore, Plan, Run, Verdict, advanced, judge, plan
 from gateway.schedules.orders import (
     NOTHING_TO_RUN,
@@ -27,7 +28,6 @@ from gateway.schedules.orders import (
     orders_of,
     refreshed,
 )
-from gateway.schedules.recurrence import count_due, following
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule
 from gateway.schedules.store import Advance, LedgerStore, ScheduleStore
 

@@ -15,8 +15,8 @@ from gateway.clock import Clock, to_iso, utc_now
 from gateway.crash_points import state_change
 from gateway.jobs.job import LIVE_STATUSES, PROMOTED, Decision, Job, JobStatus, Occurrence
 from gateway.jobs.queue import JobDocuments, change
+from gateway.schedules.next_run import Moment, count_due, following, newest_due
 from gateway.schedules.orders import NOTHING
-from gateway.schedules.recurrence import Moment, count_due, following, newest_due
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, ScheduleState
 from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals
 

@@ -21,7 +21,7 @@ from gateway.jobs.store import JobStore
 from gateway.jobs.submission import Order
 from gateway.projects.catalog import WorkCheck, unpinned
 from gateway.schedules.edits import ScheduleChanges, check_ahead, when_identity
-from gateway.schedules.recurrence import check_timing, first
+from gateway.schedules.next_run import check_timing, first
 from gateway.schedules.schedule import CatchUp, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import mongo_errors

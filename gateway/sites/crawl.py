@@ -14,8 +14,8 @@ from gateway.contract.public_address import Network, check_url
 from gateway.errors import InvalidRequestError, SiteDisabledError, StartingError
 from gateway.jobs.job import CrawlOrder, TargetRun, Trigger
 from gateway.projects.catalog import SpiderCatalog, check_fetch
+from gateway.schedules.next_run import check_timing
 from gateway.schedules.orders import OccurrenceOrder
-from gateway.schedules.recurrence import check_timing
 from gateway.schedules.schedule import Overlap, Schedule, Timing
 from gateway.sites.site import FIELD, JOBS_SPIDER, KEYWORDS, LOCATION, PAGE, SELECTORS, SearchUrl, Site, Target
 from gateway.sites.store import SiteStore, TargetStore

@@ -16,7 +16,7 @@ from gateway.clock import Clock, utc_now
 from gateway.jobs.admission import Admission
 from gateway.jobs.job import new_job_id
 from gateway.schedules.edits import ScheduleEdits
-from gateway.schedules.recurrence import first
+from gateway.schedules.next_run import first
 from gateway.schedules.schedule import Schedule, ScheduleState, Timing
 from gateway.schedules.store import ScheduleStore
 from gateway.sites.crawl import SiteCheck

@@ -19,7 +19,7 @@ from stores import embedded_mongo
 
 from gateway.errors import ScheduleEndedError, ScheduleNotFoundError
 from gateway.jobs.job import Job, occurrence_id
-from gateway.schedules.recurrence import preview
+from gateway.schedules.next_run import preview
 from gateway.schedules.schedule import LedgerKind, Overlap, Schedule, ScheduleState, Timing
 
 HALF = timedelta(minutes=30)

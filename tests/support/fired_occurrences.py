@@ -13,7 +13,7 @@ from stack import wait_until
 from gateway.clock import utc_now
 from gateway.jobs.job import Job, JobStatus, new_job_id, occurrence_id
 from gateway.jobs.store import JobStore
-from gateway.schedules.recurrence import Moment, first, preview
+from gateway.schedules.next_run import Moment, first, preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.firing import Scheduling
-from gateway.schedules.recurrence import preview
+from gateway.schedules.next_run import preview
 from gateway.schedules.schedule import LedgerKind, Schedule, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When

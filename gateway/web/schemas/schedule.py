@@ -12,7 +12,7 @@ from gateway.contract.crawl import FetchOptions
 from gateway.contract.outbox import Progress
 from gateway.jobs.job import CrawlOrder, Job, JobStatus
 from gateway.jobs.outcome import CANCELLED
-from gateway.schedules.recurrence import Moment, parse_time_zone
+from gateway.schedules.next_run import Moment, parse_time_zone
 from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
 from gateway.schedules.store import ScheduleFilter
 from gateway.web.schemas.crawl import CrawlRequest, Interval, StartUrls, TimingFields, WorkFields

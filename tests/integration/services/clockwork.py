@@ -16,9 +16,9 @@ from gateway.jobs.job import CrawlOrder, Job, new_job_id, occurrence_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.edits import ScheduleEdits
 from gateway.schedules.firing import Promotion, Scheduling
+from gateway.schedules.next_run import first
 from gateway.schedules.occurrences import OccurrenceStore
 from gateway.schedules.orders import CrawlOrders, OccurrenceOrder
-from gateway.schedules.recurrence import first
 from gateway.schedules.schedule import LedgerKind, Schedule, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.documents import reader

@@ -43,7 +43,7 @@ _ROOMS = tuple(
 #: What things are; not how they are kept.
 _MODELS = (
     *("gateway.nodes.node", "gateway.jobs.job", "gateway.jobs.outcome", "gateway.schedules.schedule"),
-    *("gateway.schedules.recurrence", "gateway.sites.site", "gateway.access.keys"),
+    *("gateway.schedules.next_run", "gateway.sites.site", "gateway.access.keys"),
 )
 
 RULES = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.node.spider_process import READ, NewLines, StallDetector
+from crawler.node.stall_detection import READ, NewLines, StallDetector
 
 HEAD = "2027-06-01T09:00:00.000Z"
 STATS = f"{HEAD} [scrapy.extensions.logstats] INFO: Crawled 0 pages (at 0 pages/min), scraped 0 items\n"
@@ -74,7 +74,7 @@ def test_time_in_which_nobody_looked_counts_for_two_looks_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("crawler.node.spider_process.monotonic", lambda: now)
+    monkeypatch.setattr("crawler.node.stall_detection.monotonic", lambda: now)
     detector = StallDetector(tmp_path, None, 20)
     for _ in range(5):
         now += detector.interval

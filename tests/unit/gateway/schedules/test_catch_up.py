@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.jobs.job import Decision
+from gateway.schedules.next_run import Moment, preview
 from gateway.schedules.occurrences import Plan, plan
-from gateway.schedules.recurrence import Moment, preview
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, Timing
 
 START = datetime(2027, 3, 1, 8, tzinfo=UTC)

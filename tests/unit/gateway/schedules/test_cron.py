@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Decision
+from gateway.schedules.next_run import Cron, Moment, first, following, preview
 from gateway.schedules.occurrences import plan
-from gateway.schedules.recurrence import Cron, Moment, first, following, preview
 from gateway.schedules.schedule import CatchUp, Schedule, Timing
 
 #: Zone, and the UTC days on which its clocks change in 2027.

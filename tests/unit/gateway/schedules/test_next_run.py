@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gateway.errors import InvalidRequestError
-from gateway.schedules.recurrence import (
+from gateway.schedules.next_run import (
     Moment,
     check_timing,
     count_due,

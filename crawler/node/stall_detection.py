@@ -1,0 +1,80 @@
+"""Whether a crawl stands still, as seen from outside of it: it logs nothing, asks for nothing and finds nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from time import monotonic
+
+from gateway.contract import outbox
+from gateway.contract.log_line import LogEntry, split_entries
+
+#: Looks within the time that it may be quiet for, and seconds between two of them at most.
+LOOKS = 20
+INTERVAL_MAX = 5.0
+#: Bytes of new log that are read. What writes more than this between two looks does something.
+READ = 64 << 10
+#: Say the same again and again, whether or not anything happens.
+_LOG_STATS = "scrapy.extensions.logstats"
+_PERIODIC_LOG = "scrapy.extensions.periodic_log"
+
+
+class StallDetector:
+    """Is asked once every `interval` seconds. Time in which nobody asked counts for two looks at most: if all of the
+    node stood still (a virtual machine, a laptop's lid), the crawl could do nothing in that time.
+    """
+
+    def __init__(self, folder: Path, log: int | None, limit: float) -> None:
+        self.interval = min(INTERVAL_MAX, limit / LOOKS)
+        self._active = folder / outbox.ACTIVE
+        self._touched = 0
+        self._log = None if log is None else NewLines(log)
+        self._looked_at = monotonic()
+        self._seconds = 0.0
+
+    def seconds(self) -> float:
+        now = monotonic()
+        passed, self._looked_at = now - self._looked_at, now
+        self._seconds = 0.0 if self._is_alive() else self._seconds + min(passed, 2 * self.interval)
+        return self._seconds
+
+    def _is_alive(self) -> bool:
+        touched, was_touched = self._touched_at(), self._touched
+        self._touched = touched
+        has_logged = self._log is not None and self._log.tell()
+        return has_logged or touched != was_touched
+
+    def _touched_at(self) -> int:
+        try:
+            return self._active.lstat().st_mtime_ns
+        except OSError:
+            return 0
+
+
+class NewLines:
+    """Whether the log that is open as `fd` tells anything new."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._size = 0
+        self._in_stats = False
+
+    def tell(self) -> bool:
+        """Whether more was written since the last time than what Scrapy writes by the clock."""
+        before, self._size = self._size, os.fstat(self._fd).st_size
+        if self._size - before > READ:
+            self._in_stats = False
+            return True
+        entries, _ = split_entries(os.pread(self._fd, max(0, self._size - before), before), before, final=True)
+        # each has to be looked at
+        by_the_clock = [self._is_by_the_clock(entry) for entry in entries]
+        return not all(by_the_clock)
+
+    def _is_by_the_clock(self, entry: LogEntry) -> bool:
+        if entry.cont:
+            by_the_clock, ends = self._in_stats, entry.msg == "}"
+            self._in_stats = by_the_clock and not ends
+            return by_the_clock
+        # its JSON is many lines; what is printed after that of the other is somebody else's
+        self._in_stats = entry.logger == _PERIODIC_LOG and entry.msg == "{"
+        return entry.logger in {_LOG_STATS, _PERIODIC_LOG}

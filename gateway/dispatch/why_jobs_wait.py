@@ -1,0 +1,67 @@
+"""Why a job waits: the `waiting_reason` that its document has, and that its status shows.
+
+A worker that finds no place for a job decides on the reason and writes it down. A job that waits for its retry
+(`backoff`) or for its turn at a site got its reason when it began to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.jobs.job import Requirements, WaitingReason
+from gateway.nodes.store import Node
+
+_SITE = "site:"
+#: Reasons that can change without a look at the job, such as free capacity; a backoff ends by itself.
+PASSING = (
+    WaitingReason.CAPACITY,
+    WaitingReason.NO_NODE,
+    WaitingReason.NO_SUCH_PROJECT,
+    WaitingReason.DISK_FULL,
+    WaitingReason.USER_QUOTA,
+    WaitingReason.BACKOFF,
+)
+
+
+def why_waits(user_id: str, of_nodes: WaitingReason | None, full: Collection[str]) -> WaitingReason | None:
+    """`of_nodes` is the reason as far as nodes are concerned, if there is one; `full` are the users who may not have
+    more running crawls. `None` if the job can start.
+    """
+    is_next = of_nodes in {None, WaitingReason.CAPACITY}
+    return WaitingReason.USER_QUOTA if is_next and user_id in full else of_nodes
+
+
+def why_no_node(nodes: Sequence[Node], requirements: Requirements) -> WaitingReason:
+    """Why none of the nodes that get work now or soon can start a job with these requirements."""
+    steps: tuple[tuple[Callable[[Node, Requirements], bool], WaitingReason], ...] = (
+        (has_code, WaitingReason.NO_SUCH_PROJECT),
+        (has_slot, WaitingReason.CAPACITY),
+        (has_disk, WaitingReason.DISK_FULL),
+    )
+    left, reason = list(nodes), WaitingReason.NO_NODE
+    for is_suitable, reason_without in steps:
+        if not left:
+            return reason
+        left, reason = [node for node in left if is_suitable(node, requirements)], reason_without
+    # the nodes that are left are only resting
+    return WaitingReason.CAPACITY if left else reason
+
+
+def why_blocked(exclusive: str) -> WaitingReason:
+    """The reason of a job that waits for a resource that only one job may have."""
+    return WaitingReason.SITE_BUSY if exclusive.startswith(_SITE) else WaitingReason.PREVIOUS_RUN
+
+
+def has_code(node: Node, requirements: Requirements) -> bool:
+    return requirements.project == DEFAULT_PROJECT or any(
+        egg.project == requirements.project and requirements.version in (None, egg.version) for egg in node.eggs
+    )
+
+
+def has_slot(node: Node, requirements: Requirements) -> bool:
+    return bool(node.free_render_slots if requirements.render else node.free_slots)
+
+
+def has_disk(node: Node, _: Requirements) -> bool:
+    return not node.disk_full
