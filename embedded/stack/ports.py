@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,6 +11,11 @@ from contextlib import suppress
 import psutil
 
 LOOPBACK = "127.0.0.1"
+#: What is picked from. The OS gives the ports above these to outgoing connections and to all who ask for any port:
+#: such a port may be gone before its process listens, or while that is started again.
+PICKED = range(20_000, 32_000)
+#: How far apart stacks begin to look that start at the same time.
+_APART = 16
 
 
 class PortTakenError(Exception):
@@ -50,7 +57,7 @@ def demand(port: int, host: str, wanted_by: str, setting: str) -> int:
 
 
 class PortPicker:
-    """Free ports from the OS, the remembered ones first."""
+    """Free ports, the remembered ones first."""
 
     def __init__(self, remembered: Mapping[str, int]) -> None:
         self._remembered = remembered
@@ -66,12 +73,12 @@ class PortPicker:
 
     def _any(self) -> int:
         taken = set(self.picked.values()) | set(self._remembered.values())
-        while True:
-            with socket.socket() as listener:
-                listener.bind((LOOPBACK, 0))
-                port: int = listener.getsockname()[1]
-            if port not in taken:
+        begin = os.getpid() * _APART
+        for step in range(len(PICKED)):
+            port = PICKED[(begin + step) % len(PICKED)]
+            if port not in taken and is_free(port):
                 return port
+        raise OSError(errno.EADDRINUSE, f"no port from {PICKED[0]} to {PICKED[-1]} is free")
 
 
 def _holder(port: int) -> str | None:

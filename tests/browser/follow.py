@@ -38,6 +38,6 @@ def node_project(folder: Path) -> Path:
     if not (folder / "node_modules" / "eventsource").is_dir():
         options = ("--no-audit", "--no-fund", "--ignore-scripts")
         subprocess.run(
-            [npm, "install", *options, NPM_PACKAGE], cwd=folder, check=True, capture_output=True, timeout=60
+            [npm, "install", *options, NPM_PACKAGE], cwd=folder, check=True, capture_output=True, timeout=120
         )
     return folder

@@ -69,7 +69,7 @@ def other_origin() -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def serving(settings: Settings) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.fixture(scope="module")

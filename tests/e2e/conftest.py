@@ -11,7 +11,7 @@ from stack import Stack, running_stack
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One platform for all tests that leave it as they found it."""
     # seconds; what `/scrape` is asked for here is there in a fraction of it
-    variables = {"CRAWL_STOP_GRACE": "3", "SCRAPE_SYNC_TIMEOUT": "5"}
+    variables = {"CRAWL_STOP_GRACE": "3", "SCRAPE_SYNC_TIMEOUT": "12"}
     with running_stack(tmp_path_factory.mktemp("stack") / "home", **variables) as stack:
         yield stack
 

@@ -44,7 +44,7 @@ def is_told(stack: Stack, correlation_id: str, path: dict[str, set[str]]) -> boo
 def follow(stack: Stack, correlation_id: str, job_id: str, path: dict[str, set[str]]) -> None:
     assert stack.wait_final(job_id)["status"] == "finished"
     assert stack.job(job_id)["correlation_id"] == correlation_id
-    wait_until(lambda: is_told(stack, correlation_id, path), timeout=20, what="a line of every process")
+    wait_until(lambda: is_told(stack, correlation_id, path), what="a line of every process")
     spec = orjson.loads((stack.home / "node" / "outbox" / f"{job_id}-1" / "spec.json").read_bytes())
     assert spec["correlation_id"] == correlation_id
     first = stack.log(job_id).decode().splitlines()
@@ -69,7 +69,7 @@ def test_a_schedules_run_has_an_id_of_its_own_from_the_beat_on(stack: Stack, sit
     schedule = post(stack, site, uuid.uuid4().hex, interval="every 1h", schedule_at=start).json()["job_id"]
     runs = f"{stack.url}/jobs?schedule_id={schedule}"
     try:
-        (run,) = wait_until(lambda: stack.http.get(runs).json()["jobs"], timeout=20, what="the schedule's run")
+        (run,) = wait_until(lambda: stack.http.get(runs).json()["jobs"], what="the schedule's run")
         job_id = run["job_id"]
         follow(stack, job_id, job_id, {**PATH, "gateway": set(), "beat": {"slot_fired"}})
     finally:

@@ -95,7 +95,7 @@ def test_a_running_crawl_is_cancelled_and_its_slot_is_free_again(stack: Stack, s
         return bool(node["free_slots"] == node["max_slots"])
 
     # every test waits for its own jobs, so nobody else holds one
-    wait_until(all_free, timeout=5, what="a free slot")
+    wait_until(all_free, what="a free slot")
 
 
 def test_an_ended_job_is_run_again_as_a_new_one_and_can_be_deleted(stack: Stack, site: Site) -> None:

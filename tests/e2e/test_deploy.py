@@ -42,7 +42,7 @@ def deploy(stack: Stack, folder: Path, version: str) -> str:
         path.write_text(text.replace("VERSION", version))
     command = [sys.executable, "-m", "gateway.cli.main", "deploy", str(folder), "--version", version]
     done = subprocess.run(
-        [*command, "--url", stack.url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [*command, "--url", stack.url], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -47,7 +47,7 @@ def deployed(stack: Stack) -> dict[str, Any]:
         data={"project": "bookshop", "version": "1.0"},
         files={"egg": ("project.egg", egg(source("bookshop", spiders=SPIDERS)))},
         auth=(ready["scrapyd_username"], ready["scrapyd_password"]),
-        timeout=60,
+        timeout=120,
         trust_env=False,
     ).json()
     assert answer["spiders"] == 2, answer

@@ -52,5 +52,5 @@ def test_npms_eventsource_follows_a_crawl_to_its_end_and_stops(
     job_id = stack.crawl(f"{site.url}/tree/30")
     command = [find_program("node"), "follow.mjs", f"{stack.url}/jobs/{job_id}/logs"]
     # Node.js ends by itself only when nothing is open and no timer runs
-    output = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=60).stdout
+    output = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=120).stdout
     check(json.loads(output), stack, job_id)

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.stack]
 
 POSTINGS = 300
 #: Seconds; what the stack is told (conftest.py).
-SYNC_TIMEOUT = 5
+SYNC_TIMEOUT = 12
 #: In the body of a message as Redis's MONITOR shows it.
 _BODY = re.compile(r'\\*"body\\*": \\*"([A-Za-z0-9+/=]+)\\*"')
 TARGET_FIELDS = {
@@ -88,7 +88,7 @@ class Door:
             jobs = self.call("GET", "/jobs", params={"schedule_id": schedule_id}).raise_for_status().json()["jobs"]
             return jobs[-1]["job_id"] if jobs else None
 
-        return wait_until(job, timeout=20, what="the firing of the schedule")
+        return wait_until(job, what="the firing of the schedule")
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def overheard(stack: Stack) -> Iterator[list[dict[str, Any]]]:
             yield heard
         finally:
             redis.Redis.from_url(stack.ready["broker_url"]).execute_command("PING", "the-end")
-            ear.join(10)
+            ear.join(60)
             client.close()
 
 
@@ -190,7 +190,7 @@ def test_all_of_a_search_is_scraped_by_its_target_whose_message_says_what_it_is(
     with overheard(door.stack) as heard:
         door.is_due_now(target["schedule_id"])
         job_id = door.fired(target["schedule_id"])
-        wait_until(lambda: [one for one in heard if one.get("job_id") == job_id], timeout=10, what="its message")
+        wait_until(lambda: [one for one in heard if one.get("job_id") == job_id], what="its message")
     message = next(one for one in heard if one.get("job_id") == job_id)
     assert set(message) == {"job_id", *TARGET_FIELDS}
     assert message == {

@@ -40,7 +40,7 @@ def waits(stack: Stack, job_id: str, reason: str) -> dict[str, Any]:
         told = stack.status(job_id)
         return told if told["waiting_reason"] == reason else None
 
-    return wait_until(status, timeout=30, what=f"{reason} of job {job_id}")
+    return wait_until(status, what=f"{reason} of job {job_id}")
 
 
 def runs_of(stack: Stack, schedule_id: str) -> list[dict[str, Any]]:
@@ -60,9 +60,7 @@ def test_the_runs_of_a_schedule_that_queues_them_follow_each_other_in_their_orde
     made = stack.http.post(f"{stack.url}/schedules", json={**order, **timing})
     assert made.status_code == 201, made.text
     schedule_id = made.json()["schedule_id"]
-    runs = wait_until(
-        lambda: found if len(found := runs_of(stack, schedule_id)) == RUNS else None, timeout=40, what="all runs"
-    )
+    runs = wait_until(lambda: found if len(found := runs_of(stack, schedule_id)) == RUNS else None, what="all runs")
     for later in runs[1:]:
         assert waits(stack, later["job_id"], "previous_run")["queue_position"] is None
     assert stack.status(runs[0]["job_id"])["status"] == "running"
@@ -89,7 +87,7 @@ def test_of_two_runs_of_a_site_one_waits_and_runs_once_the_other_is_cancelled(
     assert stack.status(second)["status"] == "pending"
     stack.http.post(f"{stack.url}/jobs/{first}/cancel").raise_for_status()
     assert stack.wait_final(first)["status"] == "cancelled"
-    wait_until(lambda: stack.status(second)["status"] == "running", timeout=10, what="the second run")
+    wait_until(lambda: stack.status(second)["status"] == "running", what="the second run")
     site.release()
     assert stack.wait_final(second)["status"] == "finished"
     assert follow_each_other([stack.job(first), stack.job(second)])

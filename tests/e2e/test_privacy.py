@@ -92,11 +92,11 @@ fd = os.open(sys.argv[1], os.O_RDONLY)
 def _opened_by_nobody(path: Path | str) -> str:
     """What it complains of."""
     command = [sys.executable, "-I", "-c", _OPEN, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30).stderr
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90).stderr
 
 
 def _said(url: str, question: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=60) as connection:
         connection.sendall(question)
         return connection.recv(4096)
 

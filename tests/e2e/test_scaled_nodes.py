@@ -58,7 +58,7 @@ class Replicas:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    process.wait(45)
+    process.wait(60)
 
 
 def test_replicas_are_nodes_of_their_own_and_what_one_left_is_shipped(
@@ -80,7 +80,7 @@ def test_replicas_are_nodes_of_their_own_and_what_one_left_is_shipped(
         assert {"replica-1", "replica-2"} < ran_on
         assert all(stack.log(job) for job in jobs)
         healthy = replicas.start("gateway.cli.main", "alive", "tailer")
-        assert healthy.wait(60) == 0
+        assert healthy.wait(90) == 0
         _end(first)
         url = replicas.known()["replica-1"]["url"], replicas.known()["replica-2"]["url"]
         replicas.start_scrapyd()

@@ -39,6 +39,8 @@ from gateway.stores.indexes import ensure_indexes
 SECONDS = max(15.0, float(os.environ.get("FAULT_SECONDS", "0")))
 BROKER_AWAY = 6.0
 ONE_OFFS = 40
+#: Seconds by which clocks are turned; more than the latest run of a busy machine is late.
+STEP = 30
 
 
 @pytest.fixture
@@ -170,12 +172,12 @@ class FirstSeen(threading.Thread):
 
 
 def test_wrong_clocks_move_no_run(ring: Arena) -> None:
-    """Stepped by 5 s to and fro, under beats that run, and under one that is started again meanwhile."""
+    """Stepped to and fro, under beats that run, and under one that is started again meanwhile."""
     each = [schedule(ring, "every 1s", jitter=jitter) for jitter in (0, 0.3)]
     seen = FirstSeen(ring)
     with ring.beats(3, scheduler="wrong_clock:WrongClockScheduler") as beats:
         seen.start()
-        for steps in ((5, -5, 0), (-5, 5, 5), (0, 5, -5)):
+        for steps in ((STEP, -STEP, 0), (-STEP, STEP, STEP), (0, STEP, -STEP)):
             wait_until(lambda: seen.times, what="the first occurrence")
             for beat, step in zip(beats, steps, strict=True):
                 beat.turn(step)
@@ -193,5 +195,4 @@ def test_wrong_clocks_move_no_run(ring: Arena) -> None:
             for moment in occurrences(made, until)
         ]
         assert min(delays) > -0.1
-        # less than a step
-        assert max(delays[2:]) < 4.5
+        assert max(delays[2:]) < 0.9 * STEP

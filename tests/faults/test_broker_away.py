@@ -13,6 +13,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 SECONDS = full_or_short(60, 5)
 CRAWLS = full_or_short(500, 40)
+#: Seconds within which all are to be accepted.
+PROMPT = 60
 
 
 def test_crawls_that_are_accepted_without_a_broker_run_once_it_is_back(
@@ -21,10 +23,10 @@ def test_crawls_that_are_accepted_without_a_broker_run_once_it_is_back(
     with platform.broker.away():
         began = time.monotonic()
         accepted = verifier.begin(CRAWLS, at_once=4)
-        assert time.monotonic() - began < SECONDS, "not all was accepted while the broker was away"
+        assert time.monotonic() - began < PROMPT, "that the broker was away held them up"
         assert not verifier.client.refused
         # how long it is away is what is tested
-        time.sleep(began + SECONDS - time.monotonic())
+        time.sleep(max(0.0, began + SECONDS - time.monotonic()))
         back = time.monotonic()
     recovered = verifier.wait_for_visit(accepted, after=back)
     verifier.wait(timeout=300)

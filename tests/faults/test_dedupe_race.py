@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from breakable import Platform
 from fault_table import record
 from sites.server import Site, html
 from stack import ROOT, Stack, wait_until
+from stores import free_port
 from warm import WarmProcess
 
 pytestmark = [pytest.mark.stack]
@@ -46,9 +46,7 @@ def site() -> Iterator[Site]:
 @contextmanager
 def another_gateway(stack: Stack, plan: Path | None = None) -> Iterator[tuple[str, WarmProcess]]:
     """A second gateway process on the same stores; one that has a crash plan is expected to die of it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     variables = {"GATEWAY_PORT": str(port), **({"DISCOVERYBOT_CRASH_PLAN": str(plan)} if plan else {})}
     env = {**stack.environment(), **variables}
     process = warm.start("gateway.web.__main__", env=env, cwd=ROOT, stdout=Path(os.devnull))
@@ -58,7 +56,7 @@ def another_gateway(stack: Stack, plan: Path | None = None) -> Iterator[tuple[st
         yield url, process
     finally:
         process.terminate()
-        process.wait(15)
+        process.wait(60)
 
 
 async def post_all(urls: list[str], body: dict[str, Any], *, flush: str | None = None) -> list[dict[str, Any]]:
@@ -113,7 +111,7 @@ async def test_also_when_the_owner_dies_between_key_and_document(stack: Stack, s
         async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
             with pytest.raises(httpx.TransportError):
                 await client.post(f"{doomed}/crawl", json=body)
-        assert process.wait(10) == -9
+        assert process.wait(60) == -9
     answers = await post_all([stack.url], body)
     assert len(answers) == REQUESTS
     the_one_job(stack, site, answers, "owner", "gateway dies between key and document")

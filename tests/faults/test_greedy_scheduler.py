@@ -28,7 +28,7 @@ LATER = full_or_short(200, 80)
 SECONDS = full_or_short(60, 8)
 WAITING, RUNNING = 20, 4
 #: Seconds within which others' crawls start, and their schedules fire.
-PROMPT = 5.0
+PROMPT = full_or_short(5.0, 20.0)
 #: Beyond what may wait, by what was counted before it was inserted; and those that go back for another attempt.
 SLACK = WAITING + RUNNING
 

@@ -24,7 +24,7 @@ KINDS_PLANTED = tuple(KINDS) if FULL else ("fifo", "link to an environment", "fi
 ROUNDS = full_or_short(3, 1)
 BYSTANDERS = full_or_short(10, 4)
 #: Seconds within which others' crawls begin meanwhile.
-PROMPT = 5.0
+PROMPT = full_or_short(5.0, 20.0)
 PATIENCE = 150.0
 #: Puts what its parameters say into its folder; it runs until the file `gate` is there.
 SPIDERS = """

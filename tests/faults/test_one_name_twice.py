@@ -15,7 +15,7 @@ from stack import Stack, running_stack, wait_until
 ROUNDS = full_or_short(5, 2)
 CRAWLS = 6
 #: Seconds within which others' crawls begin meanwhile.
-PROMPT = 5.0
+PROMPT = full_or_short(5.0, 20.0)
 
 
 @pytest.fixture

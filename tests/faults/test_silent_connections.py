@@ -26,11 +26,11 @@ PROCESSES = ("gateway", "worker", "beat", "tailer")
 #: Connections of one process to one store that go silent, one after the other; in short that which was used last.
 EACH = full_or_short(8, 1)
 #: Seconds within which a crawl that was asked for must have begun, whatever has gone silent.
-BEGUN_WITHIN = 5.0
+BEGUN_WITHIN = full_or_short(5.0, 20.0)
 #: Asked for while answers are lost, so many seconds from each other.
 CRAWLS, PACE = full_or_short(40, 12), 0.5
 #: Seconds within which `/health` says who was not answered: its next sign of life does.
-NAMED_WITHIN = 20.0
+NAMED_WITHIN = full_or_short(20.0, 60.0)
 #: In `/health`: who was not answered, and how many seconds ago.
 _NAMED = re.compile(r" to ([^,]+) \([^,]*, the last (\d+) s ago\)")
 #: Of an attempt in a field's name: its number, or its job's id with it.

@@ -23,7 +23,7 @@ OTHERS = full_or_short(40, 8)
 #: Kills of the worker with calls under way, which are repeated once their lease has lapsed.
 KILLS = full_or_short(1, 0)
 #: Seconds within which such a crawl is to start; and its receiver is told after its end.
-PROMPT = 5.0
+PROMPT = full_or_short(5.0, 20.0)
 UNTROUBLED = "every webhook is called when it is due"
 
 

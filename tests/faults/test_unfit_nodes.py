@@ -25,7 +25,7 @@ ROUNDS = full_or_short(5, 1)
 #: Seconds that a clock is off.
 OFF = 600
 #: Seconds within which crawls begin beside such nodes.
-BEGUN_WITHIN = 5.0
+BEGUN_WITHIN = full_or_short(5.0, 20.0)
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ class BusyWorker:
             yield self
         finally:
             worker.kill()
-            worker.wait(10)
+            worker.wait(60)
 
     def finish_during(self, absence: AbstractContextManager[None], *, unnoticed: bool = False) -> None:
         """Has a task on each thread, and all of them end while there is nobody to tell. `unnoticed`: a broker that

@@ -11,10 +11,12 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 #: The scenarios in full, as `make faults` runs them; else each in its short form.
 FULL = "FAULT_SECONDS" in os.environ
+
+Number = TypeVar("Number", int, float)
 
 
 class Row(NamedTuple):
@@ -41,8 +43,10 @@ class Row(NamedTuple):
         return f"| {self.scenario} | {self.injected} | {self.lost} | {self.doubled} | {took} |"
 
 
-def full_or_short(full: int, short: int) -> int:
-    """A number of crawls, kills or seconds: the one of `make faults`, or that of `make test`."""
+def full_or_short(full: Number, short: Number) -> Number:
+    """A number of crawls, kills or seconds: the one of `make faults`, or that of `make test`, whose machine is busy
+    with other tests as well.
+    """
     return full if FULL else short
 
 

@@ -16,7 +16,7 @@ from stack import ROOT, START_TIMEOUT, Stack, wait_until
 from stores import free_port
 
 #: Seconds that a process is given to end by itself; Scrapyd ends its spiders first.
-STOP_TIMEOUT = 30.0
+STOP_TIMEOUT = 60.0
 
 
 class ExtraNode:

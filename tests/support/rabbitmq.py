@@ -19,7 +19,7 @@ from stores import free_port
 _SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _EPMD = Path("/usr/bin/epmd")
 #: Seconds; three are what it takes on a machine that does nothing else.
-_START_TIMEOUT = 60.0
+_START_TIMEOUT = 120.0
 
 
 def need_rabbitmq() -> None:
@@ -89,7 +89,7 @@ class RabbitMQ:
 
     @contextmanager
     def channel(self) -> Iterator[amqp.Channel]:
-        with amqp.Connection(f"127.0.0.1:{self.port}", connect_timeout=5, read_timeout=10) as connection:
+        with amqp.Connection(f"127.0.0.1:{self.port}", connect_timeout=30, read_timeout=30) as connection:
             yield connection.channel()
 
     def depth(self, queue: str) -> int:
@@ -143,7 +143,7 @@ class RabbitMQ:
             self.kill()
         if self._mapper is not None:
             self._mapper.kill()
-            self._mapper.wait(10)
+            self._mapper.wait(60)
 
     def _environment(self) -> dict[str, str]:
         own = {

@@ -71,12 +71,12 @@ class Relay:
         listening = threading.Event()
         thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(listening),))
         thread.start()
-        listening.wait(10)
+        listening.wait(60)
         try:
             yield self
         finally:
             self._loop.call_soon_threadsafe(self._stopped.set)
-            thread.join(10)
+            thread.join(60)
             self._loop.close()
 
     async def _serve(self, listening: threading.Event) -> None:

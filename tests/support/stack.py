@@ -46,7 +46,7 @@ class Stack:
         self.output = output
         # without limits: where there are, a connection may be closed that a thread was just given, whose request then
         # waits for its whole time-out (httpcore#1110)
-        self.http = httpx.Client(timeout=15, limits=httpx.Limits(keepalive_expiry=None), trust_env=False)
+        self.http = httpx.Client(timeout=30, limits=httpx.Limits(keepalive_expiry=None), trust_env=False)
 
     @property
     def ready(self) -> dict[str, Any]:
@@ -165,5 +165,5 @@ def _stop(process: WarmProcess | subprocess.Popen[bytes]) -> None:
         process.wait(45)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
         raise

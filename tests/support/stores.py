@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,9 +18,11 @@ import pymongo
 import redis
 from pymongo.errors import PyMongoError
 
+from embedded.stack.ports import is_free
+
 ROOT = Path(__file__).parents[2]
 #: Seconds that a store may take to answer; a fraction of it is what it takes.
-START_TIMEOUT = 30.0
+START_TIMEOUT = 60.0
 #: MongoDB servers that store tests run against, besides mongomock.
 REAL_BACKENDS = ["embedded", *(["external"] if os.environ.get("MONGO_TEST_URI") else [])]
 
@@ -104,7 +107,7 @@ def valkey_server(tmp: Path) -> Iterator[StoreProcess]:
     url = f"redis://127.0.0.1:{port}/0"
 
     def answers() -> object:
-        with redis.Redis(port=port, socket_timeout=1) as client:
+        with redis.Redis(port=port, socket_timeout=5) as client:
             return client.ping()
 
     command = (
@@ -122,7 +125,7 @@ def embedded_mongo(tmp: Path) -> Iterator[StoreProcess]:
     url = f"mongodb://127.0.0.1:{port}/discoverybot"
 
     def answers() -> object:
-        with pymongo.MongoClient[dict[str, object]](url, serverSelectionTimeoutMS=200) as client:
+        with pymongo.MongoClient[dict[str, object]](url, serverSelectionTimeoutMS=2000) as client:
             return client.admin.command("ping")
 
     place = ("--path", str(tmp / "mongo.sqlite"), "--host", "127.0.0.1", "--port", str(port))
@@ -130,12 +133,22 @@ def embedded_mongo(tmp: Path) -> Iterator[StoreProcess]:
     yield from _running(StoreProcess.at(url, command, answers, tmp / "mongo.log"))
 
 
+#: What is chosen from. The system gives the ports above to connections and to all who ask for any port, and the
+#: platform picks from those between (`embedded/stack/ports.py`).
+_PORTS = range(10_000, 20_000)
+_steps = itertools.count(secrets.randbelow(len(_PORTS)))
+
+
 def free_port() -> int:
-    """A port that nobody had a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that nobody has, and that nobody is given by chance: it stays free for whoever was told of it.
+
+    Each process begins somewhere else, and asks for the same port again only after all others.
+    """
+    for step in itertools.islice(_steps, len(_PORTS)):
+        port = _PORTS[step % len(_PORTS)]
+        if is_free(port):
+            return port
+    raise AssertionError("no port is free")
 
 
 def _running(store: StoreProcess) -> Iterator[StoreProcess]:

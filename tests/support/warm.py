@@ -24,7 +24,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: Seconds that one may take that is to come to an end.
-_PATIENCE = 60
+_PATIENCE = 120
 
 
 class Told(NamedTuple):

@@ -98,7 +98,7 @@ def test_a_broker_that_hangs_holds_up_a_sender_for_seconds_only(line: BrokerConn
         began = time.monotonic()
         with pytest.raises(line.errors):
             line.send("note", ("meanwhile",), {})
-        assert time.monotonic() - began < 12
+        assert time.monotonic() - began < 40
     line.send("note", ("after",), {})
 
 
@@ -271,4 +271,4 @@ def _worker(environment: dict[str, str], home: Path) -> Iterator[subprocess.Pope
         yield worker
     finally:
         worker.kill()
-        worker.wait(10)
+        worker.wait(60)

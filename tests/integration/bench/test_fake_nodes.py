@@ -31,15 +31,15 @@ def test_fake_nodes_tell_the_truth_of_what_they_were_posted(tmp_path: Path) -> N
             for _ in range(2):
                 assert post(first, "schedule.json").json()["status"] == "ok"
             assert (order()["running"], order()["trouble"]) == (1, [])
-            wait_until(lambda: said(store) == [([ATTEMPT], [ATTEMPT]), ([], [])], timeout=15)
+            wait_until(lambda: said(store) == [([ATTEMPT], [ATTEMPT]), ([], [])])
             post(second, "schedule.json")
             assert order()["trouble"] == [f"{ATTEMPT} was posted to two nodes"]
             assert post(first, "cancel.json").json()["prevstate"] == "running"
             assert (order()["running"], [*order()["cancelled"]]) == (0, [ATTEMPT])
-            wait_until(lambda: said(store) == [([], []), ([], [])], timeout=15)
+            wait_until(lambda: said(store) == [([], []), ([], [])])
             order(lifetime=0.1)
             post(second, "schedule.json", job=f"{'b' * 32}-1")
-            wait_until(lambda: order()["recorded"] == 2, timeout=15)
+            wait_until(lambda: order()["recorded"] == 2)
         database.client.close()
 
 

@@ -56,7 +56,7 @@ def _open_gateway(environment: dict[str, str], output: Path) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def _lives(url: str) -> bool:

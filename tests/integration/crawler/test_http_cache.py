@@ -63,7 +63,7 @@ def test_a_cache_that_hangs_or_is_gone_costs_its_time_out_once_and_no_page(
     with Site() as site, valkey.frozen():
         began = time.monotonic()
         crawl = run("seo", f"{site.url}/tree/60", environ={"HTTP_CACHE_REDIS_URL": valkey})
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 20
     assert crawl.progress["completed_pages"] == 61
     assert crawl.progress["errors_count"] == 0
     with Site() as site:

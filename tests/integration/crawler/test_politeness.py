@@ -19,7 +19,7 @@ SECRETS = {"headers": {"X-Key": "k3y", "Authorization": "Bearer t0ken"}, "cookie
 LATE = 1.0
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 20) -> None:
+def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
@@ -131,11 +131,11 @@ def test_no_more_requests_are_under_way_at_once_than_allowed_and_as_many_as_that
         moments = sorted(visit.at for visit in few.access_log)
         # each takes 0.3 s
         assert all(third - first >= 0.28 for first, third in zip(moments, moments[2:], strict=False))
-    with Site(delay=2.0) as many:
+    with Site(delay=4.0) as many:
         urls = [f"{many.url}/tree/1/{number}" for number in range(12)]
         run("seo", *urls, depth=0, fetch={"concurrency": 12, "obey_robots": False})
         assert gaps(many)
-        assert sum(gaps(many)) < 2.0, "all twelve before the first was answered"
+        assert sum(gaps(many)) < 4.0, "all twelve before the first was answered"
 
 
 def test_statuses_are_tried_again_that_are_asked_for_and_no_others(run: Run) -> None:
@@ -154,4 +154,4 @@ def test_waiting_for_its_turn_is_no_time_out_and_costs_no_page(run: Run) -> None
         assert crawl.progress["errors_count"] == 0
         assert len(site.access_log) == 10
         # the first may have been late
-        assert sum(gaps(site)) >= 9 / 5 - 0.4
+        assert sum(gaps(site)) >= 9 / 5 - 0.8

@@ -99,13 +99,13 @@ def test_a_politely_stopped_crawl_reports_though_a_page_does_not_come(start: Sta
     began = time.monotonic()
     os.kill(attempt.process.pid, signal.SIGINT)
     crawl = attempt.wait()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert crawl.report["finish_reason"] == "shutdown"
     assert crawl.progress["completed_pages"] == len(crawl.pages) == 1
     assert crawl.progress["errors_count"] == 0
 
 
-def _until(condition: object, deadline: float = 30) -> None:
+def _until(condition: object, deadline: float = 60) -> None:
     assert callable(condition)
     end = time.monotonic() + deadline
     while not condition():

@@ -18,7 +18,7 @@ from .test_politeness import wait_until
 
 RATE = 40
 #: Seconds by which a busy machine may be late with the first request, whose moment is that of its arrival.
-LATE = 0.5
+LATE = 1.0
 #: A project that knows no manners: neither pauses nor robots.txt, and as much at once as it can.
 RUDE = """
 import scrapy
@@ -130,12 +130,12 @@ def test_a_redis_that_hangs_costs_its_time_out_and_one_that_is_not_there_nothing
 ) -> None:
     limit = {"site": "hangs", "site_rate_limit": "20/s", "depth": 1}
     with Site() as site, valkey.frozen():
-        crawl = run("seo", f"{site.url}/tree/11", **limit, environ=settings(valkey))
-        assert span(site) < 4, "half a second each would be more"
-        assert crawl.progress["completed_pages"] == 12
+        crawl = run("seo", f"{site.url}/tree/40", **limit, environ=settings(valkey))
+        assert span(site) < 15, "half a second each would be more"
+        assert crawl.progress["completed_pages"] == 41
     with Site() as site:
-        crawl = run("seo", f"{site.url}/tree/11", **limit, environ=settings("redis://127.0.0.1:1/0"))
-        assert crawl.progress["completed_pages"] == 12
+        crawl = run("seo", f"{site.url}/tree/40", **limit, environ=settings("redis://127.0.0.1:1/0"))
+        assert crawl.progress["completed_pages"] == 41
         assert is_held(site, 20)
 
 
@@ -223,7 +223,7 @@ def test_a_crawl_that_is_killed_or_stopped_leaves_the_others_no_longer_wait(
         for point, attempt in killed.items():
             if "withdraw" in point:
                 attempt.process.send_signal(signal.SIGTERM)
-            assert attempt.process.wait(20) == -signal.SIGKILL, point
+            assert attempt.process.wait(60) == -signal.SIGKILL, point
         assert site.hits("/tree/1") == 1
         # one for each that died with one in hand; whose was the newest could be given back
         assert reservations_since(client, first) in {2, 3}

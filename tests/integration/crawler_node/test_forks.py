@@ -90,13 +90,13 @@ def test_exit_code_signal_and_use_are_the_kernels(node: Any) -> None:
 
 def test_crawls_outlive_their_zygote_in_their_slots_and_within_their_limits(node: Any) -> None:
     cancelled, stubborn = node.run_until_ready("polite"), node.run_until_ready("stubborn")
-    limited = node.run_until_ready("polite", timeout=2)
     (zygote,) = zygotes(node)
+    limited = node.run_until_ready("polite", timeout=5)
     os.kill(zygote, signal.SIGKILL)
-    (another,) = node.wait_for(lambda: [pid for pid in zygotes(node) if pid != zygote])
     waiting = node.run("quick")
     assert node.status()["running"] == 3
     assert not (waiting / "started").exists()
+    (another,) = node.wait_for(lambda: [pid for pid in zygotes(node) if pid != zygote])
     assert node.cancel(cancelled) == "running"
     report = node.exit_of(cancelled)
     assert (report["stopped_by"], report["lost"]) == ("cancel", True)
@@ -212,7 +212,7 @@ def test_the_reason_of_a_stop_is_written_before_the_signal(
     (tmp_path / f"node.note_stopping.{side}").touch()
     with suppress(httpx.TransportError):
         node.cancel(folder)
-    node.process.wait(10)
+    node.process.wait(60)
     assert (folder / "stopping").exists() == (side == "after")
     assert not (folder / "asked").exists()
     node.start()

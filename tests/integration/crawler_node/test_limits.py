@@ -31,20 +31,20 @@ def test_a_browser_in_sessions_of_its_own_is_killed_with_its_spider(node: Any) -
     assert is_running(browser_of(folder))
     report = node.exit_of(folder)
     assert (report["stopped_by"], report["signal"]) == ("timeout", signal.SIGKILL)
-    node.wait_for(lambda: not is_running(browser_of(folder)), 2)
+    node.wait_for(lambda: not is_running(browser_of(folder)))
 
 
 def test_a_browser_that_its_spider_left_running_is_ended(node: Any) -> None:
     folder = node.run("leaves_a_browser")
     assert node.exit_of(folder)["exit_code"] == 0
-    node.wait_for(lambda: not is_running(browser_of(folder)), 2)
+    node.wait_for(lambda: not is_running(browser_of(folder)))
 
 
 def test_the_browsers_memory_is_the_spiders(node: Any) -> None:
     folder = node.run("browses_greedily")
     report = node.exit_of(folder)
     assert report["stopped_by"] == "memory"
-    node.wait_for(lambda: not is_running(browser_of(folder)), 2)
+    node.wait_for(lambda: not is_running(browser_of(folder)))
 
 
 @pytest.mark.parametrize("grace", ["0.5", "30"])
@@ -56,6 +56,6 @@ def test_one_that_prints_without_end_is_stopped_while_its_log_is_small(
     folder = node.run("prints")
     report = node.exit_of(folder)
     assert (report["stopped_by"], report["signal"]) == ("log", signal.SIGKILL)
-    assert time.monotonic() - began < 10, "it is not given the grace to print on"
+    assert time.monotonic() - began < 25, "it is not given the grace to print on"
     # the limit, a quarter of it, and what is printed between two looks
     assert LOG_LIMIT < (folder / "crawl.log").stat().st_size < 40 * LOG_LIMIT

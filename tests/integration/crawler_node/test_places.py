@@ -115,7 +115,7 @@ def test_a_node_killed_while_it_settles_leaves_its_place_to_the_next(
     (plan / point).touch()
     nodes = tmp_path / "nodes"
     killed = start(replicas, nodes, DISCOVERYBOT_CRASH_PLAN=str(plan))
-    assert killed.process.wait(30) == -signal.SIGKILL
+    assert killed.process.wait(60) == -signal.SIGKILL
     told = start(replicas, nodes, DISCOVERYBOT_CRASH_PLAN=str(plan)).told()
     assert told["NODE_NAME"] == "node-1"
     assert read_place(nodes / "node-1") is not None
@@ -130,7 +130,7 @@ def test_a_node_killed_while_it_settles_leaves_its_place_to_the_next(
 )
 def test_what_is_wrong_is_named(tmp_path: Path, replicas: list[Replica], environ: dict[str, str], said: str) -> None:
     replica = start(replicas, tmp_path, **environ)
-    _, errors = replica.process.communicate(timeout=30)
+    _, errors = replica.process.communicate(timeout=60)
     assert replica.process.returncode == 2
     assert said in errors.decode()
     assert "Traceback" not in errors.decode()
@@ -143,7 +143,7 @@ def test_no_folder_and_no_command_are_told(tmp_path: Path) -> None:
     assert (homeless.returncode, homeless.stderr.count(b"NODES_DIR is not set")) == (2, 1)
     done = subprocess.run(
         [sys.executable, "-m", "crawler.node.place", "no-such-command"],
-        env={**os.environ, "NODES_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=30, check=False,
+        env={**os.environ, "NODES_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr.count("no-such-command")) == (2, 1)
     wait_for(lambda: not is_taken(tmp_path / "node-1"))

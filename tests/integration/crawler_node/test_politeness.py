@@ -27,7 +27,7 @@ def test_forked_crawls_share_a_rate_and_keep_what_they_were_given_to_themselves(
             fetch = {"headers": {"X-Key": "k3y"}, "cookies": {"session": "c00kie"}, "concurrency": 4}
             limit = {"site": "here", "site_rate_limit": "40/s", "fetch": fetch}
             folders = [node.run("seo", start_urls=[f"{site.url}/tree/900/{number}"], **limit) for number in (1, 2)]
-            wait_for(lambda: len(site.access_log) > 60, 30)
+            wait_for(lambda: len(site.access_log) > 100)
             commands = commands_of(node)
             assert sum("-m crawler.node.zygote" in line for line in commands) == 3, "it and two that it forked"
             for folder in folders:
@@ -35,7 +35,8 @@ def test_forked_crawls_share_a_rate_and_keep_what_they_were_given_to_themselves(
                 node.cancel(folder)
                 assert node.exit_of(folder)["stopped_by"] == "cancel"
             moments = sorted(visit.at for visit in site.access_log)
-            assert (len(moments) - 1) / (moments[-1] - moments[0]) < 40 * 1.05
+            # each at its own pace would be twice as fast; the first may have come late
+            assert len(moments) - 1 <= 40 * (moments[-1] - moments[0] + 0.5)
             assert {visit.headers["X-Key"] for visit in site.access_log} == {"k3y"}
             logs = [node.log(), *((folder / "crawl.log").read_text() for folder in folders)]
         finally:

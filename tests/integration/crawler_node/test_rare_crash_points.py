@@ -40,7 +40,7 @@ def killed_at(node: Any, plan: Path) -> Callable[[str], Any]:
         (plan / point).touch()
         with suppress(httpx.TransportError):
             yield
-        assert node.process.wait(10) == -signal.SIGKILL
+        assert node.process.wait(60) == -signal.SIGKILL
         node.start()
 
     return killed_at

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from node import GRACE
 
 pytestmark = pytest.mark.parametrize("node_fork", ["true", "false"], ids=["forked", "started"])
 
@@ -74,7 +75,7 @@ def test_the_end_of_scrapyd_ends_its_spiders(new_node: Callable[..., Any]) -> No
     node = new_node().start()
     polite, stubborn = node.run_until_ready("polite"), node.run_until_ready("stubborn")
     waiting = [node.run("polite"), node.run("quick")]
-    assert 0.5 < node.end() < 3
+    assert 0.8 * GRACE < node.end() < 10 * GRACE
     assert node.exit_of(polite)["stopped_by"] == "shutdown"
     assert node.exit_of(polite)["exit_code"] == 0
     assert (node.exit_of(stubborn)["stopped_by"], node.exit_of(stubborn)["signal"]) == ("shutdown", signal.SIGKILL)

@@ -127,7 +127,7 @@ def test_a_project_s_processes_are_signalled_and_nobody_else_s(
             processes.signal(number, 0)
     assert theirs.poll() is None
     processes.kill_below(os.getpid())
-    assert theirs.wait(5) == -signal.SIGKILL
+    assert theirs.wait(60) == -signal.SIGKILL
     assert {uid: process.poll() for uid, process in started.items()} == dict.fromkeys(started)
 
 
@@ -150,7 +150,7 @@ print(psutil.wait_procs(psutil.Process().children(), 5)[1])
 
 def test_one_that_is_stopped_before_it_is_started_in_full_holds_nobody_up() -> None:
     command = [sys.executable, "-c", STOPPED]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "{'errno': 110, 'error': 'it was not started in time'}\n[]\n"
 
 
@@ -182,7 +182,7 @@ def node() -> Iterator[UsersNode]:
 @pytest.fixture
 def victim(node: UsersNode) -> Iterator[Path]:
     folder = node.run("sits", project="victim")
-    wait_for((folder / "files" / "socket").exists, 30)
+    wait_for((folder / "files" / "socket").exists)
     yield folder
     node.cancel(folder, "victim")
     node.wait_until_idle()
@@ -253,7 +253,7 @@ def test_what_an_egg_has_closed_to_its_shippers_is_removed_by_its_own_user(node:
 def test_who_ignores_a_cancellation_is_killed_with_all_that_hides(node: UsersNode) -> None:
     uid = node.users["thief"]
     folder = node.run("hides", project="thief")
-    wait_for((folder / "files" / "hidden").exists, 30)
+    wait_for((folder / "files" / "hidden").exists)
     assert len(of_user(uid)) >= 2
     node.cancel(folder, "thief")
     report = node.exit_of(folder)
@@ -269,7 +269,7 @@ def test_who_takes_too_much_memory_is_stopped(node: UsersNode) -> None:
 
 def test_what_runs_when_the_keeper_dies_runs_on_and_can_be_cancelled(node: UsersNode) -> None:
     folder = node.run("sits", project="victim")
-    wait_for((folder / "files" / "socket").exists, 30)
+    wait_for((folder / "files" / "socket").exists)
     node.keeper.kill()
     wait_for(lambda: node.process is None or node.process.poll() == 70)
     uid = node.users["victim"]
@@ -291,7 +291,7 @@ def test_each_project_gets_one_user_whatever_dies_and_none_once_all_are_taken(no
         with suppress(httpx.TransportError):
             node.deploy(side)
         assert node.process is not None
-        assert node.process.wait(10) == -signal.SIGKILL
+        assert node.process.wait(60) == -signal.SIGKILL
         left = node.users
         assert (side in left) == (side == "after")
         node.start()
@@ -307,7 +307,7 @@ def test_each_project_gets_one_user_whatever_dies_and_none_once_all_are_taken(no
 def test_a_plain_job_finds_its_egg_and_nothing_of_it_stays(node: UsersNode) -> None:
     answer = node.client.post("/schedule.json", data={"project": "victim", "spider": "reports"}).json()
     log = node.home / "node" / "logs" / "victim" / "reports" / f"{answer['jobid']}.log"
-    wait_for(lambda: log.exists() and "Spider closed (finished)" in log.read_text(), 30)
+    wait_for(lambda: log.exists() and "Spider closed (finished)" in log.read_text())
     node.wait_until_idle()
     wait_for(lambda: not list((node.home / "node" / "outbox").glob(".work-*")))
 
@@ -316,7 +316,7 @@ def test_crawls_of_our_own_project_are_forked_under_its_user(node: UsersNode) ->
     node.end()
     node.environ |= {"NODE_FORK": "true", "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}
     node.start()
-    wait_for(lambda: "is warm" in node.log(), 60)
+    wait_for(lambda: "is warm" in node.log())
     folder = node.run("article", start_urls=["http://127.0.0.1:9/"])
     assert node.exit_of(folder)["exit_code"] == 0
     assert folder.stat().st_uid == node.users["default"]
@@ -328,7 +328,7 @@ def test_crawls_of_our_own_project_are_forked_under_its_user(node: UsersNode) ->
         assert zygote is not None
         assert zygote.ppid() == node.keeper.pid
         zygote.kill()
-        wait_for(lambda: node.log().count("is warm") >= 2, 60)
+        wait_for(lambda: node.log().count("is warm") >= 2)
         assert crawl.is_running()
         node.cancel(folder)
         wait_for(lambda: not crawl.is_running() or crawl.status() == psutil.STATUS_ZOMBIE)

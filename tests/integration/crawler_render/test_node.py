@@ -30,22 +30,22 @@ def test_it_tells_which_chromium_it_has(node: Node, chromium: str) -> None:
 def test_a_forked_spider_renders(node: Node) -> None:
     with Site({"/": script("document.title = 'made'")}) as site:
         folder = node.run("seo", start_urls=[site.url], params=RENDERED)
-        report = node.wait_for(lambda: (folder / "exit.json").exists() and node.exit_of(folder), 40)
+        report = node.wait_for(lambda: (folder / "exit.json").exists() and node.exit_of(folder))
     assert report["exit_code"] == 0, (folder / "crawl.log").read_text()
     (item,) = (json.loads(line) for line in (folder / "items.jsonl").read_bytes().splitlines())
     assert item["title"] == "made"
-    node.wait_for(lambda: browsers(folder) == [], 2)
+    node.wait_for(lambda: browsers(folder) == [])
 
 
 def test_a_browser_dies_with_its_spider(node: Node) -> None:
     with Site({"/": script("fetch('/shown')"), "/shown": "yes"}) as site:
         folder = node.run("seo", start_urls=[site.url], params=PATIENT)
-        node.wait_for(lambda: site.hits("/shown"), 40)
+        node.wait_for(lambda: site.hits("/shown"))
         (driver,) = part(folder, "driver")
         family = [driver, *part(folder, "browser"), *part(folder, "renderer")]
         driver.parent().kill()  # type: ignore[union-attr] # it has one: the spider
         node.exit_of(folder)
-        node.wait_for(lambda: not any(is_running(process) for process in family), 5)
+        node.wait_for(lambda: not any(is_running(process) for process in family))
 
 
 def is_running(process: psutil.Process) -> bool:

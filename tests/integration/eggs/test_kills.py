@@ -51,7 +51,7 @@ def killed_at(node: EggNode, plan: Path, point: str) -> Iterator[None]:
     with suppress(httpx.TransportError):
         yield
     assert node.process is not None
-    assert node.process.wait(20) == -signal.SIGKILL
+    assert node.process.wait(60) == -signal.SIGKILL
     node.start()
 
 

@@ -92,6 +92,6 @@ def test_a_plain_scrapyd_job_runs_as_ever_with_our_add_on(
     form |= {"start_urls": "never", "setting": 'ADDONS={"scrapy.no.such.Addon": null}'}
     assert node.ask("schedule", **form)["status"] == "ok"
     log = node.home / "node/logs/plain/argument/plain-job.log"
-    node.wait_for(lambda: log.exists() and "Spider closed" in log.read_text(), 60)
+    node.wait_for(lambda: log.exists() and "Spider closed" in log.read_text())
     assert "DiscoveryBot" in log.read_text()
     assert "RemoteControl" not in log.read_text()

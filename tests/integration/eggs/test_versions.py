@@ -102,7 +102,7 @@ def test_what_is_found_in_an_egg_that_was_replaced_meanwhile_is_not_told_of_the_
     (node.home / "node/eggs/raced/1.egg").write_bytes(slow)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(node.client.get, "/listspiders.json", params={"project": "raced"}, timeout=60)
-        node.wait_for((tmp_path / "began").exists, 60)
+        node.wait_for((tmp_path / "began").exists)
         assert node.deploy("raced", "1", teller("new"))["status"] == "ok"
         (tmp_path / "go").touch()
         assert asked.result().json()["spiders"] == ["teller"]
@@ -113,7 +113,7 @@ def test_a_running_spider_keeps_its_version_when_it_is_replaced_or_deleted(node:
     assert node.deploy("moving", "1", waits("old"))["status"] == "ok"
     running = [node.run("waits", project="moving", version="1") for _ in range(2)]
     for attempt in running:
-        node.wait_for((attempt / "ready").exists, 60)
+        node.wait_for((attempt / "ready").exists)
     assert node.deploy("moving", "1", waits("new"))["status"] == "ok"
     (running[0] / "go").touch()
     assert told(node.ended(running[0])) == "old"
@@ -139,7 +139,7 @@ def test_an_attempt_whose_version_was_deleted_while_it_waited_says_so(node: EggN
         assert node.deploy("late", version, waits(version))["status"] == "ok"
     busy = [node.run("waits", project="late", version="2") for _ in range(3)]
     for attempt in busy:
-        node.wait_for((attempt / "ready").exists, 60)
+        node.wait_for((attempt / "ready").exists)
     late = node.run("waits", project="late", version="1")
     assert node.ask("delversion", project="late", version="1")["status"] == "ok"
     for attempt in busy:
@@ -160,7 +160,7 @@ def test_after_a_restart_all_is_known_and_no_egg_is_imported_that_was(node: EggN
     node.end()
     (node.home / "node/catalog.json").unlink()
     node.start()
-    node.wait_for(lambda: node.catalog("spoiled"), 60)
+    node.wait_for(lambda: node.catalog("spoiled"))
     described = [node.catalog(project)[0]["description"] for project in ("settled", "spoiled")]
     assert described == ["as it was written down", "Tells its version."]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from stores import free_port
 
 from embedded.stack.state import only_stack
 
@@ -36,11 +37,8 @@ def taken() -> Iterator[int]:
 def test_a_taken_port_is_named_with_the_setting_that_moves_it(
     up: Up, taken: int, setting: str, wanted_by: str
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        other = {"GATEWAY_PORT", "SCRAPYD_PORT"} - {setting}
-        port = free.getsockname()[1]
-    done = up(**{setting: str(taken), **dict.fromkeys(other, str(port))})
+    (other,) = {"GATEWAY_PORT", "SCRAPYD_PORT"} - {setting}
+    done = up(**{setting: str(taken), other: str(free_port())})
     assert done.returncode == 2
     assert f"port {taken}, which {wanted_by} asks for, is taken" in done.stderr
     assert f"{setting}={taken + 1}" in done.stderr

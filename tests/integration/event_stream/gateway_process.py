@@ -46,7 +46,7 @@ class GatewayProcess:
         )  # fmt: skip
 
     def wait_ready(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
                 return
@@ -59,7 +59,7 @@ class GatewayProcess:
             return 0
         began = time.monotonic()
         self._process.send_signal(signum)
-        self._process.wait(20)
+        self._process.wait(60)
         self._process = None
         return time.monotonic() - began
 

@@ -15,7 +15,6 @@ from httpx_sse import ServerSentEvent, aconnect_sse
 from integration.event_stream.gateway_app import app_of
 from jobs import make_job
 from pymongo.database import Database
-from stores import free_port
 
 from gateway.clock import utc_now
 from gateway.contract.log_line import HEADLESS_LEVEL, split_entries
@@ -28,7 +27,7 @@ from gateway.stores.mongo import Document
 from gateway.web.event_stream.lines import StreamLimits
 
 #: Seconds; a fraction of it is what anything here takes.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 def line(number: int, level: str = "INFO") -> bytes:
@@ -197,15 +196,15 @@ class Gateway:
 
 @asynccontextmanager
 async def gateway(database: Database[Document], redis_url: str, limits: StreamLimits) -> AsyncIterator[Gateway]:
-    port = free_port()
     config = uvicorn.Config(
-        app_of(database, redis_url, limits), port=port, log_level="error", lifespan="on", timeout_graceful_shutdown=3
+        app_of(database, redis_url, limits), port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=3
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     async with asyncio.timeout(PATIENCE):
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
     running = Gateway(f"http://127.0.0.1:{port}", server)
     try:
         yield running

@@ -51,12 +51,12 @@ async def test_every_client_gets_every_line_once_whoever_hangs_up(
     play.start()
     with gateway_process(mongo_url, valkey, tmp_path / "gateway.log") as gateway:
         clients = [ReturningClient(gateway.port, play.id, random.Random(chance.random())) for _ in range(CLIENTS)]
-        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(200), asyncio.TaskGroup() as tasks:
             tasks.create_task(write(play))
             tasks.create_task(kill_now_and_then(gateway))
             for client in clients:
                 tasks.create_task(client.run())
-        assert gateway.stop() < 3
+        assert gateway.stop() < 4.5, "less than it waits for connections that stay"
     written = [event_id.encode() for event_id in play.event_ids()]
     assert len(written) == LINES
     assert [client.ids == written for client in clients] == [True] * CLIENTS

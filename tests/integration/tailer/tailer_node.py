@@ -45,7 +45,7 @@ from gateway.stores.mongo import connect
 Value = TypeVar("Value")
 
 
-def eventually(question: Callable[[], Value | None], *, timeout: float = 20.0) -> Value:
+def eventually(question: Callable[[], Value | None], *, timeout: float = 60.0) -> Value:
     """The first truthy answer."""
     deadline = time.monotonic() + timeout
     while not (answer := question()):
@@ -111,7 +111,7 @@ class Node:
         self.outbox = self.node_dir / "outbox"
         self.outbox.mkdir(parents=True, exist_ok=True)
         self.redis_url = redis_url
-        database = self._database = connect(mongo_uri, timeout=2)
+        database = self._database = connect(mongo_uri, timeout=10)
         self.jobs = JobStore(database)
         self.logs = LogStore(database)
         self.items = ItemStore(database)
@@ -139,7 +139,7 @@ class Node:
     def wait_for_tailer(self) -> None:
         """Returns once somebody has killed it."""
         assert self._tailer is not None
-        self._tailer.wait(20)
+        self._tailer.wait(60)
         self._tailer = None
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class Node:
 
     # --- what arrived
 
-    def ended(self, crawl: Crawl, *, timeout: float = 20.0) -> Job:
+    def ended(self, crawl: Crawl, *, timeout: float = 60.0) -> Job:
         """The job, once MongoDB has the attempt's exit."""
 
         def look() -> Job | None:

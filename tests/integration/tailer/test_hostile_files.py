@@ -32,7 +32,7 @@ from gateway.jobs.outcome import decide
 TailingNode = Callable[..., AbstractContextManager[Node]]
 NAMES = (LOG, ITEMS, PROGRESS, ACTIVE, REPORT, STOPPING, EXIT, SHIPPED, STARTED, SPEC)
 #: Seconds within which another crawl's lines and items arrive meanwhile.
-PROMPT = 5.0
+PROMPT = 30.0
 #: Bytes of a log; its end is cut at twice that.
 MAX_LOG = 1 << 20
 SECRET = "a secret of the process that others look at"
@@ -63,7 +63,7 @@ def assert_ships(node: Node, crawl: Crawl) -> None:
 
 
 def facts_of(node: Node, crawl: Crawl) -> ExitReport:
-    facts = node.ended(crawl, timeout=60).attempts["1"].exit
+    facts = node.ended(crawl).attempts["1"].exit
     assert facts is not None
     return facts
 

@@ -50,4 +50,4 @@ def test_the_tailers_environment_is_closed_to_spiders(tmp_path: Path) -> None:
     finally:
         for process in (other, tailer):
             process.terminate()
-            process.wait(30)
+            process.wait(60)

@@ -111,7 +111,7 @@ def test_an_item_that_is_too_large_says_so(node: Node) -> None:
     crawl = node.crawl()
     crawl.item(b'{"before":1}\n{"big":"' + b"x" * 17_000_000 + b'"}\n{"after":1}\n')
     crawl.end()
-    node.ended(crawl, timeout=30)
+    node.ended(crawl)
     before, big, after = (item.data for item in node.stored_items(crawl))
     assert (before, after) == ({"before": 1}, {"after": 1})
     assert big is not None

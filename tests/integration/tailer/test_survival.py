@@ -32,8 +32,9 @@ KILLS = 20
 #: What a crawl of three pages logs, and in which time.
 LINES_OF_A_CRAWL, SECONDS_OF_A_CRAWL = 108, 0.25
 MOST_ROUND_TRIPS = 25
-#: Seconds, for a line that comes alone; `eventually` looks every hundredth.
-AT_ONCE = 0.2
+#: Seconds, for a line that comes alone; `eventually` looks every hundredth. Where all lines waited to be shipped
+#: together, none would be so quick; on a busy machine not each is that does not wait.
+AT_ONCE, TRIES = 0.2, 10
 
 
 def write_lines(crawl: Crawl, lines: int, *, seconds: float = 0.0) -> None:
@@ -107,7 +108,7 @@ def test_a_redis_that_is_flushed_or_away_delays_nothing_else(
         with valkey.frozen():
             crawl.log_line("meanwhile")
             crawl.item(b'{"number":0}\n')
-            eventually(lambda: node.stored_log(crawl) == crawl.log_file and node.stored_items(crawl), timeout=3)
+            eventually(lambda: node.stored_log(crawl) == crawl.log_file and node.stored_items(crawl))
         valkey.kill()
         write_lines(crawl, SOME)
         eventually(lambda: node.stored_log(crawl) == crawl.log_file)
@@ -126,22 +127,28 @@ def test_the_lines_of_a_crawl_take_few_round_trips_to_redis_and_the_first_one_go
         tailing_node(tmp_path, mongo, f"redis://127.0.0.1:{relay.port}/0") as node,
     ):
         node.redis_url = valkey  # what the test asks for is not counted
-        for crawl in (node.crawl(), node.crawl()):  # the first one opens the connection
-            crawl.log_line("first")
-            written = time.monotonic()
-            eventually(lambda crawl=crawl: node.stream(crawl))
-            waited = time.monotonic() - written
-            before = relay.round_trips
-            for number in range(LINES_OF_A_CRAWL - 1):
-                crawl.log_line(f"line {number}")
-                time.sleep(SECONDS_OF_A_CRAWL / LINES_OF_A_CRAWL)
-            eventually(lambda crawl=crawl: len(node.stream(crawl)) == LINES_OF_A_CRAWL)
-            taken, seconds = relay.round_trips - before, time.monotonic() - written
-            crawl.end()
-            node.ended(crawl)
-        # a machine that is too busy to write them in that time may take more, but not more often
-        assert 0 < taken <= MOST_ROUND_TRIPS * max(1.0, seconds / SECONDS_OF_A_CRAWL)
-        assert waited < AT_ONCE
+        ship_a_crawl(node, relay)  # it opens the connection
+        assert any(ship_a_crawl(node, relay) < AT_ONCE for _ in range(TRIES))
+
+
+def ship_a_crawl(node: Node, relay: Relay) -> float:
+    """Seconds for which its first line waited."""
+    crawl = node.crawl()
+    crawl.log_line("first")
+    written = time.monotonic()
+    eventually(lambda: node.stream(crawl))
+    waited = time.monotonic() - written
+    before = relay.round_trips
+    for number in range(LINES_OF_A_CRAWL - 1):
+        crawl.log_line(f"line {number}")
+        time.sleep(SECONDS_OF_A_CRAWL / LINES_OF_A_CRAWL)
+    eventually(lambda: len(node.stream(crawl)) == LINES_OF_A_CRAWL)
+    taken, seconds = relay.round_trips - before, time.monotonic() - written
+    crawl.end()
+    node.ended(crawl)
+    # a machine that is too busy to write them in that time may take more, but not more often
+    assert 0 < taken <= MOST_ROUND_TRIPS * max(1.0, seconds / SECONDS_OF_A_CRAWL)
+    return waited
 
 
 def test_a_mongodb_that_is_away_gets_everything_later_and_delays_no_line(
@@ -206,7 +213,7 @@ def test_a_heartbeat_tells_what_is_alive_and_the_catalogue_is_published(node: No
 def test_a_second_tailer_says_that_there_is_one(node: Node) -> None:
     second = subprocess.run(
         [sys.executable, "-m", "gateway.tailer"],
-        env=node.environment, capture_output=True, text=True, timeout=30, check=False,
+        env=node.environment, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert second.returncode == 1
     assert "there can be only one" in second.stderr
@@ -236,7 +243,7 @@ def test_a_living_node_follows_the_servers_clock_when_that_is_turned(
         eventually(lambda: shown() > timedelta(seconds=-5))
         began = node.nodes.get(node.name).beating_since
         relay.ahead = timedelta(hours=1)
-        eventually(lambda: abs(shown() - relay.ahead) < timedelta(seconds=10), timeout=10)
+        eventually(lambda: abs(shown() - relay.ahead) < timedelta(seconds=10))
         relay.ahead = timedelta()
-        eventually(lambda: abs(shown()) < timedelta(seconds=10), timeout=10)
+        eventually(lambda: abs(shown()) < timedelta(seconds=10))
         assert abs(node.nodes.get(node.name).beating_since - began) < timedelta(seconds=1)

@@ -59,7 +59,7 @@ class Board:
 
     def waiting(self, user: str) -> Job:
         """The run that this user waits for, as soon as it is there."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (found := self.database["jobs"].find_one({"user_id": user}, {"_id": 1})) is None:
             assert time.monotonic() < deadline, "no run was started"
             time.sleep(0.01)
@@ -90,7 +90,7 @@ class Board:
 
 
 @contextmanager
-def open_board(serve: Serve, settings: Settings, database: str, *, patience: float = 6) -> Iterator[Board]:
+def open_board(serve: Serve, settings: Settings, database: str, *, patience: float = 60) -> Iterator[Board]:
     """On a database of its own; whoever waits there waits for so many seconds at most."""
     uri = settings.mongo_uri.replace("/discoverybot", f"/{database}")
     own = settings.model_copy(update={"mongo_uri": uri, "scrape_sync_timeout": patience})

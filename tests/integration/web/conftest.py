@@ -38,17 +38,17 @@ def _serve(settings: Settings) -> Iterator[httpx.Client]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not server.started and thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         # without limits, as in stack.py
         unlimited, address = httpx.Limits(keepalive_expiry=None), f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=address, timeout=20, limits=unlimited, trust_env=False) as client:
+        with httpx.Client(base_url=address, timeout=60, limits=unlimited, trust_env=False) as client:
             yield client
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.fixture(scope="session")

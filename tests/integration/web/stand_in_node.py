@@ -99,4 +99,4 @@ def stand_in_node() -> Iterator[StandInNode]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(20)
+        thread.join(60)

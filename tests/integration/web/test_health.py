@@ -216,7 +216,7 @@ def assert_refused(response: httpx.Response) -> None:
 
 
 def once_available(gateway: httpx.Client, crawl: dict[str, Any]) -> httpx.Response:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (response := gateway.post("/crawl", json=crawl)).status_code == 503:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -211,7 +211,7 @@ def test_those_who_follow_a_stream_are_counted_while_they_do(door: httpx.Client,
     with door.stream("GET", f"/jobs/{job.id}/logs", headers={"Accept": "text/event-stream"}) as response:
         assert response.status_code == 200
         assert scrape(door)("stream_clients") == 1
-    wait_until(lambda: scrape(door)("stream_clients") == 0, timeout=20, what="the stream's end")
+    wait_until(lambda: scrape(door)("stream_clients") == 0, what="the stream's end")
 
 
 def test_the_names_of_sites_cannot_grow_without_bound(door: httpx.Client, add: Add) -> None:
@@ -245,4 +245,4 @@ def test_without_mongodb_a_gateway_tells_what_it_knows_of_itself(
         assert told("jobs", status="pending") is None
         assert told("http_requests_total", method="GET", route="/metrics", status="200") == 1
         mongo.start()
-        wait_until(lambda: scrape(gateway)("mongodb_up") == 1, timeout=30, what="MongoDB's return")
+        wait_until(lambda: scrape(gateway)("mongodb_up") == 1, what="MongoDB's return")

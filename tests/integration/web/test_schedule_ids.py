@@ -106,7 +106,7 @@ def test_its_stream_waits_for_the_first_run_and_follows_it(gateway: httpx.Client
 
 
 def test_the_stream_of_a_schedule_that_never_ran_ends_with_it(gateway: httpx.Client, make: Make) -> None:
-    view = make(interval="every 1h", schedule_at=to_iso(utc_now() + timedelta(seconds=3)))
+    view = make(interval="every 1h", schedule_at=to_iso(utc_now() + timedelta(hours=1)))
     url = f"/jobs/{view['schedule_id']}"
     with connect_sse(gateway, "GET", f"{url}/logs") as source:
         gateway.post(f"{url}/cancel").raise_for_status()

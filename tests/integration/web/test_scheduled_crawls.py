@@ -103,7 +103,7 @@ def test_simultaneous_requests_make_one_schedule(gateway: httpx.Client, crawl: C
 
 
 def test_a_schedule_answers_however_old_until_it_has_ended(gateway: httpx.Client, crawl: Crawl) -> None:
-    soon = to_iso(utc_now() + timedelta(seconds=2))
+    soon = to_iso(utc_now() + timedelta(seconds=4))
     first = ask(gateway, crawl, **DAILY, schedule_at=soon)
     while to_iso(utc_now()) <= soon:
         time.sleep(0.05)

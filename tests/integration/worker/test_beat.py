@@ -28,7 +28,7 @@ from gateway.sites.store import SiteStore, TargetStore
 from gateway.worker.app import create_celery
 from gateway.worker.beat import MongoScheduler
 
-TICK = 5.0
+TICK = 60.0
 #: A task that only somebody's own configuration sends.
 OWN = "own_task"
 
@@ -69,11 +69,11 @@ def messages(app: Celery, task: str) -> int:
 def test_a_tick_wants_the_next_one_when_something_is_due(celery: Celery) -> None:
     beat = MongoScheduler(celery)
     assert beat.tick() == TICK
-    soon = celery.parts.clock() + timedelta(seconds=2)
+    soon = celery.parts.clock() + timedelta(seconds=3)
     job = make_job(status=JobStatus.SCHEDULED, not_before=soon)
     JobStore(celery.parts.database).insert(job)
     pause = beat.tick()
-    assert 0 < pause <= 2
+    assert 0 < pause <= 3
     time.sleep(pause)
     beat.tick()
     assert celery.parts[JobStore].get(job.id).status is JobStatus.PENDING
@@ -153,8 +153,8 @@ def test_a_beat_that_is_started_again_remembers_when_an_entry_was_sent(celery: C
     turn_back([beat], timedelta(hours=2))
     beat.tick()
     assert messages(celery, OWN) == 1
-    moment = utc_now() - timedelta(minutes=59, seconds=57)
+    moment = utc_now() - timedelta(minutes=59, seconds=30)
     celery.parts.database["static_entries"].update_one({"_id": "own"}, {"$set": {"sent_at": moment}})
     (again, *_) = static(celery, 3600)
-    assert again.tick() <= 3.1
+    assert again.tick() <= 30.1
     assert messages(celery, OWN) == 0

@@ -51,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.passed.append(self.path)
         kept = {name: value for name, value in self.headers.items() if not name.lower().startswith("proxy-")}
         parts = urlsplit(self.path)
-        with closing(HTTPConnection(parts.netloc, timeout=10)) as site:
+        with closing(HTTPConnection(parts.netloc, timeout=60)) as site:
             site.request("GET", parts._replace(scheme="", netloc="").geturl() or "/", headers=kept)
             answer = site.getresponse()
             body = answer.read()

@@ -29,7 +29,7 @@ def _run_gate(folder: Path, *, failing: str = "") -> subprocess.CompletedProcess
     make.chmod(0o755)
     environment = {"PATH": f"{folder}:{os.defpath}", "TARGETS": str(folder / "targets"), "FAILING": failing}
     return subprocess.run(
-        [ROOT / ".ci/run"], cwd=folder, env=environment, capture_output=True, text=True, timeout=10, check=False
+        [ROOT / ".ci/run"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
 
 

@@ -83,7 +83,7 @@ def _loaded_by(package: str) -> tuple[str, ...]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -101,7 +101,7 @@ def prints(_: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         os.write(1, b"all work and no play makes a dull log\n" * 1000)
-        time.sleep(0.001)
+        time.sleep(0.01)
 
 
 def murmurs(_: Path) -> None:

@@ -31,7 +31,7 @@ async def ask(executor: Executor, *commands: Document) -> list[Document]:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         executor.submit({**command, "$db": "test"}, bson.encode, answer.set_result)
         answers.append(answer)
-    return [bson.decode(answer) for answer in await asyncio.wait_for(asyncio.gather(*answers), 5)]
+    return [bson.decode(answer) for answer in await asyncio.wait_for(asyncio.gather(*answers), 60)]
 
 
 def insert(identity: int, size: int = 10) -> Document:
@@ -107,7 +107,7 @@ async def test_an_answer_that_cannot_be_encoded_is_an_error_and_nothing_of_its_c
 
     executor.submit({**insert(1), "$db": "test"}, encode, answered)
     assert (await ask(executor, insert(2)))[0]["ok"] == 1.0
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 60)
     assert bson.decode(answers[0])["code"] == 1
     assert await found(executor, {}) == [2]
 

@@ -2,12 +2,14 @@
 
 TABLE is a list of `{"name", "code", "forkable"?, "needs"?, "port"?, "grace"?, "death_signal"?, "goes_last"?}`; READY
 is written when all are ready and at each later start: `{name: pid}`. With MODULEs a zygote imports them.
+STOP_SECONDS is how long all of them may take to stop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 from embedded.stack.child import StackLog
 from embedded.stack.process import Process, listening, running
-from embedded.stack.supervisor import Supervisor
+from embedded.stack.supervisor import STOP_SECONDS, Supervisor
 from embedded.stack.zygote import Zygote, warm_zygote
 
 table_file, ready_file = map(Path, sys.argv[1:3])
@@ -65,6 +67,7 @@ async def run(zygote: Zygote | None) -> int:
         backoff_max=1,
         stray_grace=1,
         patience=2,
+        stop_seconds=float(os.environ.get("STOP_SECONDS", STOP_SECONDS)),
         on_start=note,
         zygote=zygote,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import warm
+from stores import free_port
 
 JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
 END = {"status": "finished", "completed_pages": 3, "items_count": 2, "errors_count": 0, "message": None}
@@ -123,8 +123,7 @@ def run(gateway: StandIn, tmp_path: Path) -> Run:
 
 def free_ports() -> tuple[str, str]:
     """Two that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        return str(one.getsockname()[1]), str(other.getsockname()[1])
+    return str(free_port()), str(free_port())
 
 
 def sse(*events: tuple[str, str | None, dict[str, Any]]) -> bytes:

@@ -230,7 +230,7 @@ def test_ctrl_c_stops_the_watching_and_not_the_crawl(gateway: StandIn) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"discoverybot cancel {JOB}" in errors
     assert not gateway.asked(f"/jobs/{JOB}/cancel")
@@ -290,7 +290,9 @@ def test_doctor_calls_a_port_that_somebody_else_has_broken(run: Run, setting: st
 
 def test_doctor_lets_a_gateway_that_runs_without_a_stack_have_its_port(gateway: StandIn, run: Run) -> None:
     gateway.says("GET /health", Answer(200, {"status": "ok", "checks": {"mongo": {"status": "ok", "message": "up"}}}))
-    done = run("doctor", DISCOVERYBOT_URL="", GATEWAY_PORT=gateway.url.rpartition(":")[2])
+    scrapyd_port, _ = free_ports()
+    own = {"GATEWAY_PORT": gateway.url.rpartition(":")[2], "SCRAPYD_PORT": scrapyd_port}
+    done = run("doctor", DISCOVERYBOT_URL="", **own)
     assert done.returncode == 0, done.stdout
 
 

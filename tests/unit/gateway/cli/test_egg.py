@@ -60,7 +60,7 @@ def test_an_egg_can_be_imported_and_says_where_its_settings_are(folder: Path, tm
         "print(m.entry_points(group='scrapy')['settings'].load().BOT_NAME);"
         "import shop.spiders.offers as o; print(o.PRICE)"
     )
-    done = subprocess.run([sys.executable, "-c", code, egg], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code, egg], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "shop\n.price\n", done.stderr
 
 

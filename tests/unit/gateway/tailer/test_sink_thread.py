@@ -38,7 +38,7 @@ class StoreDouble:
 
     def wait_for(self, attempt: Attempt) -> bool:
         with self.arrived:
-            return self.arrived.wait_for(lambda: attempt.id in self.shipped, timeout=10)
+            return self.arrived.wait_for(lambda: attempt.id in self.shipped, timeout=60)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def thread(store: StoreDouble) -> Iterator[SinkThread]:
     thread.start()
     yield thread
     thread.stop()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
