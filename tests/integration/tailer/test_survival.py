@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -128,11 +129,26 @@ def test_the_lines_of_a_crawl_take_few_round_trips_to_redis_and_the_first_one_go
     ):
         node.redis_url = valkey  # what the test asks for is not counted
         ship_a_crawl(node, relay)  # it opens the connection
-        assert any(ship_a_crawl(node, relay) < AT_ONCE for _ in range(TRIES))
+        shipped = []
+        while not (shipped and shipped[-1].is_as_it_should_be):
+            assert len(shipped) < TRIES, shipped
+            shipped.append(ship_a_crawl(node, relay))
 
 
-def ship_a_crawl(node: Node, relay: Relay) -> float:
-    """Seconds for which its first line waited."""
+class Shipped(NamedTuple):
+    #: Seconds for which the first line waited, and until all were there.
+    waited: float
+    seconds: float
+    round_trips: int
+
+    @property
+    def is_as_it_should_be(self) -> bool:
+        # a machine that is too busy to write the lines in that time may take more, but not more often
+        most = MOST_ROUND_TRIPS * max(1.0, self.seconds / SECONDS_OF_A_CRAWL)
+        return self.waited < AT_ONCE and 0 < self.round_trips <= most
+
+
+def ship_a_crawl(node: Node, relay: Relay) -> Shipped:
     crawl = node.crawl()
     crawl.log_line("first")
     written = time.monotonic()
@@ -146,9 +162,7 @@ def ship_a_crawl(node: Node, relay: Relay) -> float:
     taken, seconds = relay.round_trips - before, time.monotonic() - written
     crawl.end()
     node.ended(crawl)
-    # a machine that is too busy to write them in that time may take more, but not more often
-    assert 0 < taken <= MOST_ROUND_TRIPS * max(1.0, seconds / SECONDS_OF_A_CRAWL)
-    return waited
+    return Shipped(waited, seconds, taken)
 
 
 def test_a_mongodb_that_is_away_gets_everything_later_and_delays_no_line(
