@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stack import ROOT
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.stack]
 
 
 def test_the_demo_finds_what_is_wrong_with_its_site_and_is_gone_again(

@@ -76,7 +76,6 @@ def walk(start: str, depth: int) -> set[str]:
     return pages
 
 
-@pytest.mark.timeout(240)
 def test_a_manual_is_crawled_completely_streamed_and_logged(stack: Stack, manual: str) -> None:
     job_id = stack.crawl(manual, depth=DEPTH, max_pages=100_000, user_id="reader")
     events: list[Event] = []

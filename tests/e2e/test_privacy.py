@@ -20,7 +20,7 @@ import pytest
 from sites.server import Site
 from stack import Stack, running_stack
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.stack]
 NOBODY = 65534
 
 

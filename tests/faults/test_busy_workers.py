@@ -11,8 +11,6 @@ from busy_worker import BusyWorker
 from relay import Relay
 from stores import StoreProcess, valkey_server
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:

@@ -18,12 +18,12 @@ from typing import Any
 import httpx
 import pytest
 import redis
-from fault_table import record
+from fault_table import full_or_short, record
 from sites.server import Site, html
 from stack import FINAL, ROOT, Stack, running_stack, wait_until
 
-CRAWLS = 50
-RANDOM_KILLS = 20
+CRAWLS = full_or_short(50, 20)
+RANDOM_KILLS = full_or_short(20, 8)
 VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 
 #: Crash points that this load cannot reach, and where they are tried instead.
@@ -228,7 +228,7 @@ def stack(tmp_path: Path, plan: Path) -> Iterator[Stack]:
 
 
 def kill_at_random(stack: Stack, seed: int, enough: threading.Event) -> list[str]:
-    """Twenty SIGKILLs at moments and of processes that `seed` chooses; who was killed."""
+    """SIGKILLs at moments and of processes that `seed` chooses; who was killed."""
     chance, killed = random.Random(seed), list[str]()
     while len(killed) < RANDOM_KILLS and not enough.wait(chance.uniform(0.2, 2.0)):
         victim = chance.choice(VICTIMS)
@@ -242,7 +242,7 @@ def kill_at_random(stack: Stack, seed: int, enough: threading.Event) -> list[str
 
 @pytest.mark.stack
 @pytest.mark.timeout(900)
-def test_fifty_crawls_each_run_once_to_their_end_whoever_is_killed(stack: Stack, plan: Path) -> None:
+def test_crawls_each_run_once_to_their_end_whoever_is_killed(stack: Stack, plan: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     sys.stdout.write(f"seed of the random kills: {seed}\n")  # shown where the test fails
     planned = every_state_change() - set(ELSEWHERE)

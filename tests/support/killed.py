@@ -60,7 +60,7 @@ def killed_everywhere(
         },
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=True,
     )
     left = sorted(path.name for path in plan.iterdir())

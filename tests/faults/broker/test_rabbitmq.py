@@ -26,7 +26,7 @@ from worker_kills import kill_workers
 from gateway.jobs.messages import CeleryWaker, create_producer
 from gateway.stores.broker import DELIVERY_LIMIT, BrokerConnection, dead_letter_name
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stack]
 
 QUEUE = "scraping"
 BROKER_KILLS = full_or_short(10, 1)

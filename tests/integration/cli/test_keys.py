@@ -73,7 +73,6 @@ def assert_a_known_proxy_is_believed(url: str, key: str, run: Run) -> None:
     wait_until(lambda: "192.0.2.7" in run(*asked, DISCOVERYBOT_KEY=key, COLUMNS="200").stdout, what="its address")
 
 
-@pytest.mark.timeout(180)
 def test_a_gateway_for_others_makes_the_first_key_and_tells_it_once(
     environment: dict[str, str], run: Run, tmp_path: Path
 ) -> None:

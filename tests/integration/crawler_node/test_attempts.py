@@ -221,7 +221,6 @@ def test_a_failed_launch_frees_its_slot(node: Any, break_it: Any, fault: str | N
     node.wait_until_idle()
 
 
-@pytest.mark.timeout(60)
 def test_a_spider_that_leaves_fifos_in_its_folder_keeps_nobody_waiting(node: Any) -> None:
     folder = node.run_until_ready("hostile")
     quick = node.run("quick")

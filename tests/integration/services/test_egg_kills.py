@@ -45,7 +45,6 @@ def prepare(database: Database[Document], double: NodeDouble, refusing: NodeDoub
     JobStore(database).insert(make_job(spec=spec))
 
 
-@pytest.mark.timeout(120)
 def test_whoever_is_killed_in_between_the_egg_comes_and_goes_as_it_should(
     tmp_path: Path, redis_url: str, double: NodeDouble, refusing: NodeDouble
 ) -> None:

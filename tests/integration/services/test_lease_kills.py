@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from jobs import make_job
 from killed import killed_everywhere
 from node_double import NodeDouble
@@ -25,7 +24,6 @@ POINTS = (
 JOBS = {"ada": ("site:a", "site:a", "schedule:b", "schedule:b", None), "bob": (None, None, None)}
 
 
-@pytest.mark.timeout(120)
 def test_whoever_is_killed_with_or_before_it_all_run_in_the_end_and_never_too_many(
     tmp_path: Path, redis_url: str, double: NodeDouble
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from jobs import make_job
 from killed import killed_everywhere
 from stores import embedded_mongo
@@ -38,7 +37,6 @@ def tell():
 """
 
 
-@pytest.mark.timeout(60)
 def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path: Path, redis_url: str) -> None:
     with embedded_mongo(tmp_path / "mongo") as uri:
         database = connect(uri)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from killed import killed_everywhere
 from stores import embedded_mongo
 
@@ -37,7 +36,6 @@ def tell(url):
 """
 
 
-@pytest.mark.timeout(60)
 def test_whoever_is_killed_in_between_what_was_asked_for_is_there_and_goes_again(tmp_path: Path) -> None:
     with embedded_mongo(tmp_path / "mongo") as uri:
         database = connect(uri)

@@ -347,7 +347,6 @@ def test_a_time_that_no_calendar_holds_keeps_no_other_from_being_read(uri: str) 
     database.client.close()
 
 
-@pytest.mark.timeout(60)
 def test_whoever_is_killed_may_note_it_again(uri: str, tmp_path: Path) -> None:
     points = ("unreadable.note", "jobs.set_aside", "unreadable.forget")
     killed_everywhere(tmp_path, points, STORY, uri, beside=__file__)

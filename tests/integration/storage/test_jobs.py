@@ -222,6 +222,5 @@ def tell(uri):
 """
 
 
-@pytest.mark.timeout(60)
 def test_whoever_is_killed_after_claiming_a_key_may_ask_again(embedded_uri: str, tmp_path: Path) -> None:
     killed_everywhere(tmp_path, ("idempotency_keys.claim", "jobs.insert"), STORY, embedded_uri, beside=__file__)

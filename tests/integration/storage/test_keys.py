@@ -125,7 +125,6 @@ def test_no_more_ended_sessions_are_noted_than_a_key_can_hold(
     assert found.ended_sessions == {"s2", "s3", "s4"}
 
 
-@pytest.mark.timeout(60)
 def test_whoever_is_killed_may_do_it_again(uri: str, tmp_path: Path) -> None:
     points = ("keys.insert", "keys.note_use", "keys.end_session", "keys.revoke")
     killed_everywhere(tmp_path, points, STORY, uri, beside=__file__)

@@ -80,7 +80,6 @@ def lives(node: Node) -> bool:
     return eventually(lambda: beat() > before)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_lies_in_the_place_of_a_file_the_attempt_ends_and_others_are_shipped(node: Node, kind: str) -> None:
     neighbour = node.crawl()
@@ -161,7 +160,6 @@ def closing_tree(folder: Path) -> Iterator[None]:
         remove_tree(folder)
 
 
-@pytest.mark.timeout(120)
 def test_a_hostile_tree_goes_when_its_time_has_come_and_nothing_else_does(
     tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from embedded.stack.ports import PortPicker, is_free
+from embedded.stack.ports import PICKED, PortPicker, is_free
 from embedded.stack.state import AlreadyRunningError, StackState, only_stack
 from embedded.stack.stores import other_redis_database, redacted
 from embedded.stack.up import make_plan, processes, scrapyd_password
@@ -26,6 +26,22 @@ def _state(**more: object) -> StackState:
 def test_a_port_is_kept_over_restarts_while_it_is_free() -> None:
     first = PortPicker({}).pick("redis")
     assert PortPicker({"redis": first}).pick("redis") == first
+
+
+def test_no_port_is_picked_that_the_system_may_give_to_somebody_else_meanwhile() -> None:
+    ports = PortPicker({})
+    picked = [ports.pick(name) for name in ("redis", "mongo", "scrapyd", "gateway")]
+    assert len(set(picked)) == 4
+    assert set(picked) <= set(PICKED)
+
+
+def test_stacks_that_start_at_the_same_time_do_not_pick_the_same_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    picked = []
+    for pid in (4711, 4712):
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        ports = PortPicker({})
+        picked += [ports.pick(name) for name in ("redis", "mongo", "scrapyd", "gateway")]
+    assert len(set(picked)) == 8
 
 
 def test_another_port_is_picked_when_the_old_one_is_taken() -> None:

@@ -62,7 +62,6 @@ def hostile(request: pytest.FixtureRequest, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.timeout(10)
 def test_nothing_but_a_regular_file_is_opened_and_the_error_names_it(hostile: Path) -> None:
     for use in (open_file, read_file, file_size, lambda path: read_part(path, 0, 10)):
         with pytest.raises(HostileFileError, match=REPORT):
@@ -72,7 +71,6 @@ def test_nothing_but_a_regular_file_is_opened_and_the_error_names_it(hostile: Pa
     assert read_record(hostile, SpiderReport) is None
 
 
-@pytest.mark.timeout(10)
 def test_what_is_taken_stays_taken_and_everything_else_can_be_replaced(hostile: Path) -> None:
     assert is_there(hostile)
     assert not write_exclusively(hostile, b"ours")
@@ -85,7 +83,6 @@ def test_what_is_taken_stays_taken_and_everything_else_can_be_replaced(hostile: 
     assert [entry.name for entry in hostile.parent.iterdir()] == [REPORT]
 
 
-@pytest.mark.timeout(10)
 def test_a_mark_or_a_reason_that_is_none_says_nothing(folder: Path) -> None:
     for kind in HOSTILE:
         for name in (STARTED, "stopping"):
@@ -105,7 +102,6 @@ def test_a_lock_is_seen_whose_file_others_may_only_look_at(tmp_path: Path) -> No
     assert not is_held(lock)
 
 
-@pytest.mark.timeout(10)
 def test_a_file_is_read_up_to_what_it_may_have_and_not_at_all_beyond(folder: Path) -> None:
     (folder / REPORT).write_bytes(b"x" * MAX_RECORD)
     assert len(read_file(folder / REPORT)) == MAX_RECORD
@@ -117,7 +113,6 @@ def test_a_file_is_read_up_to_what_it_may_have_and_not_at_all_beyond(folder: Pat
     assert file_size(folder / PROGRESS) == 1 << 42
 
 
-@pytest.mark.timeout(30)
 def test_a_file_that_changes_all_the_time_is_read_for_a_moment_only(folder: Path) -> None:
     """It grows, is cut, and is put in the place of others."""
     path, done = folder / LOG, threading.Event()
@@ -168,7 +163,6 @@ def test_a_file_under_way_is_written_where_nobody_could_have_put_anything(folder
     assert write_exclusively(folder / "exit.json", b"{}")
 
 
-@pytest.mark.timeout(60)
 def test_a_tree_of_any_depth_width_and_permission_is_removed_and_no_link_is_followed(
     folder: Path, tmp_path: Path
 ) -> None:
