@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import eggs
 import pytest
@@ -21,6 +23,7 @@ from crawler.demo_site.server import DemoServer
 
 pytestmark = [pytest.mark.stack]
 
+Example = Mapping[str, str | Callable[[], str]]
 #: What is run of each page: all its commands but those under a comment `<!-- not run: why -->`.
 PAGES = (
     "README.md",
@@ -66,7 +69,7 @@ discoverybot() {
   local before; before=$(listed)
   command discoverybot "$@" || return
   if [ "$1" = deploy ]; then
-    for _ in {1..150}; do if [ "$(listed)" != "$before" ]; then break; fi; sleep 0.2; done
+    for _ in {1..300}; do if [ "$(listed)" != "$before" ]; then break; fi; sleep 0.2; done
   fi
 }
 """
@@ -132,15 +135,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def example(stack: Stack, demo: str, board: JobBoard, folder: Path) -> dict[str, str]:
+def example(stack: Stack, demo: str, board: JobBoard, folder: Path) -> Example:
     """What the pages name as examples, and what stands for it here; the first that fits counts."""
     site = f"{board.url}/tree/3"
-    dead = stack.crawl(f"{board.url}/status/500", ignore_cache=True, max_retries=0)
-    job = stack.crawl(site, ignore_cache=True)
-    schedule = _schedule(stack, site)
-    stack.wait_final(dead)
-    stack.wait_final(job)
     (node,) = stack.http.get(f"{stack.url}/nodes").json()["nodes"]
+    # made for those pages alone that name it
+    job = cache(lambda: _ended(stack, site))
+    dead = cache(lambda: _ended(stack, f"{board.url}/status/500", max_retries=0))
+    schedule = cache(lambda: _schedule(stack, site))
     return {
         "scrapy crawl seo": "SCRAPY_SETTINGS_MODULE=crawler.settings scrapy crawl seo",
         "https://jobs.example.com/search": f"{board.url}/search/json-ld/page_param",
@@ -160,14 +162,20 @@ def example(stack: Stack, demo: str, board: JobBoard, folder: Path) -> dict[str,
         "drain n2": f"drain {node['name']}",
         "resume n2": f"resume {node['name']}",
         "resume NODE": f"resume {node['name']}",
-        "requeue ID": f"requeue {dead}",
-        "requeue 5f0c…": f"requeue {dead}",
-        "jobs/ID": f"jobs/{job}",
+        "requeue ID": lambda: f"requeue {dead()}",
+        "requeue 5f0c…": lambda: f"requeue {dead()}",
+        "jobs/ID": lambda: f"jobs/{job()}",
         "4f0c…": job,
         "0d4f5c6b7a8e4f1d9c2b3a4e5f607182": schedule,
-        "schedules/ID": f"schedules/{schedule}",
-        " ID": f" {schedule}",
+        "schedules/ID": lambda: f"schedules/{schedule()}",
+        " ID": lambda: f" {schedule()}",
     }
+
+
+def _ended(stack: Stack, url: str, **fields: Any) -> str:
+    job = stack.crawl(url, ignore_cache=True, **fields)
+    stack.wait_final(job)
+    return job
 
 
 def _schedule(stack: Stack, site: str) -> str:
@@ -179,7 +187,7 @@ def _schedule(stack: Stack, site: str) -> str:
     return schedule
 
 
-def script(page: str, example: dict[str, str]) -> str:
+def script(page: str, example: Example) -> str:
     """All commands of the page, one after the other; its files are written where it has come to."""
     text, lines, shown = (ROOT / page).read_text(encoding="utf-8"), [], ""
     for left_out, language, block in BLOCK.findall(text):
@@ -195,7 +203,12 @@ def script(page: str, example: dict[str, str]) -> str:
         elif language == "console":
             lines += [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
     pattern = re.compile("|".join(map(re.escape, example)))
-    return pattern.sub(lambda found: example[found[0]], "\n".join(lines))
+
+    def stands_for(found: re.Match[str]) -> str:
+        stand_in = example[found[0]]
+        return stand_in if isinstance(stand_in, str) else stand_in()
+
+    return pattern.sub(stands_for, "\n".join(lines))
 
 
 def _written(name: str, text: str) -> str:
@@ -213,20 +226,18 @@ def run(commands: str, stack: Stack, folder: Path) -> str:
     }
     shell = ["bash", "-euxo", "pipefail", "-c", PRELUDE + commands]
     done = subprocess.run(
-        shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+        shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
     )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/tutorial.md"])
-def test_the_commands_of_a_page_run_as_printed(
-    page: str, stack: Stack, example: dict[str, str], folder: Path
-) -> None:
+def test_the_commands_of_a_page_run_as_printed(page: str, stack: Stack, example: Example, folder: Path) -> None:
     run(script(page, example), stack, folder)
 
 
-def test_the_tutorial_leads_to_where_it_says(stack: Stack, example: dict[str, str], tmp_path: Path) -> None:
+def test_the_tutorial_leads_to_where_it_says(stack: Stack, example: Example, tmp_path: Path) -> None:
     told = run(script("docs/tutorial.md", example), stack, tmp_path)
     project = tmp_path / "harbour"
     tried, cows = (_lines(project / name) for name in ("ships.jsonl", "cows.jsonl"))

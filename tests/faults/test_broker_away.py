@@ -12,7 +12,7 @@ from fault_table import full_or_short, record
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 SECONDS = full_or_short(60, 5)
-CRAWLS = full_or_short(500, 40)
+CRAWLS = full_or_short(500, 20)
 #: Seconds within which all are to be accepted.
 PROMPT = 60
 

@@ -26,7 +26,7 @@ from crawler.node.attempt_files import read_mark
 from gateway.contract.outbox import is_locked
 
 #: Seconds of kills; `make faults` gives more.
-SECONDS = float(os.environ.get("FAULT_SECONDS", "25"))
+SECONDS = float(os.environ.get("FAULT_SECONDS", "12"))
 VICTIMS = ("zygote", "zygote", "spider", "spider", "tailer", "scrapyd")
 #: Seconds between two kills.
 PAUSE = (0.2, 1.4)
@@ -192,5 +192,5 @@ def nothing_is_left(stack: Stack) -> None:
         left = node_processes(stack, "crawler.node.zygote", "crawler.node.runner")
         return len(left) == 1 and left == zygotes(stack)
 
-    wait_until(slots_are_free, timeout=30, what="the freeing of all slots")
-    wait_until(processes_are_gone, timeout=TIMEOUT + GRACE + 20, what="the end of all crawls")
+    wait_until(slots_are_free, timeout=90, what="the freeing of all slots")
+    wait_until(processes_are_gone, timeout=TIMEOUT + GRACE + 80, what="the end of all crawls")

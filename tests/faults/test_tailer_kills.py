@@ -28,7 +28,7 @@ from stack import Stack, running_stack, wait_until
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 CRAWLS = 3
-KILLS = full_or_short(20, 5)
+KILLS = full_or_short(20, 3)
 #: Seconds from a tailer's start to its end; longer than it takes to begin.
 LIVES = (0.0, 3.0)
 FROZEN = full_or_short(10, 3)
