@@ -21,8 +21,14 @@ for _name in ("MONGO_URI", "REDIS_URL", "BROKER_URL", "RABBITMQ_URL", "DISCOVERY
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# a machine that others share says nothing about how long an example takes
-hypothesis.settings.register_profile("shared", deadline=None)
+# a machine that others share says nothing about how long an example takes, nor how long it takes to make some; and
+# what passes here passes anywhere: others are tried where FAULT_SECONDS says that there is time
+hypothesis.settings.register_profile(
+    "shared",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize="FAULT_SECONDS" not in os.environ,
+)
 hypothesis.settings.load_profile("shared")
 
 # where a test does not configure logging a traceback comes with all its variables, which takes half a minute to draw

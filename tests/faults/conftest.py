@@ -11,7 +11,9 @@ from sites.server import Site
 @pytest.fixture(scope="package")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """For all tests that leave it as they found it."""
-    with breakable_platform(tmp_path_factory.mktemp("platform")) as platform:
+    # of a log that never ends twice as much is shipped
+    variables = {"CRAWL_MAX_LOG_BYTES": str(8 << 20)}
+    with breakable_platform(tmp_path_factory.mktemp("platform"), **variables) as platform:
         yield platform
 
 

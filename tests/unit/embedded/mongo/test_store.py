@@ -78,7 +78,9 @@ def count(collection: Collection, query: Document) -> int | None:
     return list(collection.count(query))[-1]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     documents=st.lists(DOCUMENTS, max_size=8),
     specs=st.lists(SPECS, min_size=1, max_size=3),
