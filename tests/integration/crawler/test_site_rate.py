@@ -128,7 +128,7 @@ def test_while_redis_is_away_each_crawl_holds_the_limit_by_itself_and_none_fails
 def test_a_redis_that_hangs_costs_its_time_out_and_one_that_is_not_there_nothing(
     run: Run, valkey: StoreProcess
 ) -> None:
-    limit = {"site": "hangs", "site_rate_limit": "20/s", "depth": 1}
+    limit = {"site": "hangs", "site_rate_limit": "20/s", "depth": 2}
     with Site() as site, valkey.frozen():
         crawl = run("seo", f"{site.url}/tree/40", **limit, environ=settings(valkey))
         assert span(site) < 15, "half a second each would be more"
