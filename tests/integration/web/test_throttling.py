@@ -26,6 +26,12 @@ WRONG = (401, "key_invalid")
 TOO_MANY = (429, "too_many_requests")
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis counts each request, however busy the machine is; one that is away is found out at once all the same."""
+    monkeypatch.setattr("gateway.access.request_counter._PATIENCE", 30.0)
+
+
 @pytest.fixture
 def own(settings: Settings) -> Settings:
     """A database and counts of its own."""

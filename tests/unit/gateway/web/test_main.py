@@ -5,6 +5,7 @@ import socket
 
 import pytest
 import warm
+from stores import free_port
 
 
 def refusal(**wrong: str) -> str:
@@ -17,7 +18,8 @@ def refusal(**wrong: str) -> str:
 
 @pytest.mark.parametrize("name", ["GATEWAY_HOST", "GATEWAY_PORT"])
 def test_a_setting_that_cannot_be_served_is_named(name: str) -> None:
-    assert refusal(**{name: "0.0.0.0"}).startswith(f"gateway: {name}: ")
+    wrong = {"GATEWAY_PORT": str(free_port()), name: "0.0.0.0"}
+    assert refusal(**wrong).startswith(f"gateway: {name}: ")
 
 
 def test_a_port_that_is_taken_is_named() -> None:
