@@ -103,7 +103,7 @@ Run = Callable[..., Crawl]
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Start a spider: `start("seo", url, …, depth=1, environ={…}, cwd=…)`; more keywords go into the spec.
 
-    `file_bytes` is the size at which writing to any file fails.
+    `file_bytes` is the size at which writing to any file fails; `after` the folder of the attempt before.
     """
     attempts: list[Attempt] = []
 
@@ -113,18 +113,20 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         environ: Mapping[str, str] | None = None,
         cwd: Path = ROOT,
         file_bytes: int | None = None,
+        after: Path | None = None,
         **spec: Any,
     ) -> Attempt:
         full = {
             "job_id": JOB_ID,
-            "attempt": 1,
+            "attempt": int(after.name.rpartition("-")[2]) + 1 if after else 1,
             "project": "DiscoveryBot",
             "spider": spider,
             "start_urls": list(urls),
             "not_after": "2040-01-01T00:00:00Z",
             **spec,
         }
-        attempt = Attempt(tmp_path_factory.mktemp("node") / f"{JOB_ID}-1", full, environ or {}, cwd, file_bytes)
+        outbox = after.parent if after else tmp_path_factory.mktemp("node")
+        attempt = Attempt(outbox / f"{JOB_ID}-{full['attempt']}", full, environ or {}, cwd, file_bytes)
         attempts.append(attempt)
         return attempt
 
