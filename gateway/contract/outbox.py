@@ -185,6 +185,8 @@ class ExitReport(_Record):
     #: these.
     items_lost: str | None = None
     log_lost: str | None = None
+    #: It left a frontier: another attempt on this node goes on where this one was interrupted.
+    can_go_on: bool = False
     #: CPU seconds and peak resident bytes of the process, if the operating system reports them.
     cpu_seconds: float | None = None
     peak_memory_bytes: Int64 | None = None
