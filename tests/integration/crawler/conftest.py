@@ -68,6 +68,8 @@ class Attempt:
             "DISCOVERYBOT_ATTEMPT_DIR": str(folder),
             "DISCOVERYBOT_HOME": str(folder.parent / "home"),
             "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
+            # byte code that is cut off at the limit would break every process after this one
+            **({"PYTHONDONTWRITEBYTECODE": "1"} if file_bytes else {}),
             **environ,
         }
         self.process = self._start(spec["spider"], env, cwd, forked=cwd == ROOT and not file_bytes)
