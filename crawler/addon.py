@@ -10,10 +10,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from scrapy.core.scheduler import Scheduler
 from scrapy.utils.misc import load_object
 
 from crawler import setting_names
 from crawler.closing import Closing
+from crawler.frontier.scheduler import ResumableScheduler
 from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
 from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.net.response_limits import AttributeLimit, ResponseLimits, at_most
@@ -90,6 +92,7 @@ class DiscoveryBot:
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartPace, 0)
         use_browser(settings)
         _use_cache(settings, node)
+        _keep_frontier(settings, node)
 
 
 def _set(settings: BaseSettings, priority: str, values: dict[str, Any]) -> None:
@@ -170,3 +173,9 @@ def _use_cache(settings: BaseSettings, node: NodeSettings) -> None:
     elif settings.getbool(setting_names.HTTPCACHE_REFRESH):
         # a cache that the project brought knows no way to be renewed
         settings.set("HTTPCACHE_ENABLED", value=False, priority=_FORCED)
+
+
+def _keep_frontier(settings: BaseSettings, node: NodeSettings) -> None:
+    """A scheduler that a project brings keeps its requests elsewhere, or in an order of its own."""
+    if node.crawl_frontier and load_object(settings["SCHEDULER"]) is Scheduler:
+        _set(settings, _FORCED, {"SCHEDULER": ResumableScheduler, setting_names.MAX_UNDONE: node.crawl_max_undone})

@@ -39,6 +39,11 @@ class Closing:
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the crawl ends by itself, at a limit, and is not interrupted."""
+        return self._begun is not None
+
     def close(self, reason: str) -> None:
         """Close the spider within the grace; only the first reason counts."""
         if self._begun is None and self._crawler.engine:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: The attempt's folder; without it there is nobody to report to.
 ATTEMPT_DIR = "ATTEMPT_DIR"
+#: How many requests may be under way whose output is not consumed; 0 is no limit.
+MAX_UNDONE = "MAX_UNDONE"
 #: How many pages the crawl may ask for; 0 is no limit.
 MAX_PAGES = "MAX_PAGES"
 #: How many items it may hand out; 0 is no limit.

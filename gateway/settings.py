@@ -226,6 +226,11 @@ class NodeSettings(_Base):
     crawl_max_log_bytes: int = Field(default=256 << 20, ge=0)
     #: Seconds without a log line, a request or an item after which a spider is stopped; 0 is no limit.
     crawl_stall_seconds: float = Field(default=900, ge=0)
+    #: Whether a crawl writes down what it still has to fetch, so that the next attempt goes on where it was killed.
+    crawl_frontier: bool = True
+    #: Requests of one crawl that may be under way, until their output is consumed; 0 is no limit. No more than these
+    #: are asked for again after a kill.
+    crawl_max_undone: int = Field(default=0, ge=0)
 
     @field_validator("crawl_allow_networks")
     @classmethod

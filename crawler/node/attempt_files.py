@@ -142,11 +142,12 @@ def write_refusal(
 
 
 def with_account(folder: Path, report: ExitReport) -> ExitReport:
-    """`report` with the spider's own account, or else with the end of its log."""
+    """`report` with the spider's own account, or else with the end of its log; and whether it left a frontier."""
     account = outbox.read_record(folder / outbox.REPORT, SpiderReport)
-    return report.model_copy(
-        update={"report": account, "log_tail": None if account else read_log_tail(folder / outbox.LOG)}
-    )
+    log_tail = None if account else read_log_tail(folder / outbox.LOG)
+    can_go_on = outbox.is_there(folder / outbox.FRONTIER)
+    update = {"report": account, "log_tail": log_tail, "can_go_on": can_go_on}
+    return report.model_copy(update=update)
 
 
 def read_log_tail(path: Path) -> str | None:

@@ -50,7 +50,7 @@ class PageCount:
 
     def process_request(self, request: Request) -> None:
         if is_new_page(request):
-            self._report.requested()
+            self._report.requested(request)
 
 
 # --- `max_pages`: never one page more, however many are in flight
@@ -87,6 +87,10 @@ class PageLimit:
         crawler.signals.connect(self.request_scheduled, signals.request_scheduled)
         crawler.signals.connect(self.spider_idle, signals.spider_idle)
         return self
+
+    def asked_before(self, pages: int) -> None:
+        """Count pages that an attempt before has asked for."""
+        self._asked_for += pages
 
     def request_scheduled(self, request: Request, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
         if self._asked_for >= self._limit and is_new_page(request):

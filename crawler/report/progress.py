@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import orjson
 from itemadapter import ItemAdapter
@@ -29,6 +29,8 @@ from gateway.contract.outbox import Progress, SpiderReport
 from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from scrapy.crawler import Crawler
     from scrapy.http import Request, Response
     from twisted.python.failure import Failure
@@ -54,8 +56,11 @@ class Report:
         self._folder = Path(folder)
         self._spool = ItemSpool(self._folder / outbox.ITEMS)
         self._progress = Progress()
-        #: Those whose pages count as completed, while anybody has them.
-        self._completed: WeakSet[Request] = WeakSet()
+        #: What is counted already of requests that are not done: whether asked for, whether completed, errors.
+        self._of: WeakKeyDictionary[Request, list[int]] = WeakKeyDictionary()
+        #: What is left if the process dies now: all that came of requests that are done.
+        self.committed = Progress()
+        self._give: Callable[[bytes], bool] = self._give_at_once
         self._errors: list[dict[str, str]] = []
         self._finish_reason = "finished"
         #: The disk was in the way; it may have been the last ones, when the spider was closed already.
@@ -79,17 +84,42 @@ class Report:
             crawler.signals.connect(handler, signal)
         return self
 
-    def requested(self) -> None:
-        self._progress.requested_pages += 1
+    def requested(self, request: Request) -> None:
+        self._count(request, _REQUESTED, 1)
 
     def completed(self, request: Request) -> None:
-        self._completed.add(request)
-        self._progress.completed_pages += 1
+        self._count(request, _COMPLETED, 1)
 
-    def failed(self, url: str, reason: str) -> None:
-        self._progress.errors_count += 1
+    def failed(self, url: str, reason: str, request: Request | None = None) -> None:
+        self._count(request, _ERRORS, 1)
         if len(self._errors) < ERRORS_KEPT:
             self._errors.append({"url": url, "reason": reason})
+
+    def _count(self, request: Request | None, what: int, change: int) -> None:
+        _add(self._progress, what, change)
+        if request is None:
+            _add(self.committed, what, change)
+        else:
+            self._of.setdefault(request, [0, 0, 0])[what] += change
+
+    def commit(self, request: Request) -> None:
+        """The request is done: what was counted of it stays, whatever happens to the process."""
+        for what, change in enumerate(self._of.pop(request, ())):
+            _add(self.committed, what, change)
+
+    def facts(self, new_items: int) -> dict[str, Any]:
+        """For `restore`, in an attempt that goes on from here with so many more items."""
+        progress = self.committed
+        counts = [progress.requested_pages, progress.completed_pages, progress.errors_count]
+        return {"counts": counts, "items": progress.items_count + new_items, "errors": self._errors}
+
+    def restore(self, facts: dict[str, Any]) -> None:
+        if facts:
+            for what, count in enumerate(facts["counts"]):
+                _add(self.committed, what, count)
+            self.committed.items_count = facts["items"]
+            self._errors = list(facts["errors"])
+            self._progress, self._published = self.committed.model_copy(), self.committed.model_copy()
 
     def spider_opened(self) -> None:
         self._timer = create_looping_call(self._publish)
@@ -107,24 +137,49 @@ class Report:
         if self.has_all_items():
             return
         try:
-            self._spool.append(item)
-        except (OSError, TypeError) as error:
+            new = self._give(encode(item) + b"\n")
+        except TypeError as error:
             self._item_lost(_url(response), error)
-        else:
-            self._progress.items_count += 1
-            if self.has_all_items():
-                self._close(ITEM_LIMIT)
+            return
+        self._progress.items_count += new
+        if self.has_all_items():
+            self._close(ITEM_LIMIT)
+
+    def keep_items_with(self, give: Callable[[bytes], bool]) -> None:
+        """Have `give` decide when an item's line is written, by `write_items`; it returns whether the item is new."""
+        self._spool.find_end()
+        self._give = give
+
+    def _give_at_once(self, line: bytes) -> bool:
+        self.write_items([line])
+        return True
+
+    @property
+    def items_end(self) -> int:
+        """Bytes of items that are written."""
+        return self._spool.end
+
+    def write_items(self, lines: Sequence[bytes]) -> bool:
+        """Whether that was possible; the crawl is closed if it was not."""
+        try:
+            self._spool.append(b"".join(lines))
+        except OSError as error:
+            self._progress.items_count -= len(lines)
+            self._item_lost("", error)
+            return False
+        self.committed.items_count += len(lines)
+        return True
 
     def item_error(self, response: Response | None, failure: Failure) -> None:
-        self.failed(_url(response), f"in an item pipeline: {exception_reason(failure.value)}")
+        reason = f"in an item pipeline: {exception_reason(failure.value)}"
+        self.failed(_url(response), reason, getattr(response, "request", None))
 
     def spider_error(self, response: Response | None, failure: Failure) -> None:
         request = getattr(response, "request", None)
-        if request is not None and request in self._completed:
+        if request is not None and self._of.get(request, _NOTHING)[_COMPLETED]:
             # fetched, and of no use: it counts once, as what failed
-            self._completed.discard(request)
-            self._progress.completed_pages -= 1
-        self.failed(_url(response), f"in the spider: {exception_reason(failure.value)}")
+            self._count(request, _COMPLETED, -1)
+        self.failed(_url(response), f"in the spider: {exception_reason(failure.value)}", request)
 
     def spider_closed(self, reason: str) -> None:
         self._finish_reason = outbox.ITEMS_LOST if self._items_lost else reason
@@ -193,6 +248,16 @@ class Report:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
 
 
+_REQUESTED, _COMPLETED, _ERRORS = range(3)
+_COUNTERS = ("requested_pages", "completed_pages", "errors_count")
+_NOTHING = (0, 0, 0)
+
+
+def _add(progress: Progress, what: int, change: int) -> None:
+    name = _COUNTERS[what]
+    setattr(progress, name, getattr(progress, name) + change)
+
+
 def _url(response: Response | None) -> str:
     return getattr(response, "url", "")
 
@@ -216,23 +281,26 @@ class ItemSpool:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._end = os.fstat(self._file).st_size
+        self.find_end()
         self._reserve = path.with_name(RESERVE)
         with suppress(OSError):
             self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
 
-    def append(self, item: object) -> None:
-        line = encode(item) + b"\n"
+    def find_end(self) -> None:
+        #: Bytes that are written.
+        self.end = os.fstat(self._file).st_size
+
+    def append(self, lines: bytes) -> None:
         try:
-            written = os.write(self._file, line)
-            while written < len(line):
-                written += os.write(self._file, line[written:])
+            written = os.write(self._file, lines)
+            while written < len(lines):
+                written += os.write(self._file, lines[written:])
         except OSError:
             # half a line would swallow the next one; what is there is whole
-            os.ftruncate(self._file, self._end)
+            os.ftruncate(self._file, self.end)
             self._reserve.unlink(missing_ok=True)
             raise
-        self._end += len(line)
+        self.end += len(lines)
 
     def close(self) -> None:
         os.close(self._file)

@@ -56,12 +56,12 @@ class CountingDownloader(Downloader):
     def _count(self, result: ResultT, request: Request, report: Report) -> ResultT:
         if isinstance(result, Response):
             if is_error_status(result.status):
-                report.failed(result.url, status_reason(result.status))
+                report.failed(result.url, status_reason(result.status), request)
             else:
                 report.completed(request)
         elif isinstance(result, Failure) and is_error(result.value):
             reason = exception_reason(result.value)
-            report.failed(request.url, reason)
+            report.failed(request.url, reason, request)
             if isinstance(result.value, IgnoreRequest):
                 # of these alone Scrapy says nothing in the log
                 logger.error("Gave up %s: %s", request.url, reason)

@@ -15,6 +15,7 @@ from w3lib.url import add_or_replace_parameter, url_query_parameter
 from crawler.extraction.page_urls import page_url
 from crawler.extraction.reader import ObjectReader, Select, selector
 from crawler.extraction.rules import MAX_FIELDS, Fields, NextLink, Page, PageParam, Selector, SlowRulesError
+from crawler.frontier.spider_state import KeptSet
 from crawler.report.progress import encode
 from crawler.spiders.site_spider import MAY_LEAVE, FilteredParams, SiteSpider
 
@@ -75,7 +76,8 @@ class ExtractSpider(SiteSpider):
         # without a word of where to go, the start URLs are all that was asked for
         roams = kwargs.get("depth") is not None or bool(params.include)
         self._walks = roams and not self._levels and not self._pagination
-        self._seen: set[bytes] = set()
+        self._seen = KeptSet()
+        self.kept_state["seen"] = self._seen
         self._warned: set[str] = set()
 
     def parse(self, response: Response) -> Iterator[Any]:

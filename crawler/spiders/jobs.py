@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from lxml import etree
@@ -13,6 +13,7 @@ from scrapy.exceptions import CloseSpider, IgnoreRequest
 
 from crawler.extraction.page_urls import page_url
 from crawler.extraction.rules import Page
+from crawler.frontier.spider_state import KeptState
 from crawler.job_posting.pages import SelectedPostings, posting_on, results_of
 from crawler.job_posting.posting import Quota, web_url
 from crawler.render.setup import render_meta
@@ -150,14 +151,8 @@ class JobsSpider(SiteSpider):
         super().__init__(**kwargs)
         params = self.params
         self._selected = SelectedPostings(params.selectors.model_dump())
-        self._quota = Quota(params.results_wanted)
-        self._waiting: deque[tuple[Posting, int]] = deque()
-        self._pages: deque[Request] = deque()
-        self._seen: set[tuple[str | None, ...]] = set()
-        self._delivered: set[tuple[str | None, ...]] = set()
-        #: Whether the postings' own pages say more than the result pages; `None` while nobody knows.
-        self._pages_help = params.details
-        self._in_vain = 0
+        self._found = Found(Quota(params.results_wanted), params.details)
+        self.kept_state["found"] = self._found
         self._warned: set[str] = set()
 
     def begin(self, url: str) -> Iterator[Request]:
@@ -179,7 +174,7 @@ class JobsSpider(SiteSpider):
 
     def parse_posting(self, response: Response) -> Iterator[Any]:
         """A posting's own page."""
-        self._quota.under_way -= 1
+        self._found.end_detour()
         posting: Posting | None = response.meta[_POSTING]
         if posting and self.is_readable(response):
             try:
@@ -197,7 +192,7 @@ class JobsSpider(SiteSpider):
 
     def fail_posting(self, failure: Failure) -> Iterator[Any]:
         """Its page cannot be had: what the result page said has to do."""
-        self._quota.under_way -= 1
+        self._found.end_detour()
         meta = failure.request.meta  # type: ignore[attr-defined] # Scrapy sets it for errbacks
         if not isinstance(failure.value, PageLimitError):
             yield from self._tell(meta[_POSTING], meta[_NUMBER])
@@ -210,22 +205,17 @@ class JobsSpider(SiteSpider):
         """What is new on a result page waits for its turn, and so does the next page, unless nothing is new."""
         page, number = Page(response), response.meta[_NUMBER]
         results = results_of(page, self._selected)
-        new = [posting for posting in results.postings if self._is_new(posting)]
+        new = [posting for posting in results.postings if self._found.is_new(posting.identities())]
         self.logger.info("%d postings on %s, %d of them new", len(results.postings), page.url, len(new))
         self.count("jobs/result_pages")
         if not results.postings and number == 1:
             self._warn_of_nothing(page)
-        self._waiting.extend((posting, number) for posting in new)
-        if new and number < self.params.max_result_pages:
-            self._pages.extend(self._next_page(page, number))
+        for posting in new:
+            self._found.add(posting, number)
+        if new and number < self.params.max_result_pages and (url := self._next_page(page, number)):
+            self._found.add_page(url, number + 1)
 
-    def _is_new(self, posting: Posting) -> bool:
-        identities = set(posting.identities())
-        new = self._seen.isdisjoint(identities)
-        self._seen |= identities
-        return new
-
-    def _next_page(self, page: Page, number: int) -> Iterator[Request]:
+    def _next_page(self, page: Page, number: int) -> str | None:
         params, url = self.params, None
         if params.pagination_type is PaginationType.NEXT_LINK:
             written = self._selected.next_url(page.root) or next(iter(_rel_next(page.root)), None)
@@ -235,7 +225,8 @@ class JobsSpider(SiteSpider):
         if url and not self.is_internal(url):
             self._warn("next", "The next page, %s, is not on the site", url)
         elif url and self.frontier.ask(url):
-            yield self._result_page(url, number + 1)
+            return url
+        return None
 
     def _result_page(self, url: str, number: int, **meta: Any) -> Request:
         params = self.params
@@ -255,27 +246,28 @@ class JobsSpider(SiteSpider):
 
     def _go_on(self) -> Iterator[Any]:
         """Tell, or ask for, as many postings as are wanted, and for the next result page once they are too few."""
-        while self._waiting and self._quota.has_room:
-            posting, number = self._waiting[0]
+        found = self._found
+        while found.waiting and found.quota.has_room:
+            posting, number = found.waiting[0]
             url = self._own_page(posting)
-            if url and self._pages_help is None and self._quota.under_way:
+            if url and found.pages_help is None and found.quota.under_way:
                 # what the first one's page says decides
                 return
-            self._waiting.popleft()
+            found.take()
             if url and self.frontier.ask(url):
-                self._quota.under_way += 1
+                found.begin_detour()
                 yield self._posting_page(url, posting, number)
             else:
                 yield from self._tell(posting, number)
-        if self._quota.is_met:
+        if found.quota.is_met:
             raise CloseSpider(REASON)
-        while self._pages and self._quota.has_room:
-            yield self._pages.popleft()
+        while found.pages and found.quota.has_room:
+            yield self._result_page(*found.take_page())
 
     def _own_page(self, posting: Posting) -> str | None:
         """Where to ask for more of it, if that makes sense."""
         url = page_url(posting.url) if posting.url else None
-        wanted = self._pages_help is not False or (self.params.details is None and not posting.title)
+        wanted = self._found.pages_help is not False or (self.params.details is None and not posting.title)
         is_complete = self.params.details is None and posting.source == "json-ld" and posting.title
         return url if url and wanted and not is_complete and self.is_internal(url) else None
 
@@ -287,12 +279,10 @@ class JobsSpider(SiteSpider):
     def _read_posting(self, response: HtmlResponse, listed: Posting) -> Posting:
         before = listed.as_item()
         posting = posting_on(Page(response), listed, self._selected)
-        if self._pages_help is None:
+        if self._found.pages_help is None:
             helped = posting.source == "json-ld" or posting.as_item() | {"raw": None} != before | {"raw": None}
             # a link that leads to other postings tells nothing of what pages say
-            self._in_vain += not helped and "redirect_urls" not in response.meta
-            self._pages_help = True if helped else False if self._in_vain == PAGES_IN_VAIN else None
-            if self._pages_help is False:
+            if self._found.judge(helped, not helped and "redirect_urls" not in response.meta) is False:
                 self.logger.info("The postings' own pages say nothing that result pages do not; no more are fetched")
         return posting
 
@@ -304,11 +294,10 @@ class JobsSpider(SiteSpider):
             self._warn("title", "A posting on result page %d is left out, and counted: it has no title", number)
         elif self.params.is_remote is not None and self.params.is_remote is not (posting.remote is True):
             self.count("jobs/filtered")
-        elif not self._delivered.isdisjoint(identities):
+        elif not self._found.delivered.isdisjoint(identities):
             self.count("jobs/repeated")
         else:
-            self._delivered |= identities
-            self._quota.delivered += 1
+            self._found.deliver(identities)
             asked = {"keywords": self.params.keywords, "location_asked": self.params.location}
             yield {**posting.as_item(), "page": number, **asked}
 
@@ -325,6 +314,72 @@ class JobsSpider(SiteSpider):
         if what not in self._warned:
             self._warned.add(what)
             self.logger.warning(message, *args)
+
+
+# --- what result pages gave, and what has become of it
+
+_Identities = Iterable[tuple[str | None, ...]]
+
+
+class Found(KeptState):
+    def __init__(self, quota: Quota, pages_help: bool | None) -> None:  # noqa: FBT001 - three states
+        self.quota = quota
+        #: Postings that wait for their turn, with the numbers of their result pages.
+        self.waiting: deque[tuple[Posting, int]] = deque()
+        #: Result pages likewise: URL and number.
+        self.pages: deque[tuple[str, int]] = deque()
+        self.seen: set[tuple[str | None, ...]] = set()
+        self.delivered: set[tuple[str | None, ...]] = set()
+        #: Whether the postings' own pages say more than the result pages; `None` while that is not known.
+        self.pages_help = pages_help
+        self._in_vain = 0
+
+    def is_new(self, identities: _Identities) -> bool:
+        """Whether no result page has had it so far. From now on one has."""
+        own = set(identities)
+        new = self.seen.isdisjoint(own)
+        self.seen |= own
+        self.note("is_new", own)
+        return new
+
+    def add(self, posting: Posting, number: int) -> None:
+        self.waiting.append((posting, number))
+        self.note("add", posting, number)
+
+    def take(self) -> None:
+        """Take away the posting whose turn it is."""
+        self.waiting.popleft()
+        self.note("take")
+
+    def add_page(self, url: str, number: int) -> None:
+        self.pages.append((url, number))
+        self.note("add_page", url, number)
+
+    def take_page(self) -> tuple[str, int]:
+        self.note("take_page")
+        return self.pages.popleft()
+
+    def begin_detour(self) -> None:
+        """A posting's own page is asked for."""
+        self.quota.under_way += 1
+        self.note("begin_detour")
+
+    def end_detour(self) -> None:
+        self.quota.under_way -= 1
+        self.note("end_detour")
+
+    def judge(self, helped: bool, in_vain: bool) -> bool | None:  # noqa: FBT001 - it is done again by position
+        """A posting's own page said more than the result page, or, `in_vain`, did not. Returns `pages_help`."""
+        self._in_vain += in_vain
+        self.pages_help = True if helped else False if self._in_vain == PAGES_IN_VAIN else None
+        self.note("judge", helped, in_vain)
+        return self.pages_help
+
+    def deliver(self, identities: _Identities) -> None:
+        own = set(identities)
+        self.delivered |= own
+        self.quota.delivered += 1
+        self.note("deliver", own)
 
 
 # --- requests that may not leave their site: the spider is to know when a redirect would have them do so

@@ -11,6 +11,7 @@ from scrapy.http import HtmlResponse, Response
 
 from crawler.extraction.page_facts import PageFacts
 from crawler.extraction.page_urls import page_url, site_of
+from crawler.frontier.spider_state import KeptState
 from crawler.report.failures import exception_reason, is_error
 from crawler.spiders.site_spider import MAY_LEAVE, OK, SiteParams, SiteSpider, is_html
 
@@ -46,6 +47,7 @@ class SeoSpider(SiteSpider):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.ledger = LinkLedger()
+        self.kept_state["ledger"] = self.ledger
 
     def page_request(self, url: str, depth: int, **meta: Any) -> Request:
         self.ledger.expect(url)
@@ -186,7 +188,7 @@ class Breakage(NamedTuple):
     error: str | None = None
 
 
-class LinkLedger:
+class LinkLedger(KeptState):
     """Keeps the mentions of pages that were asked for until they are answered, then only what is broken."""
 
     def __init__(self) -> None:
@@ -195,20 +197,29 @@ class LinkLedger:
 
     def expect(self, url: str) -> None:
         """`url` has been, or is about to be, asked for."""
-        self._awaited.setdefault(url, [])
+        if url not in self._awaited:
+            self._awaited[url] = []
+            self.note("expect", url)
 
     def mention(self, url: str, mention: Mention) -> Breakage | None:
         """Note a link to `url`; what is wrong with it if that is known already."""
         if url in self._awaited:
-            self._awaited[url].append(mention)
+            self.wait(url, mention)
         return self._broken.get(url)
 
+    def wait(self, url: str, mention: Mention) -> None:
+        """Also for a page that is about to be asked for by a request that was interrupted, and runs again."""
+        self._awaited.setdefault(url, []).append(mention)
+        self.note("wait", url, mention)
+
     def works(self, url: str) -> None:
-        self._awaited.pop(url, None)
+        if self._awaited.pop(url, None) is not None:
+            self.note("works", url)
 
     def breaks(self, url: str, breakage: Breakage) -> list[Mention]:
         """Remember that `url` is broken; all the mentions so far."""
         self._broken[url] = breakage
+        self.note("breaks", url, breakage)
         return self._awaited.pop(url, [])
 
     def is_broken(self, url: str) -> bool:
@@ -219,3 +230,4 @@ class LinkLedger:
         mentions = self._awaited.pop(url, [])
         if target in self._awaited:
             self._awaited[target].extend(mentions)
+        self.note("same", url, target)

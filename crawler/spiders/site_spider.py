@@ -12,6 +12,8 @@ from scrapy.http import HtmlResponse, Response
 
 from crawler.extraction.page_facts import PageFacts
 from crawler.extraction.page_urls import Patterns, UrlFilter, formatted, is_on_site, page_url, site_of
+from crawler.frontier.scheduler import together
+from crawler.frontier.spider_state import KeptSet, KeptState
 from crawler.render.setup import render_meta
 from crawler.report.crawl_limits import is_page
 from crawler.setting_names import RENDER_PAGES
@@ -87,9 +89,11 @@ class SiteSpider(Spider):
         # Scrapyd adds arguments of its own, `_job` among them
         own = {name: value for name, value in params.items() if not name.startswith("_")}
         self.params = self.Params.model_validate(own)
-        self.sites: set[str] = set()
-        self._merged: dict[str, str] = {}
+        #: The sites to which it keeps, as `site_of` names them.
+        self.sites = KeptSet()
         self.frontier = Frontier(None if depth is None else int(depth))
+        #: What a crawl that goes on has to know again.
+        self.kept_state: dict[str, KeptState] = {"sites": self.sites, "frontier": self.frontier}
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
@@ -152,9 +156,10 @@ class SiteSpider(Spider):
         return is_on_site(url, self.sites, subdomains=self.params.subdomains)
 
     def begin_next_level(self) -> None:
-        requests = [self.page_request(url, depth) for url, depth in self.frontier.next_level()]
-        for request in requests:
-            self.crawler.engine.crawl(request)
+        with together(self.crawler):
+            requests = [self.page_request(url, depth) for url, depth in self.frontier.next_level()]
+            for request in requests:
+                self.crawler.engine.crawl(request)
         if requests:
             raise DontCloseSpider
 
@@ -167,7 +172,7 @@ class SiteSpider(Spider):
         if target is None or not (request.meta.get(MAY_LEAVE) or self.is_internal(target)):
             raise IgnoreRequest(f"{hops[0]} leads off the site")
         asked = {page_url(hop) for hop in hops}
-        if target not in asked and not self.frontier.ask(target) and not self._goes_round(target, asked):
+        if target not in asked and not self.frontier.ask(target) and not self.frontier.goes_round(target, asked):
             self.merge(hops[0], target)
 
     def count(self, what: str, number: int = 1) -> None:
@@ -177,16 +182,8 @@ class SiteSpider(Spider):
 
     def merge(self, url: str, target: str) -> None:
         """`url` leads to `target`, which was asked for before."""
-        self._merged[url] = target
+        self.frontier.merge(url, target)
         raise IgnoreRequest(f"{url} leads to {target}, which was asked for before")
-
-    def _goes_round(self, target: str, asked: Container[str | None]) -> bool:
-        """Whether `target` waits for one of `asked`: of two pages that redirect to each other one must go on."""
-        seen: set[str] = set()
-        while target in self._merged and target not in seen:
-            seen.add(target)
-            target = self._merged[target]
-        return target in asked
 
     def skip_body(self, headers: Headers, request: Request) -> None:
         """Of what is no page only the status matters."""
@@ -206,7 +203,7 @@ def is_html(headers: Headers) -> bool:
 # --- which pages are still to be fetched, nearest first
 
 
-class Frontier:
+class Frontier(KeptState):
     """The pages of a crawl by URL (see `page_url`), each asked for once.
 
     With a limit of depth it goes level by level. Otherwise a page that was found by a detour, because the page
@@ -218,6 +215,8 @@ class Frontier:
         self._depth_limit = depth_limit
         self._asked: set[str] = set()
         self._next_level: dict[str, int] = {}
+        #: Pages that lead to others, by the first of their URLs.
+        self._merged: dict[str, str] = {}
 
     def ask(self, url: str) -> bool:
         """Whether `url` should be fetched now; it then counts as asked for."""
@@ -226,6 +225,7 @@ class Frontier:
         self._asked.add(url)
         # a redirect may lead to what the next level would have fetched
         self._next_level.pop(url, None)
+        self.note("ask", url)
         return True
 
     def admits(self, url: str, depth: int) -> bool:
@@ -235,7 +235,9 @@ class Frontier:
 
     def hold(self, url: str, depth: int) -> None:
         """Keep `url` for the next level."""
-        self._next_level[url] = depth
+        if url not in self._asked:
+            self._next_level[url] = depth
+            self.note("hold", url, depth)
 
     @property
     def by_level(self) -> bool:
@@ -245,3 +247,16 @@ class Frontier:
         """URL and depth of all that was held; nothing more is held by then."""
         level, self._next_level = self._next_level, {}
         yield from ((url, depth) for url, depth in level.items() if self.ask(url))
+
+    def merge(self, url: str, target: str) -> None:
+        """`url` leads to `target`, which is asked for anyway."""
+        self._merged[url] = target
+        self.note("merge", url, target)
+
+    def goes_round(self, target: str, asked: Container[str | None]) -> bool:
+        """Whether `target` waits for one of `asked`: of two pages that redirect to each other one must go on."""
+        seen: set[str] = set()
+        while target in self._merged and target not in seen:
+            seen.add(target)
+            target = self._merged[target]
+        return target in asked

@@ -17,6 +17,7 @@ from scrapy.utils.gz import gunzip
 from scrapy.utils.sitemap import sitemap_urls_from_robots
 
 from crawler.extraction.page_urls import page_url, site_of
+from crawler.frontier.spider_state import KeptSet
 from crawler.report.crawl_limits import PageLimitError
 from crawler.report.failures import exception_reason
 from crawler.spiders.site_spider import MAY_LEAVE, OK, FilteredParams, SiteSpider
@@ -65,7 +66,8 @@ class SitemapSpider(SiteSpider):
         super().__init__(**kwargs)
         self._wanted = self.params.url_filter()
         # apart from the pages: an index may name one by mistake
-        self._sitemaps: set[str] = set()
+        self._sitemaps = KeptSet()
+        self.kept_state["sitemaps"] = self._sitemaps
 
     def begin(self, url: str) -> Iterator[Request]:
         """A sitemap, if it looks like one; otherwise a site, whose robots.txt names them."""

@@ -7,7 +7,9 @@ what happened:
 `spec.json`        what to run; written by `schedule.json` before the attempt is queued
 `started`          made exclusively by the launcher, `flock`ed by the spider process for as long as it lives
 `crawl.log`        stdout, stderr and the log of the spider process
-`items.jsonl`      one item per line, flushed per item
+`items.jsonl`      one item per line, flushed when the request that gave it is done
+`frontier`         what is still to be fetched, for an attempt that continues this one; gone once there is nothing
+                   to continue (its format: `crawler/frontier/journal.py`)
 `progress.json`    rewritten about once a second
 `active`           touched about once a second while something happens in the crawl, or it waits for its turn
 `report.json`      Scrapy's own account of how it ended, written by the add-on
@@ -47,6 +49,7 @@ SPEC = "spec.json"
 STARTED = "started"
 LOG = "crawl.log"
 ITEMS = "items.jsonl"
+FRONTIER = "frontier"
 PROGRESS = "progress.json"
 ACTIVE = "active"
 REPORT = "report.json"
@@ -68,7 +71,7 @@ INSTANCE = "instance"
 LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 64 << 20}
 MAX_RECORD = 2 << 20
 #: Written by the spider's own process.
-_SPIDERS = frozenset({LOG, ITEMS, PROGRESS, ACTIVE, REPORT})
+_SPIDERS = frozenset({LOG, ITEMS, FRONTIER, PROGRESS, ACTIVE, REPORT})
 
 #: Whose fault a refusal is: a node's trouble must not count against a job, nor a job's trouble against a node.
 Fault = Literal["node", "job"]
@@ -182,6 +185,8 @@ class ExitReport(_Record):
     #: these.
     items_lost: str | None = None
     log_lost: str | None = None
+    #: It left a frontier: another attempt on this node goes on where this one was interrupted.
+    can_go_on: bool = False
     #: CPU seconds and peak resident bytes of the process, if the operating system reports them.
     cpu_seconds: float | None = None
     peak_memory_bytes: Int64 | None = None

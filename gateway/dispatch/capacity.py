@@ -116,12 +116,19 @@ class NodeChoice:
         rendered = frozenset(egg for node in browsers for egg in node.eggs) if browsers else None
         return Capacity(frozenset(egg for node in self._able for egg in node.eggs), rendered)
 
-    def place(self, requirements: Requirements, avoid: Collection[str] = ()) -> Node | None:
-        """The node that is offered the job; the job occupies a slot there from now on. Nodes to `avoid` come last."""
+    def place(
+        self, requirements: Requirements, avoid: Collection[str] = (), prefer: str | None = None
+    ) -> Node | None:
+        """The node that is offered the job; the job occupies a slot there from now on. The node to `prefer` comes
+        first, nodes to `avoid` last.
+        """
         suitable = self._suitable(requirements)
         if not suitable:
             return None
-        best = min(suitable, key=lambda node: (node.id in avoid, node.failures > 0, -node.free_slots, node.id))
+        best = min(
+            suitable,
+            key=lambda node: (node.id != prefer, node.id in avoid, node.failures > 0, -node.free_slots, node.id),
+        )
         best.used_slots += 1
         best.used_render_slots += requirements.render
         if requirements.render or not best.free_slots or best.failures:

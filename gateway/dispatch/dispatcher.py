@@ -246,7 +246,7 @@ class Dispatch:
             candidate = look.next(capacity)
             if candidate is None:
                 break
-            node = choice.place(candidate.partition.requirements, candidate.avoid)
+            node = choice.place(candidate.partition.requirements, candidate.avoid, candidate.prefer)
             if node is None:
                 look.pass_over(candidate)
                 continue

@@ -308,6 +308,8 @@ class Job(BaseModel):
     attempt: int = 0
     #: Nodes where its last attempts failed, the latest last. Other nodes are tried first.
     avoid: list[str] = Field(default_factory=list)
+    #: The node where its last attempt can go on, unless that attempt came to its end.
+    prefer: str | None = None
     #: By number as a string, so that a MongoDB path can name one (`attempts.2.exit`).
     attempts: dict[str, Attempt] = Field(default_factory=dict)
     #: Attempts that ran and failed; compared with `max_retries`.

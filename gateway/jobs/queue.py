@@ -82,6 +82,7 @@ class Candidate(NamedTuple):
     attempt: int
     exclusive: str | None
     avoid: tuple[str, ...]
+    prefer: str | None
     document: Document
 
 
@@ -336,7 +337,8 @@ def avoiding(job: Job, node: str) -> list[str]:
 def _candidate(document: Document) -> Candidate:
     partition, avoid = Partition.parse(document["lane"]), tuple(document.get("avoid", ()))
     exclusive, attempt = document.get("exclusive"), document.get("attempt", 0)
-    return Candidate(partition, document["rank"], document["_id"], attempt, exclusive, avoid, document)
+    prefer = document.get("prefer")
+    return Candidate(partition, document["rank"], document["_id"], attempt, exclusive, avoid, prefer, document)
 
 
 def _may_live(document: Document, attempt: int) -> bool:

@@ -260,7 +260,7 @@ class JobStore:
                 "message": outcome.message,
                 "not_before": not_before,
                 "attend_at": not_before,
-                "avoid": avoiding(job, job.current.node) if job.current else [],
+                **_next_node(job),
                 "waiting_reason": WaitingReason.BACKOFF,
                 **_attempt_outcome(job, outcome),
             },
@@ -358,6 +358,15 @@ def _decided_on(job: Job) -> Document:
     if current is None or current.attempt != job.attempt or current.exit is None or not current.exit.lost:
         return {}
     return {f"attempts.{job.attempt}.exit.lost": True}
+
+
+def _next_node(job: Job) -> Document:
+    """Another node than the one where it failed; but the same where it can go on."""
+    if (last := job.current) is None:
+        return {"avoid": [], "prefer": None}
+    if last.exit and last.exit.can_go_on:
+        return {"avoid": [node for node in job.avoid if node != last.node], "prefer": last.node}
+    return {"avoid": avoiding(job, last.node), "prefer": None}
 
 
 def _attempt_outcome(job: Job, outcome: Outcome) -> Document:

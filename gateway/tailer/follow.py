@@ -203,6 +203,7 @@ class Endings:
             stopped_by=files.stopping_reason(attempt.folder),
             report=report,
             log_tail=None if report else _tail(attempt),
+            can_go_on=files.is_there(attempt.folder / files.FRONTIER),
         )
         if _write_exit(attempt, facts):
             log.warning("attempt_lost", attempt=str(attempt.id))

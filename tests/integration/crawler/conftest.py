@@ -68,6 +68,8 @@ class Attempt:
             "DISCOVERYBOT_ATTEMPT_DIR": str(folder),
             "DISCOVERYBOT_HOME": str(folder.parent / "home"),
             "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
+            # byte code that is cut off at the limit would break every process after this one
+            **({"PYTHONDONTWRITEBYTECODE": "1"} if file_bytes else {}),
             **environ,
         }
         self.process = self._start(spec["spider"], env, cwd, forked=cwd == ROOT and not file_bytes)
@@ -103,7 +105,7 @@ Run = Callable[..., Crawl]
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Start a spider: `start("seo", url, …, depth=1, environ={…}, cwd=…)`; more keywords go into the spec.
 
-    `file_bytes` is the size at which writing to any file fails.
+    `file_bytes` is the size at which writing to any file fails; `after` the folder of the attempt before.
     """
     attempts: list[Attempt] = []
 
@@ -113,18 +115,20 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         environ: Mapping[str, str] | None = None,
         cwd: Path = ROOT,
         file_bytes: int | None = None,
+        after: Path | None = None,
         **spec: Any,
     ) -> Attempt:
         full = {
             "job_id": JOB_ID,
-            "attempt": 1,
+            "attempt": int(after.name.rpartition("-")[2]) + 1 if after else 1,
             "project": "DiscoveryBot",
             "spider": spider,
             "start_urls": list(urls),
             "not_after": "2040-01-01T00:00:00Z",
             **spec,
         }
-        attempt = Attempt(tmp_path_factory.mktemp("node") / f"{JOB_ID}-1", full, environ or {}, cwd, file_bytes)
+        outbox = after.parent if after else tmp_path_factory.mktemp("node")
+        attempt = Attempt(outbox / f"{JOB_ID}-{full['attempt']}", full, environ or {}, cwd, file_bytes)
         attempts.append(attempt)
         return attempt
 

@@ -16,8 +16,8 @@ def test_what_was_scraped_before_a_kill_is_there_and_whole(start: Start) -> None
     with Site(delay=0.02) as site:
         attempt = start("seo", f"{site.url}/endless/0")
         items, progress = attempt.folder / "items.jsonl", attempt.folder / "progress.json"
-        end = time.monotonic() + 30
-        while not (items.exists() and items.read_bytes().count(b"\n") > 20 and progress.exists()):
+        end = time.monotonic() + 60
+        while not (items.exists() and items.read_bytes().count(b"\n") > 100 and progress.exists()):
             assert time.monotonic() < end
             time.sleep(0.01)
         os.kill(attempt.process.pid, signal.SIGKILL)
@@ -26,7 +26,8 @@ def test_what_was_scraped_before_a_kill_is_there_and_whole(start: Start) -> None
     data = items.read_bytes()
     assert data.endswith(b"\n")
     pages = [json.loads(line) for line in data.splitlines()]
-    assert served - 16 <= len(pages) <= served
+    # those that are under way, whose callbacks may have run, and are written when they are done
+    assert served - 80 <= len(pages) <= served
     assert json.loads(progress.read_bytes())["at"]
 
 

@@ -37,10 +37,10 @@ def running(jobs: JobStore, queue: JobQueue, **fields: Any) -> Job:
     return started
 
 
-def ended(jobs: JobStore, job: Job) -> Job:
+def ended(jobs: JobStore, job: Job, **more: Any) -> Job:
     progress = Progress(completed_pages=12, items_count=12)
     report = SpiderReport(finish_reason="finished", progress=progress, ended_at=utc_now())
-    facts = ExitReport(attempt=job.attempt, ended_at=utc_now(), exit_code=0, report=report)
+    facts = ExitReport(attempt=job.attempt, ended_at=utc_now(), exit_code=0, report=report, **more)
     recorded = jobs.record_exit(job.id, job.attempt, facts, 4711)
     assert recorded is not None
     return recorded
@@ -142,6 +142,14 @@ def test_a_failed_attempt_is_followed_by_another(jobs: JobStore, queue: JobQueue
     assert waiting.attempts["1"].status is JobStatus.ERROR
     assert waiting.live_key is not None
     assert jobs.retry(job, FINISHED, later) is None
+
+
+@on_servers
+def test_an_attempt_that_can_go_on_is_followed_by_one_on_the_same_node(jobs: JobStore, queue: JobQueue) -> None:
+    job = ended(jobs, running(jobs, queue), can_go_on=True)
+    waiting = jobs.retry(job, Outcome(JobStatus.ERROR, "killed", retryable=True), utc_now())
+    assert waiting is not None
+    assert (waiting.prefer, waiting.avoid) == ("n1", [])
 
 
 def test_a_cancellation_is_asked_once_and_only_of_the_living(jobs: JobStore) -> None:

@@ -71,7 +71,7 @@ def test_a_spool_appends_to_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "items.jsonl"
     for number in (1, 2):
         spool = ItemSpool(path)
-        spool.append({"n": number})
+        spool.append(encode({"n": number}) + b"\n")
         spool.close()
     assert path.read_text() == '{"n":1}\n{"n":2}\n'
     assert [each.name for each in tmp_path.iterdir()] == ["items.jsonl"]

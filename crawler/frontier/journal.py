@@ -1,0 +1,235 @@
+"""The frontier file of an attempt: what is still to be fetched, written so that a killed crawl can go on.
+
+The file is a sequence of frames. Each is written by one `write()`:
+
+    u32 length of the body | u32 CRC-32 of the body | body: a JSON object, a newline, blobs
+
+The keys of the JSON object:
+
+========  ==================================================================================================
+`new`     `[id, parent, fingerprint, is filtered, length of its blob]` of each request that is new; the blob
+          is the request, pickled. The parent is the request whose output it was: `START` for `start()`,
+          `OTHER` for extensions, timers and `spider_idle`
+`done`    id of a request whose output is consumed, and whose items are through the pipelines
+`gave`    `{id: number}`: items that a request has given so far and that are in the file, before it is done
+`end`     length of `items.jsonl` with the items of this frame
+`state`   length of the blob with the changes of the spider's own state
+`jar`     length of the blob with the cookies, where they have changed
+`facts`   counters, and whether `start()` is at its end (`started`); those of the last frame count
+========  ==================================================================================================
+
+A frame is written first and its items right after it. A last frame whose `end` is beyond the end of `items.jsonl`
+never happened: its request is run again. The first frame of a file is a snapshot of all that was before: it also has
+`seen`, `children` and `next`.
+
+Blobs are pickles. Only processes of the project that wrote them load them.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import orjson
+
+from gateway.contract.outbox import FRONTIER, ITEMS, AttemptId, attempt_dir, file_size, is_locked, is_there, open_file
+from gateway.crash_points import state_change
+
+#: Parents that are no requests.
+START, OTHER = 0, -1
+
+_HEAD = struct.Struct("<II")
+#: Bytes of one frame that is read. A frame holds the requests that one page led to.
+_LONGEST_FRAME = 1 << 30
+#: Bytes copied at a time.
+_PIECE = 1 << 20
+
+
+class KeptRequest(NamedTuple):
+    """A request as the file has it."""
+
+    id: int
+    parent: int
+    #: In hexadecimal.
+    fingerprint: str
+    #: Whether the duplicate filter knows it.
+    is_filtered: bool
+    data: bytes
+
+
+class FrontierState:
+    """What the frames of one attempt add up to."""
+
+    def __init__(self) -> None:
+        #: By id, in the order in which they were found.
+        self.pending: dict[int, KeptRequest] = {}
+        self.seen: set[str] = set()
+        #: Fingerprints of what a request that is not done has given so far: run again, it gives the same once more.
+        self.children: defaultdict[int, list[str]] = defaultdict(list)
+        #: Number of items likewise.
+        self.given: dict[int, int] = {}
+        #: Changes of the spider's own state, one pickle behind the other.
+        self.changes = bytearray()
+        self.jar = b""
+        #: Length of the part of `items.jsonl` that counts.
+        self.end = 0
+        self.next_id = START + 1
+        self.facts: dict[str, Any] = {}
+
+    def apply(self, head: dict[str, Any], blobs: bytes) -> None:
+        """Add one frame."""
+        at = 0
+        for number, parent, fingerprint, is_filtered, size in head["new"]:
+            self._add(KeptRequest(number, parent, fingerprint, is_filtered, blobs[at : at + size]))
+            at += size
+        changes, jar = head.get("state", 0), head.get("jar", 0)
+        self.changes += blobs[at : at + changes]
+        if jar:
+            self.jar = blobs[at + changes : at + changes + jar]
+        self.given.update({int(number): count for number, count in head.get("gave", {}).items()})
+        self.end, self.facts = head["end"], head["facts"]
+        if "next" in head:
+            self.next_id = head["next"]
+            self.seen.update(head["seen"])
+            self.children = defaultdict(list, {int(number): prints for number, prints in head["children"].items()})
+        if (done := head.get("done")) is not None:
+            # it will not run again, so what it gave is of no more interest
+            self.pending.pop(done, None)
+            self.children.pop(done, None)
+            self.given.pop(done, None)
+        if self.facts.get("started"):
+            # none of its requests is taken again; its items are still counted
+            self.children.pop(START, None)
+
+    def snapshot(self) -> bytes:
+        """A frame that says the same as all frames so far."""
+        requests = list(self.pending.values())
+        head = {
+            "new": list(map(describe, requests)),
+            "seen": list(self.seen),
+            "children": {str(number): prints for number, prints in self.children.items()},
+            "gave": {str(number): count for number, count in self.given.items()},
+            "next": self.next_id,
+            "state": len(self.changes),
+            "jar": len(self.jar),
+            "end": self.end,
+            "facts": self.facts,
+        }
+        return frame(head, [*(request.data for request in requests), bytes(self.changes), self.jar])
+
+    def _add(self, request: KeptRequest) -> None:
+        self.pending[request.id] = request
+        self.next_id = max(self.next_id, request.id + 1)
+        if request.parent != OTHER:
+            self.children[request.parent].append(request.fingerprint)
+        if request.is_filtered:
+            self.seen.add(request.fingerprint)
+
+
+def describe(request: KeptRequest) -> list[Any]:
+    return [request.id, request.parent, request.fingerprint, request.is_filtered, len(request.data)]
+
+
+def frame(head: dict[str, Any], blobs: Iterable[bytes]) -> bytes:
+    body = b"\n".join((orjson.dumps(head), b"".join(blobs)))
+    return _HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+def frames(file: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Head and blobs of each whole frame, up to the first that is not."""
+    while len(start := file.read(_HEAD.size)) == _HEAD.size:
+        size, checksum = _HEAD.unpack(start)
+        if size > _LONGEST_FRAME or len(body := file.read(size)) < size or zlib.crc32(body) != checksum:
+            return
+        head, _, blobs = body.partition(b"\n")
+        yield orjson.loads(head), blobs
+
+
+# --- from one attempt to the next
+
+
+def attempt_to_continue(folder: Path) -> Path | None:
+    """The folder of the latest earlier attempt of the same job that left a frontier here and has no process left."""
+    attempt = AttemptId.parse(folder.name)
+    if attempt is None:
+        return None
+    for number in range(attempt.attempt - 1, 0, -1):
+        earlier = attempt_dir(folder.parent, AttemptId(attempt.job_id, number))
+        if is_there(earlier / FRONTIER):
+            return None if is_locked(earlier) else earlier
+    return None
+
+
+def read_frontier(folder: Path) -> FrontierState:
+    """What an attempt has left. Raises `OSError`, and `ValueError` for what is no frontier file."""
+    state, items = FrontierState(), file_size(folder / ITEMS)
+    with os.fdopen(open_file(folder / FRONTIER), "rb") as file:
+        try:
+            for head, blobs in frames(file):
+                if head["end"] > items:
+                    # the process died between the frame and its items
+                    break
+                state.apply(head, blobs)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{FRONTIER} cannot be read: {error!r}") from error
+    return state
+
+
+@state_change("spider.copy_items")
+def copy_items(source: Path, target: Path, size: int) -> None:
+    """Make `target` the first `size` bytes of `source`. Raises `OSError`."""
+    with os.fdopen(open_file(source), "rb") as read, os.fdopen(_replaced(target), "wb") as written:
+        while size > 0 and (piece := read.read(min(size, _PIECE))):
+            written.write(piece)
+            size -= len(piece)
+
+
+def _replaced(path: Path) -> int:
+    return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+
+class FrontierFile:
+    """The file of the attempt that runs. It has one writer. Errors of the disk are raised as `OSError`."""
+
+    def __init__(self, path: Path, state: FrontierState) -> None:
+        self._path = path
+        self._fd = self._create(state.snapshot())
+
+    @state_change("spider.frontier_snapshot")
+    def _create(self, snapshot: bytes) -> int:
+        temporary = self._path.with_name(f".{self._path.name}")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, snapshot)
+            temporary.rename(self._path)
+        except BaseException:
+            os.close(fd)
+            temporary.unlink(missing_ok=True)
+            raise
+        return fd
+
+    @state_change("spider.frontier_frame")
+    def append(self, head: dict[str, Any], blobs: Iterable[bytes]) -> None:
+        write_all(self._fd, frame(head, blobs))
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    @state_change("spider.frontier_removed")
+    def remove(self) -> None:
+        """Nothing goes on from here: the crawl has come to its end, or cannot be continued."""
+        self.close()
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,526 @@
+"""Scrapy's scheduler, which keeps a frontier file: a crawl that was killed goes on where it was.
+
+A request is *done* once its output is consumed and its items are through the pipelines. Then one frame goes into the
+frontier file with the requests that it gave, and its items go into `items.jsonl`. The next attempt on the same node
+asks for no page twice but those of requests that were not done, and has each item once.
+
+Which request gives what is in a context variable: it is set around the one private method of Scrapy's engine that is
+used here, and the tasks in which callbacks and pipelines run have a copy of it.
+
+What a request gives when it runs again is compared with what it gave before: requests by their fingerprints, items by
+their number. So this is exact for callbacks that give the same for the same page.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+from collections import Counter
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider, signals
+from scrapy.core.scheduler import Scheduler
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
+from scrapy.dupefilters import RFPDupeFilter
+from scrapy.extensions.closespider import CloseSpider
+from scrapy.http.request import _find_method
+from scrapy.utils.asyncio import create_looping_call
+from scrapy.utils.request import request_from_dict
+from twisted.python.failure import Failure
+
+from crawler.closing import Closing, StoppedError
+from crawler.frontier.journal import (
+    OTHER,
+    START,
+    FrontierFile,
+    FrontierState,
+    KeptRequest,
+    attempt_to_continue,
+    copy_items,
+    describe,
+    read_frontier,
+)
+from crawler.report.crawl_limits import PageLimit
+from crawler.report.progress import Report
+from crawler.setting_names import ATTEMPT_DIR, MAX_UNDONE
+from gateway.contract.outbox import FRONTIER, ITEMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.internet.defer import Deferred
+
+logger = logging.getLogger(__name__)
+
+#: Seconds after which items of a request that is not done are written all the same, so that they can be seen.
+PATIENCE = 2.0
+#: Seconds between two looks at that.
+_LOOK = 1.0
+#: How Scrapy names the end of a crawl by a signal: the only one after which it can go on.
+_INTERRUPTED = "shutdown"
+
+
+class Entry:
+    """A request from when it is scheduled until it is done."""
+
+    __slots__ = ("children", "count", "data", "done", "id", "is_filtered", "is_kept", "lines", "parent", "parent_id",
+                 "print", "since", "state", "to_skip")  # fmt: skip
+
+    def __init__(self, number: int, parent: Entry | None, parent_id: int, fingerprint: str) -> None:
+        self.id = number
+        self.parent = parent
+        self.parent_id = parent_id
+        #: Its fingerprint.
+        self.print = fingerprint
+        self.is_filtered = False
+        self.data = b""
+        #: Whether the file has it.
+        self.is_kept = False
+        self.done = False
+        self.children: list[Entry] = []
+        #: Items that it gave and that are not written, as lines.
+        self.lines: list[bytes] = []
+        #: Changes of the spider's state that came of it.
+        self.state: list[Any] = []
+        #: Since when items wait to be written.
+        self.since = 0.0
+        #: Number of items that it has given, and of those that it gave in an attempt before.
+        self.count = 0
+        self.to_skip = 0
+
+    def kept(self) -> KeptRequest:
+        return KeptRequest(self.id, self.parent_id, self.print, self.is_filtered, self.data)
+
+
+#: The request whose output is being consumed.
+_current: ContextVar[Entry | None] = ContextVar("request_whose_output_is_consumed", default=None)
+
+
+class ResumableScheduler(Scheduler):
+    """Without an attempt's folder, with `JOBDIR`, or with a duplicate filter that is not Scrapy's, it is Scrapy's."""
+
+    crawler: Crawler
+
+    def open(self, spider: Spider) -> Deferred[None] | None:
+        opened = super().open(spider)
+        report = self.crawler.get_extension(Report)
+        #: Whether requests are followed; and the file, unless something was in its way.
+        self._follows = False
+        self._file: FrontierFile | None = None
+        if report is None:
+            return opened
+        if why_not := self._why_not():
+            logger.info("A crawl that is interrupted will begin anew: %s", why_not)
+            return opened
+        settings = self.crawler.settings
+        self._folder = Path(settings[ATTEMPT_DIR])
+        self._max_undone = settings.getint(MAX_UNDONE)
+        self._fingerprint = self.crawler.request_fingerprinter.fingerprint
+        self._seen: set[str] = set()
+        self._waiting: dict[Request, Entry] = {}
+        self._in_flight: dict[Request, Entry] = {}
+        #: Requests that no frame has, by fingerprint: another parent may be done first.
+        self._not_kept: dict[str, Entry] = {}
+        self._names: dict[Any, str] = {}
+        self._cookies_set = False
+        self._start_state: list[Any] = []
+        self._start_given = 0
+        self._batch: list[Entry] | None = None
+        self._batch_state: list[Any] = []
+        self._report = report
+        self._begin(spider)
+        return opened
+
+    def _why_not(self) -> str | None:
+        if self.dqs is not None:
+            return "the project keeps its requests by itself (JOBDIR)"
+        if type(self.df) is not RFPDupeFilter:
+            return f"what {type(self.df).__name__} knows cannot be kept (DUPEFILTER_CLASS)"
+        return None
+
+    # --- what an attempt before has left
+
+    def _begin(self, spider: Spider) -> None:
+        before = attempt_to_continue(self._folder)
+        found = self._read(before) if before else None
+        state = found or FrontierState()
+        try:
+            if before and found:
+                copy_items(before / ITEMS, self._folder / ITEMS, found.end)
+            self._file = FrontierFile(self._folder / FRONTIER, state)
+        except OSError as error:
+            logger.warning("A crawl that is interrupted will begin anew: %s", error)
+            return
+        self._next_id = state.next_id
+        self._started = bool(state.facts.get("started"))
+        self._seconds_before = float(state.facts.get("seconds", 0.0))
+        self._began = monotonic()
+        self._again = {parent: Counter(prints) for parent, prints in state.children.items()}
+        self._start_to_skip = state.given.get(START, 0)
+        self._seen |= state.seen
+        self._attach(spider)
+        self._follow()
+        self._follows = True
+        if before and found:
+            self._restore(spider, found)
+            logger.info(
+                "Goes on where attempt %s was interrupted: %d requests are waiting, %d items are there",
+                before.name.rpartition("-")[2],
+                len(found.pending),
+                self._report.items_count,
+            )
+
+    def _read(self, before: Path) -> FrontierState | None:
+        try:
+            return read_frontier(before)
+        except (OSError, ValueError) as error:
+            logger.warning("Begins anew: %s", error)
+            return None
+
+    def _restore(self, spider: Spider, state: FrontierState) -> None:
+        changes = io.BytesIO(state.changes)
+        parts = getattr(spider, "kept_state", {})
+        while changes.tell() < len(state.changes):
+            for part, method, args in pickle.load(changes):  # noqa: S301 - written by this project's own process
+                parts[part].replay(method, args)
+        for kept in state.pending.values():
+            request = request_from_dict(pickle.loads(kept.data), spider=spider)  # noqa: S301 - as above
+            entry = Entry(kept.id, None, kept.parent, kept.fingerprint)
+            entry.is_kept, entry.to_skip = True, state.given.get(kept.id, 0)
+            self._waiting[request] = entry
+            self._mqpush(request)
+        self._report.restore(state.facts.get("report", {}))
+        self._restore_counters(state)
+
+    def _restore_counters(self, state: FrontierState) -> None:
+        progress = self._report.committed
+        if limit := self.crawler.get_downloader_middleware(PageLimit):
+            limit.asked_before(progress.requested_pages)
+        if closer := self.crawler.get_extension(CloseSpider):
+            counted = {"pagecount": progress.completed_pages, "itemcount": progress.items_count}
+            closer.counter.update(counted, errorcount=progress.errors_count)
+            if seconds := closer.close_on["timeout"]:
+                closer.close_on["timeout"] = max(0.1, seconds - self._seconds_before)
+        cookies = self.crawler.get_downloader_middleware(CookiesMiddleware)
+        if cookies and state.jar:
+            for key, kept in pickle.loads(state.jar).items():  # noqa: S301 - as above
+                for cookie in kept:
+                    cookies.jars[key].set_cookie(cookie)
+
+    def _attach(self, spider: Spider) -> None:
+        for name, part in getattr(spider, "kept_state", {}).items():
+            part.keep(name, self._note)
+        self._report.keep_items_with(self.give)
+        self.crawler.signals.connect(self._look_for_cookies, signals.response_downloaded)
+        self._timer = create_looping_call(self._show_items)
+        self._timer.start(_LOOK, now=False)
+
+    # --- who gives what
+
+    def _follow(self) -> None:
+        engine: Any = self.crawler.engine
+        inner = engine._handle_downloader_output  # noqa: SLF001 - there is no public way to hear that a request is done
+
+        def handle(result: Any, request: Request) -> Any:
+            if self._is_interrupted(result):
+                # the crawl did not wait for it: an attempt that goes on will ask again
+                return None
+            entry = self._in_flight.get(request)
+            token = _current.set(entry)
+            try:
+                handled = inner(result, request)
+            finally:
+                _current.reset(token)
+            return handled if entry is None else handled.addBoth(self._finish, request, entry)
+
+        engine._handle_downloader_output = handle  # noqa: SLF001 - as above
+
+    def _is_interrupted(self, result: Any) -> bool:
+        closing = self.crawler.get_extension(Closing)
+        stopped = isinstance(result, Failure) and isinstance(result.value, StoppedError)
+        return stopped and self._file is not None and not (closing and closing.has_begun)
+
+    def _parent(self) -> Entry | None:
+        """`None` outside of any request's output, and in what a callback has left running behind it."""
+        parent = _current.get()
+        return None if parent is None or parent.done else parent
+
+    def enqueue_request(self, request: Request) -> bool:
+        if not self._follows:
+            return super().enqueue_request(request)
+        parent = self._parent()
+        parent_id = parent.id if parent else START if request.meta.get("is_start_request") else OTHER
+        fingerprint = self._fingerprint(request).hex()
+        if self._was_given(parent_id, fingerprint):
+            return True
+        if not request.dont_filter and self._is_duplicate(request, parent, fingerprint):
+            return False
+        entry = Entry(self._next_id, parent, parent_id, fingerprint)
+        entry.is_filtered = not request.dont_filter
+        entry.data = self._pickled(request)
+        self._next_id += 1
+        self._waiting[request] = entry
+        self._mqpush(request)
+        for name in ("scheduler/enqueued/memory", "scheduler/enqueued"):
+            self._stat(name)
+        self._add(entry, parent)
+        return True
+
+    def _was_given(self, parent: int, fingerprint: str) -> bool:
+        """Whether the file has it as given by an earlier run of this parent."""
+        if parent == START and self._started:
+            return True
+        again = self._again.get(parent)
+        if not again or not again[fingerprint]:
+            return False
+        again[fingerprint] -= 1
+        return True
+
+    def _is_duplicate(self, request: Request, parent: Entry | None, fingerprint: str) -> bool:
+        if fingerprint not in self._seen:
+            self._seen.add(fingerprint)
+            return False
+        self.df.log(request, self.spider)
+        if parent and (waiting := self._not_kept.get(fingerprint)):
+            # kept by whichever parent is done first
+            parent.children.append(waiting)
+        return True
+
+    def _add(self, entry: Entry, parent: Entry | None) -> None:
+        if parent:
+            parent.children.append(entry)
+            self._not_kept[entry.print] = entry
+        elif self._batch is not None:
+            self._batch.append(entry)
+        elif entry.parent_id == START:
+            state, self._start_state = self._start_state, []
+            self._write([entry], state=state)
+        else:
+            self._write([entry])
+
+    def next_request(self) -> Request | None:
+        if not self._follows:
+            return super().next_request()
+        if self._max_undone and len(self._in_flight) >= self._max_undone:
+            return None
+        request = super().next_request()
+        if request is not None:
+            self._in_flight[request] = self._waiting.pop(request)
+        return request
+
+    def close(self, reason: str) -> Deferred[None] | None:
+        if self._follows:
+            self._timer.stop()
+            for entry in list(self._in_flight.values()):
+                self._give_early(entry)
+            self._write([], state=self._start_state)
+            if self._file is not None and reason == _INTERRUPTED:
+                self._file.close()
+            elif self._file is not None:
+                self._file.remove()
+            self._file = None
+        return super().close(reason)
+
+    def give(self, line: bytes) -> bool:
+        """An item, as a line of `items.jsonl`. False if an attempt before has given it. Raises `OSError`."""
+        entry = self._parent()
+        if self._file is None:
+            self._write([], lines=[line])
+            return True
+        if entry is None:
+            self._start_given += 1
+            if self._start_given <= self._start_to_skip:
+                return False
+            self._write([], lines=[line], gave={str(START): self._start_given})
+            return True
+        entry.count += 1
+        if entry.count <= entry.to_skip:
+            return False
+        if not entry.lines:
+            entry.since = monotonic()
+        entry.lines.append(line)
+        return True
+
+    def _note(self, part: str, method: str, args: tuple[Any, ...]) -> None:
+        """A change of the spider's own state."""
+        parent = self._parent()
+        state = parent.state if parent else self._start_state if self._batch is None else self._batch_state
+        state.append((part, method, args))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is scheduled within is kept together or not at all. For what no request has given."""
+        if not self._follows:
+            yield
+            return
+        self._batch, self._batch_state = [], []
+        try:
+            yield
+        finally:
+            batch, state = self._batch, self._batch_state
+            self._batch, self._batch_state = None, []
+            self._write(batch, state=state)
+
+    # --- the file
+
+    def _finish(self, handled: Any, request: Request, entry: Entry) -> Any:
+        self._in_flight.pop(request, None)
+        self._report.commit(request)
+        entry.done, entry.data = True, b""
+        # what the file must know before it hears of this one: those that led to it, and those to which it leads
+        new = [*_unkept_line(entry), *(child for child in dict.fromkeys(entry.children) if not child.is_kept)]
+        self._write(new, lines=entry.lines, done=entry.id, state=entry.state)
+        entry.children, entry.lines, entry.state, entry.parent = [], [], [], None
+        return handled
+
+    def _show_items(self) -> None:
+        """Write the items of requests that are not done for long, and may never be."""
+        latest = monotonic() - PATIENCE
+        for entry in list(self._in_flight.values()):
+            if entry.since < latest:
+                self._give_early(entry)
+
+    def _give_early(self, entry: Entry) -> None:
+        if entry.lines:
+            lines, entry.lines = entry.lines, []
+            self._write(_unkept_line(entry), lines=lines, gave={str(entry.id): entry.count})
+
+    def _write(
+        self,
+        new: list[Entry],
+        *,
+        lines: Iterable[bytes] = (),
+        done: int | None = None,
+        gave: dict[str, int] | None = None,
+        state: list[Any] | None = None,
+    ) -> None:
+        items = list(lines)
+        if self._file is not None:
+            try:
+                self._append(self._file, new, items, done=done, gave=gave, state=state)
+            except Exception as error:  # noqa: BLE001 - a full disk, or state that does not pickle: the crawl goes on
+                self._give_up(f"its frontier cannot be written: {error}")
+        if items and not self._report.write_items(items):
+            self._give_up("its items cannot be written")
+
+    def _append(self, file: FrontierFile, new: list[Entry], items: list[bytes], **about: Any) -> None:
+        """`about`: `done`, `gave`, `state` as in the frame."""
+        about["state"] = changes = pickle.dumps(about["state"]) if about["state"] else b""
+        about["jar"] = jar = self._changed_cookies()
+        head: dict[str, Any] = {
+            "new": [describe(entry.kept()) for entry in new],
+            "end": self._report.items_end + sum(map(len, items)),
+            "facts": self._facts(len(items)),
+        }
+        head |= {name: len(value) if isinstance(value, bytes) else value for name, value in about.items() if value}
+        file.append(head, [*(entry.data for entry in new), changes, jar])
+        for entry in new:
+            entry.is_kept, entry.data = True, b""
+            if self._not_kept.get(entry.print) is entry:
+                del self._not_kept[entry.print]
+
+    def _facts(self, items: int) -> dict[str, Any]:
+        engine: Any = self.crawler.engine
+        return {
+            # the engine lets go of `start()` at its end
+            "started": self._started or engine._start is None,  # noqa: SLF001 - there is no public way to see it
+            "seconds": round(self._seconds_before + monotonic() - self._began, 3),
+            "report": self._report.facts(items),
+        }
+
+    def _give_up(self, why: str) -> None:
+        """From here on the crawl is as it would be without a frontier."""
+        if self._file is None:
+            return
+        logger.warning("If this crawl is interrupted, it will begin anew: %s", why)
+        file, self._file = self._file, None
+        with suppress(OSError):
+            file.remove()
+        for entry in self._in_flight.values():
+            lines, entry.lines = entry.lines, []
+            if lines:
+                self._report.write_items(lines)
+
+    # --- cookies
+
+    def _look_for_cookies(self, response: Response) -> None:
+        self._cookies_set = self._cookies_set or b"Set-Cookie" in response.headers
+
+    def _changed_cookies(self) -> bytes:
+        if not self._cookies_set:
+            return b""
+        self._cookies_set = False
+        cookies = self.crawler.get_downloader_middleware(CookiesMiddleware)
+        return pickle.dumps({key: list(kept.jar) for key, kept in cookies.jars.items()}) if cookies else b""
+
+    # --- requests as bytes
+
+    def _pickled(self, request: Request) -> bytes:
+        if self._file is None:
+            return b""
+        try:
+            return pickle.dumps(self._as_dict(request))
+        except Exception as error:  # noqa: BLE001 - whatever a project's own objects raise
+            self._give_up(f"{request} cannot be written down: {self._culprit(request) or error}")
+            return b""
+
+    def _as_dict(self, request: Request) -> dict[str, Any]:
+        """As `Request.to_dict`, which looks for each callback among all members of the spider."""
+        if type(request).to_dict is not Request.to_dict:
+            return request.to_dict(spider=self.spider)
+        values = {name: getattr(request, name) for name in request.attributes}
+        values |= {
+            "headers": dict(request.headers),
+            "callback": self._name(request.callback),
+            "errback": self._name(request.errback),
+        }
+        if type(request) is not Request:
+            values["_class"] = f"{type(request).__module__}.{type(request).__name__}"
+        return values
+
+    def _name(self, callback: Any) -> Any:
+        if not callable(callback):
+            return callback
+        function = getattr(callback, "__func__", callback)
+        if function not in self._names:
+            self._names[function] = _find_method(self.spider, callback)
+        return self._names[function]
+
+    def _culprit(self, request: Request) -> str | None:
+        parts = [(name, getattr(request, name)) for name in ("callback", "errback")]
+        parts += [(f"{where}[{key!r}]", value) for where in ("meta", "cb_kwargs")
+                  for key, value in getattr(request, where).items()]  # fmt: skip
+        for name, value in parts:
+            try:
+                pickle.dumps(self._name(value) if name in {"callback", "errback"} else value)
+            except Exception as error:  # noqa: BLE001 - as above
+                return f"{name}: {error}"
+        return None
+
+    def _stat(self, name: str) -> None:
+        if self.stats:
+            self.stats.inc_value(name)
+
+
+def _unkept_line(entry: Entry) -> list[Entry]:
+    """`entry` and those that led to it, the first one first, as far as the file does not know them."""
+    line: list[Entry] = []
+    up: Entry | None = entry
+    while up is not None and not up.is_kept:
+        line.append(up)
+        up = up.parent
+    return line[::-1]
+
+
+def together(crawler: Crawler) -> AbstractContextManager[None]:
+    """What is scheduled within is kept together or not at all. For what no request has given."""
+    scheduler = crawler.engine.scheduler if crawler.engine else None
+    return scheduler.together() if isinstance(scheduler, ResumableScheduler) else nullcontext()

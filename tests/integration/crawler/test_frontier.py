@@ -1,0 +1,199 @@
+"""A crawl that was killed goes on where it was: the same pages, each item once."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sites.job_board import job_board
+from sites.server import Site, links
+from stack import wait_until
+
+from .conftest import ROOT, Attempt, Crawl, Start
+
+WALK = Path(__file__).parent / "walk"
+PAGES = 45
+#: Requests that may be under way: Scrapy's concurrency, and callbacks and pipelines that are not at their end.
+UNDONE = 80
+CONTINUED = "Goes on where attempt"
+
+
+def pages() -> dict[str, str]:
+    """A graph of pages in which some links are missing, fail once, or lead to others."""
+    chance = random.Random(7)
+    return {
+        f"/p/{n}": links(
+            *(f"/p/{chance.randrange(PAGES)}" for _ in range(8)),
+            f"/p/{(2 * n + 1) % PAGES}",
+            f"/p/{(2 * n + 2) % PAGES}",
+            f"/gone/{n % 7}",
+            f"/flaky/1/{n % 11}",
+            f"/redirect-to?/p/{7 * n % PAGES}",
+        )
+        for n in range(PAGES)
+    }
+
+
+@pytest.fixture
+def slow_site() -> Iterator[Site]:
+    with Site(pages(), delay=0.01) as site:
+        yield site
+
+
+def kill(attempt: Attempt, items: int) -> bool:
+    """Kill it once it has written so many items of its own; false if it was at its end before."""
+    end, path = time.monotonic() + 60, attempt.folder / "items.jsonl"
+    while not (path.exists() and path.read_bytes().count(b"\n") >= items):
+        assert time.monotonic() < end
+        if attempt.process.poll() is not None:
+            return False
+        time.sleep(0.005)
+    attempt.end()
+    return not (attempt.folder / "report.json").exists()
+
+
+def crawl_with_kills(start: Start, site: Site, spider: str, kills: int, **spec: Any) -> tuple[Crawl, int]:
+    """The crawl, and how often it was killed and went on."""
+    attempt, continued = start(spider, f"{site.url}/p/0", **spec), 0
+    for number in range(kills):
+        if not kill(attempt, 15 * (number + 1)):
+            break
+        attempt, continued = start(spider, f"{site.url}/p/0", after=attempt.folder, **spec), continued + 1
+    return attempt.wait(), continued
+
+
+def comparable(site: Site, crawl: Crawl) -> Counter[str]:
+    """The items, without what differs from one crawl to another: by which way and how quickly a page was found."""
+    return Counter(json.dumps(_without_chance(item), sort_keys=True).replace(site.url, "") for item in crawl.items)
+
+
+def _without_chance(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name not in {"response_time_ms", "depth", "redirects"}}
+
+
+@pytest.mark.parametrize(
+    ("spider", "cwd", "spec"),
+    [
+        ("seo", ROOT, {}),
+        ("seo", ROOT, {"depth": 3}),
+        ("extract", ROOT, {"depth": 4, "params": {"fields": {"first": "a"}}}),
+        ("plain", WALK, {}),
+        ("waits", WALK, {}),
+        ("rules", WALK, {}),
+    ],
+    ids=["seo", "seo by level", "extract", "plain", "waits", "rules"],
+)
+def test_a_killed_crawl_goes_on(start: Start, spider: str, cwd: Path, spec: dict[str, Any]) -> None:
+    with Site(pages(), delay=0.01) as site:
+        whole, _ = crawl_with_kills(start, site, spider, 0, cwd=cwd, **spec)
+        all_pages, all_items = Counter(site.paths()), comparable(site, whole)
+    with Site(pages(), delay=0.01) as site:
+        crawl, continued = crawl_with_kills(start, site, spider, 3, cwd=cwd, **spec)
+        assert continued, "it was killed"
+        assert CONTINUED in crawl.log
+        assert set(site.paths()) == set(all_pages)
+        again = Counter(site.paths()) - all_pages
+        assert again.total() <= continued * UNDONE
+        assert comparable(site, crawl) == all_items
+    assert crawl.progress["items_count"] == len(crawl.items)
+    assert crawl.progress["completed_pages"] == whole.progress["completed_pages"]
+    assert crawl.progress["errors_count"] == whole.progress["errors_count"]
+    assert not (crawl.folder / "frontier").exists(), "there is nothing to go on with"
+
+
+def test_a_killed_crawl_of_a_job_board_goes_on(start: Start) -> None:
+    with job_board(100) as board:
+        record = board.record("board", "details", "next_link")
+        template = record["search_url"].format(keywords="", location="", page="{page}")
+        names = ("pagination_type", "selectors")
+        params = {"search_url": template, "details": True, **{name: record[name] for name in names}}
+        attempt, continued = start("jobs", template.replace("{page}", "1"), params=params), 0
+        while continued < 3 and kill(attempt, 20 * (continued + 1)):
+            attempt = start("jobs", template.replace("{page}", "1"), params=params, after=attempt.folder)
+            continued += 1
+        crawl = attempt.wait()
+        again = Counter(board.paths()) - Counter(set(board.paths()))
+    assert continued
+    assert Counter(item["url"] for item in crawl.items).most_common(1)[0][1] == 1
+    assert len(crawl.items) == 100
+    assert again.total() <= continued * UNDONE
+
+
+def test_no_more_is_asked_for_again_than_may_be_undone(start: Start) -> None:
+    environ = {"CRAWL_MAX_UNDONE": "4"}
+    with Site(pages()) as site:
+        start("plain", f"{site.url}/p/0", cwd=WALK).wait()
+        once = Counter(site.paths())
+    with Site(pages(), delay=0.01) as site:
+        crawl, continued = crawl_with_kills(start, site, "plain", 3, cwd=WALK, environ=environ)
+        again = Counter(site.paths()) - once
+    assert continued
+    assert again.total() <= continued * 4
+    assert crawl.report["finish_reason"] == "finished"
+
+
+def test_one_that_is_interrupted_goes_on_too(start: Start) -> None:
+    with Site(pages(), delay=0.01) as site:
+        whole = start("plain", f"{site.url}/p/0", cwd=WALK).wait()
+        all_pages, all_items = set(site.paths()), comparable(site, whole)
+    with Site(pages(), delay=0.05) as site:
+        first = start("plain", f"{site.url}/p/0", cwd=WALK)
+        items = first.folder / "items.jsonl"
+        wait_until(lambda: items.exists() and items.read_bytes().count(b"\n") >= 15, what="items")
+        first.process.terminate()
+        assert first.wait().report["finish_reason"] == "shutdown"
+        crawl = start("plain", f"{site.url}/p/0", cwd=WALK, after=first.folder).wait()
+        assert CONTINUED in crawl.log
+        assert set(site.paths()) == all_pages
+        assert comparable(site, crawl) == all_items
+
+
+def test_limits_count_what_was_there_before(start: Start, slow_site: Site) -> None:
+    crawl, continued = crawl_with_kills(start, slow_site, "plain", 1, cwd=WALK, max_items=40)
+    assert continued
+    assert len(crawl.items) == 40
+    assert crawl.report["finish_reason"] == "closespider_itemcount"
+
+
+def test_what_cannot_be_written_down_is_named_and_begins_anew(start: Start, slow_site: Site) -> None:
+    attempt = start("nameless", f"{slow_site.url}/p/0", cwd=WALK)
+    assert kill(attempt, 15)
+    first = Crawl(-9, attempt.folder)
+    assert "it will begin anew: <GET" in first.log
+    assert "cannot be written down: callback" in first.log
+    crawl = start("nameless", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
+    assert CONTINUED not in crawl.log
+    assert len({item["url"] for item in crawl.items}) > PAGES
+
+
+def test_items_of_a_long_callback_are_there_before_its_end_and_not_twice_after_a_kill(
+    start: Start, slow_site: Site
+) -> None:
+    attempt = start("slow", f"{slow_site.url}/p/0", cwd=WALK)
+    assert kill(attempt, 30)
+    crawl = start("slow", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
+    assert [item["number"] for item in crawl.items] == list(range(200))
+    assert slow_site.hits("/p/0") == 2, "its request was not done"
+
+
+def test_a_frontier_that_cannot_be_read_is_left_alone(start: Start, slow_site: Site) -> None:
+    attempt = start("plain", f"{slow_site.url}/p/0", cwd=WALK)
+    assert kill(attempt, 15)
+    frontier = attempt.folder / "frontier"
+    frontier.unlink()
+    frontier.mkdir()
+    crawl = start("plain", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
+    assert "Begins anew" in crawl.log
+    assert crawl.report["finish_reason"] == "finished"
+
+
+def test_without_the_setting_there_is_none(start: Start, slow_site: Site) -> None:
+    attempt = start("plain", f"{slow_site.url}/p/0", cwd=WALK, environ={"CRAWL_FRONTIER": "false"})
+    assert kill(attempt, 15)
+    assert not (attempt.folder / "frontier").exists()
