@@ -44,15 +44,10 @@ _INCOMING, _REMOVED = ".incoming-", ".removed-"
 
 def prepare(folder: Path) -> None:
     """Make the folder of all contents, and remove what a killed process has left there. Raises `OSError`."""
-    _make(folder)
-    for left in (*folder.glob(f"{_INCOMING}*"), *folder.glob(f"{_REMOVED}*")):
-        remove_tree(left)
-
-
-@state_change("node.make_unpacked")
-def _make(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
+    for left in (*folder.glob(f"{_INCOMING}*"), *folder.glob(f"{_REMOVED}*")):
+        remove_tree(left)
 
 
 # --- removing what is not used any more
