@@ -165,9 +165,7 @@ class ZygoteProcess(Int32StringReceiver):
         self._pulse: DelayedCall = reactor.callLater(WARM_UP, self.kill)
 
     @classmethod
-    def launch(
-        cls, owner: ForkServer, runner: str | None, env: Mapping[str, str], account: Account
-    ) -> ZygoteProcess:
+    def launch(cls, owner: ForkServer, runner: str | None, env: Mapping[str, str], account: Account) -> ZygoteProcess:
         """Start one. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
