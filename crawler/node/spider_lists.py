@@ -27,6 +27,7 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
+from crawler.node.attempt_files import NodeUnfitError
 from crawler.node.config import NodeConfig, allowed
 from crawler.node.eggs import EggContents, EggStorage, stored_version
 from crawler.node.listing import Listing
@@ -59,7 +60,9 @@ class _Unpacked(BaseModel):
     """Its answer."""
 
     folder: Path | None = None
+    #: What is wrong with the egg, or with this node.
     problem: str | None = None
+    unfit: str | None = None
 
 
 class SpiderLists(Service):
@@ -132,10 +135,13 @@ class SpiderLists(Service):
 
     async def examine(self, egg: Path, project: str, version: str) -> Listing:
         """What there is in an egg that may not be stored yet, now unpacked. Raises `RunnerError` where nobody can
-        say.
+        say, and `NodeUnfitError`.
         """
-        output = await self._run([_UNPACKER, str(egg), str(self._eggs.unpacked)], allowed(), None, _OWN)
-        unpacked = _Unpacked.model_validate_json(output)
+        keep_free = self._settings.node_min_free_bytes
+        args = [_UNPACKER, str(egg), str(self._eggs.unpacked), str(keep_free)]
+        unpacked = _Unpacked.model_validate_json(await self._run(args, allowed(), None, _OWN))
+        if unpacked.unfit is not None:
+            raise NodeUnfitError(f"it cannot be unpacked: {unpacked.unfit}")
         if unpacked.folder is None:
             return Listing(problem=unpacked.problem or "it cannot be unpacked")
         account = self._accounts.of(project)
@@ -225,7 +231,7 @@ class SpiderLists(Service):
         with self.examining():
             try:
                 listing = await self.examine(self._eggs.path(project, version), project, version)
-            except RunnerError as error:
+            except (RunnerError, NodeUnfitError) as error:
                 listing = Listing(problem=str(error))
             known = self._contents.get(project, version)
             if known is not None:  # of another egg, deployed meanwhile

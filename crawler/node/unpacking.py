@@ -1,4 +1,5 @@
-"""Eggs lie unpacked: `python -m crawler.node.unpacking <egg> <folder>` puts one there, in a process of its own.
+"""Eggs lie unpacked: `python -m crawler.node.unpacking <egg> <folder> <bytes to keep free>` puts one there, in a
+process of its own.
 
 Each content has a folder of its own, `<SHA-256>-<Python>/<Name>-<version>.egg`. Unpacked, namespace packages, data
 beside the modules and C extensions work as if they were installed; under that name Python finds the egg's metadata.
@@ -10,12 +11,14 @@ An egg is hostile: names may lead elsewhere, and a small file may become a large
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import re
 import resource
+import shutil
 import signal
 import stat
 import sys
@@ -87,23 +90,25 @@ _METADATA, _MOST_METADATA = "EGG-INFO/PKG-INFO", 1 << 20
 _COMPILE = 30.0
 
 
-def place(egg: Path, folder: Path) -> Path:
-    """The unpacked egg, in the folder of all contents. Raises `EggError` for one that cannot be, and `OSError`."""
+def place(egg: Path, folder: Path, *, keep_free: int = 0) -> Path:
+    """The unpacked egg, in the folder of all contents. Raises `EggError` for one that cannot be unpacked, and
+    `OSError`, also if less than `keep_free` bytes of the disk would be left.
+    """
     with egg.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         # the byte code in it is this Python's
         content = folder / f"{digest}-{sys.implementation.cache_tag}"
         if not content.exists():
-            _place(file, content)
+            _place(file, content, keep_free)
     return next(content.iterdir())
 
 
 @state_change("node.unpack")
-def _place(file: BinaryIO, content: Path) -> None:
+def _place(file: BinaryIO, content: Path, keep_free: int) -> None:
     new = content.with_name(f"{_INCOMING}{uuid4().hex}")
     try:
         (new / "egg").mkdir(parents=True)
-        unpack(file, new / "egg")
+        unpack(file, new / "egg", keep_free)
         _compile(new / "egg")
         (new / "egg").rename(new / _name_of(new / "egg"))
         with suppress(FileExistsError):  # somebody else was faster
@@ -121,15 +126,16 @@ def _rename(new: Path, content: Path) -> None:
         raise FileExistsError from None
 
 
-def unpack(file: BinaryIO, folder: Path) -> None:
-    """Unpack an egg into an empty folder. Raises `EggError` for what may not be unpacked, and `OSError`."""
+def unpack(file: BinaryIO, folder: Path, keep_free: int = 0) -> None:
+    """Unpack an egg into an empty folder. Raises as `place` does."""
     try:
         with zipfile.ZipFile(file) as archive:
             members = [(member, _parts(member)) for member in archive.infolist()]
             _check_number(parts for _, parts in members)
-            room = MOST_BYTES
+            room, free = MOST_BYTES, shutil.disk_usage(folder).free - keep_free
             for member, parts in members:
-                room -= _extract(archive, member, folder.joinpath(*parts), room)
+                size = _extract(archive, member, folder.joinpath(*parts), room, free)
+                room, free = room - size, free - size
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise EggError(f"it has two files in one place: {_relative(error.filename, folder)}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError) as error:
@@ -158,7 +164,7 @@ def _check_number(every: Iterable[tuple[str, ...]]) -> None:
             raise EggError(f"it has more than {MOST_ENTRIES} files and folders: leave data out of the egg")
 
 
-def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, room: int) -> int:
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, room: int, free: int) -> int:
     """The number of bytes, which the egg may lie about."""
     if member.is_dir():
         target.mkdir(parents=True, exist_ok=True)
@@ -173,6 +179,8 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, ro
             written += len(piece)
             if written > room:
                 raise EggError(f"it is larger than {MOST_BYTES >> 20} MiB when unpacked: leave data out of the egg")
+            if written > free:
+                raise OSError(errno.ENOSPC, "the disk of this node is nearly full")
             file.write(piece)
     return written
 
@@ -215,11 +223,14 @@ def main() -> None:
         with suppress(ValueError, OSError):  # there is a lower one, or the system knows none
             resource.setrlimit(limit, (most, most))
     try:
-        answer = {"folder": str(place(Path(sys.argv[1]), Path(sys.argv[2])))}
+        egg, folder, keep_free = sys.argv[1:]
+        answer = {"folder": str(place(Path(egg), Path(folder), keep_free=int(keep_free)))}
     except MemoryError:
         answer = {"problem": "it takes too much memory to unpack"}
     except EggError as error:
         answer = {"problem": str(error)}
+    except OSError as error:
+        answer = {"unfit": error.strerror or str(error)}
     sys.stdout.write(json.dumps(answer))
 
 

@@ -134,11 +134,14 @@ def test_a_spider_killed_at_its_very_start_is_reported(node: EggNode, plan: Path
         assert node.ended(node.run("teller", project="started")).exit["signal"] == signal.SIGKILL
 
 
-def test_a_nearly_full_disk_takes_no_new_attempt_but_those_it_has(tmp_path: Path) -> None:
+def test_a_nearly_full_disk_takes_no_egg_and_no_new_attempt_but_those_it_has(tmp_path: Path) -> None:
     full = new_node(tmp_path / "full", NODE_MIN_FREE_BYTES=str(1 << 60))
     try:
         full.start()
         spec = full.spec("seo")
+        deployed = full.deploy("full", "1", teller("1"))
+        assert (deployed["status"], deployed["fault"]) == ("error", "node")
+        assert "nearly full" in deployed["message"]
         answer = full.post(spec)
         assert answer["status"] == "error"
         assert "the disk of this node is nearly full" in answer["message"]

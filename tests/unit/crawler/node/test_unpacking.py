@@ -120,6 +120,12 @@ def test_what_is_unpacked_is_counted_and_not_believed(tmp_path: Path, monkeypatc
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) <= 1000
 
 
+def test_a_disk_that_would_be_nearly_full_is_the_node_s_matter(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nearly full"):
+        place(written(tmp_path, teller("1")), folder, keep_free=1 << 60)
+    assert [*folder.iterdir()] == []
+
+
 def test_what_is_held_stays_and_what_is_used_stays_and_the_rest_goes(folder: Path, tmp_path: Path) -> None:
     used, held, left = (place(written(tmp_path, teller(str(n)), f"{n}.egg"), folder) for n in range(3))
     holder = hold(held)
