@@ -124,30 +124,34 @@ class Logs(website.File):
 #: Bytes of an upload with all that is around the egg, of any other request, and of a form's fields together.
 MOST_UPLOAD, MOST_BODY, _MOST_FIELDS = 256 << 20, 16 << 20, 64 << 10
 _PIECE = 1 << 18
-_UPLOAD = b"multipart/form-data"
+_TAKES_EGGS = b"/addversion.json"
 
 
 class NodeRequest(Request):
-    """Twisted would read a form with files as a whole, and make several copies of it. Here it stays the file that it
+    """Twisted would read a form with an egg as a whole, and make several copies of it. Here it stays the file that it
     was received into: see `Form`.
     """
 
-    #: The Content-Type of a form with files.
+    #: The Content-Type of a form with an egg.
     form_type: bytes | None = None
     _received = 0
-    _most = MOST_BODY
-
-    def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
-        kind = self.requestHeaders.getRawHeaders(b"content-type", [b""])[0]
-        if kind.lower().startswith(_UPLOAD):
-            self.form_type, self._most = kind, MOST_UPLOAD
-            self.requestHeaders.removeHeader(b"content-type")  # by which Twisted would know it
-        super().gotLength(length)
+    _most = MOST_UPLOAD
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._received += len(data)
         if self._received <= self._most:
             super().handleContentChunk(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
+        headers = self.requestHeaders
+        kind = headers.getRawHeaders(b"content-type", [b""])[0]
+        if path.partition(b"?")[0].endswith(_TAKES_EGGS) and kind.lower().startswith(b"multipart/form-data"):
+            self.form_type = kind
+        else:
+            self._most = MOST_BODY
+        if self.form_type or self._received > self._most:
+            headers.removeHeader(b"content-type")  # so that it is not parsed
+        super().requestReceived(command, path, version)
 
     def process(self) -> None:
         if self._received <= self._most:

@@ -205,10 +205,17 @@ def test_an_egg_of_60_mib_is_never_in_scrapyd_s_memory(node: EggNode) -> None:
     assert (node.home / "node/eggs/heavy/1.egg").read_bytes() == heavy
 
 
-def test_a_request_that_is_too_large_is_refused_and_not_kept(node: EggNode) -> None:
-    answer = node.client.post("/schedule.json", data={"project": "x" * (17 << 20)})
-    assert answer.status_code == 413
+def test_a_request_that_is_too_large_is_refused(node: EggNode) -> None:
+    large = "x" * (17 << 20)
+    for body in ({"data": {"project": large}}, {"files": {"project": (None, large)}}):
+        assert node.client.post("/schedule.json", **body).status_code == 413
     assert node.status()["status"] == "ok"
+
+
+def test_other_services_take_forms_of_any_kind(node: EggNode) -> None:
+    for body in ({"data": {"project": "nobody"}}, {"files": {"project": (None, "nobody")}}):
+        answer = node.client.post("/delproject.json", **body).json()
+        assert answer["message"] == "project 'nobody' not found"
 
 
 def peak(node: EggNode) -> int:
