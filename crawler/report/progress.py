@@ -21,7 +21,7 @@ from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
 from crawler.closing import Closing
-from crawler.report.failures import exception_reason
+from crawler.report.failures import exception_reason, is_refusal, status_reason
 from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
 from gateway.contract import outbox
@@ -57,6 +57,9 @@ class Report:
         #: Those whose pages count as completed, while anybody has them.
         self._completed: WeakSet[Request] = WeakSet()
         self._errors: list[dict[str, str]] = []
+        #: How many of the completed pages were answered with a 4xx, and the first few of them.
+        self._refused = 0
+        self._refusals: list[dict[str, str]] = []
         self._finish_reason = "finished"
         #: The disk was in the way; it may have been the last ones, when the spider was closed already.
         self._items_lost = False
@@ -82,9 +85,13 @@ class Report:
     def requested(self) -> None:
         self._progress.requested_pages += 1
 
-    def completed(self, request: Request) -> None:
+    def completed(self, request: Request, response: Response) -> None:
         self._completed.add(request)
         self._progress.completed_pages += 1
+        if is_refusal(response.status):
+            self._refused += 1
+            if len(self._refusals) < ERRORS_KEPT:
+                self._refusals.append(_refusal(response))
 
     def failed(self, url: str, reason: str) -> None:
         self._progress.errors_count += 1
@@ -124,10 +131,12 @@ class Report:
             # fetched, and of no use: it counts once, as what failed
             self._completed.discard(request)
             self._progress.completed_pages -= 1
+            self._forget_refusal(response)
         self.failed(_url(response), f"in the spider: {exception_reason(failure.value)}")
 
     def spider_closed(self, reason: str) -> None:
         self._finish_reason = outbox.ITEMS_LOST if self._items_lost else reason
+        self._count_refusals()
         if self._timer and self._timer.running:
             self._timer.stop()
         self._write_report()
@@ -136,6 +145,22 @@ class Report:
         # again: only now do the stats hold what other extensions wrote when the spider closed
         self._write_report()
         self._spool.close()
+
+    def _forget_refusal(self, response: Any) -> None:
+        if is_refusal(response.status):
+            self._refused -= 1
+            with suppress(ValueError):
+                self._refusals.remove(_refusal(response))
+
+    def _count_refusals(self) -> None:
+        """A 404 on the way is a finding. Where no page at all was answered otherwise, not one start URL could be
+        had: then each is a failure.
+        """
+        if self._refused and self._refused == self._progress.completed_pages:
+            self._progress.completed_pages = 0
+            self._progress.errors_count += self._refused
+            self._errors = (self._errors + self._refusals)[:ERRORS_KEPT]
+            self._refused = 0
 
     def _item_lost(self, url: str, error: Exception) -> None:
         self.failed(url, f"the item could not be written: {error}")
@@ -191,6 +216,10 @@ class Report:
             outbox.write_atomically(self._folder / name, text.encode())
         except OSError as error:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
+
+
+def _refusal(response: Response) -> dict[str, str]:
+    return {"url": response.url, "reason": status_reason(response.status)}
 
 
 def _url(response: Response | None) -> str:

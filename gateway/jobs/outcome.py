@@ -8,19 +8,19 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gateway.contract.outbox import ITEMS_LOST, ExitReport, SpiderReport
-from gateway.jobs.job import JobStatus
+from gateway.jobs.job import GOOD_STATUSES, JobStatus
 
 #: A crawl is `partial` up to this share of given-up requests and exceptions among everything it tried.
 PARTIAL_ERROR_RATE = 0.30
 #: Scrapy finish reasons that mean the crawl has reached a limit it was given.
 OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
 #: Errors that the next attempt would meet again: code that lacks something, arguments that the spider does not take,
-#: URLs with a scheme that Scrapy does not fetch.
+#: URLs with a scheme that Scrapy does not fetch, pages that a site does not have or does not show (a 429 may pass).
 _FOR_GOOD = re.compile(
     r"(in the spider: |in an item pipeline: )?"
     # not every ImportError: one node alone may lack a library
     r"((ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError: cannot import name"
-    r"|NotSupported: Unsupported URL scheme|KeyError: .Spider not found"
+    r"|NotSupported: Unsupported URL scheme|HTTP 4(?!29)\d\d|KeyError: .Spider not found"
     r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
 )
 
@@ -42,6 +42,14 @@ def decide(exit_report: ExitReport, *, cancel_requested_at: datetime | None = No
         exit_report.stopped_by == "cancel" or cancel_requested_at <= exit_report.ended_at
     ):
         return CANCELLED
+    outcome = _judge(exit_report)
+    report = exit_report.report
+    if report is None or outcome.status not in GOOD_STATUSES or report.progress.items_count > 0:
+        return outcome
+    return outcome._replace(message=f"{outcome.message}, no items{_dropped(report)}")
+
+
+def _judge(exit_report: ExitReport) -> Outcome:
     for rule in (_never_ran, _was_stopped, _crashed, _could_not_be_kept):
         if outcome := rule(exit_report):
             return outcome
@@ -139,6 +147,11 @@ def _measured(report: SpiderReport) -> Outcome:
     status = JobStatus.PARTIAL if rate <= PARTIAL_ERROR_RATE else JobStatus.ERROR
     message = f"{errors} of {pages + errors} requests failed{example}"
     return Outcome(status, message, retryable=status is JobStatus.ERROR and _may_pass(report))
+
+
+def _dropped(report: SpiderReport) -> str:
+    dropped = report.stats.get("item_dropped_count")
+    return f" ({dropped} dropped by its pipelines)" if isinstance(dropped, int) and dropped > 0 else ""
 
 
 def _may_pass(report: SpiderReport) -> bool:

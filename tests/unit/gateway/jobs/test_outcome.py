@@ -12,9 +12,9 @@ from gateway.jobs.outcome import decide
 ENDED = datetime(2027, 6, 1, 9, tzinfo=UTC)
 
 
-def report(*, pages: int = 10, errors: int = 0, reason: str = "finished") -> SpiderReport:
+def report(*, pages: int = 10, errors: int = 0, reason: str = "finished", items: int = 1) -> SpiderReport:
     first = [{"url": "http://site/x", "reason": "503 Service Unavailable"}] if errors else []
-    progress = Progress(completed_pages=pages, errors_count=errors)
+    progress = Progress(completed_pages=pages, errors_count=errors, items_count=items)
     return SpiderReport(finish_reason=reason, progress=progress, errors=first, ended_at=ENDED)
 
 
@@ -86,6 +86,9 @@ def test_what_would_fail_again_is_not_tried_again(said: str) -> None:
         ),
         (["NotSupported: Unsupported URL scheme 'ftp'", "HTTP 503 Service Unavailable"], True),
         (["in the spider: TypeError: 'NoneType' object is not subscriptable"], True),
+        (["HTTP 404 Not Found", "HTTP 403 Forbidden", "HTTP 410 Gone"], False),
+        (["HTTP 404 Not Found", "HTTP 503 Service Unavailable"], True),
+        (["HTTP 429 Too Many Requests"], True),
     ],
 )
 @pytest.mark.parametrize("pages", [0, 1])
@@ -170,3 +173,26 @@ def test_where_every_page_failed_the_message_counts_them_and_where_none_was_aske
     first = "(the first: http://site/x: 503 Service Unavailable)"
     assert decide(ended(asked)).message == f"1 of 1 requests failed {first}"
     assert decide(ended(failed)).message == f"nothing was fetched {first}"
+
+
+# --- what is missing
+
+
+@pytest.mark.parametrize(
+    ("spider", "message"),
+    [
+        (report(pages=1, items=0), "1 page, no items"),
+        (report(pages=12, items=0), "12 pages, no items"),
+        (report(reason="closespider_pagecount", items=0), "reached its own limit (closespider_pagecount), no items"),
+        (report(reason="blocked", items=0), "ended early (blocked), no items"),
+        (report(pages=0, items=0), "nothing was fetched"),
+    ],
+)
+def test_the_message_says_that_nothing_was_found(spider: SpiderReport, message: str) -> None:
+    assert decide(ended(spider)).message == message
+
+
+@pytest.mark.parametrize(("dropped", "told"), [(3, " (3 dropped by its pipelines)"), (0, ""), ("odd", "")])
+def test_the_message_says_that_all_items_were_dropped(dropped: object, told: str) -> None:
+    spider = report(items=0).model_copy(update={"stats": {"item_dropped_count": dropped}})
+    assert decide(ended(spider)).message == f"10 pages, no items{told}"
