@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Sized
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -22,9 +23,10 @@ from scrapy.utils.asyncio import create_looping_call
 
 from crawler.closing import Closing
 from crawler.report.failures import exception_reason, is_refusal, status_reason
-from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS
+from crawler.setting_names import ATTEMPT_DIR, EXPECT, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
 from gateway.contract import outbox
+from gateway.contract.crawl import Expect, Tally
 from gateway.contract.outbox import Progress, SpiderReport
 from gateway.crash_points import state_change
 
@@ -63,10 +65,14 @@ class Report:
         self._finish_reason = "finished"
         #: The disk was in the way; it may have been the last ones, when the spider was closed already.
         self._items_lost = False
+        self._stopped_early = False
         self._published = Progress()
         self._published_at = monotonic()
         self._timer: Any = None
         self._max_items = crawler.settings.getint(MAX_ITEMS)
+        self._expect: Expect = crawler.settings.get(EXPECT) or Expect()
+        #: How many items have each field that is expected.
+        self._filled = dict.fromkeys(self._expect.fields, 0)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -92,11 +98,13 @@ class Report:
             self._refused += 1
             if len(self._refusals) < ERRORS_KEPT:
                 self._refusals.append(_refusal(response))
+        self._stop_if_hopeless()
 
     def failed(self, url: str, reason: str) -> None:
         self._progress.errors_count += 1
         if len(self._errors) < ERRORS_KEPT:
             self._errors.append({"url": url, "reason": reason})
+        self._stop_if_hopeless()
 
     def spider_opened(self) -> None:
         self._timer = create_looping_call(self._publish)
@@ -119,8 +127,10 @@ class Report:
             self._item_lost(_url(response), error)
         else:
             self._progress.items_count += 1
+            self._count_fields(item)
             if self.has_all_items():
                 self._close(ITEM_LIMIT)
+            self._stop_if_hopeless()
 
     def item_error(self, response: Response | None, failure: Failure) -> None:
         self.failed(_url(response), f"in an item pipeline: {exception_reason(failure.value)}")
@@ -145,6 +155,25 @@ class Report:
         # again: only now do the stats hold what other extensions wrote when the spider closed
         self._write_report()
         self._spool.close()
+
+    def _count_fields(self, item: Any) -> None:
+        if self._filled:
+            fields = ItemAdapter(item)
+            for name in self._filled:
+                self._filled[name] += _is_filled(fields.get(name))
+
+    def _stop_if_hopeless(self) -> None:
+        """End the crawl early if it has broken what is expected of it, and is to end then."""
+        if self._stopped_early or self._expect.stop_early_after is None:
+            return
+        if breaches := self._expect.early_breaches(self._tally()):
+            self._stopped_early = True
+            logger.warning("Stopped early: %s", "; ".join(breaches))
+            self._close(outbox.EXPECTATION_BROKEN)
+
+    def _tally(self) -> Tally:
+        progress = self._progress
+        return Tally(progress.completed_pages, progress.errors_count, progress.items_count, self._filled)
 
     def _forget_refusal(self, response: Any) -> None:
         if is_refusal(response.status):
@@ -198,6 +227,7 @@ class Report:
             progress=self._stamped(),
             # half surrogate pairs can be in a URL that a page made up
             errors=outbox.whole_text(self._errors),
+            filled=self._filled or None,
             stats={
                 outbox.whole_text(str(key)): _plain(value) for key, value in self._crawler.stats.get_stats().items()
             },
@@ -216,6 +246,12 @@ class Report:
             outbox.write_atomically(self._folder / name, text.encode())
         except OSError as error:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
+
+
+def _is_filled(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(value.strip())
+    return value is not None and not (isinstance(value, Sized) and not len(value))
 
 
 def _refusal(response: Response) -> dict[str, str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sites.server import Site, html, links
 from stores import StoreProcess, valkey_server
 
+from gateway.contract.crawl import Expect
 from gateway.contract.outbox import ExitReport, SpiderReport
 from gateway.jobs.outcome import Outcome, decide
 
@@ -17,10 +19,18 @@ from .conftest import Crawl, Run
 SHOP = Path(__file__).parent / "shop"
 
 
-def outcome(crawl: Crawl) -> Outcome:
+def outcome(crawl: Crawl, expect: dict[str, Any] | None = None) -> Outcome:
     report = SpiderReport.model_validate(crawl.report)
     facts = ExitReport(attempt=1, ended_at=report.ended_at, exit_code=crawl.exit_code, report=report)
-    return decide(facts)
+    return decide(facts, expect=Expect.model_validate(expect) if expect else None)
+
+
+@pytest.fixture
+def shop(site: Site) -> Site:
+    """Two hundred offers, each with a link to the next one."""
+    pages = {f"/offer/{number}": links(f"/offer/{number + 1}") for number in range(200)}
+    site.pages.update({**pages, "/offer/200": html("the last one")})
+    return site
 
 
 # --- start URLs that cannot be had
@@ -87,3 +97,44 @@ def test_a_crawl_that_found_nothing_says_so(run: Run, site: Site) -> None:
     site.pages["/"] = html("a page")
     crawl = run("extract", f"{site.url}/", params={"fields": {"title": "h1"}, "items": "li"})
     assert outcome(crawl) == ("finished", "1 page, no items", False)
+
+
+# --- what is expected
+
+
+def test_what_is_missing_from_items_is_counted(run: Run, shop: Site) -> None:
+    expect = {"min_items": 300, "fields": {"number": 1, "price": 0.6}}
+    crawl = run("catalogue", f"{shop.url}/offer/0", cwd=SHOP, params={"priced": "2"}, expect=expect)
+    assert crawl.report["filled"] == {"number": 201, "price": 101}
+    told = "201 pages; 201 items, expected at least 300; 101 of 201 items have 'price', expected at least 60 %"
+    assert outcome(crawl, expect) == ("partial", told, False)
+    assert outcome(crawl, {"min_items": 201, "fields": {"price": 0.5}}) == ("finished", "201 pages", False)
+
+
+def test_a_crawl_whose_items_lack_what_is_expected_is_stopped_early(run: Run, shop: Site) -> None:
+    expect = {"fields": {"price": 0.9}, "stop_early_after": 20}
+    crawl = run("catalogue", f"{shop.url}/offer/0", cwd=SHOP, params={"priced": "2"}, expect=expect)
+    assert crawl.report["finish_reason"] == "expectation_broken"
+    assert 20 <= len(crawl.items) <= 25
+    assert len(shop.paths()) <= 25
+    assert "Stopped early: 10 of 20 items have 'price', expected at least 90 %" in crawl.log
+    status, message, retryable = outcome(crawl, expect)
+    assert (status, retryable) == ("partial", False)
+    assert message.startswith("stopped early, because it broke an expectation")
+
+
+def test_a_crawl_that_is_as_expected_is_not_stopped(run: Run, shop: Site) -> None:
+    expect = {"fields": {"price": 0.5}, "max_error_rate": 0.1, "stop_early_after": 1}
+    crawl = run("catalogue", f"{shop.url}/offer/0", cwd=SHOP, params={"priced": "2"}, expect=expect)
+    assert outcome(crawl, expect) == ("finished", "201 pages", False)
+
+
+def test_a_crawl_whose_requests_fail_is_stopped_early(run: Run, site: Site) -> None:
+    failing = [f"/status/{status}" for status in range(500, 505)]
+    good = {f"/good/{number}": html("a page") for number in range(300)}
+    site.pages |= {"/": links(*list(good)[:30], *failing, *list(good)[30:]), **good}
+    expect = {"max_error_rate": 0.05, "stop_early_after": 20}
+    crawl = run("seo", f"{site.url}/", expect=expect, fetch={"concurrency": 2, "retry_codes": []})
+    assert crawl.report["finish_reason"] == "expectation_broken"
+    assert len(site.paths()) < 60
+    assert outcome(crawl, expect)[::2] == ("partial", False)

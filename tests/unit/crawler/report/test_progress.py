@@ -16,7 +16,8 @@ from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
 from crawler.report.progress import ItemSpool, Report, encode
-from crawler.setting_names import ATTEMPT_DIR
+from crawler.setting_names import ATTEMPT_DIR, EXPECT
+from gateway.contract.crawl import Expect
 from gateway.contract.outbox import REPORT, SpiderReport, read_record
 
 
@@ -87,6 +88,26 @@ def test_a_missing_page_over_which_the_spider_stumbles_is_counted_once(tmp_path:
     record = written(report, tmp_path)
     assert (record.progress.completed_pages, record.progress.errors_count) == (0, 2)
     assert [error["url"] for error in record.errors] == ["http://site/b", "http://site/a"]
+
+
+# --- what is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "counts"),
+    [(0, 1), (False, 1), ("x", 1), ([0], 1), (None, 0), ("", 0), (" \n", 0), ([], 0), ({}, 0), (b"", 0)],
+)
+@pytest.mark.parametrize("kind", [dict, Price])
+def test_a_field_counts_if_there_is_something_in_it(tmp_path: Path, value: Any, counts: int, kind: Any) -> None:
+    report = report_of(tmp_path, **{EXPECT: Expect(fields={"amount": 1, "other": 1})})
+    report.item_scraped(kind(amount=value), None)
+    assert written(report, tmp_path).filled == {"amount": counts, "other": 0}
+
+
+def test_without_expectations_no_field_is_counted(tmp_path: Path) -> None:
+    report = report_of(tmp_path)
+    report.item_scraped({"amount": 1}, None)
+    assert written(report, tmp_path).filled is None
 
 
 # --- items
