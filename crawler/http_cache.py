@@ -17,7 +17,7 @@ from scrapy.extensions.httpcache import DummyPolicy
 from scrapy.http import Headers
 from scrapy.responsetypes import responsetypes
 
-from crawler.report.failures import is_error_status
+from crawler.report.failures import is_error_status, is_refusal
 from crawler.setting_names import HTTPCACHE_REDIS_URL, HTTPCACHE_REFRESH, HTTPCACHE_USER
 
 if TYPE_CHECKING:
@@ -67,8 +67,10 @@ class CachePolicy(DummyPolicy):
         return request.method == "GET" and (self._has_user or anonymous) and super().should_cache_request(request)
 
     def should_cache_response(self, response: Response, request: Request) -> bool:
+        # a crawl whose start URLs were refused has failed: the next one must ask the site again
+        refused = is_refusal(response.status) and request.meta.get("is_start_request", False)
         return (
-            not is_error_status(response.status)
+            not (is_error_status(response.status) or refused)
             and _NOT_WHOLE.isdisjoint(response.flags)
             and b"no-store" not in (response.headers.get(b"Cache-Control") or b"").lower()
             and super().should_cache_response(response, request)

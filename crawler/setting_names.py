@@ -10,6 +10,8 @@ MAX_UNDONE = "MAX_UNDONE"
 MAX_PAGES = "MAX_PAGES"
 #: How many items it may hand out; 0 is no limit.
 MAX_ITEMS = "MAX_ITEMS"
+#: What a good crawl finds, as the request says (`Expect`); absent where it says nothing.
+EXPECT = "EXPECT"
 #: Bytes and seconds that one page may take at most; no request can ask for more.
 MAX_PAGE_BYTES = "MAX_PAGE_BYTES"
 MAX_PAGE_SECONDS = "MAX_PAGE_SECONDS"

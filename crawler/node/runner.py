@@ -132,6 +132,7 @@ def _settings(spec: NodeSpec, folder: str, log_level: str) -> ProjectSettings:
             setting_names.NODE_LOG_LEVEL: log_level.upper(),
             setting_names.MAX_PAGES: spec.max_pages or 0,
             setting_names.MAX_ITEMS: spec.max_items or 0,
+            setting_names.EXPECT: spec.expect,
             setting_names.HTTPCACHE_USER: _cache_owner(spec),
             setting_names.HTTPCACHE_REFRESH: spec.ignore_cache,
             setting_names.FETCH_OPTIONS: spec.fetch,

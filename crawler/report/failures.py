@@ -8,6 +8,7 @@ from scrapy import exceptions
 
 from crawler.net.egress import EgressBlockedError
 
+_CLIENT_ERROR = 400
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
 #: `IgnoreRequest` mostly says that nobody wanted the page (robots.txt, off site, a limit). With these words Scrapy
@@ -47,6 +48,11 @@ def status_reason(status: int) -> str:
 def is_error_status(status: int) -> bool:
     """Being sent away, or a broken server. Any other status, a 404 too, is an answer."""
     return status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
+
+
+def is_refusal(status: int) -> bool:
+    """An answer that says that there is no such page, or not for us."""
+    return status >= _CLIENT_ERROR and not is_error_status(status)
 
 
 def is_error(error: BaseException | None) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Sized
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -16,15 +17,17 @@ from weakref import WeakKeyDictionary
 
 import orjson
 from itemadapter import ItemAdapter
+from pydantic import Field
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
 from crawler.closing import Closing
-from crawler.report.failures import exception_reason
-from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS
+from crawler.report.failures import exception_reason, is_refusal, status_reason
+from crawler.setting_names import ATTEMPT_DIR, EXPECT, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
 from gateway.contract import outbox
+from gateway.contract.crawl import Expect, Tally
 from gateway.contract.outbox import Progress, SpiderReport
 from gateway.crash_points import state_change
 
@@ -55,20 +58,26 @@ class Report:
         self._crawler = crawler
         self._folder = Path(folder)
         self._spool = ItemSpool(self._folder / outbox.ITEMS)
-        self._progress = Progress()
-        #: What is counted already of requests that are not done: whether asked for, whether completed, errors.
+        self._progress = _Counts()
+        #: What is counted already of requests that are not done: whether asked for, completed, refused; errors.
         self._of: WeakKeyDictionary[Request, list[int]] = WeakKeyDictionary()
         #: What is left if the process dies now: all that came of requests that are done.
-        self.committed = Progress()
+        self.committed = _Counts()
         self._give: Callable[[bytes], bool] = self._give_at_once
         self._errors: list[dict[str, str]] = []
+        #: The first few of the pages that were answered with a 4xx.
+        self._refusals: list[dict[str, str]] = []
         self._finish_reason = "finished"
         #: The disk was in the way; it may have been the last ones, when the spider was closed already.
         self._items_lost = False
-        self._published = Progress()
+        self._stopped_early = False
+        self._published = _Counts()
         self._published_at = monotonic()
         self._timer: Any = None
         self._max_items = crawler.settings.getint(MAX_ITEMS)
+        self._expect: Expect = crawler.settings.get(EXPECT) or Expect()
+        #: How many items have each field that is expected.
+        self._filled = dict.fromkeys(self._expect.fields, 0)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -87,20 +96,26 @@ class Report:
     def requested(self, request: Request) -> None:
         self._count(request, _REQUESTED, 1)
 
-    def completed(self, request: Request) -> None:
+    def completed(self, request: Request, response: Response) -> None:
         self._count(request, _COMPLETED, 1)
+        if is_refusal(response.status):
+            self._count(request, _REFUSED, 1)
+            if len(self._refusals) < ERRORS_KEPT:
+                self._refusals.append(_refusal(response))
+        self._stop_if_hopeless()
 
     def failed(self, url: str, reason: str, request: Request | None = None) -> None:
         self._count(request, _ERRORS, 1)
         if len(self._errors) < ERRORS_KEPT:
             self._errors.append({"url": url, "reason": reason})
+        self._stop_if_hopeless()
 
     def _count(self, request: Request | None, what: int, change: int) -> None:
         _add(self._progress, what, change)
         if request is None:
             _add(self.committed, what, change)
         else:
-            self._of.setdefault(request, [0, 0, 0])[what] += change
+            self._of.setdefault(request, [0, 0, 0, 0])[what] += change
 
     def commit(self, request: Request) -> None:
         """The request is done: what was counted of it stays, whatever happens to the process."""
@@ -110,15 +125,17 @@ class Report:
     def facts(self, new_items: int) -> dict[str, Any]:
         """For `restore`, in an attempt that goes on from here with so many more items."""
         progress = self.committed
-        counts = [progress.requested_pages, progress.completed_pages, progress.errors_count]
-        return {"counts": counts, "items": progress.items_count + new_items, "errors": self._errors}
+        counts = [getattr(progress, name) for name in _COUNTERS]
+        items = progress.items_count + new_items
+        return {"counts": counts, "items": items, "errors": self._errors, "refusals": self._refusals}
 
     def restore(self, facts: dict[str, Any]) -> None:
         if facts:
             for what, count in enumerate(facts["counts"]):
                 _add(self.committed, what, count)
             self.committed.items_count = facts["items"]
-            self._errors = list(facts["errors"])
+            self._errors, self._refusals = list(facts["errors"]), list(facts["refusals"])
+            self._count_fields_before()
             self._progress, self._published = self.committed.model_copy(), self.committed.model_copy()
 
     def spider_opened(self) -> None:
@@ -141,9 +158,12 @@ class Report:
         except TypeError as error:
             self._item_lost(_url(response), error)
             return
-        self._progress.items_count += new
+        if new:
+            self._progress.items_count += 1
+            self._count_fields(item)
         if self.has_all_items():
             self._close(ITEM_LIMIT)
+        self._stop_if_hopeless()
 
     def keep_items_with(self, give: Callable[[bytes], bool]) -> None:
         """Have `give` decide when an item's line is written, by `write_items`; it returns whether the item is new."""
@@ -179,10 +199,12 @@ class Report:
         if request is not None and self._of.get(request, _NOTHING)[_COMPLETED]:
             # fetched, and of no use: it counts once, as what failed
             self._count(request, _COMPLETED, -1)
+            self._forget_refusal(request, response)
         self.failed(_url(response), f"in the spider: {exception_reason(failure.value)}", request)
 
     def spider_closed(self, reason: str) -> None:
         self._finish_reason = outbox.ITEMS_LOST if self._items_lost else reason
+        self._count_refusals()
         if self._timer and self._timer.running:
             self._timer.stop()
         self._write_report()
@@ -191,6 +213,49 @@ class Report:
         # again: only now do the stats hold what other extensions wrote when the spider closed
         self._write_report()
         self._spool.close()
+
+    def _count_fields(self, item: Any) -> None:
+        if self._filled:
+            fields = ItemAdapter(item)
+            for name in self._filled:
+                self._filled[name] += _is_filled(fields.get(name))
+
+    def _count_fields_before(self) -> None:
+        """Those of the items that an attempt before has found."""
+        if self._filled:
+            with os.fdopen(outbox.open_file(self._folder / outbox.ITEMS), "rb") as lines:
+                for line in lines:
+                    self._count_fields(json.loads(line))
+
+    def _stop_if_hopeless(self) -> None:
+        """End the crawl early if it has broken what is expected of it, and is to end then."""
+        if self._stopped_early or self._expect.stop_early_after is None:
+            return
+        if breaches := self._expect.early_breaches(self._tally()):
+            self._stopped_early = True
+            logger.warning("Stopped early: %s", "; ".join(breaches))
+            self._close(outbox.EXPECTATION_BROKEN)
+
+    def _tally(self) -> Tally:
+        progress = self._progress
+        return Tally(progress.completed_pages, progress.errors_count, progress.items_count, self._filled)
+
+    def _forget_refusal(self, request: Request, response: Any) -> None:
+        if is_refusal(response.status):
+            self._count(request, _REFUSED, -1)
+            with suppress(ValueError):
+                self._refusals.remove(_refusal(response))
+
+    def _count_refusals(self) -> None:
+        """A 404 on the way is a finding. Where no page at all was answered otherwise, not one start URL could be
+        had: then each is a failure.
+        """
+        progress = self._progress
+        if progress.refused_pages and progress.refused_pages == progress.completed_pages:
+            progress.completed_pages = 0
+            progress.errors_count += progress.refused_pages
+            self._errors = (self._errors + self._refusals)[:ERRORS_KEPT]
+            progress.refused_pages = 0
 
     def _item_lost(self, url: str, error: Exception) -> None:
         self.failed(url, f"the item could not be written: {error}")
@@ -228,6 +293,7 @@ class Report:
             progress=self._stamped(),
             # half surrogate pairs can be in a URL that a page made up
             errors=outbox.whole_text(self._errors),
+            filled=self._filled or None,
             stats={
                 outbox.whole_text(str(key)): _plain(value) for key, value in self._crawler.stats.get_stats().items()
             },
@@ -248,14 +314,29 @@ class Report:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
 
 
-_REQUESTED, _COMPLETED, _ERRORS = range(3)
-_COUNTERS = ("requested_pages", "completed_pages", "errors_count")
-_NOTHING = (0, 0, 0)
+class _Counts(Progress):
+    #: How many of the completed pages were answered with a 4xx.
+    refused_pages: int = Field(default=0, exclude=True)
 
 
-def _add(progress: Progress, what: int, change: int) -> None:
+_COUNTERS = ("requested_pages", "completed_pages", "errors_count", "refused_pages")
+_REQUESTED, _COMPLETED, _ERRORS, _REFUSED = range(len(_COUNTERS))
+_NOTHING = (0, 0, 0, 0)
+
+
+def _add(progress: _Counts, what: int, change: int) -> None:
     name = _COUNTERS[what]
     setattr(progress, name, getattr(progress, name) + change)
+
+
+def _is_filled(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(value.strip())
+    return value is not None and not (isinstance(value, Sized) and not len(value))
+
+
+def _refusal(response: Response) -> dict[str, str]:
+    return {"url": response.url, "reason": status_reason(response.status)}
 
 
 def _url(response: Response | None) -> str:

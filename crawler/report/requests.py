@@ -58,7 +58,7 @@ class CountingDownloader(Downloader):
             if is_error_status(result.status):
                 report.failed(result.url, status_reason(result.status), request)
             else:
-                report.completed(request)
+                report.completed(request, result)
         elif isinstance(result, Failure) and is_error(result.value):
             reason = exception_reason(result.value)
             report.failed(request.url, reason, request)

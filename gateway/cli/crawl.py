@@ -24,6 +24,7 @@ from gateway.cli.console import (
     Record,
     err,
     gateway_url,
+    given,
     out,
     print_json,
     program,
@@ -219,6 +220,8 @@ _OPTIONS = (
     option("depth", "How many links to follow from a URL; 0: none.", kind=int),
     option("max_pages", "Stop after this many pages.", kind=int),
     option("max_items", "Stop after this many items.", kind=int),
+    option("min_items", "Expect this many items; with fewer it is partial.", kind=int),
+    option("expect", "All that is expected: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),
     option("project", "The spider's project. Default: the platform's own."),
     option("version", "Its version. Default: the latest."),
     flag("render", "Render pages in a browser, for those that need JavaScript."),
@@ -243,6 +246,8 @@ def crawl(
     params: str | None,
     pairs: list[str] | None,
     render: bool,
+    min_items: int | None,
+    expect: str | None,
     follow_log: bool | None,
     output: str | None,
     level: str | None,
@@ -261,6 +266,8 @@ def crawl(
     spider = {"project": fields["project"], "version": fields["version"], "name": fields["spider"]}
     if found := gather_params(api, spider, params, pairs or [], render=render):
         body["params"] = found
+    if expected := (read_object("expect", expect) if expect else {}) | given(min_items=min_items):
+        body["expect"] = expected
     receipt = api.submit({"user_id": login_name()} | body)
     if following:
         console = err if as_json or output == STDOUT else out

@@ -213,7 +213,11 @@ DEAD_LETTERS = Resource(
 
 
 def _site(
-    file: Path | None = None, selectors: list[str] | None = None, payload: str | None = None, **fields: Any
+    file: Path | None = None,
+    selectors: list[str] | None = None,
+    payload: str | None = None,
+    expect: str | None = None,
+    **fields: Any,
 ) -> Record:
     """What the file says, and over it the options."""
     record = read_object("file", f"@{file}") if file else {}
@@ -221,6 +225,8 @@ def _site(
         record["selectors"] = dict(map(_pair, selectors))
     if payload is not None:
         record["payload"] = read_object("payload", payload)
+    if expect is not None:
+        record["expect"] = read_object("expect", expect)
     return record | given(**fields)
 
 
@@ -247,6 +253,7 @@ _SITE_OPTIONS = (
     option("requires_playwright", "Render pages in a browser.", "--browser/--no-browser", kind=bool),
     option("allow_overlap", "Let runs overlap.", "--overlap/--no-overlap", kind=bool),
     option("payload", "Further parameters for the spider.", metavar="JSON|@FILE"),
+    option("expect", "What each run must find: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),
 )
 _FORCE = option("force", "With its targets.", "--force", kind=bool)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
@@ -172,6 +173,91 @@ def _without_password(url: str) -> str:
     return f"http://{MASK}@{rest}" if at and userinfo else url
 
 
+# --- what a good crawl finds, as a request, a schedule or a site says
+
+
+class Tally(NamedTuple):
+    """What a crawl has done so far."""
+
+    pages: int
+    errors: int
+    items: int
+    #: How many items have each field that is expected; `None` if the node did not count them.
+    filled: Mapping[str, int] | None = None
+
+    @property
+    def error_rate(self) -> float:
+        """Share of what failed, requests and callbacks, among all that was tried; 0 before anything was."""
+        return self.errors / (self.pages + self.errors) if self.errors else 0.0
+
+
+# MongoDB has no names with dots or a leading dollar
+FieldName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^.$\x00-\x1f\x7f][^.\x00-\x1f\x7f]*$")]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Expect(BaseModel):
+    """What a good crawl finds. A crawl that finds less is `partial` at best, and its message says why."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    min_items: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(default=None, description="Items at least.")
+    max_error_rate: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="Share of its requests that may fail; a 404 is no failure. 0.05 is 5 %."
+    )
+    fields: Annotated[dict[FieldName, Share], Field(max_length=50)] = Field(
+        default_factory=dict,
+        description="Field of the items → share of them that must have it, 1 for all. Null, an empty or blank text "
+        "and an empty list or object do not count.",
+        examples=[{"title": 1, "price": 0.9}],
+    )
+    stop_early_after: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
+        default=None,
+        description="End the crawl early if `max_error_rate` is broken after so many requests, or `fields` after so "
+        "many items. By default it goes on to its end.",
+    )
+
+    @model_validator(mode="after")
+    def _can_stop(self) -> Self:
+        if self.stop_early_after is not None and self.max_error_rate is None and not self.fields:
+            raise ValueError("stop_early_after needs max_error_rate or fields: too few items show at the end only")
+        return self
+
+    def breaches(self, tally: Tally) -> list[str]:
+        """What was found against what was expected, in words for a person; empty if all is as expected."""
+        return [*self._too_few(tally), *self._too_many_errors(tally), *self._too_empty(tally)]
+
+    def early_breaches(self, tally: Tally) -> list[str]:
+        """The same for a crawl that still runs: only what enough requests, or items, have shown."""
+        enough = self.stop_early_after
+        if enough is None:
+            return []
+        errors = self._too_many_errors(tally) if tally.pages + tally.errors >= enough else ()
+        return [*errors, *(self._too_empty(tally) if tally.items >= enough else ())]
+
+    def _too_few(self, tally: Tally) -> Iterator[str]:
+        if self.min_items is not None and tally.items < self.min_items:
+            found = "1 item" if tally.items == 1 else f"{tally.items} items"
+            yield f"{found}, expected at least {self.min_items}"
+
+    def _too_many_errors(self, tally: Tally) -> Iterator[str]:
+        if self.max_error_rate is not None and tally.error_rate > self.max_error_rate:
+            tried = tally.pages + tally.errors
+            yield f"{tally.errors} of {tried} requests failed, expected at most {_percent(self.max_error_rate)}"
+
+    def _too_empty(self, tally: Tally) -> Iterator[str]:
+        if tally.filled is None or not tally.items:
+            return
+        for name, share in self.fields.items():
+            count = tally.filled.get(name, 0)
+            if count / tally.items < share:
+                yield f"{count} of {tally.items} items have {name!r}, expected at least {_percent(share)}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:g} %"
+
+
 #: The project that has no egg: `crawler/`, `default` in scrapy.cfg.
 DEFAULT_PROJECT = "default"
 
@@ -195,6 +281,7 @@ class CrawlSpec(BaseModel):
     timeout: int = 3600
     ignore_cache: bool = False
     fetch: FetchOptions | None = None
+    expect: Expect | None = None
     #: Set by a run of a site only: the site whose rate limit this crawl shares with all its other crawls.
     site: str | None = None
     site_rate_limit: str | None = None

@@ -78,6 +78,8 @@ Fault = Literal["node", "job"]
 #: What `stopping` and `stopped_by` may say.
 STOP_REASONS = frozenset({"timeout", "memory", "log", "stall", "cancel", "shutdown"})
 
+#: Finish reason of a crawl that was ended early: it had broken what was expected of it (`Expect`).
+EXPECTATION_BROKEN = "expectation_broken"
 #: Finish reason of a crawl that could not keep what it found: the node's disk is full, or broken.
 ITEMS_LOST = "items_not_writable"
 
@@ -157,6 +159,8 @@ class SpiderReport(_Record):
     progress: Progress
     #: The first few errors, for the message: `{"url", "reason"}`.
     errors: list[dict[str, str]] = Field(default_factory=list)
+    #: How many items have each of the fields that are expected; absent if none is.
+    filled: dict[str, Int64] | None = None
     #: Scrapy's stats; times as ISO strings.
     stats: dict[str, Any] = Field(default_factory=dict)
     ended_at: datetime

@@ -95,7 +95,8 @@ class Completion:
         if job.status is not JobStatus.RUNNING or attempt is None or attempt.attempt != job.attempt:
             return
         if attempt.exit is not None:
-            self._conclude_attempt(job, attempt, decide(attempt.exit, cancel_requested_at=job.cancel_requested_at))
+            outcome = decide(attempt.exit, expect=job.spec.expect, cancel_requested_at=job.cancel_requested_at)
+            self._conclude_attempt(job, attempt, outcome)
 
     def end_waiting(self, job: Job, outcome: Outcome) -> Job | None:
         """End a job that no node has. `None` if a node has it by now."""

@@ -22,7 +22,8 @@ from gateway.crash_points import state_change
 
 def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
     """SHA-256, hexadecimal, over everything that changes the work: user, project, spider, the set of start URLs
-    (canonical, order and repeats ignored), version, depth, params, limits and, for schedules, the times.
+    (canonical, order and repeats ignored), version, depth, params, limits, what is expected and, for schedules, the
+    times.
 
     `ignore_cache` is left out, because it says how to find the answer and not what is asked.
     """
@@ -41,6 +42,9 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
         "site": spec.site,
         "when": when,
     }
+    if spec.expect is not None:
+        # absent otherwise, so that requests without it keep their fingerprint
+        identity["expect"] = spec.expect.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

@@ -7,20 +7,21 @@ import signal as signals
 from datetime import datetime
 from typing import NamedTuple
 
-from gateway.contract.outbox import ITEMS_LOST, ExitReport, SpiderReport
-from gateway.jobs.job import JobStatus
+from gateway.contract.crawl import Expect, Tally
+from gateway.contract.outbox import EXPECTATION_BROKEN, ITEMS_LOST, ExitReport, SpiderReport
+from gateway.jobs.job import GOOD_STATUSES, JobStatus
 
 #: A crawl is `partial` up to this share of given-up requests and exceptions among everything it tried.
 PARTIAL_ERROR_RATE = 0.30
 #: Scrapy finish reasons that mean the crawl has reached a limit it was given.
 OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
 #: Errors that the next attempt would meet again: code that lacks something, arguments that the spider does not take,
-#: URLs with a scheme that Scrapy does not fetch.
+#: URLs with a scheme that Scrapy does not fetch, pages that a site does not have or does not show (a 429 may pass).
 _FOR_GOOD = re.compile(
     r"(in the spider: |in an item pipeline: )?"
     # not every ImportError: one node alone may lack a library
     r"((ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError: cannot import name"
-    r"|NotSupported: Unsupported URL scheme|KeyError: .Spider not found"
+    r"|NotSupported: Unsupported URL scheme|HTTP 4(?!29)\d\d|KeyError: .Spider not found"
     r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
 )
 
@@ -35,13 +36,22 @@ class Outcome(NamedTuple):
 CANCELLED = Outcome(JobStatus.CANCELLED, "cancelled on request")
 
 
-def decide(exit_report: ExitReport, *, cancel_requested_at: datetime | None = None) -> Outcome:
-    """The first rule that applies to the facts decides."""
+def decide(
+    exit_report: ExitReport, *, expect: Expect | None = None, cancel_requested_at: datetime | None = None
+) -> Outcome:
+    """The first rule that applies to the facts decides. What is expected can only make a good outcome worse."""
     if cancel_requested_at is not None and (
         # a node that stopped the attempt for the cancellation says so, even if its clock is wrong
         exit_report.stopped_by == "cancel" or cancel_requested_at <= exit_report.ended_at
     ):
         return CANCELLED
+    outcome = _judge(exit_report)
+    if exit_report.report is None or outcome.status not in GOOD_STATUSES:
+        return outcome
+    return _compare(outcome, exit_report.report, expect)
+
+
+def _judge(exit_report: ExitReport) -> Outcome:
     for rule in (_never_ran, _was_stopped, _crashed, _could_not_be_kept):
         if outcome := rule(exit_report):
             return outcome
@@ -118,27 +128,58 @@ def _signal_name(number: int) -> str:
 
 
 def _measured(report: SpiderReport) -> Outcome:
-    # a spider may have written the report itself
-    pages, errors = max(0, report.progress.completed_pages), max(0, report.progress.errors_count)
-    example = _example(report)
-    if pages == 0:
-        if outcome := _forbidden_by_robots(report, errors):
+    tally = _tally(report)
+    if tally.pages == 0:
+        if outcome := _forbidden_by_robots(report, tally.errors):
             return outcome
-        if errors == 0 or report.progress.requested_pages <= 0:
-            return Outcome(
-                JobStatus.ERROR, f"nothing was fetched{example}", retryable=errors > 0 and _may_pass(report)
-            )
-    elif report.finish_reason not in {"finished", *OWN_LIMITS}:
+        if tally.errors == 0 or report.progress.requested_pages <= 0:
+            may_pass = tally.errors > 0 and _may_pass(report)
+            return Outcome(JobStatus.ERROR, f"nothing was fetched{_example(report)}", retryable=may_pass)
+    elif report.finish_reason not in {"finished", EXPECTATION_BROKEN, *OWN_LIMITS}:
         return Outcome(JobStatus.PARTIAL, f"ended early ({report.finish_reason})")
-    rate = errors / (pages + errors)
-    if report.finish_reason in OWN_LIMITS and rate <= PARTIAL_ERROR_RATE:
+    if tally.error_rate > PARTIAL_ERROR_RATE:
+        return Outcome(JobStatus.ERROR, _failures(report), retryable=_may_pass(report))
+    if report.finish_reason == EXPECTATION_BROKEN:
+        return Outcome(JobStatus.PARTIAL, "stopped early, because it broke an expectation")
+    return _good(report)
+
+
+def _good(report: SpiderReport) -> Outcome:
+    pages, errors = _tally(report)[:2]
+    if report.finish_reason in OWN_LIMITS:
         # it has everything that it was asked for
         return Outcome(JobStatus.FINISHED, f"reached its own limit ({report.finish_reason})")
-    if errors == 0:
-        return Outcome(JobStatus.FINISHED, "1 page" if pages == 1 else f"{pages} pages")
-    status = JobStatus.PARTIAL if rate <= PARTIAL_ERROR_RATE else JobStatus.ERROR
-    message = f"{errors} of {pages + errors} requests failed{example}"
-    return Outcome(status, message, retryable=status is JobStatus.ERROR and _may_pass(report))
+    if errors:
+        return Outcome(JobStatus.PARTIAL, _failures(report))
+    return Outcome(JobStatus.FINISHED, "1 page" if pages == 1 else f"{pages} pages")
+
+
+def _failures(report: SpiderReport) -> str:
+    pages, errors = _tally(report)[:2]
+    return f"{errors} of {pages + errors} requests failed{_example(report)}"
+
+
+def _tally(report: SpiderReport) -> Tally:
+    progress = report.progress
+    # a spider may have written the report itself
+    counts = (progress.completed_pages, progress.errors_count, progress.items_count)
+    pages, errors, items = (max(0, count) for count in counts)
+    return Tally(pages, errors, items, report.filled)
+
+
+def _compare(outcome: Outcome, report: SpiderReport, expect: Expect | None) -> Outcome:
+    """Say what is missing from a good outcome, and lower it if more was expected."""
+    tally = _tally(report)
+    message = outcome.message if tally.items else f"{outcome.message}, no items{_dropped(report)}"
+    breaches = expect.breaches(tally) if expect else []
+    if not breaches:
+        return outcome._replace(message=message)
+    return Outcome(JobStatus.PARTIAL, "; ".join([message, *breaches]))
+
+
+def _dropped(report: SpiderReport) -> str:
+    dropped = report.stats.get("item_dropped_count")
+    return f" ({dropped} dropped by its pipelines)" if isinstance(dropped, int) and dropped > 0 else ""
 
 
 def _may_pass(report: SpiderReport) -> bool:

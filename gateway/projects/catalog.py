@@ -263,6 +263,7 @@ class SpiderCatalog:
         `StartingError`.
         """
         info = self.require(spec)
+        _check_expectations(spec)
         if info.params_schema is None:
             _check_free_form(spec.params)
         else:
@@ -379,6 +380,12 @@ def _host_and_parents(url: str) -> Iterator[str]:
     while name:
         yield name
         name = name.partition(".")[2]
+
+
+def _check_expectations(spec: CrawlSpec) -> None:
+    least = spec.expect.min_items if spec.expect else None
+    if least is not None and spec.max_items is not None and least > spec.max_items:
+        raise InvalidRequestError("expect.min_items", f"must not be above max_items, which is {spec.max_items}")
 
 
 def _check_free_form(params: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from attrs import define
 
-from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions, PaginationType
+from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, Expect, FetchOptions, PaginationType
 from gateway.contract.param_formats import compile_css
 from gateway.contract.public_address import Network, check_url
 from gateway.errors import InvalidRequestError, SiteDisabledError, StartingError
@@ -75,9 +75,17 @@ def site_crawl(site: Site, search: Search, timeout: int) -> CrawlSpec:
         fetch=site.fetch.model_copy(
             update={"min_pause_seconds": site.min_pause_seconds, "max_pause_seconds": site.max_pause_seconds}
         ),
+        expect=site.expect and _within(site.expect, search.results_wanted),
         site=site.name,
         site_rate_limit=site.rate_limit,
     )
+
+
+def _within(expect: Expect, results_wanted: int | None) -> Expect:
+    """No run can be expected to find more than it is asked for."""
+    if expect.min_items is None or results_wanted is None:
+        return expect
+    return expect.model_copy(update={"min_items": min(expect.min_items, results_wanted)})
 
 
 def _board_params(site: Site, search: Search) -> dict[str, Any]:

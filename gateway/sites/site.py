@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.contract.crawl import FetchOptions, PaginationType
+from gateway.contract.crawl import Expect, FetchOptions, PaginationType
 from gateway.errors import InvalidRequestError
 
 FIELD = "search_url"
@@ -97,6 +97,8 @@ class Site(BaseModel):
     #: Further parameters for the spider. `keywords` and `location` fill the template for the site's own runs.
     payload: dict[str, Any] = Field(default_factory=dict)
     fetch: FetchOptions = FetchOptions()
+    #: What each run must find, or else it is partial.
+    expect: Expect | None = None
     #: The id of its own schedule, which exists as long as the site.
     schedule_id: str
     rev: int = 1

@@ -287,6 +287,7 @@ def _long_line(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
 
 #: Limits on what is kept of a spider's report.
 MAX_STATS = 200
+MAX_FIELDS = 50
 MAX_STATS_BYTES = 64 << 10
 MAX_NAME = 200
 MAX_TEXT = 2000
@@ -330,9 +331,14 @@ def _account(report: files.SpiderReport) -> files.SpiderReport:
                 {name: error[name][:MAX_TEXT] for name in ("url", "reason") if name in error}
                 for error in report.errors[:MAX_ERRORS]
             ],
+            "filled": _filled(report.filled),
             "stats": _stats(report.stats),
         }
     )
+
+
+def _filled(filled: dict[str, int] | None) -> dict[str, int] | None:
+    return filled and {_name(key): count for key, count in list(filled.items())[:MAX_FIELDS]}
 
 
 def _cut(text: str | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic_core import from_json
@@ -11,7 +11,7 @@ from starlette.datastructures import URLPath
 from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions
+from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, Expect, FetchOptions
 from gateway.jobs.job import CrawlOrder
 from gateway.jobs.submission import Order, Submission
 from gateway.projects.catalog import project_name
@@ -26,13 +26,15 @@ from gateway.web.parts import GatewayParts
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
 from gateway.web.schemas.schedule import ScheduleChange
 
+Wishes = TypeVar("Wishes", FetchOptions, Expect)
+
 _WHEN = set(When._fields)
 _TIMING = {"interval", "timezone", "jitter", "ends_at"}
 _SCHEDULE = {"name", "overlap", "catch_up", "max_runs"}
 _ORDER = {"priority", "tags", "webhooks", "max_retries"}
 _SPEC = {
     *("project", "version", "spider", "start_urls", "depth", "params", "max_pages", "max_items", "timeout"),
-    *("ignore_cache", "fetch"),
+    *("ignore_cache", "fetch", "expect"),
 }
 
 
@@ -49,6 +51,7 @@ def order_of(body: CrawlRequest, query: CrawlQuery, settings: Settings) -> Order
         timeout=settings.job_timeout if body.timeout is None else body.timeout,
         ignore_cache=body.ignore_cache or query.ignore_cache,
         fetch=_wishes(body.fetch),
+        expect=_wishes(body.expect),
     )
     crawl = CrawlOrder(
         spec=spec,
@@ -97,15 +100,15 @@ def _plain(name: str, value: Any) -> Any:
             return project_name(value)
         case "start_urls" | "webhooks" | "tags":
             return tuple(dict.fromkeys(value) if name != "start_urls" else value)
-        case "fetch":
+        case "fetch" | "expect":
             return _wishes(value)
         case _:
             return value
 
 
-def _wishes(fetch: FetchOptions | None) -> FetchOptions | None:
+def _wishes(options: Wishes | None) -> Wishes | None:
     """`None` for options that are all at their defaults: they ask for nothing."""
-    return None if fetch == FetchOptions() else fetch
+    return None if options is None or options == type(options)() else options
 
 
 EVENT_STREAM = "text/event-stream"

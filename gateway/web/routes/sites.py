@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.config import JsonDict
 
-from gateway.contract.crawl import DEFAULT_PROJECT, FetchOptions, PaginationType, RateText
+from gateway.contract.crawl import DEFAULT_PROJECT, Expect, FetchOptions, PaginationType, RateText
 from gateway.contract.param_formats import MAX_LENGTH
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.sites.crawl import is_job_board
@@ -30,6 +30,7 @@ _BOARD: JsonDict = {
     "max_pause_seconds": 8,
     "rate_limit": "30/m",
     "payload": {"max_result_pages": 20},
+    "expect": {"min_items": 10, "fields": {"company": 0.8}},
 }
 _OTHER: JsonDict = {
     "name": "shop",
@@ -92,6 +93,9 @@ Payload = Annotated[
 Fetch = Annotated[
     FetchOptions, Field(description="Headers, cookies and other options; the pauses have fields of their own.")
 ]
+Expected = Annotated[
+    Expect | None, Field(description="What each run must find. A run that finds less is `partial`; null: nothing.")
+]
 #: The field is absent from a change. That differs from null, which some fields may be.
 _UNCHANGED: Any = Field(default_factory=type(None))
 
@@ -127,6 +131,7 @@ class SiteRequest(Named):
     allow_overlap: Overlapping = False
     payload: Payload = Field(default_factory=dict)
     fetch: Fetch = FetchOptions()
+    expect: Expected = None
 
 
 class SiteChanges(Named):
@@ -149,6 +154,7 @@ class SiteChanges(Named):
     allow_overlap: Overlapping = _UNCHANGED
     payload: Payload = _UNCHANGED
     fetch: Fetch = _UNCHANGED
+    expect: Expected = _UNCHANGED
 
 
 class SiteView(BaseModel):
@@ -173,6 +179,7 @@ class SiteView(BaseModel):
     fetch: FetchOptions = Field(
         description="The options, without the values of headers and cookies and without the proxy's password."
     )
+    expect: Expect | None = Field(description="What each run must find; a run that finds less is `partial`.")
     schedule_id: str = Field(description="The id of the site's schedule in `/schedules`.")
     schedule_state: ScheduleState | None = Field(
         description="The state of its schedule. While `paused`, it runs only when somebody asks."
@@ -187,8 +194,9 @@ class SiteView(BaseModel):
     @classmethod
     def of(cls, site: Site, schedule: Schedule | None) -> SiteView:
         return cls(
-            **site.model_dump(exclude={"rev", "fetch"}),
+            **site.model_dump(exclude={"rev", "fetch", "expect"}),
             fetch=site.fetch.masked(),
+            expect=site.expect,
             schedule_state=schedule.state if schedule else None,
             last_run_at=schedule.last_run_at if schedule else None,
             next_run_at=schedule.next_run if schedule else None,

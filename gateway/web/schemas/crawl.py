@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.config import JsonDict
 
-from gateway.contract.crawl import FetchOptions
+from gateway.contract.crawl import Expect, FetchOptions
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.web.schemas.types import (
     Name,
@@ -87,6 +87,7 @@ _DEPLOYED: JsonDict = {
     "start_urls": ["https://shop.example.com/offers"],
     "params": {"category": "shoes"},
     "max_items": 500,
+    "expect": {"min_items": 100, "max_error_rate": 0.05, "fields": {"title": 1, "price": 0.9}},
 }
 _EXAMPLE: JsonDict = {
     "user_id": "abc123",
@@ -156,6 +157,7 @@ class WorkFields(BaseModel):
         "Without a version, each run of a schedule uses the latest version at its time.",
     )
     fetch: FetchOptions | None = Field(default=None, description="How pages are fetched.")
+    expect: Expect | None = Field(default=None, description="It must find this; a crawl with less is `partial`.")
 
 
 class _AskedFields(BaseModel):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from gateway.contract.crawl import FetchOptions
+from gateway.contract.crawl import Expect, FetchOptions
 from gateway.contract.outbox import Progress
 from gateway.jobs.job import CrawlOrder, Job, JobStatus
 from gateway.jobs.outcome import CANCELLED
@@ -88,6 +88,7 @@ class CrawlView(BaseModel):
     timeout: int
     ignore_cache: bool
     fetch: FetchOptions | None
+    expect: Expect | None = Field(description="It must find this; a crawl with less is `partial`.")
     priority: int
     tags: list[str]
     webhooks: list[str]

@@ -162,6 +162,7 @@ def test_an_account_that_bson_cannot_hold_keeps_no_job_running(node: Node) -> No
             "finish_reason": "finished" + "\ud800",
             "progress": {"completed_pages": 2**70},
             "errors": [{"a\0": "b", "url": "u" * 9999}],
+            "filled": {"$a": 1, "b": 2**70, **{f"field {number}": 1 for number in range(99)}},
             "stats": stats | {f"stat {number}": "x" * 999 for number in range(5000)},
             "ended_at": "2027-06-01T09:00:00Z",
         },
@@ -176,6 +177,8 @@ def test_an_account_that_bson_cannot_hold_keeps_no_job_running(node: Node) -> No
     assert kept[LEFT_OUT] > 4000
     assert len(json.dumps(kept)) < 100_000
     assert facts.report.errors == [{"url": "u" * 2000}]
+    filled = facts.report.filled or {}
+    assert (filled["_$a"], filled["b"], len(filled)) == (1, 2**63 - 1, 50)
     assert decide(facts).message
 
 

@@ -42,6 +42,12 @@ WRONG: list[tuple[str, dict[str, Any], int]] = [
     ("version", {"version": "1"}, 422),
     ("project", {"project": "nope", "version": "1"}, 422),
     ("max_items", {"max_items": 0}, 422),
+    ("expect.min_items", {"expect": {"min_items": 0}}, 422),
+    ("expect.min_items", {"expect": {"min_items": 6}, "max_items": 5}, 422),
+    ("expect.fields.title", {"expect": {"fields": {"title": 1.5}}}, 422),
+    ("expect.title", {"expect": {"title": 0.9}}, 422),
+    ("expect", {"expect": {"min_items": 5, "stop_early_after": 5}}, 422),
+    ("expect.min_items", {"interval": "@daily", "expect": {"min_items": 6}, "max_items": 5}, 422),
     # schedules
     ("schedule_at", {"schedule_at": "2020-01-01T00:00:00Z"}, 422),
     ("schedule_at", {"schedule_at": "2127-06-01T09:00:00"}, 422),
@@ -213,7 +219,7 @@ anything = st.recursive(
 fields = st.sampled_from(
     ["user_id", "spider", "start_urls", "depth", "params", "priority", "tags", "max_pages", "timeout", "max_retries",
      "webhook_url", "project", "version", "max_items", "ignore_cache", "schedule_at", "interval", "timezone",
-     "jitter", "overlap", "catch_up", "ends_at", "max_runs", "fetch", "odd"]
+     "jitter", "overlap", "catch_up", "ends_at", "max_runs", "fetch", "expect", "odd"]
 )  # fmt: skip
 urls = st.lists(st.builds("{}://{}".format, st.sampled_from(["http", "https"]), st.text(max_size=20)), max_size=2)
 slow_machines = limits(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -100,6 +100,19 @@ def test_a_change_replaces_what_is_given_and_nothing_else(gateway: httpx.Client,
     assert patch(gateway, new) == patch(gateway, new, tags=["b"]) == new, "nothing is changed"
 
 
+def test_what_is_expected_of_its_runs_is_changed_like_the_rest(
+    gateway: httpx.Client, make: Make, crawl: Crawl
+) -> None:
+    old = make(expect={"min_items": 5})
+    assert (old["crawl"]["expect"]["min_items"], old["crawl"]["expect"]["max_error_rate"]) == (5, None)
+    new = patch(gateway, old, expect={"fields": {"title": 0.9}})
+    assert (new["crawl"]["expect"]["min_items"], new["crawl"]["expect"]["fields"]) == (None, {"title": 0.9})
+    same = {**crawl, **PARIS, "expect": {"fields": {"title": 0.9}}}
+    assert gateway.post("/crawl", json=same).json()["job_id"] == old["schedule_id"]
+    assert patch(gateway, new, expect=None)["crawl"]["expect"] is None
+    assert gateway.post("/crawl", json={**same, "expect": {}}).json()["job_id"] == old["schedule_id"]
+
+
 def test_only_another_time_moves_the_next_run(gateway: httpx.Client, make: Make) -> None:
     old = make(interval="every 1h")
     assert patch(gateway, old, priority=5, jitter=None)["next_run"] == old["next_run"]
@@ -122,6 +135,8 @@ def test_only_another_time_moves_the_next_run(gateway: httpx.Client, make: Make)
         ("spider", {"spider": "nope"}, 422),
         ("spider", {"spider": None}, 422),
         ("fetch.proxy", {"fetch": {"proxy": "http://127.0.0.1:3128"}}, 403),
+        ("expect.min_items", {"expect": {"min_items": 6}, "max_items": 5}, 422),
+        ("expect.fields", {"expect": {"fields": 1}}, 422),
         ("user_id", {"user_id": "other"}, 422),
         ("next_run", {"next_run": "2127-01-01T00:00:00Z"}, 422),
     ],

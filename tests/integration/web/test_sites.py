@@ -10,6 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.contract.crawl import Expect
+from gateway.jobs.store import JobStore
+
 SEARCH = "https://jobs.example.com/?q={keywords}&l={location}"
 DEFAULTS = {
     "enabled": True,
@@ -25,6 +28,7 @@ DEFAULTS = {
     "rate_limit": None,
     "allow_overlap": False,
     "payload": {},
+    "expect": None,
     "last_run_at": None,
 }
 
@@ -108,6 +112,18 @@ def test_what_is_secret_of_how_pages_are_fetched_is_not_shown(gateway: httpx.Cli
     assert list(shown.json()["fetch"]["headers"]) == ["X-Token"]
 
 
+def test_each_run_is_to_find_what_the_site_expects(
+    gateway: httpx.Client, site: dict[str, Any], jobs: JobStore
+) -> None:
+    expect = {"min_items": 20, "max_error_rate": None, "fields": {"title": 0.9}, "stop_early_after": None}
+    assert added(gateway, {**site, "expect": {"min_items": 20, "fields": {"title": 0.9}}})["expect"] == expect
+    asked = {"site_name": site["name"], "search_term": "go", "results_wanted": 5}
+    run = gateway.post("/jobs/scrape", json=asked).json()["data"]["task_id"]
+    assert jobs.get(run).spec.expect == Expect(min_items=5, fields={"title": 0.9})
+    assert gateway.patch(f"/sites/{site['name']}", json={"expect": None}).json()["expect"] is None
+    assert gateway.get(f"/jobs/{run}").json()["spec"]["expect"] == {**expect, "min_items": 5}
+
+
 def test_sites_are_listed_by_name_page_by_page(gateway: httpx.Client, site: dict[str, Any]) -> None:
     names = [f"{site['name']}-{letter}" for letter in "cab"]
     for each in names:
@@ -166,6 +182,7 @@ def test_a_site_with_targets_is_deleted_only_by_force(gateway: httpx.Client, sit
         ("spider", {"spider": "nope"}, 422),
         ("fetch.proxy", {"fetch": {"proxy": "http://127.0.0.1:3128"}}, 403),
         ("fetch.colour", {"fetch": {"colour": "red"}}, 422),
+        ("expect.min_items", {"expect": {"min_items": "5"}}, 422),
         ("colour", {"colour": "red"}, 422),
     ],
 )

@@ -10,12 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Field, Item, Spider
+from scrapy import Field, Item, Request, Spider
+from scrapy.http import Response
 from scrapy.utils.test import get_crawler
+from twisted.python.failure import Failure
 
 from crawler.report.progress import ItemSpool, Report, encode
-from crawler.setting_names import ATTEMPT_DIR
+from crawler.setting_names import ATTEMPT_DIR, EXPECT
+from gateway.contract.crawl import Expect
 from gateway.contract.outbox import REPORT, SpiderReport, read_record
+
+
+class Price(Item):
+    amount = Field()
 
 
 def test_half_surrogate_pairs_cost_no_report(tmp_path: Path) -> None:
@@ -31,11 +38,79 @@ def test_half_surrogate_pairs_cost_no_report(tmp_path: Path) -> None:
     assert record.finish_reason == "finished?"
 
 
+# --- how it ended
+
+
+def report_of(folder: Path, **settings: Any) -> Report:
+    return Report.from_crawler(get_crawler(Spider, {ATTEMPT_DIR: str(folder), **settings}))
+
+
+def written(report: Report, folder: Path) -> SpiderReport:
+    report.spider_closed("finished")
+    record = read_record(folder / REPORT, SpiderReport)
+    assert record is not None
+    return record
+
+
+def answer(report: Report, path: str, status: int = 200) -> Response:
+    request = Request(f"http://site{path}")
+    response = Response(request.url, status=status, request=request)
+    report.completed(request, response)
+    return response
+
+
+def test_a_page_that_is_missing_on_the_way_is_a_finding(tmp_path: Path) -> None:
+    report = report_of(tmp_path)
+    for path, status in (("/gone", 410), ("/", 200), ("/missing", 404)):
+        answer(report, path, status)
+    record = written(report, tmp_path)
+    assert (record.progress.completed_pages, record.progress.errors_count, record.errors) == (3, 0, [])
+
+
+def test_where_no_page_could_be_had_each_is_a_failure(tmp_path: Path) -> None:
+    report = report_of(tmp_path)
+    report.failed("http://site/down", "HTTP 503 Service Unavailable")
+    for number in range(12):
+        answer(report, f"/{number}", 404)
+    record = written(report, tmp_path)
+    assert (record.progress.completed_pages, record.progress.errors_count) == (0, 13)
+    assert record.errors[:2] == [
+        {"url": "http://site/down", "reason": "HTTP 503 Service Unavailable"},
+        {"url": "http://site/0", "reason": "HTTP 404 Not Found"},
+    ]
+    assert len(record.errors) == 10
+
+
+def test_a_missing_page_over_which_the_spider_stumbles_is_counted_once(tmp_path: Path) -> None:
+    report = report_of(tmp_path)
+    answer(report, "/a", 404)
+    report.spider_error(answer(report, "/b", 404), Failure(ValueError("odd")))
+    record = written(report, tmp_path)
+    assert (record.progress.completed_pages, record.progress.errors_count) == (0, 2)
+    assert [error["url"] for error in record.errors] == ["http://site/b", "http://site/a"]
+
+
+# --- what is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "counts"),
+    [(0, 1), (False, 1), ("x", 1), ([0], 1), (None, 0), ("", 0), (" \n", 0), ([], 0), ({}, 0), (b"", 0)],
+)
+@pytest.mark.parametrize("kind", [dict, Price])
+def test_a_field_counts_if_there_is_something_in_it(tmp_path: Path, value: Any, counts: int, kind: Any) -> None:
+    report = report_of(tmp_path, **{EXPECT: Expect(fields={"amount": 1, "other": 1})})
+    report.item_scraped(kind(amount=value), None)
+    assert written(report, tmp_path).filled == {"amount": counts, "other": 0}
+
+
+def test_without_expectations_no_field_is_counted(tmp_path: Path) -> None:
+    report = report_of(tmp_path)
+    report.item_scraped({"amount": 1}, None)
+    assert written(report, tmp_path).filled is None
+
+
 # --- items
-
-
-class Price(Item):
-    amount = Field()
 
 
 @dataclass

@@ -43,8 +43,9 @@ def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> No
     schema = {"properties": {"deep": {"type": "boolean"}, "text": {"type": "string"}}}
     gateway.says("GET /spiders", Answer(200, {"spiders": [{"name": "seo", "params_schema": schema}]}))
     options = ("--depth", "2", "--max-pages", "9", "--max-items", "5", "--user", "me", "--ignore-cache", "--render")
+    expect = ("--expect", '{"fields": {"title": 0.9}, "min_items": 1}', "--min-items", "3")
     params = ("--params", '{"text": "0", "list": [1]}', "-p", "deep=true", "-p", "text=1")
-    done = run("crawl", "https://a.example", "https://b.example", *options, *params)
+    done = run("crawl", "https://a.example", "https://b.example", *options, *expect, *params)
     assert done.returncode == 0, done.stderr
     assert gateway.asked("/crawl")[0].body == {
         "user_id": "me",
@@ -53,6 +54,7 @@ def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> No
         "depth": 2,
         "max_pages": 9,
         "max_items": 5,
+        "expect": {"fields": {"title": 0.9}, "min_items": 3},
         "ignore_cache": True,
         "params": {"text": "1", "list": [1], "deep": True, "render": True},
     }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contract.crawl import CrawlSpec
+from gateway.contract.crawl import CrawlSpec, Expect, FetchOptions
 from gateway.jobs.dedupe import fingerprint
 
 BASE: dict[str, Any] = {"spider": "seo", "start_urls": ("https://a.example/x", "https://b.example/"), "depth": 2}
@@ -30,7 +30,8 @@ def test_spellings_of_one_url_are_one() -> None:
     "change",
     [{"depth": 3}, {"depth": None}, {"spider": "other"}, {"params": {"a": 1}}, {"max_pages": 5}, {"timeout": 5},
      {"project": "mine"}, {"start_urls": ("https://a.example/x",)}, {"version": "1"}, {"max_items": 5},
-     {"project": "DEFAULT"}, {"start_urls": ("https://a.example/x#/jobs", "https://b.example/")}],
+     {"project": "DEFAULT"}, {"start_urls": ("https://a.example/x#/jobs", "https://b.example/")},
+     {"expect": Expect(min_items=1)}],
 )  # fmt: skip
 def test_whatever_changes_the_work_changes_the_identity(change: dict[str, Any]) -> None:
     assert fingerprint("u", CrawlSpec(**{**BASE, **change})) != fingerprint("u", CrawlSpec(**BASE))
@@ -68,6 +69,7 @@ specs = st.fixed_dictionaries(
         "version": st.sampled_from([None, "1", "2"]),
         "max_pages": st.sampled_from([None, 1, 2]),
         "max_items": st.sampled_from([None, 1, 2]),
+        "expect": st.sampled_from([None, Expect(min_items=1), Expect(fields={"a": 1}), Expect(fields={"a": 0.5})]),
         "params": st.dictionaries(st.sampled_from("ab"), st.integers(0, 1)),
     }
 )
@@ -77,3 +79,47 @@ specs = st.fixed_dictionaries(
 def test_two_requests_are_one_exactly_if_they_ask_for_the_same(one: dict[str, Any], other: dict[str, Any]) -> None:
     same = fingerprint("u", CrawlSpec(**{**BASE, **one})) == fingerprint("u", CrawlSpec(**{**BASE, **other}))
     assert same == (one == other)
+
+
+OFFERS: dict[str, Any] = {
+    "project": "shop",
+    "version": "1.4",
+    "spider": "offers",
+    "start_urls": ("https://shop.example/",),
+}
+BOARD: dict[str, Any] = {"spider": "jobs", "start_urls": ("https://board.example/?q=go",), "site": "board"}
+
+
+@pytest.mark.parametrize(
+    ("document", "when", "stored"),
+    [
+        (BASE, None, "e6414f4d9d7ea3e5212991f742ecb4e800e7cfcccb45c4428699648d3b50e848"),
+        (
+            {
+                **OFFERS,
+                "params": {"a": "1"},
+                "max_pages": 9,
+                "max_items": 5,
+                "timeout": 60,
+                "fetch": FetchOptions(user_agent="x"),
+            },
+            None,
+            "07c4392b153d4d723b9e65d8dbf5d0704829be73970e1d1af1d1a35bf888ca70",
+        ),
+        (
+            {**BOARD, "site_rate_limit": "30/m", "ignore_cache": True},
+            None,
+            "f5ef6d15b94d7dd961301fe7ce7646b05c1f912ca1dfa2701385f9144b40d479",
+        ),
+        (
+            BASE,
+            {"interval": "@daily", "timezone": "UTC"},
+            "641f0fa6c5914a889ed40a03cd68d8fb8db1aa25edda51e442e44b93afddd291",
+        ),
+    ],
+)
+def test_jobs_and_schedules_that_are_stored_already_answer_the_same_requests(
+    document: dict[str, Any], when: dict[str, str] | None, stored: str
+) -> None:
+    """The fingerprints are those that version 0.1.0 has stored."""
+    assert fingerprint("u", CrawlSpec(**document), when=when) == stored

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from gateway.contract.crawl import Expect
 from gateway.contract.outbox import ExitReport, Progress, SpiderReport
 from gateway.jobs.backoff import backoff
 from gateway.jobs.job import JobStatus
@@ -12,9 +13,9 @@ from gateway.jobs.outcome import decide
 ENDED = datetime(2027, 6, 1, 9, tzinfo=UTC)
 
 
-def report(*, pages: int = 10, errors: int = 0, reason: str = "finished") -> SpiderReport:
+def report(*, pages: int = 10, errors: int = 0, reason: str = "finished", items: int = 1) -> SpiderReport:
     first = [{"url": "http://site/x", "reason": "503 Service Unavailable"}] if errors else []
-    progress = Progress(completed_pages=pages, errors_count=errors)
+    progress = Progress(completed_pages=pages, errors_count=errors, items_count=items)
     return SpiderReport(finish_reason=reason, progress=progress, errors=first, ended_at=ENDED)
 
 
@@ -86,6 +87,9 @@ def test_what_would_fail_again_is_not_tried_again(said: str) -> None:
         ),
         (["NotSupported: Unsupported URL scheme 'ftp'", "HTTP 503 Service Unavailable"], True),
         (["in the spider: TypeError: 'NoneType' object is not subscriptable"], True),
+        (["HTTP 404 Not Found", "HTTP 403 Forbidden", "HTTP 410 Gone"], False),
+        (["HTTP 404 Not Found", "HTTP 503 Service Unavailable"], True),
+        (["HTTP 429 Too Many Requests"], True),
     ],
 )
 @pytest.mark.parametrize("pages", [0, 1])
@@ -170,3 +174,86 @@ def test_where_every_page_failed_the_message_counts_them_and_where_none_was_aske
     first = "(the first: http://site/x: 503 Service Unavailable)"
     assert decide(ended(asked)).message == f"1 of 1 requests failed {first}"
     assert decide(ended(failed)).message == f"nothing was fetched {first}"
+
+
+# --- what is missing, and what was expected
+
+
+@pytest.mark.parametrize(
+    ("spider", "message"),
+    [
+        (report(pages=1, items=0), "1 page, no items"),
+        (report(pages=12, items=0), "12 pages, no items"),
+        (report(reason="closespider_pagecount", items=0), "reached its own limit (closespider_pagecount), no items"),
+        (report(reason="blocked", items=0), "ended early (blocked), no items"),
+        (report(pages=0, items=0), "nothing was fetched"),
+    ],
+)
+def test_the_message_says_that_nothing_was_found(spider: SpiderReport, message: str) -> None:
+    assert decide(ended(spider)).message == message
+
+
+@pytest.mark.parametrize(("dropped", "told"), [(3, " (3 dropped by its pipelines)"), (0, ""), ("odd", "")])
+def test_the_message_says_that_all_items_were_dropped(dropped: object, told: str) -> None:
+    spider = report(items=0).model_copy(update={"stats": {"item_dropped_count": dropped}})
+    assert decide(ended(spider)).message == f"10 pages, no items{told}"
+
+
+def test_a_crawl_that_finds_less_than_expected_is_partial_and_says_why() -> None:
+    expect = Expect(min_items=5, max_error_rate=0.05, fields={"title": 0.9})
+    spider = report(errors=1, reason="closespider_pagecount", items=4).model_copy(update={"filled": {"title": 3}})
+    found = (
+        "reached its own limit (closespider_pagecount)",
+        "4 items, expected at least 5",
+        "1 of 11 requests failed, expected at most 5 %",
+        "3 of 4 items have 'title', expected at least 90 %",
+    )
+    assert decide(ended(spider)).status is JobStatus.FINISHED
+    assert decide(ended(spider), expect=expect) == (JobStatus.PARTIAL, "; ".join(found), False)
+
+
+def test_a_crawl_that_finds_what_is_expected_ends_as_it_would_have_ended() -> None:
+    expect = Expect(min_items=1, max_error_rate=0.5, fields={"title": 1})
+    full = report().model_copy(update={"filled": {"title": 1}})
+    assert decide(ended(full), expect=expect) == (JobStatus.FINISHED, "10 pages", False)
+    # what is expected excuses nothing
+    some, most = report(errors=1), report(pages=6, errors=4)
+    assert decide(ended(some), expect=expect) == decide(ended(some))
+    assert decide(ended(most), expect=expect) == decide(ended(most))
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "message"),
+    [
+        (ended(None, exit_code=None, signal=9, stopped_by="timeout"), JobStatus.PARTIAL, "stopped at its time limit"),
+        (
+            ended(report(reason="shutdown"), stopped_by="timeout"),
+            JobStatus.PARTIAL,
+            "stopped at its time limit; 1 item, expected at least 5",
+        ),
+        (ended(report(reason="shutdown")), JobStatus.ERROR, "the node was shut down while it ran"),
+        (
+            ended(report(pages=6, errors=4)),
+            JobStatus.ERROR,
+            "4 of 10 requests failed (the first: http://site/x: 503 Service Unavailable)",
+        ),
+    ],
+)
+def test_what_is_expected_makes_no_bad_outcome_better(facts: ExitReport, status: JobStatus, message: str) -> None:
+    assert decide(facts, expect=Expect(min_items=5))[:2] == (status, message)
+
+
+def test_a_crawl_that_was_stopped_early_is_partial_whatever_came_after_that() -> None:
+    stopped, expect = report(reason="expectation_broken", errors=1), Expect(max_error_rate=0.1, stop_early_after=5)
+    early = "stopped early, because it broke an expectation"
+    assert decide(ended(stopped), expect=expect) == (JobStatus.PARTIAL, early, False)
+    worse = report(reason="expectation_broken", errors=2)
+    told = f"{early}; 2 of 12 requests failed, expected at most 10 %"
+    assert decide(ended(worse), expect=expect) == (JobStatus.PARTIAL, told, False)
+    worst = report(reason="expectation_broken", pages=6, errors=4)
+    assert decide(ended(worst), expect=expect)[0::2] == (JobStatus.ERROR, True)
+
+
+def test_counts_of_fields_that_cannot_be_are_no_obstacle() -> None:
+    odd = report().model_copy(update={"filled": {"title": -1, "other": 2**63 - 1}})
+    assert decide(ended(odd), expect=Expect(fields={"title": 1})).status is JobStatus.PARTIAL

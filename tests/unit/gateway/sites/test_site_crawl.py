@@ -3,7 +3,7 @@ from __future__ import annotations
 from site_records import make_site, make_target
 
 from crawler.spiders.jobs import JobsParams, SiteSelectors
-from gateway.contract.crawl import FetchOptions, PaginationType
+from gateway.contract.crawl import Expect, FetchOptions, PaginationType
 from gateway.sites.crawl import JOBS_PAYLOAD, Search, site_crawl
 from gateway.sites.site import SELECTORS
 
@@ -76,3 +76,13 @@ def test_an_egg_is_told_in_strings_what_is_searched_for() -> None:
         "location": "Paris",
         "search_url": "https://jobs.example.com/search?q=go&l=Paris&p={page}",
     }
+
+
+def test_no_run_is_expected_to_find_more_than_it_is_asked_for() -> None:
+    expect = Expect(min_items=20, fields={"company": 0.8})
+    site = make_site(expect=expect)
+    assert site_crawl(site, Search("go"), 60).expect == expect
+    assert site_crawl(site, Search("go", results_wanted=50), 60).expect == expect
+    few = site_crawl(site, Search("go", results_wanted=5), 60).expect
+    assert few == expect.model_copy(update={"min_items": 5})
+    assert site_crawl(make_site(), Search("go", results_wanted=5), 60).expect is None

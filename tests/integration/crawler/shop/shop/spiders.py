@@ -67,3 +67,16 @@ class RaisesInCallback(Spider):
 
     def parse(self, response: Response) -> Any:
         raise RuntimeError(f"cannot read {response.url}")
+
+
+class Catalogue(Spider):
+    """An item for each start URL that has one, with a price in every `priced`-th."""
+
+    name = "catalogue"
+    priced = "1"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        number = int(response.url.rpartition("/")[2])
+        yield {"number": number, "price": 9.5 if number % int(self.priced) == 0 else ""}
+        for link in response.css("a::attr(href)").getall():
+            yield response.follow(link)
