@@ -42,3 +42,39 @@ class KeptSet(KeptState, set[Any]):
         if element not in self:
             super().add(element)
             self.note("add", element)
+
+
+class KeptQueue(KeptState):
+    """What waits for its turn, by keys that are never used twice.
+
+    The request that takes an element may be done before the request that put it there. So that the element is gone
+    in the attempt that goes on, too, taking is repeated by its key, also before putting.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Any] = {}
+        self._taken_before: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def first(self) -> Any:
+        return next(iter(self._waiting.values()))
+
+    def put(self, key: str, element: Any) -> None:
+        if key in self._taken_before:
+            self._taken_before.discard(key)
+        else:
+            self._waiting[key] = element
+        self.note("put", key, element)
+
+    def take(self) -> tuple[str, Any]:
+        """Key and element of the one whose turn it is."""
+        key = next(iter(self._waiting))
+        element = self._waiting.pop(key)
+        self.note("taken", key)
+        return key, element
+
+    def taken(self, key: str) -> None:
+        if self._waiting.pop(key, None) is None:
+            self._taken_before.add(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -13,7 +12,7 @@ from scrapy.exceptions import CloseSpider, IgnoreRequest
 
 from crawler.extraction.page_urls import page_url
 from crawler.extraction.rules import Page
-from crawler.frontier.spider_state import KeptState
+from crawler.frontier.spider_state import KeptQueue, KeptState
 from crawler.job_posting.pages import SelectedPostings, posting_on, results_of
 from crawler.job_posting.posting import Quota, web_url
 from crawler.render.setup import render_meta
@@ -152,7 +151,7 @@ class JobsSpider(SiteSpider):
         params = self.params
         self._selected = SelectedPostings(params.selectors.model_dump())
         self._found = Found(Quota(params.results_wanted), params.details)
-        self.kept_state["found"] = self._found
+        self.kept_state |= {"found": self._found, "waiting": self._found.waiting, "pages": self._found.pages}
         self._warned: set[str] = set()
 
     def begin(self, url: str) -> Iterator[Request]:
@@ -210,10 +209,10 @@ class JobsSpider(SiteSpider):
         self.count("jobs/result_pages")
         if not results.postings and number == 1:
             self._warn_of_nothing(page)
-        for posting in new:
-            self._found.add(posting, number)
+        for position, posting in enumerate(new):
+            self._found.waiting.put(f"{page.url} {position}", (posting, number))
         if new and number < self.params.max_result_pages and (url := self._next_page(page, number)):
-            self._found.add_page(url, number + 1)
+            self._found.pages.put(url, number + 1)
 
     def _next_page(self, page: Page, number: int) -> str | None:
         params, url = self.params, None
@@ -248,12 +247,12 @@ class JobsSpider(SiteSpider):
         """Tell, or ask for, as many postings as are wanted, and for the next result page once they are too few."""
         found = self._found
         while found.waiting and found.quota.has_room:
-            posting, number = found.waiting[0]
+            posting, number = found.waiting.first()
             url = self._own_page(posting)
             if url and found.pages_help is None and found.quota.under_way:
                 # what the first one's page says decides
                 return
-            found.take()
+            found.waiting.take()
             if url and self.frontier.ask(url):
                 found.begin_detour()
                 yield self._posting_page(url, posting, number)
@@ -262,7 +261,7 @@ class JobsSpider(SiteSpider):
         if found.quota.is_met:
             raise CloseSpider(REASON)
         while found.pages and found.quota.has_room:
-            yield self._result_page(*found.take_page())
+            yield self._result_page(*found.pages.take())
 
     def _own_page(self, posting: Posting) -> str | None:
         """Where to ask for more of it, if that makes sense."""
@@ -325,9 +324,9 @@ class Found(KeptState):
     def __init__(self, quota: Quota, pages_help: bool | None) -> None:  # noqa: FBT001 - three states
         self.quota = quota
         #: Postings that wait for their turn, with the numbers of their result pages.
-        self.waiting: deque[tuple[Posting, int]] = deque()
-        #: Result pages likewise: URL and number.
-        self.pages: deque[tuple[str, int]] = deque()
+        self.waiting = KeptQueue()
+        #: Numbers of result pages likewise, by their URLs.
+        self.pages = KeptQueue()
         self.seen: set[tuple[str | None, ...]] = set()
         self.delivered: set[tuple[str | None, ...]] = set()
         #: Whether the postings' own pages say more than the result pages; `None` while that is not known.
@@ -341,23 +340,6 @@ class Found(KeptState):
         self.seen |= own
         self.note("is_new", own)
         return new
-
-    def add(self, posting: Posting, number: int) -> None:
-        self.waiting.append((posting, number))
-        self.note("add", posting, number)
-
-    def take(self) -> None:
-        """Take away the posting whose turn it is."""
-        self.waiting.popleft()
-        self.note("take")
-
-    def add_page(self, url: str, number: int) -> None:
-        self.pages.append((url, number))
-        self.note("add_page", url, number)
-
-    def take_page(self) -> tuple[str, int]:
-        self.note("take_page")
-        return self.pages.popleft()
 
     def begin_detour(self) -> None:
         """A posting's own page is asked for."""
