@@ -86,6 +86,14 @@ class Api:
     def get(self, path: str, **query: Any) -> Any:
         return self.call("GET", path, params=given(**query))
 
+    def get_all(self, path: str, **query: Any) -> dict[str, Any]:
+        """All pages of a list as one answer."""
+        answer: dict[str, Any] = self.get(path, **query)
+        while after := answer.get("next"):
+            page = self.get(path, **query, after=after)
+            answer = {name: [*answer[name], *new] if isinstance(new, list) else new for name, new in page.items()}
+        return answer
+
     def post(self, path: str, **options: Any) -> Any:
         return self.call("POST", path, **options)
 

@@ -53,7 +53,7 @@ def gather_params(
 def _schema(api: Api, spider: dict[str, str | None]) -> dict[str, Any] | None:
     """The JSON Schema of the parameters; `None` if any strings are allowed. Without a project: our own spider."""
     project = spider["project"] or DEFAULT_PROJECT
-    found = api.get("/spiders", **{**spider, "project": project})["spiders"]
+    found = api.get_all("/spiders", **{**spider, "project": project})["spiders"]
     # of several versions the latest: it is the one that would run
     best: dict[str, Any] = max(found, key=lambda one: bool(one.get("latest")), default={})
     schema: dict[str, Any] | None = best.get("params_schema")

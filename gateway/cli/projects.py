@@ -36,7 +36,7 @@ def spiders(
     *, project: str | None, version: str | None, every: bool, schema: str | None, as_json: bool, url: str | None
 ) -> None:
     """Spiders that can be run, in the latest version of each project."""
-    answer = Api(gateway_url(url)).get("/spiders", project=project, version=version, name=schema)
+    answer = Api(gateway_url(url)).get_all("/spiders", project=project, version=version, name=schema)
     wanted = [one for one in answer["spiders"] if every or version or one["latest"]]
     if schema:
         print_json(_schema(schema, wanted))

@@ -405,7 +405,7 @@ PROJECTS = Resource(
     columns="PROJECT name, LATEST latest, *VERSIONS versions",
     cells={"versions": lambda project: " ".join(project["versions"])},
     actions=(
-        Action("list", "GET /spiders", "All deployed projects."),
+        Action("list", "GET /spiders", "All deployed projects.", all_pages=True),
         Action("show", "GET /spiders", "One project, as JSON.", picked=True),
         Action(
             "delete",

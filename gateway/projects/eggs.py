@@ -431,8 +431,8 @@ class SpiderStore:
     def all(self) -> list[SpiderInfo]:
         """Every spider once, as the node that published last describes it: a dead node may have an older release of
         ours. The spiders of an egg that no node has any more stay as last described, because the egg can be delivered
-        to another node. The spiders of a deleted version are left out, though a dead node may have it. By project and
-        name.
+        to another node. The spiders of a deleted version are left out, though a dead node may have it. By project,
+        name and version.
         """
         kept = self._eggs.described()
         deleted = {described.egg for described in kept if described.is_deleted}
@@ -441,7 +441,7 @@ class SpiderStore:
         infos += self._documents.many(found)
         by_name = {(info.project, info.version, info.name): info for info in infos}
         alive = (info for info in by_name.values() if (info.project, info.version) not in deleted)
-        return sorted(alive, key=lambda info: (info.project, info.name))
+        return sorted(alive, key=lambda info: (info.project, info.name, info.version or ""))
 
     def nodes(self) -> set[str]:
         """The nodes that have published something."""

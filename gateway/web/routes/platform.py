@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
+import orjson
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as PathParameter
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from gateway.contract.outbox import SpiderInfo
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.errors import InvalidRequestError
 from gateway.projects.catalog import SpiderCatalog, project_name
@@ -84,14 +88,21 @@ class ProjectView(BaseModel):
 
 
 class SpiderList(BaseModel):
-    spiders: list[SpiderView]
-    projects: list[ProjectView] = Field(description="The projects of these spiders.")
+    spiders: list[SpiderView] = Field(description="Sorted by project, name and version.")
+    projects: list[ProjectView] = Field(
+        description="The projects of these spiders, each on the page of its first one."
+    )
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
 class SpidersQuery(QueryModel):
     project: Name | None = Field(default=None, description="Only spiders of this project.")
     version: Name | None = Field(default=None, description="Only spiders of this version.")
     name: Name | None = Field(default=None, description="Only spiders with this name.")
+    limit: int = Field(default=200, ge=1, le=1000)
+    after: Annotated[str, Field(max_length=1000)] | None = Field(
+        default=None, description="The `next` of the previous page."
+    )
 
 
 class NodeAnswerView(BaseModel):
@@ -189,14 +200,37 @@ spiders_router = APIRouter(tags=["platform"], route_class=StoreRoute)
 
 @spiders_router.get("/spiders", summary="What can be run", responses=problems(503))
 def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts) -> SpiderList:
-    """Every spider of every version that the crawl nodes have."""
+    """Every spider of every version that the crawl nodes have. Pass `next` as `after` for the page that follows."""
     project = project_name(query.project) if query.project else None
-    infos = parts[SpiderCatalog].select(project=project, version=query.version, name=query.name)
-    of_these = {info.project for info in infos}
+    found = parts[SpiderCatalog].select(project=project, version=query.version, name=query.name)
+    start = bisect_right(found, _place(query.after), key=_sort_key) if query.after else 0
+    infos, rest = found[start : start + query.limit], found[start + query.limit :]
+    # none that was on an earlier page
+    of_these = {info.project for info in infos} - {info.project for info in found[max(0, start - 1) : start]}
     return SpiderList(
         spiders=[SpiderView(**info.model_dump()) for info in infos],
         projects=[ProjectView(**one._asdict()) for one in parts[SpiderCatalog].projects() if one.name in of_these],
+        next=_cursor(infos[-1]) if rest else None,
     )
+
+
+def _sort_key(info: SpiderInfo) -> tuple[str, str, str]:
+    return info.project, info.name, info.version or ""
+
+
+def _cursor(info: SpiderInfo) -> str:
+    return urlsafe_b64encode(orjson.dumps(_sort_key(info))).decode()
+
+
+def _place(cursor: str) -> tuple[str, str, str]:
+    """Raises `InvalidRequestError` for a cursor that none of our pages gave out."""
+    try:
+        project, name, version = orjson.loads(urlsafe_b64decode(cursor))
+    except (ValueError, TypeError):
+        project = name = version = None
+    if not all(isinstance(one, str) for one in (project, name, version)):
+        raise InvalidRequestError("after", "is not the `next` of a page of this list")
+    return project, name, version
 
 
 projects_router = APIRouter(tags=["platform"])

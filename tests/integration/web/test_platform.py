@@ -82,7 +82,29 @@ def test_a_spider_is_told_with_all_that_is_known_of_it(door: httpx.Client) -> No
     assert listed == {
         "spiders": [{**known, "params_schema": None, "allowed_domains": [], "own_start": True}],
         "projects": [{"name": "Shop", "latest": "2", "versions": ["1", "2"]}],
+        "next": None,
     }
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_spiders_are_listed_in_pages_and_each_project_with_its_first_one(door: httpx.Client, limit: int) -> None:
+    whole = door.get("/spiders").json()
+    spiders, projects, query = [], [], {"limit": str(limit)}
+    while True:
+        page = door.get("/spiders", params=query).json()
+        assert len(page["spiders"]) <= limit
+        spiders += page["spiders"]
+        projects += page["projects"]
+        if page["next"] is None:
+            break
+        query["after"] = page["next"]
+    assert {"spiders": spiders, "projects": projects, "next": None} == whole
+
+
+@pytest.mark.parametrize("after", ["nonsense", "W10=", "MQ==", "WzEsMiwzXQ=="])
+def test_a_place_that_is_none_in_the_list_of_spiders_is_refused(door: httpx.Client, after: str) -> None:
+    answer = door.get("/spiders", params={"after": after})
+    assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (422, "after")
 
 
 @pytest.mark.parametrize(

@@ -41,3 +41,10 @@ def test_the_schema_of_a_spider_that_is_not_there_is_an_error(gateway: StandIn, 
     gateway.says("GET /spiders", Answer(200, {"spiders": [], "projects": []}))
     done = run("spiders", "--schema", "soe")
     assert (done.returncode, done.stderr) == (2, "error: there is no spider 'soe'\n")
+
+
+def test_all_pages_of_spiders_are_listed(gateway: StandIn, run: Run) -> None:
+    pages = [{"spiders": [spider("a")], "next": "there"}, {"spiders": [spider("b")], "next": None}]
+    gateway.says("GET /spiders", *(Answer(200, {"projects": [], **page}) for page in pages))
+    assert [line.split()[1] for line in run("spiders").stdout.splitlines()[1:]] == ["a", "b"]
+    assert [request.query for request in gateway.asked("/spiders")] == ["", "after=there"]
