@@ -9,15 +9,19 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 from bench.our_platform import Site, Stack, running_stack
 from bench.stock_scrapyd import DEFAULT, SPIDER, SPIDER_LINE, StockScrapyd, environment, stock_scrapyd, write_project
 from bench.table import Row, alternate
+from gateway.cli.projects import build_egg, read_project
 
 ROUNDS = 7
 _turns = itertools.count()
 #: Seconds between two polls of stock Scrapyd by default.
 POLL_INTERVAL = 5.0
+#: As what the plain project is deployed, and the seconds that it may take there.
+PROJECT, WANTED = "plain", 0.2
 WHAT = f'POST to the spider\'s first line ("{SPIDER_LINE}")'
 
 
@@ -32,7 +36,8 @@ def run() -> list[Row]:
         plain.mkdir()
         write_project(plain)
         # SSE clients and files are watched closely, and neither side is helped by the other's processes
-        return [by_hand(stack, plain, site), on_scrapyd(stack, stock, site)]
+        deploy(stack, plain, Path(folder) / "plain.egg")
+        return [by_hand(stack, plain, site), on_scrapyd(stack, stock, site), of_deployed(stack, site)]
 
 
 def by_hand(stack: Stack, project: Path, site: Site) -> Row:
@@ -56,8 +61,35 @@ def on_scrapyd(stack: Stack, stock: StockScrapyd, site: Site) -> Row:
     )  # fmt: skip
 
 
-def streamed(stack: Stack, site: Site) -> float:
-    body = {"user_id": "bench", "spider": "seo", "start_urls": [fresh(site)], "ignore_cache": True}
+def of_deployed(stack: Stack, site: Site) -> Row:
+    def line() -> float:
+        page = fresh(site)
+        return streamed(stack, site, project=PROJECT, spider=SPIDER, start_urls=[page], params={"url": page})
+
+    ours, beside = alternate(line, lambda: WANTED, ROUNDS)
+    return Row(
+        f"{WHAT} of a deployed project, at an SSE client",
+        "s",
+        ours,
+        beside,
+        "what was asked for",
+        ours / beside,
+        "<= 1",
+    )
+
+
+def deploy(stack: Stack, project: Path, egg: Path) -> None:
+    """Returns once it can be crawled."""
+    build_egg(read_project(project), "1", egg)
+    stack.http.post(
+        f"{stack.url}/projects/{PROJECT}/versions", params={"version": "1"}, content=egg.read_bytes(), timeout=60
+    ).raise_for_status()
+    while not stack.http.get(f"{stack.url}/spiders", params={"project": PROJECT}).json()["spiders"]:
+        time.sleep(0.1)
+
+
+def streamed(stack: Stack, site: Site, **changes: Any) -> float:
+    body = {"user_id": "bench", "spider": "seo", "start_urls": [fresh(site)], "ignore_cache": True, **changes}
     began, seen = time.perf_counter(), 0.0
     headers = {"Accept": "text/event-stream"}
     with stack.http.stream("POST", f"{stack.url}/crawl", json=body, headers=headers) as response:
