@@ -37,3 +37,7 @@ RATE_LIMIT_REDIS_URL = "RATE_LIMIT_REDIS_URL"
 RENDER_PAGES = "RENDER_PAGES"
 #: The Chromium for that; one is looked for if it is absent.
 CHROMIUM_PATH = "CHROMIUM_PATH"
+#: The module in which the spider was when its egg was deployed; and a project's wish that all its modules are
+#: imported, because they depend on one another's side effects.
+LISTED_MODULE = "LISTED_MODULE"
+IMPORT_ALL_SPIDERS = "IMPORT_ALL_SPIDERS"

@@ -52,6 +52,7 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_ATTEMPT_DIR",
         "DISCOVERYBOT_MARK_FD",
         "DISCOVERYBOT_EGG",
+        "DISCOVERYBOT_SPIDER_MODULE",
         "DISCOVERYBOT_KEEPER",
         "DISCOVERYBOT_SECRETS",  # the folder of settings that are files
         "DISCOVERYBOT_URL",  # where the CLI finds the gateway

@@ -26,9 +26,9 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from crawler.node import process_tree
-from crawler.node.eggs import EGG
 from crawler.node.keeper import KEEPER, MOST
 from crawler.node.reactor import reactor
+from crawler.node.unpacking import UNPACKED
 from gateway.contract.outbox import remove_tree, write_atomically
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings
@@ -43,7 +43,6 @@ _ANSWER = 15.0
 _SWEEP = 60.0
 #: Beginning of the name of a folder that is to be removed (the tailer's have it, too), and of one that is in use.
 _REMOVED, _WORK = ".removed-", ".work-"
-_IN_FOLDER = "project.egg"
 #: Python ignores these, and a shell's background job SIGINT; a spider must start with none ignored.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -106,10 +105,6 @@ class Account:
     def make_folder(self, folder: Path) -> None:
         """Where an attempt can write. Raises `OSError`."""
         folder.mkdir(parents=True, exist_ok=True)
-
-    def hand_over(self, egg: Path, folder: Path) -> dict[str, str]:  # noqa: ARG002 - others have to
-        """Variables by which a process in `folder` finds the egg; ours look for it themselves."""
-        return {}
 
     @contextmanager
     def folder_for_a_moment(self) -> Iterator[Path]:
@@ -219,13 +214,6 @@ class KeptAccount(Account):
     def make_folder(self, folder: Path) -> None:
         self._ask("make_folder", path=str(folder))
 
-    def hand_over(self, egg: Path, folder: Path) -> dict[str, str]:
-        """Put the egg where its user can read it, and nobody else of `NODE_UIDS`. Raises `OSError`."""
-        copy = folder / _IN_FOLDER
-        egg.chmod(0o644)  # in a folder that is closed to them
-        copy.hardlink_to(egg)
-        return {EGG: str(copy)}
-
     @contextmanager
     def folder_for_a_moment(self) -> Iterator[Path]:
         folder = self._outbox / f"{_WORK}{uuid.uuid4().hex}"
@@ -329,13 +317,13 @@ def close_to_others(settings: NodeSettings) -> None:
     umask has it; this is for what is from before. Raises `OSError`.
     """
     node = settings.node_dir
-    for folder in filter(None, (settings.nodes_dir, settings.discoverybot_home, node, node / "eggs")):
+    for folder in filter(None, (settings.nodes_dir, settings.discoverybot_home, node)):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o751)
     settings.outbox.chmod(0o771)
     for path in (*node.glob("*"), *(node / "eggs").glob("*"), *settings.outbox.glob("*")):
         ours = path.lstat().st_uid == os.geteuid() and not path.is_symlink()
-        if ours and path not in {settings.outbox, node / "eggs"}:
+        if ours and path not in {settings.outbox, node / UNPACKED}:
             path.chmod(path.stat().st_mode & 0o770)
 
 

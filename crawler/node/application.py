@@ -12,10 +12,13 @@ from typing import Any
 import scrapyd.app
 from scrapyd.config import Config
 from scrapyd.interfaces import IEnvironment
+from twisted.application.service import IServiceCollection
+from twisted.web.server import Site
 
 from crawler.node.accounts import Accounts, open_accounts
 from crawler.node.config import NodeConfig, NodeConfigError, NodeEnvironment
 from crawler.node.spider_lists import SpiderLists
+from crawler.node.webroot import NodeRequest
 from gateway.process import hide_process
 from gateway.settings import NodeSettings, ScrapydSettings, SettingsError
 
@@ -32,6 +35,10 @@ def application(config: Config) -> Any:
     app.setComponent(IEnvironment, NodeEnvironment(node_config))
     app.setComponent(Accounts, _open_accounts(settings))
     SpiderLists(node_config, app).setServiceParent(app)
+    services: Any = IServiceCollection(app)
+    for service in services:
+        for site in (part for part in getattr(service, "args", ()) if isinstance(part, Site)):
+            site.requestFactory = NodeRequest
     return app
 
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import BinaryIO
+from tempfile import NamedTemporaryFile
+from typing import IO, BinaryIO
 
 from pydantic import BaseModel
 from scrapyd.eggstorage import FilesystemEggStorage
 from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
-from crawler.node.projects import activate, is_project_name, leave_working_directory, read_egg
+from crawler.node.projects import ProjectCode, is_project_name
+from crawler.node.unpacking import UNPACKED
 from gateway.contract.outbox import SpiderInfo, read_file, write_atomically
 from gateway.crash_points import state_change
 
-#: In the environment of a spider that may not look for its egg: where it is.
-EGG = "DISCOVERYBOT_EGG"
 #: Beside the projects' folders, where a file is taken for no project.
 _INCOMING = ".incoming-"
 #: Beside an egg: which spiders it has.
@@ -28,8 +26,6 @@ _LISTING = ".spiders.json"
 #: Scrapyd replaces dots as well, and then takes 1_9 for newer than 1_10.
 _NOT_IN_A_VERSION = re.compile(r"[^A-Za-z0-9_.+-]")
 _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
-#: What an egg is called in the folder of the attempt that runs it.
-_IN_ATTEMPT = "project.egg"
 
 
 class EggMissingError(LookupError):
@@ -46,20 +42,20 @@ class EggStorage(FilesystemEggStorage):
 
     def put(self, eggfile: BinaryIO, project: str, version: str) -> None:
         """Store the egg, or replace it, or leave all as it was. Raises `OSError`."""
-        staged = self.stage(eggfile)
+        staged = self.stage(lambda file: shutil.copyfileobj(eggfile, file))
         try:
             self.put_staged(staged, project, version)
         finally:
             self.discard(staged)
 
     @state_change("node.stage_version")
-    def stage(self, eggfile: BinaryIO) -> Path:
-        """A file with the egg in it, which is nobody's yet. Raises `OSError`."""
+    def stage(self, write: Callable[[IO[bytes]], None]) -> Path:
+        """A file with the egg that `write` writes, which is nobody's yet. Raises `OSError`, and what `write` does."""
         folder = Path(self.basedir)
         folder.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=folder, prefix=_INCOMING, suffix=".egg", delete=False) as file:
             try:
-                shutil.copyfileobj(eggfile, file)
+                write(file)
             except BaseException:
                 Path(file.name).unlink()
                 raise
@@ -88,11 +84,20 @@ class EggStorage(FilesystemEggStorage):
         """Where it may be written down which spiders the egg has."""
         return self.path(project, version).with_suffix(_LISTING)
 
-    def wanted(self, project: str, version: str | None) -> Path | None:
-        """The egg that a job of this version is to run, without one the newest; `None` if it is not there."""
+    @property
+    def unpacked(self) -> Path:
+        """The folder of all contents (`crawler.node.unpacking`)."""
+        return Path(self.basedir).with_name(UNPACKED)
+
+    def wanted(self, project: str, version: str | None) -> str | None:
+        """The version that a job is to run which names `version`, or none: then the newest. `None` for a project
+        without eggs. Raises `EggMissingError`.
+        """
         versions = self.list(project)
         name = stored_version(version) if version else next(iter(versions[-1:]), None)
-        return self.path(project, name) if name and name in versions else None
+        if version and name not in versions:
+            raise EggMissingError(f"project '{project}' has no version '{version}' on this node (any more)")
+        return name
 
     def has(self, project: str, version: str) -> bool:
         return self.path(project, version).is_file()
@@ -124,91 +129,78 @@ def stored_version(version: str) -> str:
     return name
 
 
-@contextmanager
-def project_environment(project: str, eggs: Path) -> Iterator[None]:
-    """Put the egg of `project` in `eggs` on `sys.path`, in the version of `SCRAPYD_EGG_VERSION`, else its newest.
+# --- what was found in each egg, written down beside it: an egg is unpacked and imported once, not at every start
 
-    Scrapyd's runner does the same, but looks for eggs where scrapyd.conf says, not where this node keeps them.
-    Raises `EggMissingError` and `EggError`.
-    """
-    if handed := os.environ.get(EGG):
-        _activate(Path(handed))
-        yield
-        return
-    storage = EggStorage({"eggs_dir": str(eggs)})
-    wanted = os.environ.get("SCRAPYD_EGG_VERSION")
-    versions = storage.list(project)
-    version = stored_version(wanted) if wanted else next(iter(versions[-1:]), None)
-    if version is None:
-        yield
-        return
-    if version not in versions:
-        raise EggMissingError(f"project '{project}' has no version '{wanted}' on this node (any more)")
-    with ExitStack() as stack:
-        # an attempt's folder is removed by the tailer, also if the spider is killed
-        folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR") or stack.enter_context(TemporaryDirectory(prefix="egg-"))
-        _activate(_keep(storage.path(project, version), Path(folder) / _IN_ATTEMPT))
-        yield
-
-
-def _activate(path: Path) -> None:
-    egg = read_egg(path)
-    leave_working_directory()
-    activate(egg)
-    os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
-
-
-def _keep(egg: Path, copy: Path) -> Path:
-    """The egg under a name of its own: it may be deleted, or replaced by a new deployment, while the spider still
-    imports from it.
-    """
-    try:
-        copy.hardlink_to(egg)
-    except OSError:  # another disk, or one that knows no links
-        shutil.copyfile(egg, copy)
-    return copy
-
-
-# --- which spiders each egg has, written down beside it: an egg is imported once, not at every start
-
-#: Raised when listings say more of a spider, so that every egg is looked at again.
-_FORMAT = 1
+#: Raised when more is found out about an egg, so that every egg is looked at again.
+_FORMAT = 2
 #: Bytes; twice what a listing may say (`crawler.node.spawn`).
 MAX_LISTING = 16 << 20
 
 
-class _Record(BaseModel):
+class Contents(BaseModel):
     """The file beside the egg."""
 
-    format: int
-    #: Size and time of change (ns) of the egg that was listed.
+    format: int = _FORMAT
+    #: For which it was unpacked, byte code and all.
+    python: str = str(sys.implementation.cache_tag)
+    #: Size and time of change (ns) of the egg.
     egg: tuple[int, int]
+    #: Where it lies, in the folder of all contents.
+    folder: Path
     spiders: list[SpiderInfo]
 
+    def module_of(self, spider: str) -> str | None:
+        return next((info.module for info in self.spiders if info.name == spider), None)
 
-class EggListings:
+
+class EggContents:
     def __init__(self, storage: EggStorage) -> None:
         self._storage = storage
-        self._records: dict[Path, _Record] = {}
+        self._known: dict[Path, Contents] = {}
+        #: By project and version: why it could not be looked at.
+        self.problems: dict[tuple[str, str], str] = {}
 
-    def get(self, project: str, version: str) -> list[SpiderInfo] | None:
-        """The spiders of the egg as it is now; `None` if it has not been listed."""
+    def get(self, project: str, version: str) -> Contents | None:
+        """What is in the egg as it is now; `None` if it has not been looked at, or is not unpacked (any more)."""
         path = self._storage.listing_path(project, version)
-        record = self._records.get(path) or _read(path)
-        if record is None or (record.format, record.egg) != (_FORMAT, self._stamp(project, version)):
+        found = self._known.get(path) or _read(path)
+        stamp = self._stamp(project, version)
+        expected = stamp and Contents(egg=stamp, folder=Path(), spiders=[])
+        if found is None or expected is None or _key(found) != _key(expected):
             return None
-        self._records[path] = record
-        return record.spiders
+        if not (self._storage.unpacked / found.folder).is_dir():
+            return None
+        self._known[path] = found
+        return found
+
+    def code(self, project: str, version: str | None, spider: str) -> ProjectCode:
+        """What runs a job of this spider, in the newest version if it names none. Raises `EggMissingError`."""
+        wanted = self._storage.wanted(project, version)
+        if wanted is None:
+            return ProjectCode()
+        contents = self.get(project, wanted)
+        if contents is None:
+            why = self.problems.get((project, wanted), "it is not unpacked yet")
+            raise EggMissingError(f"version '{wanted}' of project '{project}' cannot be run on this node: {why}")
+        return ProjectCode(egg=self._storage.unpacked / contents.folder, spider_module=contents.module_of(spider))
+
+    def used(self) -> Iterator[Path]:
+        """Where the eggs of all versions lie."""
+        for project in self._storage.list_projects():
+            for version in self._storage.list(project):
+                if (contents := self.get(project, version)) is not None:
+                    yield self._storage.unpacked / contents.folder
 
     @state_change("node.write_listing")
-    def keep(self, project: str, version: str, spiders: list[SpiderInfo]) -> None:
-        """Write down what the egg has that is stored now. Raises `OSError`."""
+    def keep(self, project: str, version: str, egg: Path, spiders: list[SpiderInfo]) -> None:
+        """Write down what is in the egg that is stored now, and lies unpacked as `egg`. Raises `OSError`."""
         stamp = self._stamp(project, version)
         if stamp is None:
             return
         path = self._storage.listing_path(project, version)
-        self._records[path] = _Record(format=_FORMAT, egg=stamp, spiders=spiders)
-        write_atomically(path, self._records[path].model_dump_json().encode())
+        contents = Contents(egg=stamp, folder=egg.relative_to(self._storage.unpacked), spiders=spiders)
+        self._known[path] = contents
+        write_atomically(path, contents.model_dump_json().encode())
 
     def _stamp(self, project: str, version: str) -> tuple[int, int] | None:
         try:
@@ -218,8 +210,12 @@ class EggListings:
         return found.st_size, found.st_mtime_ns
 
 
-def _read(path: Path) -> _Record | None:
+def _key(contents: Contents) -> tuple[object, ...]:
+    return contents.format, contents.python, contents.egg
+
+
+def _read(path: Path) -> Contents | None:
     try:
-        return _Record.model_validate_json(read_file(path, MAX_LISTING))
+        return Contents.model_validate_json(read_file(path, MAX_LISTING))
     except (OSError, ValueError):
         return None

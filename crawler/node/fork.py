@@ -41,8 +41,10 @@ _TOO_MANY = 2
 
 
 class ForkServer:
-    def __init__(self, runner: str, env: Mapping[str, str], renew_after: int, account: Account) -> None:
-        self._account = account
+    """Keeps a zygote that forks crawls with all of `runner` imported; without one, it executes their commands."""
+
+    def __init__(self, runner: str | None, env: Mapping[str, str], renew_after: int, account: Account) -> None:
+        self.account = account
         self._runner = runner
         self._env = env
         self._renew_after = renew_after
@@ -133,7 +135,7 @@ class ForkServer:
 
     def _started(self) -> ZygoteProcess | None:
         try:
-            return ZygoteProcess.launch(self, self._runner, self._env, self._account)
+            return ZygoteProcess.launch(self, self._runner, self._env, self.account)
         except Exception:  # noqa: BLE001 - no error may harm the crawl that has just been asked for
             log.failure("cannot start a zygote")
             return None
@@ -163,12 +165,12 @@ class ZygoteProcess(Int32StringReceiver):
         self._pulse: DelayedCall = reactor.callLater(WARM_UP, self.kill)
 
     @classmethod
-    def launch(cls, owner: ForkServer, runner: str, env: Mapping[str, str], account: Account) -> ZygoteProcess:
+    def launch(cls, owner: ForkServer, runner: str | None, env: Mapping[str, str], account: Account) -> ZygoteProcess:
         """Start one. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)  # noqa: FBT003 - takes no keyword
-            command = [sys.executable, "-m", "crawler.node.zygote", runner]
+            command = [sys.executable, "-m", "crawler.node.zygote", *filter(None, [runner])]
             # it says what there is to say where Scrapyd does
             pid = account.start(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
             # in its group are, for a moment, what it has just forked
@@ -188,7 +190,7 @@ class ZygoteProcess(Int32StringReceiver):
         output = open_file(start.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.forks += 1
         self._asked[self.forks] = process, output
-        request = {"id": self.forks, "argv": start.args[2:], "env": dict(start.env)}
+        request = {"id": self.forks, "command": start.args, "env": dict(start.env)}
         for fd in (output, start.mark.fd):
             self.transport.sendFileDescriptor(fd)
         self.sendString(json.dumps(request).encode())
@@ -284,7 +286,7 @@ class ProcessLostError(ProcessTerminated):
 class Start(NamedTuple):
     """What it takes to start a crawl, one way or the other."""
 
-    #: The command; its first two are the interpreter and `-m`.
+    #: The command: an interpreter, `-m`, a module and its arguments.
     args: list[str]
     env: Mapping[str, str]
     folder: Path

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
+from collections.abc import Collection
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from scrapyd.exceptions import DirectoryTraversalError
-from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
+from scrapyd.interfaces import IEnvironment, IPoller
 from scrapyd.launcher import Launcher, get_crawl_args
 from scrapyd.poller import QueuePoller
 from twisted.internet.defer import Deferred, DeferredList
@@ -19,11 +20,11 @@ from twisted.logger import Logger
 from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError, StartedMark, fault_of, write_refusal
 from crawler.node.config import NodeConfig, NodeEnvironment
-from crawler.node.eggs import EggStorage
 from crawler.node.fork import ForkServer, Start
-from crawler.node.projects import OWN_PROJECT
+from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import spawn
+from crawler.node.spider_lists import spider_lists
 from crawler.node.spider_process import AttemptProcess, CrawlProcess, Orphan, find_orphans, limits_of
 from gateway.clock import time_of_node, utc_now
 from gateway.contract.outbox import LOG, SPEC, AttemptId, Fault, NodeSpec, attempt_dir, read_file, whole_text
@@ -42,7 +43,9 @@ class NodeLauncher(Launcher):
         self.settings = config.settings
         #: By job id; what a former Scrapyd has left running.
         self.orphans: dict[str, Orphan] = {}
-        self._forks: ForkServer | None = None
+        #: What crawls are forked from, with all imported that every crawl needs; and what else starts them.
+        self._warm: ForkServer | None = None
+        self._starter: ForkServer | None = None
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         for orphan in find_orphans(self.settings, self.accounts):
@@ -50,23 +53,21 @@ class NodeLauncher(Launcher):
             orphan.deferred.addCallback(lambda ended: self.orphans.pop(ended.job))
             orphan.start()
             log.info("{job} is still running", job=orphan.job)
+        env, account = self.environment.for_project(OWN_PROJECT), self.accounts.of(OWN_PROJECT)
+        renew_after = self.settings.node_fork_renew_after
         if self.settings.node_fork:
-            env = self.environment.for_project(OWN_PROJECT)
-            account = self.accounts.of(OWN_PROJECT)
-            self._forks = ForkServer(self.runner, env, self.settings.node_fork_renew_after, account)
-            self._forks.start()
+            self._warm = ForkServer(self.runner, env, renew_after, account)
+            self._warm.start()
+        if account.uid is None:  # else the keeper starts what is not forked, and is small
+            self._starter = ForkServer(None, env, renew_after, account)
+            self._starter.start()
         super().startService()
-
-    def renew(self) -> None:
-        """Have what is forked from now on know the code that is there now."""
-        if self._forks is not None:
-            self._forks.renew()
 
     def stopService(self) -> Deferred[Any]:  # noqa: N802 - Twisted's name
         """Ask every spider to stop and wait for them: no longer than the grace, for then they are killed."""
         self.app.getComponent(IPoller).stop()
-        if self._forks is not None:
-            self._forks.stop()
+        for forks in filter(None, (self._warm, self._starter)):
+            forks.stop()
         super().stopService()
         running = [*self.processes.values(), *self.orphans.values()]
         for process in running:
@@ -110,14 +111,16 @@ class NodeLauncher(Launcher):
 
     def _launch_job(self, message: dict[str, Any], slot: int) -> bool:
         project, spider, job = message["_project"], message["_spider"], message["_job"]
+        code = self._code(message)
         settings = self.environment.get_settings(message)
         output = Path(settings.pop("LOG_FILE"))
         args = get_crawl_args({**message, "settings": {**message.get("settings", {}), **settings}})
-        process = CrawlProcess(project, spider, job, self._command(*args), self.settings.crawl_stop_grace)
+        process = CrawlProcess(project, spider, job, self._command(code, *args), self.settings.crawl_stop_grace)
         account = self.accounts.of(project)
         with ExitStack() as stack:
             own = nullcontext(output.parent) if account.uid is None else account.folder_for_a_moment()
-            env = self._environment(message, slot, account, stack.enter_context(own))
+            env = self._environment(message, slot, account, stack.enter_context(own), code)
+            stack.enter_context(code.held())
             self._occupy(slot, process)
             spawn(process, process.args, env, output, account=account)
             ends = stack.pop_all()
@@ -143,6 +146,7 @@ class NodeLauncher(Launcher):
             _refuse(folder, attempt, mark, "stale", "node")
             return False
         project, spider = message["_project"], message["_spider"]
+        code = self._code(message)
         account = self.accounts.of(project)
         if account.uid not in {None, folder.stat().st_uid}:
             raise NodeUnfitError("it was queued before the project had a user of its own")
@@ -150,7 +154,7 @@ class NodeLauncher(Launcher):
             project=project,
             spider=spider,
             attempt=attempt,
-            args=self._command(spider),
+            args=self._command(code, spider),
             grace=self.settings.crawl_stop_grace,
             folder=folder,
             mark=mark,
@@ -158,26 +162,42 @@ class NodeLauncher(Launcher):
             account=account,
         )
         env = {
-            **self._environment(message, slot, account, folder),
+            **self._environment(message, slot, account, folder, code),
             "DISCOVERYBOT_ATTEMPT_DIR": str(folder),
             "DISCOVERYBOT_MARK_FD": str(mark.fd),
         }
-        self._show_log(project, spider, folder)
-        self._occupy(slot, process)
-        start = Start(process.args, env, folder, folder / LOG, mark, account)
-        if not (project == OWN_PROJECT and self._forks is not None and self._forks.fork(process, start)):
-            spawn(process, process.args, env, folder / LOG, inherited_fd=mark.fd, account=account)
+        with ExitStack() as stack:
+            stack.enter_context(code.held())
+            self._show_log(project, spider, folder)
+            self._occupy(slot, process)
+            self._run(process, Start(process.args, env, folder, folder / LOG, mark, account), code)
+            process.deferred.addBoth(_close, stack.pop_all())
         log.info("{attempt} is started, correlation id {id}", attempt=str(attempt), id=spec.correlation_id)
         return True
 
-    def _environment(self, message: dict[str, Any], slot: int, account: Account, folder: Path) -> dict[str, str]:
-        env: dict[str, str] = self.environment.get_environment(message, slot)
-        eggs: EggStorage = self.app.getComponent(IEggStorage)
-        egg = eggs.wanted(message["_project"], message.get("_version"))
-        return {**env, **account.environment(folder), **(account.hand_over(egg, folder) if egg else {})}
+    def _run(self, process: AttemptProcess, start: Start, code: ProjectCode) -> None:
+        """Have it forked from what is warm, if that is of its user and its Python. Else have it started by a process
+        that is small: Linux takes the peak memory of who starts it for its own.
+        """
+        warm = self._warm if code.python == sys.executable else None
+        for forks in filter(None, (warm, self._starter)):
+            if forks.account is start.account and forks.fork(process, start):
+                return
+        spawn(process, process.args, start.env, start.output, inherited_fd=start.mark.fd, account=start.account)
 
-    def _command(self, *args: str) -> list[str]:
-        return [sys.executable, "-m", self.runner, "crawl", *args]
+    def _code(self, message: dict[str, Any]) -> ProjectCode:
+        """Raises `EggMissingError`."""
+        project, version = message["_project"], message.get("_version")
+        return spider_lists(self.app).code(project, version, message["_spider"])
+
+    def _environment(
+        self, message: dict[str, Any], slot: int, account: Account, folder: Path, code: ProjectCode
+    ) -> dict[str, str]:
+        env: dict[str, str] = self.environment.get_environment(message, slot)
+        return {**env, **account.environment(folder), **code.environment}
+
+    def _command(self, code: ProjectCode, *args: str) -> list[str]:
+        return [code.python, "-m", self.runner, "crawl", *args]
 
     def _occupy(self, slot: int, process: CrawlProcess) -> None:
         # before the spawn: a process that ends at once is reported before the spawn returns
@@ -223,6 +243,8 @@ class PushPoller(QueuePoller):
     exception ends it (Scrapyd's issues #279 and #543): one project's broken queue is logged and passed over.
     """
 
+    #: Projects from whose queues nothing is taken yet.
+    held_back: Collection[str] = ()
     _kicked = False
     _stopped = False
 
@@ -245,7 +267,8 @@ class PushPoller(QueuePoller):
         self._kicked = False
         for project, queue in list(self.queues.items()):
             try:
-                self._drain(project, queue)
+                if project not in self.held_back:
+                    self._drain(project, queue)
             except Exception:  # noqa: BLE001 - the next poll must come after any error
                 log.failure("cannot poll the queue of {project}", project=project)
 

@@ -1,5 +1,5 @@
-"""`python -m crawler.node.listing [<egg>]`: which spiders an egg has, or why it cannot be run here; without an egg,
-those of the working directory's project.
+"""`python -m crawler.node.listing [<unpacked egg>]`: which spiders an egg has, or why it cannot be run here; without
+one, those of the working directory's project.
 
 It imports other people's code, so it is a process of its own, and what that code prints is kept out of the answer: a
 `Listing` as JSON on stdout.
@@ -36,6 +36,8 @@ class Listing(BaseModel):
     spiders: list[SpiderInfo] = []
     #: Why it cannot be run.
     problem: str | None = None
+    #: Where the egg lies unpacked; Scrapyd knows it better than the process that lists.
+    egg: Path | None = None
 
 
 def list_own() -> Listing:
@@ -44,17 +46,14 @@ def list_own() -> Listing:
 
 def list_egg(path: Path, project: str, version: str | None) -> Listing:
     try:
-        egg = projects.read_egg(path)
         projects.leave_working_directory()
-        projects.check_names(egg)
-        projects.activate(egg)
-        return Listing(spiders=_import_spiders(egg, project, version))
+        projects.check_names(projects.read_egg(path))
+        return Listing(spiders=_import_spiders(projects.activate(path), project, version))
     except projects.EggError as error:
         return Listing(problem=str(error))
 
 
-def _import_spiders(egg: projects.EggFile, project: str, version: str | None) -> list[SpiderInfo]:
-    os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
+def _import_spiders(egg: projects.Egg, project: str, version: str | None) -> list[SpiderInfo]:
     try:
         infos = spider_infos(project, version)
     except BaseException as error:
@@ -66,7 +65,7 @@ def _import_spiders(egg: projects.EggFile, project: str, version: str | None) ->
     return infos
 
 
-def _explain(error: BaseException, egg: projects.EggFile) -> str:
+def _explain(error: BaseException, egg: projects.Egg) -> str:
     """One line, as a traceback's last, with the place in the egg and what to do."""
     line = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     frames = [frame for frame in _frames(error) if frame.filename.startswith(str(egg.path))]
@@ -78,7 +77,7 @@ def _frames(error: BaseException) -> Iterable[FrameSummary]:
     return extract_tb(error.__traceback__) if error.__traceback__ else StackSummary()
 
 
-def _advice(error: BaseException, egg: projects.EggFile) -> str:
+def _advice(error: BaseException, egg: projects.Egg) -> str:
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     missing = error.name.partition(".")[0]
@@ -124,6 +123,7 @@ def _of_an_egg(spider: type[Spider]) -> dict[str, Any]:
         "description": _first_line(spider.__doc__),  # not an inherited one: Scrapy's says nothing of this spider
         "allowed_domains": _domains(getattr(spider, "allowed_domains", None)),
         "own_start": _has_own_start(spider),
+        "module": spider.__module__,
     }
 
 

@@ -5,15 +5,19 @@ Our own project is `DiscoveryBot` to the world and `default` to Scrapy; no name 
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import sys
-import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from configparser import ConfigParser
 from configparser import Error as ParsingError
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+
+from gateway.contract.outbox import read_file
 
 #: The project of the working directory's scrapy.cfg, which has no egg.
 OWN_PROJECT = "default"
@@ -43,7 +47,7 @@ def is_project_name(name: str) -> bool:
 #: Packages of the node's own. They are found before an egg's, which would then run our code for its own.
 OWN_PACKAGES = frozenset({"crawler", "gateway", "embedded", "celery_app"})
 #: An egg has the first, a wheel or an egg with others inside one of those after it.
-_ENTRY_POINTS = re.compile(r"(?:EGG-INFO|[^/]+\.egg-info|[^/]+\.dist-info)/entry_points\.txt")
+_INFO = re.compile(r"EGG-INFO|.+\.egg-info|.+\.dist-info")
 #: Bytes; a name and a module take a hundred.
 _MAX_ENTRY_POINTS = 1 << 20
 _METADATA = re.compile(r"EGG-INFO|.+\.(egg-info|dist-info|data|libs)")
@@ -54,7 +58,9 @@ class EggError(Exception):
     """The egg cannot be run here; the message says why and what to do about it."""
 
 
-class EggFile(NamedTuple):
+class Egg(NamedTuple):
+    """An unpacked egg."""
+
     path: Path
     #: Dotted name of the module that its entry point names.
     settings_module: str
@@ -62,17 +68,18 @@ class EggFile(NamedTuple):
     packages: frozenset[str]
 
 
-def read_egg(path: Path) -> EggFile:
+def read_egg(path: Path) -> Egg:
     """Raises `EggError` for what is no egg of a Scrapy project."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            packages = frozenset(filter(None, map(_top_level, archive.namelist())))
-            return EggFile(path, _settings_module(archive), packages)
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError) as error:
-        raise EggError(f"the egg cannot be read: {error}") from None
+        with os.scandir(path) as entries:
+            top = {entry.name: entry.is_dir() for entry in entries}
+    except OSError as error:
+        raise EggError(f"the egg cannot be read: {error.strerror}") from None
+    packages = (_package(name) if is_folder else _module(name) for name, is_folder in top.items())
+    return Egg(path, _settings_module(path, sorted(filter(_INFO.fullmatch, top))), frozenset(filter(None, packages)))
 
 
-def check_names(egg: EggFile) -> None:
+def check_names(egg: Egg) -> None:
     """Raises `EggError` if something else would be imported in the place of the egg's own packages."""
     if taken := sorted(egg.packages & OWN_PACKAGES):
         raise EggError(
@@ -87,38 +94,31 @@ def check_names(egg: EggFile) -> None:
         )
 
 
-def activate(egg: EggFile) -> None:
-    """Make the egg importable, behind all that is installed, as Scrapyd does.
-
-    Scrapyd's own function imports `pkg_resources` for it, a quarter of a second for each spider.
-    """
-    sys.path.append(str(egg.path))
-
-
 def leave_working_directory() -> None:
     """Take the folder that `python -m` was started in off `sys.path`: it is Scrapyd's, and nothing of the egg's."""
     if sys.path and sys.path[0] == str(Path.cwd()):
         del sys.path[0]
 
 
-def _top_level(name: str) -> str | None:
-    first, slash, _ = name.partition("/")
-    if slash:
-        return None if _METADATA.fullmatch(first) else first
-    module = _MODULE.fullmatch(first)
+def _package(folder: str) -> str | None:
+    return None if _METADATA.fullmatch(folder) else folder
+
+
+def _module(file: str) -> str | None:
+    module = _MODULE.fullmatch(file)
     return module["name"] if module else None
 
 
-def _settings_module(archive: zipfile.ZipFile) -> str:
-    for member in archive.infolist():
-        if _ENTRY_POINTS.fullmatch(member.filename) and member.file_size <= _MAX_ENTRY_POINTS:
-            parser = ConfigParser(delimiters=("=",), strict=False, interpolation=None)
-            try:
-                parser.read_string(archive.read(member).decode("utf-8", "replace"))
-            except ParsingError:
-                continue
-            if module := parser.get("scrapy", "settings", fallback="").partition("[")[0].strip():
-                return module
+def _settings_module(path: Path, infos: Iterable[str]) -> str:
+    for info in infos:
+        parser = ConfigParser(delimiters=("=",), strict=False, interpolation=None)
+        try:
+            content = read_file(path / info / "entry_points.txt", _MAX_ENTRY_POINTS)
+            parser.read_string(content.decode("utf-8", "replace"))
+        except (OSError, ParsingError):
+            continue
+        if module := parser.get("scrapy", "settings", fallback="").partition("[")[0].strip():
+            return module
     raise EggError(
         "it does not say where its settings are: deploy it with scrapyd-deploy, or give its setup.py "
         "entry_points={'scrapy': ['settings = <package>.settings']}"
@@ -132,3 +132,75 @@ def _elsewhere(package: str) -> str | None:
     except (ImportError, ValueError):
         return None
     return spec.origin if spec else None
+
+
+# --- what runs a project's jobs, as the launcher tells the process that does
+
+#: In the environment of that process.
+EGG, SPIDER_MODULE = "DISCOVERYBOT_EGG", "DISCOVERYBOT_SPIDER_MODULE"
+
+
+class ProjectCode(NamedTuple):
+    """What runs a project's jobs. Nothing else decides which Python that is, and what it finds beside what is
+    installed there.
+    """
+
+    python: str = sys.executable
+    #: The unpacked egg; our own project has none.
+    egg: Path | None = None
+    #: The one of its spiders' modules to be imported; without one, all are.
+    spider_module: str | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """By which the runner finds it."""
+        names = {EGG: self.egg, SPIDER_MODULE: self.spider_module}
+        return {name: str(value) for name, value in names.items() if value is not None}
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody removes it in here. Raises `FileNotFoundError` if that was done."""
+        fd = hold(self.egg) if self.egg else None
+        try:
+            yield
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+
+def activate(path: Path) -> Egg:
+    """Make an unpacked egg this process's project, behind all that is installed, and keep it from being removed.
+
+    Scrapyd's own function imports `pkg_resources` for it, a quarter of a second for each spider.
+    Raises `EggError`.
+    """
+    try:
+        hold(path)
+    except FileNotFoundError:
+        raise EggError("it was removed from this node a moment ago: deploy it again") from None
+    egg = read_egg(path)
+    leave_working_directory()
+    sys.path.append(str(path))
+    os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
+    return egg
+
+
+def hold(egg: Path) -> int:
+    """A descriptor that keeps an unpacked egg from being removed while it is open, also by another process.
+
+    Raises `FileNotFoundError`.
+    """
+    fd = os.open(egg.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not _share(fd, egg.parent):
+        os.close(fd)
+        raise FileNotFoundError(2, "it is being removed", str(egg))
+    return fd
+
+
+def _share(fd: int, folder: Path) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # it may have been renamed before it was locked
+        return os.path.samestat(os.fstat(fd), folder.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False

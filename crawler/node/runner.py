@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,11 +23,13 @@ from pydantic import BaseModel
 from scrapy import Spider
 from scrapy.crawler import AsyncCrawlerProcess, Crawler
 from scrapy.settings import BaseSettings
+from scrapy.spiderloader import SpiderLoader
 from scrapy.utils.misc import load_object, walk_modules_iter
+from scrapy.utils.spider import iter_spider_classes
 
 from crawler import setting_names
 from crawler.closing import hurry
-from crawler.node.projects import OWN_PROJECT, canonical
+from crawler.node.projects import EGG, OWN_PROJECT, SPIDER_MODULE, activate, canonical
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
 from gateway.contract.outbox import SPEC, NodeSpec, read_file
 from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
+    from scrapy import Request
     from scrapy.settings import Settings
 
 
@@ -50,17 +53,13 @@ def main() -> None:
     node = NodeSettings.load()
     folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR")
     if not folder:
-        _run_command(node.node_dir)
+        _run_command()
         return
     _keep_mark()
     spec = NodeSpec.model_validate(orjson.loads(read_file(Path(folder) / SPEC)))
-    project = canonical(spec.project)
-    os.environ["SCRAPY_PROJECT"] = project
-    if spec.version:
-        os.environ["SCRAPYD_EGG_VERSION"] = spec.version
-    with _project(project, node.node_dir):
-        code = crawl(spec, folder, node.log_level)
-    _leave(code)
+    os.environ["SCRAPY_PROJECT"] = canonical(spec.project)
+    _activate()
+    _leave(crawl(spec, folder, node.log_level))
 
 
 def _keep_mark() -> None:
@@ -70,21 +69,17 @@ def _keep_mark() -> None:
         os.set_inheritable(int(mark), False)  # noqa: FBT003 - the function's own signature
 
 
-def _project(project: str, node_dir: Path) -> AbstractContextManager[None]:
-    """The project's egg, put on `sys.path`; nothing to do for our own, which is installed and has none."""
-    eggs = node_dir / "eggs"
-    if project == OWN_PROJECT and not (eggs / project).exists():
-        return nullcontext()
-    from crawler.node.eggs import project_environment  # noqa: PLC0415 - a quarter of a second that our own never pays
-
-    return project_environment(project, eggs)
+def _activate() -> None:
+    """Put the project's egg on `sys.path`; nothing to do for our own project, which is installed and has none."""
+    if egg := os.environ.get(EGG):
+        activate(Path(egg))
 
 
-def _run_command(node_dir: Path) -> None:
+def _run_command() -> None:
     from scrapy.cmdline import execute  # noqa: PLC0415 - only plain Scrapyd jobs need it
 
-    with _project(canonical(os.environ.get("SCRAPY_PROJECT", OWN_PROJECT)), node_dir):
-        execute(settings=project_settings())
+    _activate()
+    execute(settings=_with_lazy_loader(project_settings()))
 
 
 def _leave(code: int) -> None:
@@ -130,7 +125,7 @@ def enter(files: Path) -> None:
 
 
 def _settings(spec: NodeSpec, folder: str, log_level: str) -> ProjectSettings:
-    settings = project_settings()
+    settings = _with_lazy_loader(project_settings())
     settings.setdict(
         {
             setting_names.ATTEMPT_DIR: folder,
@@ -224,6 +219,43 @@ class _Process(AsyncCrawlerProcess):
 
         super()._signal_shutdown(signum, _)
         reactor.callFromThread(hurry, self.crawlers, self.settings.getfloat(setting_names.STOP_GRACE))
+
+
+# --- of all the project's modules, only the one with the spider is imported
+
+
+class LazySpiderLoader(SpiderLoader):
+    """Scrapy's imports every module of the project before the first request. Here a crawl imports the one in which
+    its spider was when the egg was deployed; and all of them, if the spider is not there or others are asked for.
+    """
+
+    def __init__(self, settings: BaseSettings) -> None:
+        self._settings = settings
+        self._module: str = settings[setting_names.LISTED_MODULE]
+        self._all: SpiderLoader | None = None
+
+    def load(self, spider_name: str) -> type[Spider]:
+        there = {spider.name: spider for spider in iter_spider_classes(importlib.import_module(self._module))}
+        return there.get(spider_name) or self._eager().load(spider_name)
+
+    def find_by_request(self, request: Request) -> list[str]:
+        return self._eager().find_by_request(request)
+
+    def list(self) -> list[str]:
+        return self._eager().list()
+
+    def _eager(self) -> SpiderLoader:
+        if self._all is None:
+            self._all = SpiderLoader(self._settings)
+        return self._all
+
+
+def _with_lazy_loader(settings: ProjectSettings) -> ProjectSettings:
+    """A loader that the project, or an add-on of it, has chosen wins; so does its wish to have all imported."""
+    if (module := os.environ.get(SPIDER_MODULE)) and not settings.getbool(setting_names.IMPORT_ALL_SPIDERS):
+        settings.set(setting_names.LISTED_MODULE, module, priority="default")
+        settings.set("SPIDER_LOADER_CLASS", LazySpiderLoader, priority="default")
+    return settings
 
 
 # --- how URLs and parameters reach a spider, whatever its constructor takes

@@ -10,27 +10,33 @@ in between waits without keeping others waiting.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
 from scrapyd.exceptions import RunnerError
-from scrapyd.interfaces import IEggStorage, IEnvironment
+from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
 from twisted.application.service import IServiceCollection, Service
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.config import NodeConfig
-from crawler.node.eggs import EGG, EggListings, EggStorage, stored_version
+from crawler.node.attempt_files import NodeUnfitError
+from crawler.node.config import NodeConfig, allowed
+from crawler.node.eggs import EggContents, EggStorage, stored_version
 from crawler.node.listing import Listing
-from crawler.node.projects import OWN_PROJECT
+from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
+from crawler.node.unpacking import prepare, take_away
 from crawler.render.browser import find_chromium, write_browser_file
-from gateway.contract.outbox import CATALOG, SpiderInfo, write_atomically
+from gateway.contract.outbox import CATALOG, SpiderInfo, remove_tree, write_atomically
 from gateway.crash_points import state_change
 
 log = Logger()
@@ -41,6 +47,22 @@ FRESH = 10.0
 RETRY = 30.0
 #: Projects imported at the same time: each takes a processor for a second, or more.
 _AT_ONCE = 2
+#: Seconds between two looks for unpacked eggs that no version is any more, and no crawl uses.
+_SWEEP = 60.0
+
+
+#: Module that unpacks an egg, under Scrapyd's own user, whatever the project's is.
+_UNPACKER = "crawler.node.unpacking"
+_OWN = Account()
+
+
+class _Unpacked(BaseModel):
+    """Its answer."""
+
+    folder: Path | None = None
+    #: What is wrong with the egg, or with this node.
+    problem: str | None = None
+    unfit: str | None = None
 
 
 class SpiderLists(Service):
@@ -52,7 +74,13 @@ class SpiderLists(Service):
         self._app = app
         self._settings = config.settings
         self._eggs: EggStorage = app.getComponent(IEggStorage)
-        self._listings = EggListings(self._eggs)
+        self._contents = EggContents(self._eggs)
+        #: Eggs that are being looked at: unpacked, but not yet those of a version.
+        self._examined = 0
+        #: Projects with versions that are to be unpacked before any of their jobs is launched.
+        self._unready = {project for project, version in self._deployed() if not self._contents.get(project, version)}
+        app.getComponent(IPoller).held_back = self._unready
+        self._sweep = LoopingCall(self.remove_unused)
         self._own: list[SpiderInfo] | None = None
         self._own_listed_at = float("-inf")
         self._retry: DelayedCall | None = None
@@ -63,11 +91,14 @@ class SpiderLists(Service):
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         super().startService()
         self._eggs.discard()
+        prepare(self._eggs.unpacked)
+        self._sweep.start(_SWEEP)
         self._in_background(self._find_browser(), "the browser")
         self._in_background(self._list_all(), "the spiders")
 
     def stopService(self) -> None:  # noqa: N802 - Twisted's name
         super().stopService()
+        self._sweep.stop()
         if self._retry is not None and self._retry.active():
             self._retry.cancel()
         for command in list(self._running):
@@ -89,17 +120,53 @@ class SpiderLists(Service):
             return known
         return spider in [info.name for info in await self._shared(OWN_PROJECT, self._list_own)]
 
+    def code(self, project: str, version: str | None, spider: str) -> ProjectCode:
+        """What runs a job of this spider. Raises `EggMissingError`."""
+        return self._contents.code(project, version, spider)
+
+    @contextmanager
+    def examining(self) -> Iterator[None]:
+        """In here, what `examine` unpacks is not removed though no version is it yet."""
+        self._examined += 1
+        try:
+            yield
+        finally:
+            self._examined -= 1
+
     async def examine(self, egg: Path, project: str, version: str) -> Listing:
-        """What there is in an egg that may not be stored yet. Raises `RunnerError` where nobody can say."""
+        """What there is in an egg that may not be stored yet, now unpacked. Raises `RunnerError` where nobody can
+        say, and `NodeUnfitError`.
+        """
+        keep_free = self._settings.node_min_free_bytes
+        args = [_UNPACKER, str(egg), str(self._eggs.unpacked), str(keep_free)]
+        unpacked = _Unpacked.model_validate_json(await self._run(args, allowed(), None, _OWN))
+        if unpacked.unfit is not None:
+            raise NodeUnfitError(f"it cannot be unpacked: {unpacked.unfit}")
+        if unpacked.folder is None:
+            return Listing(problem=unpacked.problem or "it cannot be unpacked")
         account = self._accounts.of(project)
         with account.folder_for_a_moment() as folder:
-            path = account.hand_over(egg, folder).get(EGG, str(egg))
-            return await self._list([path], project, version, folder)
+            listing = await self._list([str(unpacked.folder)], project, version, folder)
+        return listing.model_copy(update={"egg": unpacked.folder})
 
-    def deployed(self, project: str, version: str, spiders: list[SpiderInfo]) -> None:
-        """An egg has come to count. Raises `OSError`."""
-        self._listings.keep(project, version, spiders)
+    def deployed(self, project: str, version: str, listing: Listing) -> None:
+        """An egg that was examined has come to count. Raises `OSError`."""
+        if listing.egg is not None:
+            self._contents.keep(project, version, listing.egg, listing.spiders)
         self.write_catalog()
+
+    def undeployed(self) -> None:
+        """Versions have been removed."""
+        self.write_catalog()
+        self.remove_unused()
+
+    def remove_unused(self) -> None:
+        """Remove what was unpacked and is no version's any more, unless a crawl uses it, or an egg is just examined:
+        then it is looked at again, a while later.
+        """
+        if self._examined == 0:
+            for folder in take_away(self._eggs.unpacked, self._contents.used()):
+                deferToThread(remove_tree, folder)
 
     def write_catalog(self) -> None:
         """Publish what is known; nothing as long as our own project is being listed for the first time."""
@@ -109,22 +176,25 @@ class SpiderLists(Service):
     def _infos_of_eggs(self) -> list[SpiderInfo]:
         return [
             info.model_copy(update={"project": project, "version": version, "latest": version == versions[-1]})
-            for project, versions in self._deployed()
+            for project in sorted(self._eggs.list_projects())
+            for versions in [self._eggs.list(project)]
             for version in versions
-            for info in self._listings.get(project, version) or []
+            if (contents := self._contents.get(project, version))
+            for info in contents.spiders
         ]
 
-    def _deployed(self) -> list[tuple[str, list[str]]]:
-        return [(project, self._eggs.list(project)) for project in sorted(self._eggs.list_projects())]
+    def _deployed(self) -> list[tuple[str, str]]:
+        projects = sorted(self._eggs.list_projects())
+        return [(project, version) for project in projects for version in self._eggs.list(project)]
 
     async def _infos(self, project: str, version: str | None) -> list[SpiderInfo]:
         versions: list[str] = self._eggs.list(project)
         if not versions:
             return self._own if self._own and project == OWN_PROJECT else await self._shared(project, self._list_own)
         stored = stored_version(version) if version else versions[-1]
-        known = self._listings.get(project, stored)
+        known = self._contents.get(project, stored)
         if known is not None:
-            return known
+            return known.spiders
         return await self._shared(f"{project}/{stored}", lambda: self._list_egg(project, stored))
 
     async def _find_browser(self) -> None:
@@ -132,11 +202,13 @@ class SpiderLists(Service):
 
     async def _list_all(self) -> None:
         await self._try_own()
-        for project, versions in self._deployed():
-            for version in versions:
-                if self.running and self._listings.get(project, version) is None:
+        for project in sorted(self._eggs.list_projects()):
+            for version in self._eggs.list(project):
+                if self.running and self._contents.get(project, version) is None:
                     work = self._shared(f"{project}/{version}", lambda p=project, v=version: self._list_egg(p, v))
                     await ensureDeferred(work).addErrback(self._report, f"the spiders of {project} {version}")
+            self._unready.discard(project)
+            self._app.getComponent(IPoller).kick()
 
     async def _try_own(self) -> None:
         try:
@@ -156,12 +228,18 @@ class SpiderLists(Service):
         return self._own
 
     async def _list_egg(self, project: str, version: str) -> list[SpiderInfo]:
-        listing = await self.examine(self._eggs.path(project, version), project, version)
-        if (known := self._listings.get(project, version)) is not None:  # of another egg, deployed meanwhile
-            return known
-        if listing.problem:
-            raise RunnerError(listing.problem)
-        self.deployed(project, version, listing.spiders)
+        with self.examining():
+            try:
+                listing = await self.examine(self._eggs.path(project, version), project, version)
+            except (RunnerError, NodeUnfitError) as error:
+                listing = Listing(problem=str(error))
+            known = self._contents.get(project, version)
+            if known is not None:  # of another egg, deployed meanwhile
+                return known.spiders
+            if listing.problem:
+                self._contents.problems[project, version] = listing.problem
+                raise RunnerError(listing.problem)
+            self.deployed(project, version, listing)
         return listing.spiders
 
     async def _shared(self, key: str, work: Any) -> list[SpiderInfo]:
@@ -181,11 +259,15 @@ class SpiderLists(Service):
         account = self._accounts.of(project)
         env = self._app.getComponent(IEnvironment).for_project(project, version)
         env = {**env, **(account.environment(folder) if folder else {}), "PYTHONIOENCODING": "UTF-8"}
-        output = await self._turn.run(self._start, [self._lister, *args], env, folder, account)
+        output = await self._run([self._lister, *args], env, folder, account)
         try:
             return Listing.model_validate_json(output)
         except ValueError:
             raise RunnerError("it ended before it could tell its spiders") from None
+
+    async def _run(self, args: list[str], env: dict[str, str], folder: Path | None, account: Account) -> bytes:
+        output: bytes = await self._turn.run(self._start, args, env, folder, account)
+        return output
 
     def _start(self, args: list[str], env: dict[str, str], folder: Path | None, account: Account) -> Deferred[bytes]:
         if not self.running:

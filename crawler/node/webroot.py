@@ -8,18 +8,23 @@ import errno
 import os
 from ipaddress import ip_address
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 from scrapyd import website
 from scrapyd.webservice import WsResource
-from twisted.web import http
+from twisted.web import error, http
 from twisted.web.resource import IResource, Resource
 from twisted.web.server import Request
 
 from crawler.node.config import NodeConfig
 from crawler.node.projects import canonical
 from gateway.contract.outbox import LOG, AttemptId, HostileFileError, attempt_dir, open_file
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 _CORS = (b"Access-Control-Allow-Origin", b"Access-Control-Allow-Methods", b"Access-Control-Allow-Headers")
 
@@ -112,6 +117,112 @@ class Logs(website.File):
         attempt = AttemptId.parse(link.stem)
         log = attempt_dir(self._outbox, attempt) / LOG if attempt else None
         return log if log and link.is_symlink() and link.readlink() == log else None
+
+
+# --- requests with bodies, which may be large: an egg is never in memory as a whole
+
+#: Bytes of an upload with all that is around the egg, of any other request, and of a form's fields together.
+MOST_UPLOAD, MOST_BODY, _MOST_FIELDS = 256 << 20, 16 << 20, 64 << 10
+_PIECE = 1 << 18
+_TAKES_EGGS = b"/addversion.json"
+
+
+class NodeRequest(Request):
+    """Twisted would read a form with an egg as a whole, and make several copies of it. Here it stays the file that it
+    was received into: see `Form`.
+    """
+
+    #: The Content-Type of a form with an egg.
+    form_type: bytes | None = None
+    _received = 0
+    _most = MOST_UPLOAD
+
+    def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        self._received += len(data)
+        if self._received <= self._most:
+            super().handleContentChunk(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
+        headers = self.requestHeaders
+        kind = headers.getRawHeaders(b"content-type", [b""])[0]
+        if path.partition(b"?")[0].endswith(_TAKES_EGGS) and kind.lower().startswith(b"multipart/form-data"):
+            self.form_type = kind
+        else:
+            self._most = MOST_BODY
+        if self.form_type or self._received > self._most:
+            headers.removeHeader(b"content-type")  # so that it is not parsed
+        super().requestReceived(command, path, version)
+
+    def process(self) -> None:
+        if self._received <= self._most:
+            super().process()
+            return
+        self.setResponseCode(http.REQUEST_ENTITY_TOO_LARGE)
+        self.setHeader(b"Content-Type", b"text/plain; charset=utf-8")
+        self.write(f"413: more than {self._most >> 20} MiB\n".encode())
+        self.finish()
+
+
+class Form:
+    """A form with one file, read piece by piece."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, bytearray] = {}
+        self._room = _MOST_FIELDS
+        self._header, self._value = bytearray(), bytearray()
+        self._part: bytearray | None = None
+
+    def field(self, name: str) -> str:
+        """Raises Scrapyd's error for one that is missing."""
+        if name not in self._fields:
+            raise error.Error(code=http.OK, message=f"'{name}' parameter is required".encode())
+        return self._fields[name].decode("utf-8", "replace")
+
+    def read(self, request: NodeRequest, file: IO[bytes]) -> None:
+        """Write the form's file to `file`. Raises Scrapyd's error for what is no form, and `OSError`."""
+        _, options = parse_options_header(request.form_type)
+        self._file = file
+        callbacks: MultipartCallbacks = {
+            "on_part_begin": self._part_begin,
+            "on_header_field": self._header_field,
+            "on_header_value": self._header_value,
+            "on_header_end": self._header_end,
+            "on_part_data": self._part_data,
+        }
+        body: Any = request.content
+        try:
+            parser = MultipartParser(options[b"boundary"], callbacks)
+            while piece := body.read(_PIECE):
+                parser.write(piece)
+            parser.finalize()
+        except (FormParserError, KeyError) as fault:
+            message = "send project, version and egg as multipart/form-data, as scrapyd-deploy does"
+            raise error.Error(code=http.OK, message=message.encode()) from fault
+
+    def _part_begin(self) -> None:
+        self._part = None
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _header_end(self) -> None:
+        if self._header.lower() == b"content-disposition":
+            _, options = parse_options_header(bytes(self._value))
+            name = options.get(b"name", b"").decode("utf-8", "replace")
+            self._part = None if name == "egg" else self._fields.setdefault(name, bytearray())
+        self._header, self._value = bytearray(), bytearray()
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._part is None:
+            self._file.write(memoryview(data)[start:end])
+            return
+        self._room -= end - start
+        if self._room < 0:
+            raise FormParserError("its fields are too long")
+        self._part += data[start:end]
 
 
 # --- authentication: who may talk to this node's Scrapyd, besides knowing the password

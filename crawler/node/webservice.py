@@ -10,7 +10,6 @@ import signal as signals
 import uuid
 import zipfile
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -20,6 +19,7 @@ from scrapyd.exceptions import DirectoryTraversalError, RunnerError
 from scrapyd.spiderqueue import SqliteSpiderQueue
 from scrapyd.webservice import param
 from twisted.internet.defer import ensureDeferred
+from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import error, http
@@ -28,8 +28,10 @@ from twisted.web.server import NOT_DONE_YET, Request
 from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError, StartedMark, fault_of, write_refusal
 from crawler.node.eggs import stored_version
+from crawler.node.listing import Listing
 from crawler.node.projects import OWN_PROJECT, canonical, is_project_name
 from crawler.node.spider_lists import spider_lists
+from crawler.node.webroot import Form, NodeRequest
 from gateway.clock import time_of_node, utc_now
 from gateway.contract import outbox
 from gateway.contract.outbox import AttemptId, NodeSpec
@@ -55,7 +57,7 @@ class AsyncService(webservice.WsResource):
     #: The one method it answers to.
     method = "POST"
 
-    async def answer(self, request: Request) -> dict[str, Any]:
+    async def answer(self, request: NodeRequest) -> dict[str, Any]:
         """The answer, as JSON. Raises what is answered as an error."""
         raise NotImplementedError
 
@@ -63,7 +65,7 @@ class AsyncService(webservice.WsResource):
     def methods(self) -> str:
         return f"OPTIONS, {self.method}"
 
-    def render(self, request: Request) -> Any:
+    def render(self, request: NodeRequest) -> Any:
         if request.method != self.method.encode():
             return super().render(request)
         gone: list[object] = []
@@ -73,7 +75,7 @@ class AsyncService(webservice.WsResource):
         answer.addErrback(lambda failure: log.failure("cannot answer", failure))
         return NOT_DONE_YET
 
-    async def _answer(self, request: Request) -> dict[str, Any]:
+    async def _answer(self, request: NodeRequest) -> dict[str, Any]:
         return await self.answer(request)  # what Scrapyd's `param` raises, it raises before there is a coroutine
 
     def _failed(self, failure: Failure) -> dict[str, Any]:
@@ -239,28 +241,34 @@ def _signal_number(text: str) -> int:
 class AddVersion(AsyncService):
     """`addversion.json`: an egg is looked at before it counts, and refused if it could not be run."""
 
-    @param("project")
-    @param("version")
-    @param("egg", type=bytes)
-    async def answer(self, _request: Request, project: str, version: str, egg: bytes) -> dict[str, Any]:
-        _require_names(project, version)
-        if not zipfile.is_zipfile(BytesIO(egg)):
-            refuse("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
+    async def answer(self, request: NodeRequest) -> dict[str, Any]:
         storage, lists = self.root.eggstorage, spider_lists(self.root.app)
-        staged = storage.stage(BytesIO(egg))
+        form = Form()
+        staged = await deferToThread(storage.stage, lambda file: form.read(request, file))
         try:
-            listing = await lists.examine(staged, project, version)
-            if listing.problem:
-                refuse(f"the egg of '{project}' is refused: {listing.problem}")
-            storage.put_staged(staged, project, version)
-        except RunnerError as error:
-            refuse(f"the egg of '{project}' is refused: {_last_line(str(error))}")
+            project, version = form.field("project"), form.field("version")
+            project = canonical(project, self.root.poller.queues)
+            _require_names(project, version)
+            if not zipfile.is_zipfile(staged):
+                refuse("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
+            with lists.examining():
+                listing = await self._examine(staged, project, version)
+                storage.put_staged(staged, project, version)
+                self.root.update_projects()
+                lists.deployed(project, version, listing)
         finally:
             storage.discard(staged)
-        self.root.update_projects()
-        lists.deployed(project, version, listing.spiders)
-        self.root.launcher.renew()
+            lists.remove_unused()
         return {"project": project, "version": version, "spiders": len(listing.spiders)}
+
+    async def _examine(self, staged: Path, project: str, version: str) -> Listing:
+        try:
+            listing = await spider_lists(self.root.app).examine(staged, project, version)
+        except RunnerError as error:
+            refuse(f"the egg of '{project}' is refused: {_last_line(str(error))}")
+        if listing.problem:
+            refuse(f"the egg of '{project}' is refused: {listing.problem}")
+        return listing
 
 
 class DeleteProject(webservice.DeleteProject):
@@ -269,18 +277,18 @@ class DeleteProject(webservice.DeleteProject):
     @param("project")
     def render_POST(self, _request: Request, project: str) -> dict[str, Any]:  # noqa: N802 - Twisted's name
         self._delete_version(project)
-        spider_lists(self.root.app).write_catalog()
+        spider_lists(self.root.app).undeployed()
         return {}
 
 
 class DeleteVersion(webservice.DeleteVersion):
-    """`delversion.json`: as Scrapyd's; the catalog is written anew. Attempts that run it have an egg of their own."""
+    """`delversion.json`: as Scrapyd's; the catalog is written anew. Attempts that run it keep its folder."""
 
     @param("project")
     @param("version")
     def render_POST(self, _request: Request, project: str, version: str) -> dict[str, Any]:  # noqa: N802 - as above
         self._delete_version(project, version)
-        spider_lists(self.root.app).write_catalog()
+        spider_lists(self.root.app).undeployed()
         return {}
 
 

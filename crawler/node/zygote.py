@@ -1,4 +1,4 @@
-"""The warm process that crawls are forked from: `python -m crawler.node.zygote <runner module>`.
+"""The warm process that crawls are forked from: `python -m crawler.node.zygote [<runner module>]`.
 
 It has imported the runner and, by the runner's `preload()`, all that a crawl will need; it has no reactor and one
 thread, or it does not begin. Scrapyd is at the other end of the socket that is its stdin. For each request it forks
@@ -108,13 +108,26 @@ def check_forkable() -> None:
     check_one_thread()
 
 
-def main() -> None:
+def execute() -> None:
+    """Become the command that this process was forked for."""
+    os.set_inheritable(int(os.environ["DISCOVERYBOT_MARK_FD"]), True)  # noqa: FBT003 - takes no keyword
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and so would the command
+    os.execve(sys.orig_argv[0], sys.orig_argv, os.environ)  # noqa: S606 - a command of the launcher's
+
+
+def _imported(module: str) -> Callable[[], object]:
     with importing_for_forks():
-        runner = importlib.import_module(sys.argv[1])
+        runner = importlib.import_module(module)
         getattr(runner, "preload", lambda: None)()
+    main: Callable[[], object] = runner.main
+    return main
+
+
+def main() -> None:
+    run = _imported(sys.argv[1]) if sys.argv[1:] else execute
     check_forkable()
     with suppress(BrokenPipeError, ConnectionResetError):  # Scrapyd is gone
-        Zygote(ForkChannel(socket.socket(fileno=0)), runner.main).serve()
+        Zygote(ForkChannel(socket.socket(fileno=0)), run).serve()
     os._exit(0)  # nothing of a child's is to be run here
 
 
@@ -142,7 +155,7 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
     close_all_but(request.mark_fd)
     os.environ.clear()
     os.environ.update(request.env, DISCOVERYBOT_MARK_FD=str(request.mark_fd))
-    sys.argv = request.argv
+    sys.orig_argv, sys.argv = request.command, request.command[2:]
     random.seed()
     restore_signals()
 
@@ -160,7 +173,8 @@ _MAX_FDS = 64
 
 class ForkRequest(NamedTuple):
     id: int
-    argv: list[str]
+    #: An interpreter, `-m`, a module and its arguments.
+    command: list[str]
     env: dict[str, str]
     output_fd: int
     mark_fd: int
@@ -196,7 +210,7 @@ class ForkChannel:
                 self.send(pong=True)
                 continue
             output_fd, mark_fd = (self._fds.popleft() for _ in range(FDS))
-            yield ForkRequest(message["id"], message["argv"], message["env"], output_fd, mark_fd)
+            yield ForkRequest(message["id"], message["command"], message["env"], output_fd, mark_fd)
 
     def is_deserted(self) -> bool:
         """Whether nobody is at the other end any more, though there may still be something to read."""

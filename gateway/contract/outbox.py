@@ -206,6 +206,8 @@ class SpiderInfo(_Record):
     allowed_domains: list[str] = Field(default_factory=list)
     #: It decides by itself where it starts (it has a `start()` of its own) and may ignore the start URLs.
     own_start: bool = False
+    #: Where its class is, in an egg: the one module of the project that its crawls import.
+    module: str | None = None
 
 
 RecordT = TypeVar("RecordT", bound=BaseModel)

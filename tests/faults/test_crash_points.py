@@ -49,6 +49,8 @@ ELSEWHERE = {
     "node.add_version": "deploys an egg: eggs/test_kills.py",
     "node.stage_version": "deploys an egg: eggs/test_kills.py",
     "node.discard_version": "deploys an egg: eggs/test_kills.py",
+    "node.unpack": "deploys an egg: eggs/test_kills.py",
+    "node.take_away": "removes an egg: eggs/test_kills.py",
     "node.write_listing": "deploys an egg: eggs/test_kills.py",
     "node.delete_version": "removes an egg: eggs/test_kills.py",
     "eggs.write": "deploys an egg: services/test_egg_kills.py",

@@ -105,6 +105,11 @@ def zygotes(stack: Stack) -> list[psutil.Process]:
     return [process for process in node_processes(stack, "crawler.node.zygote") if process.ppid() == scrapyd]
 
 
+def starters(stack: Stack) -> list[psutil.Process]:
+    """Of the zygotes, those that have nothing imported and execute commands."""
+    return [process for process in zygotes(stack) if process.cmdline()[-1] == "crawler.node.zygote"]
+
+
 def spiders(stack: Stack) -> list[int]:
     folders = [path.parent for path in (stack.home / "node/outbox").glob("*/started") if is_locked(path.parent)]
     return [pid for pid, _ in map(read_mark, folders) if pid]
@@ -182,7 +187,7 @@ def check(stack: Stack, site: Site, number: int, expected: str, job: str) -> Non
 
 
 def nothing_is_left(stack: Stack) -> None:
-    """Every slot is free, and of processes there is one zygote and no crawl."""
+    """Every slot is free, and of processes there is one zygote, one starter and no crawl."""
 
     def slots_are_free() -> bool:
         (node,) = stack.http.get(f"{stack.url}/nodes").json()["nodes"]
@@ -190,7 +195,7 @@ def nothing_is_left(stack: Stack) -> None:
 
     def processes_are_gone() -> bool:
         left = node_processes(stack, "crawler.node.zygote", "crawler.node.runner")
-        return len(left) == 1 and left == zygotes(stack)
+        return len(left) == 2 and left == zygotes(stack) and len(starters(stack)) == 1
 
     wait_until(slots_are_free, timeout=90, what="the freeing of all slots")
     wait_until(processes_are_gone, timeout=TIMEOUT + GRACE + 80, what="the end of all crawls")

@@ -31,10 +31,10 @@ def folder(path: Path) -> dict[str, str]:
     return {str(file.relative_to(path)): file.read_text() for file in path.rglob("*.py")}
 
 
-def egg(files: Mapping[str, str], settings: str | None = None) -> bytes:
+def egg(files: Mapping[str, str | bytes], settings: str | None = None) -> bytes:
     """`settings` is the module that its entry point names; by default that of the first package. Empty for none."""
     module = next(iter(files)).partition("/")[0] + ".settings" if settings is None else settings
-    metadata = {"EGG-INFO/PKG-INFO": "Metadata-Version: 2.1\nName: project\nVersion: 1.0\n"}
+    metadata: dict[str, str | bytes] = {"EGG-INFO/PKG-INFO": "Metadata-Version: 2.1\nName: project\nVersion: 1.0\n"}
     if module:
         metadata["EGG-INFO/entry_points.txt"] = f"[scrapy]\nsettings = {module}\n"
     content = BytesIO()

@@ -46,10 +46,14 @@ class Steals(scrapy.Spider):
                 yield {"what": what, "outcome": "done"}
 
     def files(self, victim, node):
-        own = Path(os.environ["DISCOVERYBOT_ATTEMPT_DIR"])
+        own, egg = Path(os.environ["DISCOVERYBOT_ATTEMPT_DIR"]), Path(os.environ["DISCOVERYBOT_EGG"])
         tries = {
             "own spec": (own / "spec.json").read_bytes,
-            "own egg": Path(os.environ["DISCOVERYBOT_EGG"]).read_bytes,
+            "own egg": lambda: os.listdir(egg),
+            "alter its egg": lambda: (egg / "sitecustomize.py").touch(),
+            "alter a module of its egg": Path(__file__).touch,
+            "replace its egg": lambda: egg.rename(egg.with_name("x")),
+            "list all that is unpacked": lambda: os.listdir(egg.parent.parent),
             "own folder": lambda: os.listdir(own),
             "list the outbox": lambda: os.listdir(node / "outbox"),
             "add to the outbox": (node / "outbox" / ("0" * 32 + "-1")).mkdir,
@@ -67,7 +71,7 @@ class Steals(scrapy.Spider):
             "list databases": lambda: os.listdir(node / "dbs"),
             "list logs": lambda: os.listdir(node / "logs"),
         }
-        for name in ("spec.json", "crawl.log", "items.jsonl", "started", "project.egg", "files/secret"):
+        for name in ("spec.json", "crawl.log", "items.jsonl", "started", "files/secret"):
             tries[f"read {name}"] = (victim / name).read_bytes
             tries[f"write {name}"] = lambda name=name: (victim / name).open("ab")
         for name in ("catalog.json", "uids.json", "dbs/victim.db", "eggs/victim/1.egg"):

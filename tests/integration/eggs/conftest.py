@@ -65,8 +65,7 @@ class EggNode(Node):
 
 
 def new_node(home: Path, **environ: str) -> EggNode:
-    """Without a warm process: an egg's spiders are never forked from it, and each deployment would start another."""
-    quick = {"PYTHONPATH": "", "CRAWL_STOP_GRACE": "5", "NODE_SLOTS": "3", "NODE_FORK": "false"}
+    quick = {"PYTHONPATH": "", "CRAWL_STOP_GRACE": "5", "NODE_SLOTS": "3"}
     return EggNode(home, ROOT, **{**quick, **environ})
 
 

@@ -83,6 +83,29 @@ def test_a_deployment_is_made_wholly_or_not_at_all(node: EggNode, plan: Path, po
     node.wait_for(lambda: [info["name"] for info in node.catalog("shop")] == ["teller"] * len(stored(node)))
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_an_egg_whose_unpacking_is_killed_is_refused_and_can_be_deployed_again(
+    node: EggNode, plan: Path, side: str
+) -> None:
+    (plan / f"node.unpack.{side}").touch()
+    answer = node.deploy("cut", "1", teller(side))
+    assert (answer["status"], "signal 9" in answer["message"]) == ("error", True)
+    assert node.deploy("cut", "1", teller(side))["status"] == "ok"
+    assert node.ended(node.run("teller", project="cut")).items == [{"version": side}]
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_what_is_not_removed_when_scrapyd_is_killed_is_removed_when_it_is_back(
+    node: EggNode, plan: Path, side: str
+) -> None:
+    assert node.deploy("short", "1", teller("short-lived"))["status"] == "ok"
+    unpacked = node.home / "node/unpacked"
+    before = {path.name for path in unpacked.iterdir()}
+    with killed_at(node, plan, f"node.take_away.{side}"):
+        node.ask("delproject", project="short")
+    node.wait_for(lambda: len([*unpacked.iterdir()]) == len(before) - 1)
+
+
 def test_half_an_upload_is_no_egg_and_spoils_none(tmp_path: Path) -> None:
     old = tmp_path / "shop/1.egg"
     old.parent.mkdir()
@@ -111,11 +134,14 @@ def test_a_spider_killed_at_its_very_start_is_reported(node: EggNode, plan: Path
         assert node.ended(node.run("teller", project="started")).exit["signal"] == signal.SIGKILL
 
 
-def test_a_nearly_full_disk_takes_no_new_attempt_but_those_it_has(tmp_path: Path) -> None:
+def test_a_nearly_full_disk_takes_no_egg_and_no_new_attempt_but_those_it_has(tmp_path: Path) -> None:
     full = new_node(tmp_path / "full", NODE_MIN_FREE_BYTES=str(1 << 60))
     try:
         full.start()
         spec = full.spec("seo")
+        deployed = full.deploy("full", "1", teller("1"))
+        assert (deployed["status"], deployed["fault"]) == ("error", "node")
+        assert "nearly full" in deployed["message"]
         answer = full.post(spec)
         assert answer["status"] == "error"
         assert "the disk of this node is nearly full" in answer["message"]

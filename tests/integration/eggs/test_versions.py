@@ -145,8 +145,8 @@ def test_an_attempt_whose_version_was_deleted_while_it_waited_says_so(node: EggN
     for attempt in busy:
         (attempt / "go").touch()
     ended = node.ended(late)
-    assert ended.exit["exit_code"] == 1
-    assert "project 'late' has no version '1' on this node" in ended.exit["log_tail"]
+    assert "project 'late' has no version '1' on this node" in ended.exit["refused"]
+    assert ended.exit["fault"] == "job"
 
 
 def test_after_a_restart_all_is_known_and_no_egg_is_imported_that_was(node: EggNode) -> None:

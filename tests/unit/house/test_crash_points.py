@@ -29,8 +29,6 @@ NEEDS_NONE = {
     "gateway/jobs/queue.py JobDocuments.find_one_and_update": "a step of whoever asks for it, and has one",
     "gateway/sites/edits.py SiteService.edit": "asks the store, which has one",
     "gateway/sites/edits.py TargetService.edit": "asks the store, which has one",
-    "crawler/node/eggs.py _keep": "a private copy for one attempt",
-    "crawler/node/accounts.py KeptAccount.hand_over": "a private copy for one attempt",
     "crawler/node/accounts.py discard": "what is left is found by the next start, or the next sweep",
 }
 

@@ -28,7 +28,7 @@ def test_requests_survive_being_cut_anywhere_and_keep_their_descriptors(
 ) -> None:
     ours, theirs = ends
     channel = ForkChannel(theirs)
-    stream = b"".join(frame(id=number, argv=["crawl"], env={"A": str(number)}) for number in range(3))
+    stream = b"".join(frame(id=number, command=["crawl"], env={"A": str(number)}) for number in range(3))
     given = [os.open(os.devnull, os.O_RDONLY) for _ in range(3 * FDS)]
     requests: list[ForkRequest] = []
     for place, fd in enumerate(given):

@@ -1,0 +1,238 @@
+"""Eggs lie unpacked: `python -m crawler.node.unpacking <egg> <folder> <bytes to keep free>` puts one there, in a
+process of its own.
+
+Each content has a folder of its own, `<SHA-256>-<Python>/<Name>-<version>.egg`. Unpacked, namespace packages, data
+beside the modules and C extensions work as if they were installed; under that name Python finds the egg's metadata.
+Scrapyd's user owns it all, and nobody else may write there. Other users may only pass through the folder of all
+contents, so they reach no content whose hash they do not know.
+
+An egg is hostile: names may lead elsewhere, and a small file may become a large one. Nothing of it is executed here.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import stat
+import sys
+import time
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from compileall import compile_file
+from contextlib import suppress
+from email.parser import HeaderParser
+from pathlib import Path
+from py_compile import PycInvalidationMode
+from typing import BinaryIO
+from uuid import uuid4
+
+from crawler.node.projects import EggError
+from gateway.contract.outbox import HostileFileError, read_file, remove_tree
+from gateway.crash_points import state_change
+
+#: Beside the folder of the eggs: that of their contents.
+UNPACKED = "unpacked"
+#: Beginnings of the names of folders that are not complete yet, and of those that are being removed.
+_INCOMING, _REMOVED = ".incoming-", ".removed-"
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder of all contents, and remove what a killed process has left there. Raises `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o711)
+    for left in (*folder.glob(f"{_INCOMING}*"), *folder.glob(f"{_REMOVED}*")):
+        remove_tree(left)
+
+
+# --- removing what is not used any more
+
+
+def take_away(folder: Path, used: Iterable[Path]) -> Iterator[Path]:
+    """Rename all contents in `folder` that nobody holds and that have none of the eggs `used`; what is to be removed,
+    by `remove_tree`.
+    """
+    kept = {egg.parent.name for egg in used}
+    for content in sorted(folder.iterdir()):
+        if content.name not in kept and not content.name.startswith("."):
+            with suppress(OSError):
+                yield _take_away(content)
+
+
+@state_change("node.take_away")
+def _take_away(content: Path) -> Path:
+    """Raises `BlockingIOError` if it is held."""
+    fd = os.open(content, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return content.rename(content.with_name(f"{_REMOVED}{content.name}-{uuid4().hex}"))
+    finally:
+        os.close(fd)
+
+
+# --- unpacking: whole or not at all
+
+#: Files and folders; bytes when unpacked; folders within one another; characters of a name.
+MOST_ENTRIES, MOST_BYTES, _DEEPEST, _LONGEST_NAME = 100_000, 1 << 30, 32, 200
+_PIECE = 1 << 18
+#: What a file of an egg may be compressed with: Python bounds the memory that it takes to unpack these.
+_METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+_METADATA, _MOST_METADATA = "EGG-INFO/PKG-INFO", 1 << 20
+#: Seconds after which the rest is not compiled: Python does that when it is imported.
+_COMPILE = 30.0
+
+
+def place(egg: Path, folder: Path, *, keep_free: int = 0) -> Path:
+    """The unpacked egg, in the folder of all contents. Raises `EggError` for one that cannot be unpacked, and
+    `OSError`, also if less than `keep_free` bytes of the disk would be left.
+    """
+    with egg.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        # the byte code in it is this Python's
+        content = folder / f"{digest}-{sys.implementation.cache_tag}"
+        if not content.exists():
+            _place(file, content, keep_free)
+    return next(content.iterdir())
+
+
+@state_change("node.unpack")
+def _place(file: BinaryIO, content: Path, keep_free: int) -> None:
+    new = content.with_name(f"{_INCOMING}{uuid4().hex}")
+    try:
+        (new / "egg").mkdir(parents=True)
+        unpack(file, new / "egg", keep_free)
+        _compile(new / "egg")
+        (new / "egg").rename(new / _name_of(new / "egg"))
+        with suppress(FileExistsError):  # somebody else was faster
+            _rename(new, content)
+    finally:
+        remove_tree(new)
+
+
+def _rename(new: Path, content: Path) -> None:
+    try:
+        new.rename(content)
+    except OSError:
+        if not content.exists():
+            raise
+        raise FileExistsError from None
+
+
+def unpack(file: BinaryIO, folder: Path, keep_free: int = 0) -> None:
+    """Unpack an egg into an empty folder. Raises as `place` does."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = [(member, _parts(member)) for member in archive.infolist()]
+            _check_number(parts for _, parts in members)
+            room, free = MOST_BYTES, shutil.disk_usage(folder).free - keep_free
+            for member, parts in members:
+                size = _extract(archive, member, folder.joinpath(*parts), room, free)
+                room, free = room - size, free - size
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise EggError(f"it has two files in one place: {_relative(error.filename, folder)}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError) as error:
+        raise EggError(f"the egg cannot be read: {error}") from None
+
+
+def _parts(member: zipfile.ZipInfo) -> tuple[str, ...]:
+    """Where in the folder it belongs. Raises `EggError` for a place outside, and for what is no file or folder."""
+    name = member.filename
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
+        raise EggError(f"{name[:_LONGEST_NAME]!r} in it is a link or a device: put the file itself into the egg")
+    parts = tuple(name.removesuffix("/").split("/"))
+    if {"", ".", ".."}.intersection(parts) or "\\" in name:
+        raise EggError(f"the name {name[:_LONGEST_NAME]!r} in it leads out of its folder")
+    if len(parts) > _DEEPEST or max(map(len, map(os.fsencode, parts))) > _LONGEST_NAME:
+        raise EggError(f"the name {name[:_LONGEST_NAME]!r} in it is too long, or lies too deep")
+    return parts
+
+
+def _check_number(every: Iterable[tuple[str, ...]]) -> None:
+    entries: set[tuple[str, ...]] = set()
+    for parts in every:
+        entries.update(parts[:depth] for depth in range(1, len(parts) + 1))
+        if len(entries) > MOST_ENTRIES:
+            raise EggError(f"it has more than {MOST_ENTRIES} files and folders: leave data out of the egg")
+
+
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, room: int, free: int) -> int:
+    """The number of bytes, which the egg may lie about."""
+    if member.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        return 0
+    if member.compress_type not in _METHODS:
+        raise EggError(f"{member.filename!r} in it is compressed in a way that eggs do not use: deflate it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
+    written = 0
+    with os.fdopen(fd, "wb") as file, archive.open(member) as source:
+        while piece := source.read(_PIECE):
+            written += len(piece)
+            if written > room:
+                raise EggError(f"it is larger than {MOST_BYTES >> 20} MiB when unpacked: leave data out of the egg")
+            if written > free:
+                raise OSError(errno.ENOSPC, "the disk of this node is nearly full")
+            file.write(piece)
+    return written
+
+
+def _relative(name: str | None, folder: Path) -> str:
+    return str(name or "").removeprefix(f"{folder}/")[:_LONGEST_NAME]
+
+
+def _compile(folder: Path) -> None:
+    """Write byte code: whoever runs the egg may not. What cannot be compiled is said when it is imported."""
+    end = time.monotonic() + _COMPILE
+    for module in folder.rglob("*.py"):
+        if time.monotonic() > end:
+            return
+        # the sources never change, so nobody has to look whether they have
+        compile_file(module, quiet=2, force=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+
+
+def _name_of(folder: Path) -> str:
+    """Under another name, or another ending, the metadata is not found."""
+    try:
+        metadata = HeaderParser().parsestr(read_file(folder / _METADATA, _MOST_METADATA).decode("utf-8", "replace"))
+    except (OSError, HostileFileError):
+        return "project.egg"
+    words = (re.sub(r"[^A-Za-z0-9.]+", "_", metadata.get(field, "")) for field in ("Name", "Version"))
+    return f"{'-'.join(word[:80].strip('._') or '0' for word in words)}.egg"
+
+
+# --- the process
+
+#: Bytes of memory, and seconds of CPU and in all, that unpacking may take.
+_MEMORY, _CPU, _LONGEST = 2 << 30, 55, 90
+
+
+def main() -> None:
+    os.umask(0o022)
+    warnings.simplefilter("ignore")  # the compiler's, of other people's code
+    signal.alarm(_LONGEST)
+    for limit, most in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CPU, _CPU), (resource.RLIMIT_CORE, 0)):
+        with suppress(ValueError, OSError):  # there is a lower one, or the system knows none
+            resource.setrlimit(limit, (most, most))
+    try:
+        egg, folder, keep_free = sys.argv[1:]
+        answer = {"folder": str(place(Path(egg), Path(folder), keep_free=int(keep_free)))}
+    except MemoryError:
+        answer = {"problem": "it takes too much memory to unpack"}
+    except EggError as error:
+        answer = {"problem": str(error)}
+    except OSError as error:
+        answer = {"unfit": error.strerror or str(error)}
+    sys.stdout.write(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""A crawl imports the module of its spider, and not all of its project's."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from eggs import egg, source
+
+from .conftest import EggNode
+
+#: Tells which modules of its project are there.
+TELLS = """
+import sys
+import scrapy
+from {package}.spiders import REGISTRY
+
+class Told(scrapy.Spider):
+    name = "{name}"
+
+    async def start(self):
+        modules = sorted(name for name in sys.modules if name.startswith("{package}.spiders."))
+        yield {{"modules": modules, "registry": sorted(REGISTRY)}}
+
+REGISTRY["{name}"] = Told
+"""
+#: In one module when it is listed, and in the other one when it is crawled.
+MOVING = """
+import sys
+import scrapy
+LISTING = any("crawler.node.listing" in word for word in sys.orig_argv)
+
+class Moving(scrapy.Spider):
+    name = "moving" if LISTING == {here} else "hidden-{here}"
+
+    async def start(self):
+        yield {{"found": __name__}}
+"""
+BASE = """
+import scrapy
+
+class Base(scrapy.Spider):
+    async def start(self):
+        yield {"ran": self.name}
+"""
+SPIDERS, MODULES = 5000, 1000
+#: Seconds.
+FIRST, FOUR = 2.0, 6.0
+
+
+def project(package: str, settings: str = "") -> bytes:
+    names = ("a", "b", "c")
+    spiders = {f"{package}/spiders/{name}.py": TELLS.format(package=package, name=name) for name in names}
+    files = source(package, settings=f"SPIDER_MODULES = ['{package}.spiders']\n{settings}") | spiders
+    return egg({**files, f"{package}/spiders/__init__.py": "REGISTRY = {}\n"})
+
+
+def told(node: EggNode, package: str) -> dict[str, list[str]]:
+    crawl = node.ended(node.run("b", project=package))
+    assert crawl.exit["exit_code"] == 0, crawl.log
+    (item,) = crawl.items
+    return item
+
+
+def test_only_the_module_of_the_spider_is_imported(node: EggNode) -> None:
+    assert node.deploy("apart", "1", project("apart"))["spiders"] == 3
+    assert told(node, "apart") == {"modules": ["apart.spiders.b"], "registry": ["b"]}
+    modules = {info["name"]: info["module"] for info in node.catalog("apart")}
+    assert modules == {name: f"apart.spiders.{name}" for name in ("a", "b", "c")}
+
+
+def test_a_project_whose_modules_need_one_another_says_so(node: EggNode) -> None:
+    assert node.deploy("together", "1", project("together", "IMPORT_ALL_SPIDERS = True\n"))["spiders"] == 3
+    every = ["a", "b", "c"]
+    assert told(node, "together") == {"modules": [f"together.spiders.{name}" for name in every], "registry": every}
+
+
+def test_a_spider_that_is_not_where_it_was_is_looked_for_everywhere(node: EggNode) -> None:
+    files = {"moving/spiders/__init__.py": ""} | {
+        f"moving/spiders/{name}.py": MOVING.format(here=here) for name, here in (("first", True), ("then", False))
+    }
+    assert node.deploy("moving", "1", egg(source("moving") | files))["spiders"] == 2
+    crawl = node.ended(node.run("moving", project="moving"))
+    assert crawl.items == [{"found": "moving.spiders.then"}], crawl.log
+
+
+def many() -> bytes:
+    """A project of five thousand spiders, in a thousand modules."""
+    spider = "class S{n}(Base):\n    name = 's{n}'\n"
+    files = source("many", base=BASE) | {"many/spiders/__init__.py": ""}
+    for module in range(MODULES):
+        numbers = range(module, SPIDERS, MODULES)
+        text = "".join(spider.format(n=number) for number in numbers)
+        files[f"many/spiders/m{module}.py"] = f"from many.base import Base\n{text}"
+    return egg(files)
+
+
+def first_line(node: EggNode, spider: str) -> tuple[Path, float]:
+    began = time.monotonic()
+    attempt = node.run(spider, project="many")
+    log = attempt / "crawl.log"
+    node.wait_for(lambda: log.exists() and "Spider opened" in log.read_text(), 30)
+    return attempt, time.monotonic() - began
+
+
+def test_of_five_thousand_spiders_one_starts_at_once_and_four_do(node: EggNode) -> None:
+    assert node.deploy("many", "1", many())["spiders"] == SPIDERS
+    attempt, seconds = first_line(node, "s4321")
+    assert seconds <= FIRST
+    assert node.ended(attempt).items == [{"ran": "s4321"}]
+    with ThreadPoolExecutor(4) as clients:
+        four = [*clients.map(lambda number: first_line(node, f"s{number}"), range(0, SPIDERS, SPIDERS // 4))]
+    assert max(seconds for _, seconds in four) <= FOUR
+    for attempt, _ in four:
+        node.ended(attempt)
