@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -9,10 +10,17 @@ from typing import Any
 class DiscoveryBotError(Exception):
     """Base of all errors that the platform raises on purpose, when it refuses something or fails.
 
-    `code` is stable and meant for programs, the message is meant for people, `detail` is JSON-ready.
+    `code` is stable and meant for programs (so is the class's name, which it is made of), the message is meant for
+    people, `detail` is JSON-ready.
     """
 
     code = "internal_error"
+
+    def __init_subclass__(cls) -> None:
+        """The code of `JobExistsError` is `job_exists`, unless the class names another one."""
+        super().__init_subclass__()
+        if "code" not in vars(cls):
+            cls.code = re.sub(r"\B(?=[A-Z])", "_", cls.__name__.removesuffix("Error")).lower()
 
     def __init__(self, message: str, *, detail: Any = None) -> None:
         super().__init__(message)
@@ -23,8 +31,6 @@ class DiscoveryBotError(Exception):
 class InvalidRequestError(DiscoveryBotError):
     """The request cannot be carried out as asked; `field` names the part that is wrong."""
 
-    code = "invalid_request"
-
     def __init__(self, field: str, message: str, *, detail: Any = None) -> None:
         super().__init__(f"{field}: {message}", detail=detail if detail is not None else {"field": field})
         self.field = field
@@ -32,8 +38,6 @@ class InvalidRequestError(DiscoveryBotError):
 
 class ForbiddenAddressError(InvalidRequestError):
     """A URL that may not be fetched: its address is private, loopback, link-local, metadata, or the like."""
-
-    code = "forbidden_address"
 
 
 class UnauthenticatedError(DiscoveryBotError):
@@ -51,8 +55,6 @@ class WrongKeyError(UnauthenticatedError):
 class ForbiddenError(DiscoveryBotError):
     """The caller may not do this."""
 
-    code = "forbidden"
-
 
 class ForgedRequestError(ForbiddenError):
     """A signed-in browser sent this request, but, as far as can be seen, not from a page of ours."""
@@ -63,8 +65,6 @@ class ForgedRequestError(ForbiddenError):
 class ScopeMissingError(ForbiddenError):
     """The caller's key does not have the scope that this takes."""
 
-    code = "scope_missing"
-
     def __init__(self, scope: str) -> None:
         super().__init__(f"this needs a key with the scope '{scope}'", detail={"scope": scope})
 
@@ -72,16 +72,12 @@ class ScopeMissingError(ForbiddenError):
 class NotYourUserError(ForbiddenError):
     """The key does not act for this user: a key acts for its own user only."""
 
-    code = "not_your_user"
-
     def __init__(self, user_id: str) -> None:
         super().__init__(f"user_id: this key does not act for {user_id!r}", detail={"field": "user_id"})
 
 
 class UnreadableError(DiscoveryBotError):
     """This version cannot read what is stored under this id."""
-
-    code = "unreadable"
 
     def __init__(self, collection: str, identity: object, problem: str) -> None:
         super().__init__(
@@ -93,64 +89,43 @@ class UnreadableError(DiscoveryBotError):
 class NotFoundError(DiscoveryBotError):
     """There is no such thing, or it belongs to another user."""
 
-    code = "not_found"
-
 
 class NoSuchError(NotFoundError):
-    """Nothing has this id or name."""
+    """Nothing has this id or name; what it would be is in the code."""
 
-    what: str
+    code = NotFoundError.code
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no {self.what} {name!r}")
+        what = self.code.removesuffix("_not_found").replace("_", " ")
+        super().__init__(f"there is no {what} {name!r}")
 
 
 class JobNotFoundError(NoSuchError):
     """No job has this id."""
 
-    code = "job_not_found"
-    what = "job"
-
 
 class RunNotFoundError(NoSuchError):
     """No run of a site has this id."""
-
-    code = "run_not_found"
-    what = "run"
 
 
 class DeadLetterNotFoundError(NoSuchError):
     """No job with this id is a dead letter (any more)."""
 
-    code = "dead_letter_not_found"
-    what = "dead letter"
-
 
 class NodeNotFoundError(NoSuchError):
     """No crawl node has registered itself by this name."""
-
-    code = "node_not_found"
-    what = "node"
 
 
 class SiteNotFoundError(NoSuchError):
     """No site has this name."""
 
-    code = "site_not_found"
-    what = "site"
-
 
 class TargetNotFoundError(NoSuchError):
     """No target has this id or number."""
 
-    code = "target_not_found"
-    what = "target"
-
 
 class VersionNotFoundError(NotFoundError):
     """The project has no such version."""
-
-    code = "version_not_found"
 
     def __init__(self, project: str, version: str) -> None:
         super().__init__(f"there is no version {version!r} of project {project!r}")
@@ -159,46 +134,31 @@ class VersionNotFoundError(NotFoundError):
 class ScheduleNotFoundError(NoSuchError):
     """No schedule has this id."""
 
-    code = "schedule_not_found"
-    what = "schedule"
-
 
 class ConflictError(DiscoveryBotError):
     """The thing is in a state that does not allow this."""
-
-    code = "conflict"
 
 
 class JobExistsError(ConflictError):
     """A job with this id exists already."""
 
-    code = "job_exists"
-
 
 class ScheduleExistsError(ConflictError):
     """A schedule with this id exists already."""
-
-    code = "schedule_exists"
 
 
 class ScheduleChangedError(ConflictError):
     """The schedule is no longer at the revision that the request names."""
 
-    code = "schedule_changed"
-
 
 class ScheduleEndedError(ConflictError):
     """A schedule that has ended stays as it is."""
-
-    code = "schedule_ended"
 
 
 class LiveTwinError(ConflictError):
     """A job with the same fingerprint is alive; `live_key` is unique among jobs that are not final. The same holds
     for schedules that have not ended.
     """
-
-    code = "live_twin"
 
 
 class IdempotencyConflictError(ConflictError):
@@ -210,37 +170,25 @@ class IdempotencyConflictError(ConflictError):
 class RunGoesOnError(DiscoveryBotError):
     """The caller has waited for a run for as long as it may; the run goes on."""
 
-    code = "run_goes_on"
-
 
 class SiteExistsError(ConflictError):
     """A site with this name exists already."""
-
-    code = "site_exists"
 
 
 class SiteInUseError(ConflictError):
     """Targets name the site."""
 
-    code = "site_in_use"
-
 
 class SiteDisabledError(ConflictError):
     """The site takes no runs."""
-
-    code = "site_disabled"
 
 
 class UnavailableError(DiscoveryBotError):
     """MongoDB is away: nothing was accepted, ask again."""
 
-    code = "unavailable"
-
 
 class StartingError(UnavailableError):
     """No crawl node has published its spiders yet: what can be crawled is not known, ask again."""
-
-    code = "starting"
 
     def __init__(self) -> None:
         super().__init__("no crawl node has published its spiders yet; nothing was accepted, ask again in a moment")
@@ -259,8 +207,6 @@ class TooManyError(DiscoveryBotError):
 class QueueFullError(TooManyError):
     """As many crawls wait as the limit allows."""
 
-    code = "queue_full"
-
     def __init__(self, waiting: int, limit: int, retry_after: int) -> None:
         message = (
             f"the queue is full: {waiting} crawls wait, and the limit is {limit} (CRAWL_QUEUE_MAX); "
@@ -271,8 +217,6 @@ class QueueFullError(TooManyError):
 
 class UserQuotaError(TooManyError):
     """The user has as many as allowed. `name` says what `count` counts; `reason` is the message without advice."""
-
-    code = "user_quota"
 
     def __init__(self, reason: str, name: str, count: int, limit: int, retry_after: int) -> None:
         message = f"{reason}; this request was not accepted: cancel some, or ask again in {retry_after} seconds"
@@ -291,8 +235,6 @@ class NodeError(DiscoveryBotError):
 class NodeRefusedError(NodeError):
     """The node answered, and said no: the job was certainly not started by this call."""
 
-    code = "node_refused"
-
     def __init__(self, message: str, *, is_nodes_fault: bool = False) -> None:
         super().__init__(message)
         self.is_nodes_fault = is_nodes_fault
@@ -300,8 +242,6 @@ class NodeRefusedError(NodeError):
 
 class NodeShutError(NodeRefusedError):
     """The node does not accept our password, or not from our address; it has not looked at the request."""
-
-    code = "node_shut"
 
     def __init__(self, message: str) -> None:
         super().__init__(message, is_nodes_fault=True)
@@ -322,8 +262,6 @@ class NameTakenError(NodeError):
 
 class NodeUnreachableError(NodeError):
     """The node did not answer. If the request `may_have_arrived`, it may have taken the job: post it there again."""
-
-    code = "node_unreachable"
 
     def __init__(self, message: str, *, may_have_arrived: bool = True) -> None:
         super().__init__(message)

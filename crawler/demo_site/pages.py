@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
-
-import json
 from html import escape
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlencode
-
 
 ROBOTS = "User-agent: *\nDisallow: /keepers-only/\n"
 #: Path → status and target. The old news takes three hops.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from copy import copy
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.config import JsonDict
+from pydantic_core import PydanticUndefined
 
 from gateway.contract.crawl import DEFAULT_PROJECT, Expect, FetchOptions, PaginationType, RateText
 from gateway.contract.param_formats import MAX_LENGTH
@@ -47,57 +50,8 @@ SiteName = Annotated[
         description="Letters, digits and `. _ -`. The name cannot be changed.",
     ),
 ]
-Enabled = Annotated[bool, Field(description="If `false`, neither the site nor its targets are run.")]
-Spider = Annotated[Name, Field(description="A spider of `GET /spiders`.")]
-Project = Annotated[Name, Field(description="The project of a deployed egg; `default` is the platform's own.")]
-Template = Annotated[
-    UrlText,
-    Field(description="The URL of a search, with `{keywords}`, `{location}` and `{page}` as placeholders."),
-]
-RequiresPlaywright = Annotated[bool, Field(description="Whether its pages are rendered in a browser.")]
-# a strict model takes no text for an enumeration
-Pagination = Annotated[
-    PaginationType,
-    Field(strict=False, description="How the spider `jobs` gets from one page of results to the next."),
-]
 Selector = Annotated[Text, Field(min_length=1, max_length=MAX_LENGTH)]
-Selectors = Annotated[
-    dict[str, Selector],
-    Field(max_length=50, description="CSS selectors by name, which the spider `jobs` uses on pages without JSON-LD."),
-]
-Minutes = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=_MOST_MINUTES,
-        description="Minutes between two runs of the site, and of its targets that have no frequency of their own.",
-    ),
-]
 Seconds = Annotated[float, Field(ge=0, le=3600)]
-MinPause = Annotated[Seconds, Field(description="The shortest pause between two requests of a run.")]
-MaxPause = Annotated[Seconds, Field(description="The longest pause. Each pause is a random time between the two.")]
-Retries = Annotated[int, Field(ge=0, le=20, description="How many times a failed run is tried again.")]
-Rate = Annotated[
-    RateText | None,
-    Field(description="The rate limit for all runs of the site together, such as `30/m`; null: no limit."),
-]
-Overlapping = Annotated[
-    bool, Field(description="Whether two runs of the site may run at once; if not, the second one waits.")
-]
-Payload = Annotated[
-    Params,
-    Field(
-        description="Further parameters for the spider. `keywords` and `location` are used by the site's own runs."
-    ),
-]
-Fetch = Annotated[
-    FetchOptions, Field(description="Headers, cookies and other options; the pauses have fields of their own.")
-]
-Expected = Annotated[
-    Expect | None, Field(description="What each run must find. A run that finds less is `partial`; null: nothing.")
-]
-#: The field is absent from a change. That differs from null, which some fields may be.
-_UNCHANGED: Any = Field(default_factory=type(None))
 
 
 class Named(BaseModel):
@@ -110,51 +64,88 @@ class Named(BaseModel):
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 
+Changes = TypeVar("Changes", bound=Named)
+
+
+def changes(fixed: str) -> Callable[[type[Changes]], type[Changes]]:
+    """For a subclass of a request's model: without the field `fixed`, and each other field may be absent. That
+    differs from null, which some fields may be.
+    """
+
+    def changed(model: type[Changes]) -> type[Changes]:
+        fields = model.__pydantic_fields__
+        del fields[fixed]
+        for name, required in fields.items():
+            fields[name] = field = copy(required)
+            # the default of a factory is not in the schema
+            field.default, field.default_factory = PydanticUndefined, type(None)
+        model.model_rebuild(force=True)
+        return model
+
+    return changed
+
+
 class SiteRequest(Named):
     """Only `name` and `search_url` are required."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_BOARD, _OTHER]})
 
     name: SiteName
-    enabled: Enabled = True
-    project: Project = DEFAULT_PROJECT
-    spider: Spider = JOBS_SPIDER
-    search_url: Template
-    requires_playwright: RequiresPlaywright = False
-    pagination_type: Pagination = PaginationType.NONE
-    selectors: Selectors = Field(default_factory=dict)
-    interval_minutes: Minutes = 60
-    min_pause_seconds: MinPause = 2.0
-    max_pause_seconds: MaxPause = 8.0
-    max_retries: Retries = 3
-    rate_limit: Rate = None
-    allow_overlap: Overlapping = False
-    payload: Payload = Field(default_factory=dict)
-    fetch: Fetch = FetchOptions()
-    expect: Expected = None
+    enabled: bool = Field(default=True, description="If `false`, neither the site nor its targets are run.")
+    project: Name = Field(
+        default=DEFAULT_PROJECT, description="The project of a deployed egg; `default` is the platform's own."
+    )
+    spider: Name = Field(default=JOBS_SPIDER, description="A spider of `GET /spiders`.")
+    search_url: UrlText = Field(
+        description="The URL of a search, with `{keywords}`, `{location}` and `{page}` as placeholders."
+    )
+    requires_playwright: bool = Field(default=False, description="Whether its pages are rendered in a browser.")
+    # a strict model takes no text for an enumeration
+    pagination_type: PaginationType = Field(
+        default=PaginationType.NONE,
+        strict=False,
+        description="How the spider `jobs` gets from one page of results to the next.",
+    )
+    selectors: dict[str, Selector] = Field(
+        default_factory=dict,
+        max_length=50,
+        description="CSS selectors by name, which the spider `jobs` uses on pages without JSON-LD.",
+    )
+    interval_minutes: int = Field(
+        default=60,
+        ge=1,
+        le=_MOST_MINUTES,
+        description="Minutes between two runs of the site, and of its targets that have no frequency of their own.",
+    )
+    min_pause_seconds: Seconds = Field(default=2.0, description="The shortest pause between two requests of a run.")
+    max_pause_seconds: Seconds = Field(
+        default=8.0, description="The longest pause. Each pause is a random time between the two."
+    )
+    max_retries: int = Field(default=3, ge=0, le=20, description="How many times a failed run is tried again.")
+    rate_limit: RateText | None = Field(
+        default=None,
+        description="The rate limit for all runs of the site together, such as `30/m`; null: no limit.",
+    )
+    allow_overlap: bool = Field(
+        default=False, description="Whether two runs of the site may run at once; if not, the second one waits."
+    )
+    payload: Params = Field(
+        default_factory=dict,
+        description="Further parameters for the spider. `keywords` and `location` are used by the site's own runs.",
+    )
+    fetch: FetchOptions = Field(
+        default=FetchOptions(), description="Headers, cookies and other options; the pauses have fields of their own."
+    )
+    expect: Expect | None = Field(
+        default=None, description="What each run must find. A run that finds less is `partial`; null: nothing."
+    )
 
 
-class SiteChanges(Named):
+@changes(fixed="name")
+class SiteChanges(SiteRequest):
     """Absent fields stay as they are; a selector, a payload or `fetch` is replaced as a whole."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"enabled": False}, {"rate_limit": "10/m"}]})
-
-    enabled: Enabled = _UNCHANGED
-    project: Project = _UNCHANGED
-    spider: Spider = _UNCHANGED
-    search_url: Template = _UNCHANGED
-    requires_playwright: RequiresPlaywright = _UNCHANGED
-    pagination_type: Pagination = _UNCHANGED
-    selectors: Selectors = _UNCHANGED
-    interval_minutes: Minutes = _UNCHANGED
-    min_pause_seconds: MinPause = _UNCHANGED
-    max_pause_seconds: MaxPause = _UNCHANGED
-    max_retries: Retries = _UNCHANGED
-    rate_limit: Rate = _UNCHANGED
-    allow_overlap: Overlapping = _UNCHANGED
-    payload: Payload = _UNCHANGED
-    fetch: Fetch = _UNCHANGED
-    expect: Expected = _UNCHANGED
 
 
 class SiteView(BaseModel):
@@ -313,34 +304,14 @@ def _minutes_or_cron(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 Words = Annotated[Text, Field(max_length=500)]
-Keywords = Annotated[Words, Field(description="The words for `{keywords}` in the site's search URL.")]
-Location = Annotated[Words, Field(description="The place for `{location}` in the site's search URL.")]
 Frequency = Annotated[
     Annotated[int, Field(ge=1, le=_MOST_MINUTES)] | Annotated[Text, Field(min_length=1, max_length=200)] | None,
     WrapValidator(_minutes_or_cron),
     Field(description="Minutes, or cron (`0 9 * * *`, `@daily`); null: the site's `interval_minutes`."),
 ]
-Timezone = Annotated[Text, Field(min_length=1, max_length=64, description="The time zone for cron.")]
-TargetEnabled = Annotated[bool, Field(description="Whether its schedule runs it.")]
-ResultsWanted = Annotated[
-    Annotated[int, Field(ge=1, le=_MOST_RESULTS)] | None,
-    Field(description="A run ends after this many results; null: no limit."),
-]
-IsRemote = Annotated[
-    bool | None, Field(description="`true`: only remote postings; `false`: only the others; null: all.")
-]
 
 
-class _Named(Named):
-    def given(self) -> dict[str, Any]:
-        """The fields that the request names; minutes become text."""
-        given = super().given()
-        if isinstance(given.get("frequency"), int):
-            given["frequency"] = str(given["frequency"])
-        return given
-
-
-class TargetRequest(_Named):
+class TargetRequest(Named):
     """Only `site` is required."""
 
     model_config = ConfigDict(
@@ -353,27 +324,31 @@ class TargetRequest(_Named):
     )
 
     site: SiteName
-    keywords: Keywords = ""
-    location: Location = ""
+    keywords: Words = Field(default="", description="The words for `{keywords}` in the site's search URL.")
+    location: Words = Field(default="", description="The place for `{location}` in the site's search URL.")
     frequency: Frequency = None
-    timezone: Timezone = "UTC"
-    enabled: TargetEnabled = True
-    results_wanted: ResultsWanted = None
-    is_remote: IsRemote = None
+    timezone: Text = Field(default="UTC", min_length=1, max_length=64, description="The time zone for cron.")
+    enabled: bool = Field(default=True, description="Whether its schedule runs it.")
+    results_wanted: Annotated[int, Field(ge=1, le=_MOST_RESULTS)] | None = Field(
+        default=None, description="A run ends after this many results; null: no limit."
+    )
+    is_remote: bool | None = Field(
+        default=None, description="`true`: only remote postings; `false`: only the others; null: all."
+    )
+
+    def given(self) -> dict[str, Any]:
+        """The fields that the request names; minutes become text."""
+        given = super().given()
+        if isinstance(given.get("frequency"), int):
+            given["frequency"] = str(given["frequency"])
+        return given
 
 
-class TargetChanges(_Named):
+@changes(fixed="site")
+class TargetChanges(TargetRequest):
     """Absent fields stay as they are. A target stays with its site."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"frequency": "@daily"}]})
-
-    keywords: Keywords = _UNCHANGED
-    location: Location = _UNCHANGED
-    frequency: Frequency = _UNCHANGED
-    timezone: Timezone = _UNCHANGED
-    enabled: TargetEnabled = _UNCHANGED
-    results_wanted: ResultsWanted = _UNCHANGED
-    is_remote: IsRemote = _UNCHANGED
 
 
 class TargetView(BaseModel):
