@@ -172,7 +172,7 @@ def _keep(egg: Path, copy: Path) -> Path:
 # --- which spiders each egg has, written down beside it: an egg is imported once, not at every start
 
 #: Raised when listings say more of a spider, so that every egg is looked at again.
-_FORMAT = 1
+_FORMAT = 2
 #: Bytes; twice what a listing may say (`crawler.node.spawn`).
 MAX_LISTING = 16 << 20
 

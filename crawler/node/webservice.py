@@ -237,12 +237,15 @@ def _signal_number(text: str) -> int:
 
 
 class AddVersion(AsyncService):
-    """`addversion.json`: an egg is looked at before it counts, and refused if it could not be run."""
+    """`addversion.json`: an egg is looked at before it counts, and refused if it could not be run. Once it has
+    answered, the next crawl that is asked for anywhere runs this version.
+    """
 
     @param("project")
     @param("version")
     @param("egg", type=bytes)
-    async def answer(self, _request: Request, project: str, version: str, egg: bytes) -> dict[str, Any]:
+    @param("by", required=False, default="")
+    async def answer(self, _request: Request, project: str, version: str, egg: bytes, by: str) -> dict[str, Any]:
         _require_names(project, version)
         if not zipfile.is_zipfile(BytesIO(egg)):
             refuse("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
@@ -260,7 +263,17 @@ class AddVersion(AsyncService):
         self.root.update_projects()
         lists.deployed(project, version, listing.spiders)
         self.root.launcher.renew()
-        return {"project": project, "version": version, "spiders": len(listing.spiders)}
+        answer = {"project": project, "version": version, "spiders": len(listing.spiders)}
+        if by == outbox.BY_PLATFORM:
+            return {**answer, "infos": [info.model_dump(mode="json") for info in listing.spiders]}
+        await self._make_known(project, stored_version(version))
+        return answer
+
+    async def _make_known(self, project: str, version: str) -> None:
+        try:
+            await spider_lists(self.root.app).make_known(project, version)
+        except RunnerError as error:
+            refuse(str(error))
 
 
 class DeleteProject(webservice.DeleteProject):

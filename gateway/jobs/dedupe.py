@@ -40,6 +40,8 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
         "fetch": spec.fetch.model_dump(mode="json", exclude_defaults=True) if spec.fetch else None,
         "site": spec.site,
         "when": when,
+        # absent otherwise: fingerprints from before there was any stay as they are
+        **({"replaced": spec.replaced} if spec.replaced else {}),
     }
     return hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
