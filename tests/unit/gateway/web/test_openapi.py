@@ -84,4 +84,4 @@ def test_the_request_and_its_answer_have_examples() -> None:
     assert schemas["CrawlRequest"]["examples"]
     assert schemas["CrawlReceipt"]["examples"]
     assert schemas["CrawlRequest"]["additionalProperties"] is False
-    assert schemas["CrawlRequest"]["required"] == ["user_id", "spider", "start_urls"]
+    assert schemas["CrawlRequest"]["required"] == ["spider"]
