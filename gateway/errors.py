@@ -124,6 +124,13 @@ class TargetNotFoundError(NoSuchError):
     """No target has this id or number."""
 
 
+class ProjectNotFoundError(NotFoundError):
+    """No project of that name was deployed."""
+
+    def __init__(self, project: str) -> None:
+        super().__init__(f"there is no project {project!r}")
+
+
 class VersionNotFoundError(NotFoundError):
     """The project has no such version."""
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import dis
 import inspect
+import json
 import os
 import signal
 import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, extract_tb
 from typing import TYPE_CHECKING, Any
@@ -20,6 +24,7 @@ from pydantic import BaseModel
 
 from crawler.node import projects
 from gateway.contract.outbox import SpiderInfo
+from gateway.contract.param_formats import RESERVED_PARAMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,8 +73,11 @@ def _import_spiders(egg: projects.Egg, project: str, version: str | None) -> lis
 def _explain(error: BaseException, egg: projects.Egg) -> str:
     """One line, as a traceback's last, with the place in the egg and what to do."""
     line = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-    frames = [frame for frame in _frames(error) if frame.filename.startswith(str(egg.path))]
-    where = f" ({frames[-1].filename[len(str(egg.path)) + 1 :]}, line {frames[-1].lineno})" if frames else ""
+    places = [(frame.filename, frame.lineno) for frame in _frames(error)]
+    if isinstance(error, SyntaxError):  # its file was not run, so it is in no frame
+        places.append((error.filename or "", error.lineno))
+    own = [(name[len(str(egg.path)) + 1 :], number) for name, number in places if name.startswith(str(egg.path))]
+    where = f" ({own[-1][0]}, line {own[-1][1]})" if own else ""
     return f"{line}{where}{_advice(error, egg)}"
 
 
@@ -78,12 +86,20 @@ def _frames(error: BaseException) -> Iterable[FrameSummary]:
 
 
 def _advice(error: BaseException, egg: projects.Egg) -> str:
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
+    if not isinstance(error, ImportError) or not error.name:
         return ""
     missing = error.name.partition(".")[0]
     if missing in egg.packages:
-        return ". The egg lacks it: look at packages in its setup.py"
-    return f". Install {missing} on this node, or put it into the egg (scrapyd-deploy --include-dependencies)"
+        is_gone = isinstance(error, ModuleNotFoundError)
+        return ". The egg lacks it: look at packages in its setup.py" if is_gone else ""
+    if find_spec(missing) is None:
+        return (
+            f". Add {missing} to the project's requirements and install these on every node, or put it into the egg "
+            "(scrapyd-deploy --include-dependencies)"
+        )
+    with suppress(PackageNotFoundError):
+        return f". This node has {missing} {version(missing)}, where it is not: write the project for that version"
+    return ""
 
 
 # --- what can be said of a spider without running it
@@ -121,9 +137,11 @@ def _of_ours(spider: type[Spider]) -> dict[str, Any]:
 def _of_an_egg(spider: type[Spider]) -> dict[str, Any]:
     return {
         "description": _first_line(spider.__doc__),  # not an inherited one: Scrapy's says nothing of this spider
+        "params_schema": _declared_params(spider),
         "allowed_domains": _domains(getattr(spider, "allowed_domains", None)),
         "own_start": _has_own_start(spider),
         "module": spider.__module__,
+        "needs_urls": _needs_urls(spider),
     }
 
 
@@ -138,19 +156,64 @@ def _domains(domains: Any) -> list[str]:
     return [str(one) for one in domains if one] if isinstance(domains, list | tuple | set | frozenset) else []
 
 
+def _declared_params(spider: type[Spider]) -> dict[str, Any] | None:
+    """The parameters that it declares with scrapy-spider-metadata (`class Shop(Args[Params], Spider)`), as JSON
+    Schema, without those that Scrapy or the platform gives it. `None` if it declares none, or not in JSON.
+    """
+    if not callable(schema_of := getattr(spider, "get_param_schema", None)):
+        return None
+    try:
+        schema: dict[str, Any] = json.loads(json.dumps(schema_of()))
+        properties = {name: one for name, one in schema.get("properties", {}).items() if name not in RESERVED_PARAMS}
+        required = [name for name in schema.get("required", ()) if name in properties]
+    except Exception:  # noqa: BLE001 - what is wrong with it shows when the spider is built
+        return None
+    return {**schema, "properties": properties, "required": required}
+
+
+def _needs_urls(spider: type[Spider]) -> bool:
+    """Whether a crawl of it must name start URLs. A spider for which this guess is wrong says so: `needs_urls`."""
+    from scrapy import Spider  # noqa: PLC0415 - it is there by now
+
+    said = getattr(spider, "needs_urls", None)
+    if isinstance(said, bool):
+        return said
+    # not `getattr`: a property would answer with itself, and it counts
+    if inspect.getattr_static(spider, "start_urls", None) or any(map(_makes_start_urls, _constructors(spider))):
+        return False
+    own = spider.start if spider.start is not Spider.start else getattr(spider, "start_requests", None)
+    # one that walks through `self.start_urls` waits for the crawl's
+    return own is None or _touches(own, "LOAD_ATTR")
+
+
 def _has_own_start(spider: type[Spider]) -> bool:
     """Whether it says itself where it starts: in a method of its own, or by what its constructor sets."""
     from scrapy import Spider  # noqa: PLC0415 - it is there by now
 
     if spider.start is not Spider.start or hasattr(spider, "start_requests"):
         return True
-    return any(_sets_start_urls(vars(cls).get("__init__")) for cls in spider.__mro__ if cls is not Spider)
+    return any(_touches(constructor, "STORE_ATTR") for constructor in _constructors(spider))
 
 
-def _sets_start_urls(constructor: Any) -> bool:
-    code = getattr(inspect.unwrap(constructor), "__code__", None) if constructor else None
+def _constructors(spider: type[Spider]) -> list[Any]:
+    """Those on the way to Scrapy's."""
+    from scrapy import Spider  # noqa: PLC0415 - it is there by now
+
+    return [vars(cls)["__init__"] for cls in spider.__mro__ if cls is not Spider and "__init__" in vars(cls)]
+
+
+def _makes_start_urls(constructor: Any) -> bool:
+    """Whether it sets them, and not to what it was given, or from that."""
+    code = getattr(inspect.unwrap(constructor), "__code__", None)
+    is_given = code is not None and "start_urls" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return _touches(constructor, "STORE_ATTR") and not (is_given or _touches(constructor, "LOAD_ATTR"))
+
+
+def _touches(function: Any, operation: str) -> bool:
+    """Whether it reads (`LOAD_ATTR`) or sets (`STORE_ATTR`) `self.start_urls`."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return code is not None and any(
-        step.opname == "STORE_ATTR" and step.argval == "start_urls" for step in dis.get_instructions(code)
+        step.opname == operation and step.argval == "start_urls" for step in dis.get_instructions(code)
     )
 
 

@@ -190,16 +190,31 @@ def _has_model(spider: type[Spider]) -> bool:
 
 
 def _arguments(spec: NodeSpec, spider: type[Spider]) -> Arguments:
-    """Our own spiders check `params` against their model; all others take strings, as from `-a`."""
+    """Our own spiders, and those that declare their arguments, check `params` against a model; all others take
+    strings, as from `-a`.
+    """
     has_model = _has_model(spider)
     reserved = SCRAPYS_PARAMS & spec.params.keys() if has_model else replaced(spider, spec.params)
     if reserved:
         raise ValueError(f"not to be used as parameters: {', '.join(sorted(reserved))}")
     depth = {} if spec.depth is None else {"depth": spec.depth}
+    # none must not take the place of the spider's own
+    platforms = {**depth, **({"start_urls": list(spec.start_urls)} if spec.start_urls else {})}
     if has_model:
-        return Arguments({**spec.params, **depth, "start_urls": list(spec.start_urls)}, {})
+        return Arguments({**spec.params, **platforms}, {})
+    if (declared := _declared(spider)) is not None:
+        # its model may refuse what it does not know
+        given = {name: value for name, value in platforms.items() if name in declared}
+        left = {name: value for name, value in platforms.items() if name not in declared}
+        return Arguments({**spec.params, **given}, left)
     params = {name: _text(value) for name, value in spec.params.items()}
-    return for_constructor(spider, {**params, **depth, "start_urls": list(spec.start_urls)})
+    return for_constructor(spider, {**params, **platforms})
+
+
+def _declared(spider: type[Spider]) -> Collection[str] | None:
+    """The names of the arguments that it declares with scrapy-spider-metadata; `None` if it declares none."""
+    schema_of = getattr(spider, "get_param_schema", None)
+    return schema_of().get("properties", {}) if callable(schema_of) else None
 
 
 def _text(value: Any) -> str:
@@ -297,8 +312,8 @@ def complete(spider: Spider, arguments: Arguments) -> None:
     for name, value in arguments.left.items():
         if name != "start_urls":
             _set(spider, name, value)
-    start_urls = {**arguments.given, **arguments.left}["start_urls"]
-    if not vars(spider).get("start_urls"):
+    start_urls = {**arguments.given, **arguments.left}.get("start_urls")
+    if start_urls and not vars(spider).get("start_urls"):
         _set(spider, "start_urls", start_urls)
     if type(spider).start is Spider.start and hasattr(spider, "start_requests"):
         _start_as_before(spider)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from scrapyd.exceptions import RunnerError
 from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
 from twisted.application.service import IServiceCollection, Service
+from twisted.internet import task
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
 from twisted.internet.task import LoopingCall
@@ -36,7 +37,19 @@ from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
 from crawler.node.unpacking import prepare, take_away
 from crawler.render.browser import find_chromium, write_browser_file
-from gateway.contract.outbox import CATALOG, SpiderInfo, remove_tree, write_atomically
+from gateway.contract.outbox import (
+    CATALOG,
+    CLOCK,
+    DEPLOYED,
+    NOTED,
+    Deployments,
+    NotedDeployment,
+    SpiderInfo,
+    is_there,
+    read_record,
+    remove_tree,
+    write_atomically,
+)
 from gateway.crash_points import state_change
 
 log = Logger()
@@ -45,6 +58,9 @@ log = Logger()
 FRESH = 10.0
 #: Seconds after which our own project, where it could not be listed, is tried again.
 RETRY = 30.0
+#: Seconds that the tailer may take to report a deployment; it sends up to 64 MiB to MongoDB.
+NOTED_WITHIN = 40.0
+_LOOK_AGAIN = 0.05
 #: Projects imported at the same time: each takes a processor for a second, or more.
 _AT_ONCE = 2
 #: Seconds between two looks for unpacked eggs that no version is any more, and no crawl uses.
@@ -167,6 +183,23 @@ class SpiderLists(Service):
         if self._examined == 0:
             for folder in take_away(self._eggs.unpacked, self._contents.used()):
                 deferToThread(remove_tree, folder)
+
+    async def make_known(self, project: str, version: str) -> None:
+        """Wait until the platform knows that this egg was deployed here, and runs it. Raises `RunnerError` if that
+        takes too long. A node without a tailer belongs to no platform.
+        """
+        if not is_there(self._settings.node_dir / CLOCK):
+            return
+        with suppress(RunnerError):
+            await self._infos(OWN_PROJECT, None)  # without them there is no catalog yet
+        number, end = tell_deployment(self._settings.node_dir, project, version), time.monotonic() + NOTED_WITHIN
+        while noted_deployments(self._settings.node_dir) < number:
+            if time.monotonic() > end or not self.running:
+                raise RunnerError(
+                    f"'{project}' {version} is deployed on this node, but its tailer has not reported that within "
+                    f"{NOTED_WITHIN:g} s: look whether the tailer and MongoDB are well; it will be once they are"
+                )
+            await task.deferLater(reactor, _LOOK_AGAIN, lambda: None)
 
     def write_catalog(self) -> None:
         """Publish what is known; nothing as long as our own project is being listed for the first time."""
@@ -304,3 +337,25 @@ def write_catalog(node_dir: Path, infos: Iterable[SpiderInfo]) -> None:
     node_dir.mkdir(parents=True, exist_ok=True)
     content = [info.model_dump(mode="json") for info in infos]
     write_atomically(node_dir / CATALOG, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+
+
+# --- `deployed.json`: what was deployed here with Scrapyd's own tools, for the tailer to report
+
+
+@state_change("node.tell_deployment")
+def tell_deployment(node_dir: Path, project: str, version: str) -> int:
+    """Write it down, and return its number. Raises `OSError`."""
+    told = read_record(node_dir / DEPLOYED, Deployments) or Deployments()
+    noted = noted_deployments(node_dir)
+    waiting = [one for one in told.deployments if one.number > noted]
+    number = max([noted, *(one.number for one in waiting)]) + 1
+    waiting.append(NotedDeployment(number=number, project=project, version=version))
+    content = Deployments(deployments=waiting).model_dump_json()
+    write_atomically(node_dir / DEPLOYED, content.encode())
+    return number
+
+
+def noted_deployments(node_dir: Path) -> int:
+    """The number of the last one that the tailer has reported."""
+    noted = read_record(node_dir / NOTED, NotedDeployment)
+    return noted.number if noted else 0

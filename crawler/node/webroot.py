@@ -172,9 +172,11 @@ class Form:
         self._header, self._value = bytearray(), bytearray()
         self._part: bytearray | None = None
 
-    def field(self, name: str) -> str:
-        """Raises Scrapyd's error for one that is missing."""
+    def field(self, name: str, default: str | None = None) -> str:
+        """Raises Scrapyd's error for one that is missing and has no default."""
         if name not in self._fields:
+            if default is not None:
+                return default
             raise error.Error(code=http.OK, message=f"'{name}' parameter is required".encode())
         return self._fields[name].decode("utf-8", "replace")
 

@@ -239,7 +239,9 @@ def _signal_number(text: str) -> int:
 
 
 class AddVersion(AsyncService):
-    """`addversion.json`: an egg is looked at before it counts, and refused if it could not be run."""
+    """`addversion.json`: an egg is looked at before it counts, and refused if it could not be run. Once it has
+    answered, the next crawl that is asked for anywhere runs this version.
+    """
 
     async def answer(self, request: NodeRequest) -> dict[str, Any]:
         storage, lists = self.root.eggstorage, spider_lists(self.root.app)
@@ -259,7 +261,17 @@ class AddVersion(AsyncService):
         finally:
             storage.discard(staged)
             lists.remove_unused()
-        return {"project": project, "version": version, "spiders": len(listing.spiders)}
+        answer = {"project": project, "version": version, "spiders": len(listing.spiders)}
+        if form.field("by", "") == outbox.BY_PLATFORM:
+            return {**answer, "infos": [info.model_dump(mode="json") for info in listing.spiders]}
+        await self._make_known(project, stored_version(version))
+        return answer
+
+    async def _make_known(self, project: str, version: str) -> None:
+        try:
+            await spider_lists(self.root.app).make_known(project, version)
+        except RunnerError as error:
+            refuse(str(error))
 
     async def _examine(self, staged: Path, project: str, version: str) -> Listing:
         try:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from gateway.errors import NotYourUserError
+from gateway.errors import InvalidRequestError, NotYourUserError
 
 _KEY_PREFIX = "db"
 _ID_BYTES, _SECRET_BYTES = 6, 24
@@ -85,6 +85,16 @@ class Caller(NamedTuple):
         if not self.may_see(user_id):
             raise NotYourUserError(user_id)
         return user_id
+
+    def asking(self, user_id: str | None) -> str:
+        """Who asks for something: `user_id`, or the user of the key. Raises `NotYourUserError`, and
+        `InvalidRequestError` where neither is there.
+        """
+        if user_id is not None:
+            return self.acting_for(user_id)
+        if self.key is None:
+            raise InvalidRequestError("user_id", "is required: the request shows no key, which would have one")
+        return self.key.user_id
 
     def only(self, user_id: str | None) -> str | None:
         """The user whose things a list with this filter holds; `None` for everybody's. Raises `NotYourUserError`."""

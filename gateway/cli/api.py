@@ -71,11 +71,15 @@ class Api:
         self.url = url
         self._timeout = timeout
 
+    @property
+    def key(self) -> str:
+        """Empty for none."""
+        return os.environ.get("DISCOVERYBOT_KEY", "").strip()
+
     @cached_property
     def client(self) -> httpx.Client:
         """Raises `ApiError`."""
-        key = os.environ.get("DISCOVERYBOT_KEY", "").strip()
-        headers = {"Authorization": f"Bearer {key}"} if key else None
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else None
         try:
             # a proxy for the internet does not lead to a gateway on this machine
             trust_env = urlsplit(self.url).hostname not in _LOOPBACK

@@ -52,13 +52,16 @@ def gather_params(
 
 
 def _schema(api: Api, spider: dict[str, str | None]) -> dict[str, Any] | None:
-    """The JSON Schema of the parameters; `None` if any strings are allowed. Without a project: our own spider."""
-    project = spider["project"] or DEFAULT_PROJECT
-    found = api.get_all("/spiders", **{**spider, "project": project})["spiders"]
-    # of several versions the latest: it is the one that would run
-    best: dict[str, Any] = max(found, key=lambda one: bool(one.get("latest")), default={})
+    """The JSON Schema of the parameters; `None` if any strings are allowed."""
+    found = api.get_all("/spiders", **spider)["spiders"]
+    # the one that would run: without a project our own, of several versions the latest
+    best: dict[str, Any] = max(found, key=_would_run, default={})
     schema: dict[str, Any] | None = best.get("params_schema")
     return schema
+
+
+def _would_run(spider: dict[str, Any]) -> tuple[bool, bool]:
+    return spider["project"] == DEFAULT_PROJECT, bool(spider["latest"])
 
 
 def _typed(pairs: list[str], schema: dict[str, Any] | None) -> dict[str, Any]:
@@ -213,21 +216,23 @@ def run(*, schedule_id: str, follow_log: bool, level: str | None, as_json: bool,
 
 # --- `discoverybot crawl`
 
+_DEFAULT_SPIDER = "seo"
+_WORDS = "Which spider, and where to start; a spider that has start URLs of its own needs no other."
 _TIMES = {one.name for one in TIMING}
 _OPTIONS = (
-    argument("start_urls", "URL…", "Where to start.", kind=list[str]),
-    option("spider", "Which spider; `discoverybot spiders` lists them.", "--spider", "-s", default="seo"),
+    argument("words", "[SPIDER] [URL…]", _WORDS, kind=list[str], default=None),
+    option("spider", "Which spider; `discoverybot spiders` lists them. Default: seo.", "--spider", "-s"),
     option("depth", "How many links to follow from a URL; 0: none.", kind=int),
     option("max_pages", "Stop after this many pages.", kind=int),
     option("max_items", "Stop after this many items.", kind=int),
     option("min_items", "Expect this many items; with fewer it is partial.", kind=int),
     option("expect", "All that is expected: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),
-    option("project", "The spider's project. Default: the platform's own."),
+    option("project", "The spider's project. Default: the platform's own, else the only one that has it."),
     option("version", "Its version. Default: the latest."),
     flag("render", "Render pages in a browser, for those that need JavaScript."),
     option("params", "The spider's parameters, all at once.", metavar="JSON|@FILE"),
     option("pairs", "A parameter of the spider; repeatable.", "--param", "-p", kind=list[str], metavar="K=V"),
-    option("user_id", "The user who asks. Default: your login name.", "--user"),
+    option("user_id", "The user who asks. Default: the user of your key, or your login name.", "--user"),
     option("ignore_cache", "Crawl again, without any cache.", "--ignore-cache", kind=bool),
     *TIMING,
     option(
@@ -243,6 +248,8 @@ _OPTIONS = (
 @taking(*_OPTIONS)
 def crawl(
     *,
+    words: list[str] | None,
+    spider: str | None,
     params: str | None,
     pairs: list[str] | None,
     render: bool,
@@ -256,19 +263,20 @@ def crawl(
     **fields: Any,
 ) -> None:
     """Crawl, with the log live. Exit code: 0 finished, 1 error, 2 refused, 3 partial, 4 cancelled, 130 Ctrl-C."""
-    body = timing(**fields)
+    name, start_urls = _spider_and_urls(spider, words or [])
+    body = timing(spider=name, start_urls=start_urls or None, **fields)
     for_later = not body.keys().isdisjoint({"schedule_at", "interval", "ends_at", *_TIMES})
     following = not for_later if follow_log is None else follow_log
     if as_json and output == STDOUT:
         raise typer.BadParameter("choose one of --json and --output -", param_hint="--json")
     item_format = _item_format(output, following=following)
     api = Api(gateway_url(url))
-    spider = {"project": fields["project"], "version": fields["version"], "name": fields["spider"]}
-    if found := gather_params(api, spider, params, pairs or [], render=render):
+    asked = {"project": fields["project"], "version": fields["version"], "name": name}
+    if found := gather_params(api, asked, params, pairs or [], render=render):
         body["params"] = found
     if expected := (read_object("expect", expect) if expect else {}) | given(min_items=min_items):
         body["expect"] = expected
-    receipt = api.submit({"user_id": login_name()} | body)
+    receipt = api.submit(({} if api.key else {"user_id": login_name()}) | body)
     if following:
         console = err if as_json or output == STDOUT else out
         code = _followed(api, receipt, item_format, output, level, console=console)
@@ -281,6 +289,17 @@ def crawl(
         _print_scheduled(receipt)
     else:
         out.print(receipt["job_id"])
+
+
+def _spider_and_urls(spider: str | None, words: list[str]) -> tuple[str, list[str]]:
+    """What is meant by the arguments: the first may be a spider's name. Raises `BadParameter`."""
+    if spider is None and words and "://" not in words[0]:
+        spider, words = words[0], words[1:]
+    if spider is None and not words:
+        raise typer.BadParameter("name a spider, or where to start", param_hint="[SPIDER] [URL…]")
+    if wrong := next((word for word in words if "://" not in word), None):
+        raise typer.BadParameter(f"{wrong!r} is no URL: it begins with https:// or http://", param_hint="URL…")
+    return spider or _DEFAULT_SPIDER, words
 
 
 def _print_scheduled(receipt: Record) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import time
 import zipfile
 from collections.abc import Iterator
@@ -61,6 +63,8 @@ def _does(spider: dict[str, Any]) -> str:
         notes.append(f"keeps to {', '.join(spider['allowed_domains'])}")
     if spider["own_start"]:
         notes.append("decides by itself where it starts")
+    if not spider["needs_urls"]:
+        notes.append("has start URLs of its own")
     return "; ".join(notes)
 
 
@@ -84,6 +88,8 @@ class ScrapyProject(NamedTuple):
     settings: str
     #: What scrapy.cfg says that it is deployed as, else its settings' package.
     name: str
+    #: What scrapy.cfg says of its version: one, or `GIT` or `HG`.
+    version: str | None = None
 
 
 def read_project(folder: Path) -> ScrapyProject:
@@ -100,7 +106,8 @@ def read_project(folder: Path) -> ScrapyProject:
         raise EggError(f"{path} does not say where the settings are: [settings] default = <package>.settings")
     if not _is_module(folder, settings):
         raise EggError(f"{path} says that the settings are {settings}, but there is no such module in {folder}")
-    return ScrapyProject(folder, settings, _deployed_as(config) or settings.partition(".")[0])
+    name = _of_target(config, "project") or settings.partition(".")[0]
+    return ScrapyProject(folder, settings, name, _of_target(config, "version"))
 
 
 def build_egg(project: ScrapyProject, version: str, target: Path) -> None:
@@ -128,10 +135,11 @@ def project_of_egg(path: Path) -> str:
     return settings.partition(".")[0]
 
 
-def _deployed_as(config: ConfigParser) -> str | None:
+def _of_target(config: ConfigParser, option: str) -> str | None:
+    """What the first of scrapy.cfg's targets that says something says: `[deploy]`, `[deploy:live]`."""
     targets = (name for name in config.sections() if name == "deploy" or name.startswith("deploy:"))
-    names = (config.get(target, "project", fallback=None) for target in targets)
-    return next((name for name in names if name), None)
+    values = (config.get(target, option, fallback="").strip() for target in targets)
+    return next((value for value in values if value), None)
 
 
 def _is_module(folder: Path, name: str) -> bool:
@@ -155,6 +163,42 @@ def _is_source(path: Path, package: Path) -> bool:
     return path.suffix != ".pyc" and not any(part.startswith(".") or part == "__pycache__" for part in parts)
 
 
+# --- the version, which may be that of the source: `GIT` and `HG` mean what they mean to `scrapyd-deploy`
+
+#: What may not stand in a version; a node would replace it by the same.
+_NOT_IN_A_VERSION = re.compile(r"[^A-Za-z0-9_.+-]")
+
+
+def version_of(text: str | None, folder: Path) -> str:
+    """`text`; for `GIT` and `HG` what the source is at; without one the time, in seconds. Raises `EggError`."""
+    match text:
+        case None:
+            return str(int(time.time()))
+        case "GIT":
+            branch = _answer(folder, "git", "rev-parse", "--abbrev-ref", "HEAD")
+            try:
+                commit = _answer(folder, "git", "describe")
+            except EggError:  # there is no tag
+                commit = f"r{_answer(folder, 'git', 'rev-list', '--count', 'HEAD')}"
+        case "HG":
+            branch = _answer(folder, "hg", "branch")
+            commit = f"r{_answer(folder, 'hg', 'tip', '--template', '{rev}')}"
+        case _:
+            return text
+    return _NOT_IN_A_VERSION.sub("_", f"{commit}-{branch}")
+
+
+def _answer(folder: Path, *command: str) -> str:
+    """What the command says. Raises `EggError`."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    except OSError as error:
+        raise EggError(f"version: {command[0]} cannot be run: {error.strerror}") from None
+    except subprocess.CalledProcessError as error:
+        raise EggError(f"version: {' '.join(command)}: {error.stderr.strip()}") from None
+    return done.stdout.strip()
+
+
 # --- `discoverybot deploy`: put a Scrapy project, or an egg, on every crawl node
 
 #: Bytes that the gateway takes.
@@ -168,21 +212,24 @@ _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
 @taking(
     argument("source", "FOLDER|EGG", _SOURCE, kind=Path, default=Path()),
     option("project", "Its name. Default: as scrapy.cfg deploys it, else its package."),
-    option("version", "Default: the time, in seconds since 1970."),
+    option("version", "Default: as scrapy.cfg says, else the time. GIT, HG: what the source is at."),
     JSON,
     URL,
 )
 def deploy(*, source: Path, project: str | None, version: str | None, as_json: bool, url: str | None) -> None:
-    """Deploy a Scrapy project to every crawl node; crawls that name no version get the newest."""
-    version = version or str(int(time.time()))
+    """Deploy a Scrapy project to every crawl node; crawls that name no version get the one deployed last."""
     try:
         with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
-            name, egg = _egg(source, version, Path(folder))
+            name, version, egg = _egg(source, version, Path(folder))
             answer = _upload(Api(gateway_url(url)), project or name, version, egg)
     except ApiError as error:
-        if isinstance(error.detail, dict) and not as_json:
-            print_node_answers(error.detail.get("nodes", ()))
-        raise
+        nodes = error.detail.get("nodes", ()) if isinstance(error.detail, dict) else ()
+        if as_json or len({node["message"] for node in nodes}) <= 1:
+            raise
+        # each node's reason is told once
+        print_node_answers(nodes)
+        taken = sum(node["accepted"] for node in nodes)
+        raise ApiError(f"deployed on {taken} of {len(nodes)} nodes", error.exit_code) from None
     if as_json:
         print_json(answer)
         return
@@ -190,16 +237,17 @@ def deploy(*, source: Path, project: str | None, version: str | None, as_json: b
     out.print(f"{answer['project']} {version}: {counted(answer['spiders'], 'spider')}")
 
 
-def _egg(source: Path, version: str, folder: Path) -> tuple[str, Path]:
-    """The project's name and its egg, built in `folder` if need be."""
+def _egg(source: Path, version: str | None, folder: Path) -> tuple[str, str, Path]:
+    """The project's name, its version and its egg, built in `folder` if need be."""
     try:
         if source.is_file():
-            return project_of_egg(source), source
+            return project_of_egg(source), version_of(version, source.resolve().parent), source
         found = read_project(source.resolve())
+        version = version_of(version or found.version, found.folder)
         build_egg(found, version, egg := folder / "project.egg")
     except (EggError, OSError) as error:
         raise ApiError(str(error)) from None
-    return found.name, egg
+    return found.name, version, egg
 
 
 def _upload(api: Api, project: str, version: str, egg: Path) -> Any:

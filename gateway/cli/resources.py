@@ -404,16 +404,32 @@ def _undeployed(answer: Record, options: Record) -> str:
 
 _VERSION = argument("version", "VERSION", "As `discoverybot projects` spells it.")
 
+_LATEST = _says("{name}: {latest} is the latest")
+
+
+def _versions(project: Record) -> str:
+    """The latest one is marked."""
+    return " ".join(f"{one}*" if one == project["latest"] else one for one in project["versions"])
+
+
 PROJECTS = Resource(
     name="projects",
     one="project",
     key="name",
     about="Deployed projects and their versions.",
     columns="PROJECT name, LATEST latest, *VERSIONS versions",
-    cells={"versions": lambda project: " ".join(project["versions"])},
+    cells={"versions": _versions},
     actions=(
-        Action("list", "GET /spiders", "All deployed projects.", all_pages=True),
-        Action("show", "GET /spiders", "One project, as JSON.", picked=True),
+        Action("list", "GET /projects", "All deployed projects; the latest version of each has a star."),
+        Action("show", "GET /projects/{id}/versions", "One project's versions, as JSON."),
+        Action("rollback", "POST /projects/{id}/rollback", "Go back to the version that was the latest.", _LATEST),
+        Action(
+            "activate",
+            "POST /projects/{id}/versions/{version}/activate",
+            "Make a version the latest; crawls that name none run it.",
+            _LATEST,
+            (_VERSION,),
+        ),
         Action(
             "delete",
             "DELETE /projects/{id}/versions/{version}",

@@ -270,6 +270,9 @@ class CrawlSpec(BaseModel):
     project: str = DEFAULT_PROJECT
     #: Version of the project's egg; every attempt runs this one. `None` for our own project.
     version: str | None = None
+    #: How often that version has been replaced by another egg; absent for its first one. So the same request is
+    #: another one after it.
+    replaced: int | None = None
     spider: str
     start_urls: tuple[str, ...]
     #: 0 is the start URLs alone; `None` leaves it to the spider.

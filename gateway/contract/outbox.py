@@ -64,6 +64,12 @@ CLOCK = "clock.json"
 #: Beside the attempts: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
 BROWSER = "browser.json"
 
+#: Beside the attempts: which eggs were deployed with Scrapyd's own tools (`Deployments`), by Scrapyd; and how many of
+#: these the tailer has made known to the platform, by the tailer. An egg that the platform itself sends is neither.
+DEPLOYED = "deployed.json"
+NOTED = "noted.json"
+#: How `addversion.json` is told that the platform itself sends the egg.
+BY_PLATFORM = "platform"
 #: Beside the attempts: the id of this folder, see `instance_of`.
 INSTANCE = "instance"
 
@@ -217,6 +223,23 @@ class SpiderInfo(_Record):
     own_start: bool = False
     #: Where its class is, in an egg: the one module of the project that its crawls import.
     module: str | None = None
+    #: It has no start URLs of its own: a crawl of it must name some.
+    needs_urls: bool = True
+
+
+class NotedDeployment(_Record):
+    """An egg that was deployed with Scrapyd's own tools. Also, with nothing but the number, what the tailer notes."""
+
+    #: Of all deployments on this node.
+    number: int
+    project: str = ""
+    version: str = ""
+
+
+class Deployments(_Record):
+    """Those that the tailer had not noted when the last one was written down; in their order."""
+
+    deployments: list[NotedDeployment] = Field(default_factory=list)
 
 
 RecordT = TypeVar("RecordT", bound=BaseModel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from gateway.jobs.job import Job, Requirements, WaitingReason
 from gateway.jobs.queue import FREE_TO_START, JobDocuments, JobQueue, change
 from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node
+from gateway.projects.eggs import EggCopy
 from gateway.stores.mongo import Document
 
 
@@ -78,6 +79,17 @@ class EggNeeds:
     def _tell(self, query: Document, message: str) -> list[Job]:
         job = self._documents.find_one_and_update(query, change(self._clock(), {"message": message}))
         return [job] if job else []
+
+
+def without_outdated(nodes: Sequence[Node], copies: Iterable[EggCopy]) -> list[Node]:
+    """The nodes, each without those eggs that a deployment has replaced since: it gets no work for them before it has
+    the new ones. `copies` are the outdated ones.
+    """
+    outdated = {(copy.node, copy.egg) for copy in copies}
+    return [
+        node.model_copy(update={"eggs": [egg for egg in node.eggs if (node.id, egg) not in outdated]})
+        for node in nodes
+    ]
 
 
 #: A node in one of these states gets work soon, or as soon as its disk has space. In any other state it gets none

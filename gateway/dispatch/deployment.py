@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import structlog
 from attrs import define
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
+from gateway.contract.outbox import SpiderInfo
 from gateway.dispatch.capacity import EggNeeds
 from gateway.errors import ConflictError, InvalidRequestError, NodeError, VersionNotFoundError
 from gateway.jobs.messages import EventPublisher
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.catalog import project_name
-from gateway.projects.eggs import Content, EggStore
+from gateway.projects.eggs import Content, EggCopies, EggStore
+from gateway.projects.versions import Releases
 from gateway.stores.mongo import mongo_errors
 
 log = structlog.get_logger()
@@ -40,23 +42,31 @@ class NodeAnswer(NamedTuple):
     message: str | None = None
     #: The node has read the egg and refused it.
     refused: bool = False
+    #: The spiders themselves, as far as the node tells them.
+    infos: tuple[SpiderInfo, ...] = ()
 
     @classmethod
     def failed(cls, node: str, error: NodeError) -> Self:
         return cls(node, accepted=False, message=error.message, refused=not error.is_nodes_fault)
+
+    def shown(self) -> dict[str, Any]:
+        """Without the spiders."""
+        return {name: value for name, value in self._asdict().items() if name != "infos"}
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Deployment:
     _nodes: NodeStore
     _eggs: EggStore
+    _copies: EggCopies
+    _releases: Releases
     _scrapyd: ScrapydClient
     _dead_after: timedelta
     _clock: Clock = utc_now
 
     def deploy(self, project: str, version: str, egg: Path) -> list[NodeAnswer]:
-        """The answer of every live node. The version counts as deployed once the first node accepts it; nodes that
-        cannot be reached get the egg later. Repeating it is safe: the version is replaced.
+        """The answer of every live node. The version is the project's latest once the first node accepts it; nodes
+        that cannot be reached get the egg later. Repeating it is safe: the version is replaced.
 
         Raises `InvalidRequestError` if `egg` is no egg, or if all nodes refuse it; `NodeError`, whose detail has the
         answers, if some nodes refuse it or no node could be reached; `ConflictError` if there is no live node, or
@@ -67,7 +77,7 @@ class Deployment:
         with mongo_errors():
             answers = self._deploy(Egg(project, version), egg, nodes)
         for answer in answers:
-            log.info("egg_deployed", project=project, version=version, **answer._asdict())
+            log.info("egg_deployed", project=project, version=version, **answer.shown())
         _require_taken(answers)
         return answers
 
@@ -85,30 +95,37 @@ class Deployment:
         try:
             with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="deploy-to") as threads:
                 asked = [threads.submit(self._send, node, egg, path) for node in nodes]
-                counts = any(done.result().accepted for done in as_completed(asked)) and self._keep(egg, content)
-                return [one.result() for one in asked]
+                taken = next((told for done in as_completed(asked) if (told := done.result()).accepted), None)
+                counts = taken is not None and self._keep(egg, content, taken.infos)
+                answers = [one.result() for one in asked]
+            for answer in answers:
+                if answer.accepted:
+                    self._copies.agree(answer.node, egg, content.sha256)
+                    self._nodes.took_egg(answer.node, egg)
+            return answers
         finally:
             if not counts:
                 self._eggs.discard(content)
 
-    def _keep(self, egg: Egg, content: Content) -> bool:
+    def _keep(self, egg: Egg, content: Content, spiders: Sequence[SpiderInfo] = ()) -> bool:
         """Store this content as the version. False if the version has the same content already."""
         for _ in range(_TRIES):
             before = self._eggs.get(egg)
             if before and before.content and before.content.sha256 == content.sha256:
+                if spiders and not before.described:
+                    self._eggs.describe(egg, before.content, spiders)
+                self._releases.repeat(egg, content.sha256)
                 return False
-            if self._eggs.put(egg, content, before):
-                if before and before.content:
-                    self._eggs.discard(before.content)
+            if self._releases.release(egg, content, before, spiders):
                 return True
         raise ConflictError("another egg is being deployed as this version")
 
     def _send(self, node: Node, egg: Egg, path: Path) -> NodeAnswer:
         try:
-            spiders = self._scrapyd.add_version(node.url, egg.project, egg.version, path)
+            taken = self._scrapyd.add_version(node.url, egg.project, egg.version, path)
         except NodeError as error:
             return NodeAnswer.failed(node.id, error)
-        return NodeAnswer(node.id, accepted=True, spiders=spiders)
+        return NodeAnswer(node.id, accepted=True, spiders=taken.spiders, infos=taken.infos)
 
 
 def check_egg(project: str, egg: Path) -> None:
@@ -124,7 +141,7 @@ def _require_taken(answers: Sequence[NodeAnswer]) -> None:
     failed = [answer for answer in answers if not answer.accepted]
     if taken and not any(answer.refused for answer in failed):
         return
-    detail = {"field": "egg", "nodes": [answer._asdict() for answer in answers]}
+    detail = {"field": "egg", "nodes": [answer.shown() for answer in answers]}
     reasons = "; ".join(dict.fromkeys(answer.message or "no reason given" for answer in failed))
     if all(answer.refused for answer in answers):
         raise InvalidRequestError("egg", reasons, detail=detail)
@@ -149,6 +166,7 @@ class NodeRemoval(NamedTuple):
 class Undeployment:
     _nodes: NodeStore
     _eggs: EggStore
+    _releases: Releases
     _needs: EggNeeds
     _scrapyd: ScrapydClient
     _publisher: EventPublisher
@@ -169,9 +187,7 @@ class Undeployment:
             # a version that was deleted before may still be on a dead node
             if kept.content is None if kept else not any(egg in node.eggs for node in nodes):
                 raise VersionNotFoundError(project, version)
-            self._eggs.delete(egg)
-            if kept and kept.content:
-                self._eggs.discard(kept.content)
+            self._releases.delete(egg, kept)
             for job in self._needs.tell(egg, f"version {version!r} of {project!r} was deleted", _MOST_UPDATED):
                 self._publisher.status(job)
             now = self._clock()

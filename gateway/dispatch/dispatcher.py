@@ -17,7 +17,7 @@ from pymongo.errors import PyMongoError
 
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
 from gateway.contract.outbox import AttemptId, NodeSpec
-from gateway.dispatch.capacity import NodeChoice
+from gateway.dispatch.capacity import NodeChoice, without_outdated
 from gateway.dispatch.fair_queue import FairQueue, Selection
 from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
 from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
@@ -33,6 +33,7 @@ from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.node import browser_resource, node_resource, user_resource
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
+from gateway.projects.eggs import EggCopies
 from gateway.stores.mongo import within
 
 
@@ -144,6 +145,7 @@ class Dispatch:
     _queue: JobQueue
     _holds: HoldStore
     _nodes: NodeStore
+    _copies: EggCopies
     _scrapyd: ScrapydClient
     _completion: Completion
     _fair: FairQueue
@@ -229,6 +231,8 @@ class Dispatch:
         for job_id in named:
             self._fair.named(job_id)
         nodes = self._nodes.all(attempts=False)
+        if any(node.eggs for node in nodes):
+            nodes = without_outdated(nodes, self._copies.outdated())
         choice = NodeChoice(nodes, self._clock(), self._dead_after, busy)
         planned = self._plan(choice, look)
         assigned = self._take_and_assign(planned)

@@ -14,7 +14,7 @@ from attrs import define, field
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import Egg
-from gateway.dispatch.capacity import EggNeed, EggNeeds, NodeChoice
+from gateway.dispatch.capacity import EggNeed, EggNeeds, NodeChoice, without_outdated
 from gateway.errors import NodeError, NodeRefusedError
 from gateway.jobs.messages import BRING_EGG, EventPublisher, Waker
 from gateway.nodes.scrapyd import ScrapydClient
@@ -61,10 +61,11 @@ class EggWatch:
             return
         now, nodes = self._clock(), self._nodes.all(attempts=False)
         alive = {node.id for node in nodes if node.is_alive(now, self._dead_after)}
-        for copy in self._copies.outdated(BATCH):
+        outdated = self._copies.outdated()
+        for copy in outdated[:BATCH]:
             if copy.node in alive:
                 self._waker.wake(BRING_EGG, copy.node, copy.project, copy.version)
-        self._bring(NodeChoice(nodes, now, self._dead_after))
+        self._bring(NodeChoice(without_outdated(nodes, outdated), now, self._dead_after))
         if self._monotonic() - self._cleaned_at >= CLEAN_SECONDS:
             self._cleaned_at = self._monotonic()
             self._clean()
@@ -146,7 +147,7 @@ class EggDelivery:
             with file.open("wb") as opened, within(READ_SECONDS):
                 for piece in self._eggs.read(content):
                     opened.write(piece)
-            spiders = self._scrapyd.add_version(node.url, copy.project, copy.version, file)
+            spiders = self._scrapyd.add_version(node.url, copy.project, copy.version, file).spiders
         self._copies.brought(copy, content.sha256, self._clock() + QUIET)
         log.info("egg_brought", node=node.id, project=copy.project, version=copy.version, spiders=spiders)
 

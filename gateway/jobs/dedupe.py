@@ -41,6 +41,8 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
         "fetch": spec.fetch.model_dump(mode="json", exclude_defaults=True) if spec.fetch else None,
         "site": spec.site,
         "when": when,
+        # absent otherwise: fingerprints from before there was any stay as they are
+        **({"replaced": spec.replaced} if spec.replaced else {}),
     }
     if spec.expect is not None:
         # absent otherwise, so that requests without it keep their fingerprint

@@ -262,8 +262,9 @@ class Submission:
 
 
 def _was_asked_by(job: Job, order: Order) -> bool:
-    """Whether it is the same request, repeated after a new version of the project was deployed."""
-    then = order.spec.model_copy(update={"version": job.spec.version}) if order.pinned else order.spec
+    """Whether it is the same request, repeated after the project was deployed again."""
+    version = job.spec.version if order.pinned else order.spec.version
+    then = order.spec.model_copy(update={"version": version, "replaced": job.spec.replaced})
     return job.fingerprint == fingerprint(order.user_id, then)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
+from pydantic import TypeAdapter, ValidationError
 
 from gateway.clock import VERDICT_SECONDS, remaining
-from gateway.contract.outbox import AttemptId, NodeSpec
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import BY_PLATFORM, AttemptId, NodeSpec, SpiderInfo
 from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
 
 #: Seconds that a call may take in all, from looking up the node's name to the end of its answer.
@@ -19,6 +21,17 @@ CALL_SECONDS = 8.0
 DEPLOY_SECONDS = 120.0
 #: Seconds to connect; after them it is certain that no Scrapyd answers there.
 _CONNECT_SECONDS = 3.0
+
+
+_INFOS = TypeAdapter(tuple[SpiderInfo, ...])
+
+
+class Taken(NamedTuple):
+    """What a node says of an egg that it has taken."""
+
+    #: How many it has.
+    spiders: int
+    infos: tuple[SpiderInfo, ...] = ()
 
 
 class ScrapydClient:
@@ -57,12 +70,12 @@ class ScrapydClient:
         """Ask the attempt to stop; SIGKILL follows after the node's grace. Raises as `schedule` does."""
         self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt)})
 
-    def add_version(self, url: str, project: str, version: str, egg: Path) -> int:
-        """Deploy an egg; how many spiders it has. The node lists them before it answers. Raises as `schedule`."""
-        form = {"project": project, "version": version}
+    def add_version(self, url: str, project: str, version: str, egg: Path) -> Taken:
+        """Deploy an egg. The node lists its spiders before it answers. Raises as `schedule`."""
+        form = {"project": project, "version": version, "by": BY_PLATFORM}
         with egg.open("rb") as file:
             answer = self._post(f"{url}/addversion.json", form, files={"egg": file}, seconds=DEPLOY_SECONDS)
-        return int(answer.get("spiders", 0))
+        return Taken(int(answer.get("spiders", 0)), _infos(answer.get("infos"), Egg(project, version)))
 
     def probe(self, url: str) -> None:
         """Ask whether Scrapyd is well. Raises as `schedule` does."""
@@ -114,6 +127,16 @@ class ScrapydClient:
             message = str(answer.get("message", "refused without a reason"))
             raise NodeRefusedError(message, is_nodes_fault=answer.get("fault") == "node")
         return answer
+
+
+def _infos(told: Any, egg: Egg) -> tuple[SpiderInfo, ...]:
+    """None of a node that is too old to tell them, or tells nonsense: its tailer reports them later."""
+    try:
+        infos = _INFOS.validate_python(told or ())
+    except ValidationError:
+        return ()
+    here = {"project": egg.project, "version": egg.version, "latest": True}
+    return tuple(info.model_copy(update=here) for info in infos)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

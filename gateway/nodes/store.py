@@ -203,6 +203,11 @@ class NodeStore:
         if owner is not None:
             raise NameTakenError(node, owner["url"], owner["heartbeat_at"])
 
+    @state_change("nodes.took_egg")
+    def took_egg(self, node: str, egg: Egg) -> None:
+        """The node has just taken the egg, which its next heartbeat will report: it may get work for it at once."""
+        self._nodes.update_one({"_id": node}, {"$addToSet": {"eggs": list(egg)}})
+
     def all(self, *, attempts: bool = True, held: Iterable[Held] | None = None) -> list[Node]:
         """All nodes, with the number of their used slots, which is taken from `held` if that is given. Without
         `attempts` the lists of attempts are left out.

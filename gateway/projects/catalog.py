@@ -7,26 +7,26 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 from attrs import define, field
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator, FormatChecker, validators
 from jsonschema.exceptions import SchemaError, ValidationError
-from packaging.version import InvalidVersion, Version
 from pymongo.errors import ConnectionFailure, PyMongoError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions
 from gateway.contract.outbox import SpiderInfo
-from gateway.contract.param_formats import FORMATS, RESERVED_PARAMS
+from gateway.contract.param_formats import FORMATS, RESERVED_PARAMS, compile_pattern
 from gateway.contract.public_address import Network, ascii_host, check_url
-from gateway.errors import ForbiddenAddressError, InvalidRequestError, StartingError
+from gateway.errors import ForbiddenAddressError, InvalidRequestError, ProjectNotFoundError, StartingError
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
+from gateway.projects.versions import ProjectVersions, VersionStore
 from gateway.stores.mongo import mongo_errors
 
 #: Schemas whose validators are kept; each spider of each version has one.
@@ -35,6 +35,20 @@ _KEPT_VALIDATORS = 256
 _SHOWN_VALUE = 100
 _SHOWN_MESSAGE = 400
 _URL = "http-url"
+
+
+def _check_pattern(_validator: object, pattern: str, value: object, _schema: object) -> Iterator[ValidationError]:
+    """By RE2: a deployed project's schema may have a pattern on which Python's own engine never ends."""
+    if isinstance(value, str):
+        try:
+            fits = compile_pattern(pattern).search(value)
+        except ValueError as error:
+            raise SchemaError(str(error)) from error
+        if not fits:
+            yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+_Validator = validators.extend(Draft202012Validator, {"pattern": _check_pattern})  # type: ignore[no-untyped-call]  # it has no types
 
 
 class ParameterCheck:
@@ -67,7 +81,8 @@ class ParameterCheck:
         if not anchors.issuperset(_references(loaded)):
             # jsonschema would fetch a remote one
             raise SchemaError("it refers to something outside of it")
-        return Draft202012Validator(loaded, format_checker=self._formats)
+        validator: Draft202012Validator = _Validator(loaded, format_checker=self._formats)
+        return validator
 
     def _check_text(self, name: str, value: object) -> bool:
         # a value of another type is the matter of `type` in the schema
@@ -180,18 +195,26 @@ class Project(NamedTuple):
     name: str
     #: What a crawl that names no version gets.
     latest: str | None
+    #: What was the latest before; `None` where there is nothing to go back to.
+    previous: str | None
+    #: In the order in which they were deployed.
     versions: tuple[str, ...]
 
 
 @define(eq=False, repr=False, slots=False)
 class SpiderCatalog:
     _store: SpiderStore
+    _versions: VersionStore
     _allowed_networks: Sequence[Network] = ()
     _monotonic: Callable[[], float] = time.monotonic
     _parameters: ParameterCheck = field(init=False)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _read_at: float = field(init=False, default=float("-inf"))
     _infos: list[SpiderInfo] = field(init=False, factory=list)
+    _known: dict[str, ProjectVersions] = field(init=False, factory=dict)
+    _own_names: frozenset[str] = field(init=False, default=frozenset())
+    #: Which deployments the list has.
+    _revision: int = field(init=False, default=-1)
     _failed_at: float = field(init=False, default=float("-inf"))
 
     def __attrs_post_init__(self) -> None:
@@ -199,7 +222,7 @@ class SpiderCatalog:
 
     def all(self, *, max_age: float = _REFRESH_SECONDS) -> list[SpiderInfo]:
         """Every known spider of every version, as of at most `max_age` seconds ago. Exactly one version is each
-        project's latest, even if nodes that missed a deployment report another.
+        project's latest, whatever the nodes report.
 
         A caller that waits for another caller's read fails with it: otherwise each, one after the other, would wait
         as long.
@@ -210,13 +233,26 @@ class SpiderCatalog:
                 if self._failed_at > asked_at:
                     raise ConnectionFailure("the spiders could not be read")
                 self._infos = self._read()
+                self._own_names = frozenset(info.name for info in self._infos if info.project == DEFAULT_PROJECT)
                 # read for each request until a node has published our own spiders: it may be the first to see them
                 self._read_at = self._monotonic() if _has_ours(self._infos) else float("-inf")
             return self._infos
 
+    def current(self) -> list[SpiderInfo]:
+        """The same, with every deployment that was answered before this call. Raises PyMongo's errors."""
+        revision = self._versions.revision()
+        with self._lock:
+            if self._revision != revision:
+                self._read_at = float("-inf")
+        return self.all()
+
     def _read(self) -> list[SpiderInfo]:
         try:
-            return _with_one_latest(self._store.all())
+            # the number first: what is deployed while the rest is read makes the list be read again
+            revision = self._versions.revision()
+            infos, self._known = self._store.all(), self._versions.all()
+            self._revision = revision
+            return _with_one_latest(infos, self._known)
         except PyMongoError:
             self._failed_at = self._monotonic()
             raise
@@ -227,7 +263,7 @@ class SpiderCatalog:
         """The spiders that fit."""
         return [
             info
-            for info in self.all()
+            for info in self.current()
             if (project is None or info.project.lower() == project.lower())
             and (version is None or _match(version, (info.version or "",)))
             and (name is None or info.name == name)
@@ -235,8 +271,55 @@ class SpiderCatalog:
 
     def projects(self) -> list[Project]:
         """All projects, by name."""
-        infos = self.all()
-        return [_project(name, infos) for name in sorted({info.project for info in infos})]
+        infos = self.current()
+        return [self._project(name, infos) for name in sorted({info.project for info in infos})]
+
+    def project(self, name: str) -> Project:
+        """Raises `ProjectNotFoundError`, `StartingError`, `UnavailableError`."""
+        try:
+            with mongo_errors():
+                return self._find_project(project_name(name))
+        except InvalidRequestError:
+            raise ProjectNotFoundError(name) from None
+
+    def _project(self, name: str, infos: Iterable[SpiderInfo]) -> Project:
+        known = self._known.get(name) or ProjectVersions(name)
+        versions = known.order({info.version for info in infos if info.project == name and info.version})
+        return Project(name, known.latest(versions), known.previous(versions), tuple(versions))
+
+    def has_own(self, spider: str) -> bool:
+        """Whether our own project has the spider, as far as is known without asking MongoDB."""
+        return spider in self._own_names
+
+    def project_of(self, spider: str, version: str | None = None) -> str:
+        """The project of a request that names none: ours if it has the spider; else the only one that has it, in this
+        version or its latest.
+
+        Raises `InvalidRequestError` that names the projects if several have it, and the spiders if none has;
+        `StartingError`, `UnavailableError`.
+        """
+        with mongo_errors():
+            found = _having(spider, version, self.current()) or _having(spider, version, self._fresh())
+            # a version that is not there is refused by its own name
+            found = found or _having(spider, None, self._infos)
+            if not found:
+                raise self._unknown_anywhere(spider)
+        if DEFAULT_PROJECT in found:
+            return DEFAULT_PROJECT
+        if len(found) > 1:
+            detail = {"field": "project", "known": found}
+            message = f"several projects have a spider {spider!r}: name one of {', '.join(found)}"
+            raise InvalidRequestError("project", message, detail=detail)
+        return found[0]
+
+    def _fresh(self) -> list[SpiderInfo]:
+        return self.all(max_age=_REFUSAL_MAX_AGE)
+
+    def _unknown_anywhere(self, spider: str) -> InvalidRequestError:
+        self._require_published(self._infos)
+        known = {info.name for info in self._infos if info.latest} - self._own_names
+        # ours first: there may be thousands of others
+        return _unknown("spider", spider, [*sorted(self._own_names), *sorted(known)])
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
         """`spec` with its project's name as it is spelled there, and with the exact version to run. So every attempt
@@ -254,7 +337,8 @@ class SpiderCatalog:
             version = _match(spec.version, project.versions) if spec.version else project.latest
             if version is None:
                 raise _unknown("version", str(spec.version), project.versions, f" of project {project.name!r}")
-        return spec.model_copy(update={"project": project.name, "version": version})
+            replaced = self._known.get(project.name, ProjectVersions(project.name)).replaced_times(version)
+        return spec.model_copy(update={"project": project.name, "version": version, "replaced": replaced})
 
     def check(self, spec: CrawlSpec) -> None:
         """Whether the spider of a pinned `spec` exists and takes these parameters and start URLs.
@@ -264,29 +348,30 @@ class SpiderCatalog:
         """
         info = self.require(spec)
         _check_expectations(spec)
-        if info.params_schema is None:
-            _check_free_form(spec.params)
-        else:
+        _check_start(spec, info)
+        if info.params_schema is None or info.project != DEFAULT_PROJECT:
+            _check_free_form(spec.params, declared=(info.params_schema or {}).get("properties", {}))
+        if info.params_schema is not None:
             self._parameters.check(spec.params, info.params_schema)
         _check_domains(spec.start_urls, info)
 
     def require(self, spec: CrawlSpec) -> SpiderInfo:
         """What a pinned `spec` would run. Raises `InvalidRequestError` as `check` does."""
         max_age = _OURS_SECONDS if spec.project == DEFAULT_PROJECT else _REFRESH_SECONDS
-        info = _find(spec, self.all(max_age=max_age)) or _find(spec, self.all(max_age=_REFUSAL_MAX_AGE))
+        info = _find(spec, self.all(max_age=max_age)) or _find(spec, self._fresh())
         if info is None:
             raise self._refusal(spec)
         return info
 
     def _find_project(self, name: str) -> Project:
-        for max_age in (_REFRESH_SECONDS, _REFUSAL_MAX_AGE):
-            infos = self.all(max_age=max_age)
+        for read in (self.current, self._fresh):
+            infos = read()
             names = {info.project for info in infos}
             alike = [one for one in sorted(names) if one.lower() == name.lower()]
             if alike:
-                return _project(name if name in names else alike[0], infos)
+                return self._project(name if name in names else alike[0], infos)
         self._require_published(infos)
-        raise _unknown("project", name, names)
+        raise _unknown("project", name, sorted(names))
 
     def _require_published(self, infos: Iterable[SpiderInfo]) -> None:
         """Raises `StartingError` if no node has published spiders yet: until then no name is called unknown."""
@@ -299,47 +384,44 @@ class SpiderCatalog:
         self._require_published(infos)
         of_project = [info for info in infos if info.project == spec.project]
         if infos and not of_project:
-            return _unknown("project", spec.project, {info.project for info in infos})
+            return _unknown("project", spec.project, sorted({info.project for info in infos}))
         versions = {info.version for info in of_project if info.version}
         where = "" if spec.project == DEFAULT_PROJECT else f" of project {spec.project!r}"
         if spec.version and spec.version not in versions:
-            return _unknown("version", spec.version, versions, where)
+            return _unknown("version", spec.version, sorted(versions), where)
         where += f", version {spec.version!r}" if spec.version else ""
         known = {info.name for info in of_project if info.version == spec.version}
-        return _unknown("spider", spec.spider, known, where)
+        return _unknown("spider", spec.spider, sorted(known), where)
 
 
 def _has_ours(infos: Iterable[SpiderInfo]) -> bool:
     return any(info.project == DEFAULT_PROJECT for info in infos)
 
 
-def _with_one_latest(infos: list[SpiderInfo]) -> list[SpiderInfo]:
+def _with_one_latest(infos: list[SpiderInfo], known: Mapping[str, ProjectVersions]) -> list[SpiderInfo]:
     versions: defaultdict[str, set[str]] = defaultdict(set)
     for info in infos:
         if info.version:
             versions[info.project].add(info.version)
-    latest = {project: _oldest_first(known)[-1] for project, known in versions.items()}
+    latest = {
+        project: (known.get(project) or ProjectVersions(project)).latest(sorted(there))
+        for project, there in versions.items()
+    }
     return [
         info.model_copy(update={"latest": info.version == latest[info.project]}) if info.project in latest else info
         for info in infos
     ]
 
 
-def _oldest_first(versions: Iterable[str]) -> list[str]:
-    """Sorts versions as every node's Scrapyd does, because a node decides which one is the latest."""
-    # by name first: 1.0 and 1.0.0 are equal, and shall not change places from one answer to the next
-    by_name = sorted(versions)
-    try:
-        return sorted(by_name, key=Version)
-    except InvalidVersion:
-        return by_name
-
-
-def _project(name: str, infos: Iterable[SpiderInfo]) -> Project:
-    mine = [info for info in infos if info.project == name]
-    versions = _oldest_first({info.version for info in mine if info.version})
-    latest = next((info.version for info in mine if info.latest and info.version), None)
-    return Project(name, latest or (versions[-1] if versions else None), tuple(versions))
+def _having(spider: str, version: str | None, infos: Iterable[SpiderInfo]) -> list[str]:
+    """The projects that have the spider in this version, or in their latest."""
+    return sorted(
+        {
+            info.project
+            for info in infos
+            if info.name == spider and (_match(version, (info.version or "",)) if version else info.latest)
+        }
+    )
 
 
 def _match(version: str, versions: Iterable[str]) -> str | None:
@@ -354,7 +436,7 @@ def _find(spec: CrawlSpec, infos: list[SpiderInfo]) -> SpiderInfo | None:
 
 
 def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> InvalidRequestError:
-    names = sorted(known)[:_MOST_NAMES]
+    names = list(known)[:_MOST_NAMES]
     hint = f"there is {', '.join(names)}" if names else "there is none"
     message = f"unknown {field} {name!r}{where}; {hint}"
     return InvalidRequestError(field, message, detail={"field": field, "known": names})
@@ -388,11 +470,21 @@ def _check_expectations(spec: CrawlSpec) -> None:
         raise InvalidRequestError("expect.min_items", f"must not be above max_items, which is {spec.max_items}")
 
 
-def _check_free_form(params: dict[str, Any]) -> None:
+def _check_start(spec: CrawlSpec, info: SpiderInfo) -> None:
+    if spec.start_urls:
+        return
+    if info.needs_urls:
+        raise InvalidRequestError("start_urls", f"spider {info.name!r} has none of its own: name at least one")
+    if spec.fetch and (spec.fetch.headers or spec.fetch.cookies):
+        where = "fetch.headers" if spec.fetch.headers else "fetch.cookies"
+        raise InvalidRequestError(where, "is sent to the hosts of the request's start_urls alone: name some")
+
+
+def _check_free_form(params: dict[str, Any], *, declared: Collection[str] = ()) -> None:
     for name, value in params.items():
         if name in RESERVED_PARAMS or name.startswith("_"):
             raise InvalidRequestError(f"params.{name}", "this name is taken by Scrapy, the spider or the platform")
-        if not isinstance(value, str):
+        if name not in declared and not isinstance(value, str):
             raise InvalidRequestError(f"params.{name}", "a deployed spider's parameters are strings")
 
 
@@ -461,4 +553,4 @@ class WorkCheck:
 
 def unpinned(spec: CrawlSpec, pinned: CrawlSpec) -> CrawlSpec:
     """What each of many runs begins with: the latest version of its time, unless the request named a version."""
-    return pinned if spec.version else pinned.model_copy(update={"version": None})
+    return pinned.model_copy(update={"version": pinned.version if spec.version else None, "replaced": None})

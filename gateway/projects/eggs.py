@@ -329,6 +329,12 @@ class EggCopies:
     def of_node(self, node: str) -> dict[Egg, EggCopy]:
         return {copy.egg: copy for copy in self._documents.many(self._copies.find({"node": node}))}
 
+    @state_change("egg_copies.outdate")
+    def outdate(self, egg: Egg, sha256: str) -> None:
+        """The version has this content now: every node that has another one must get it, and no work until then."""
+        query = {"project": egg.project, "version": egg.version, "has": {"$nin": [None, sha256]}}
+        self._copies.update_many(query, {"$set": {"outdated": True}})
+
     # --- by the process that delivers eggs
 
     @state_change("egg_copies.begin")
@@ -355,8 +361,10 @@ class EggCopies:
     @state_change("egg_copies.brought")
     def brought(self, copy: EggCopy, sha256: str | None, quiet_until: datetime) -> None:
         """Note that the node has taken the egg; the node reports it by itself before `quiet_until`."""
+        # that an egg is gone, the node must find by itself
+        here = {"has": sha256} if sha256 else {}
         changes: Document = {
-            "$set": {"sha256": sha256, "not_before": quiet_until},
+            "$set": {"sha256": sha256, "not_before": quiet_until, **here},
             "$unset": {"leased_until": "", "failures": "", "message": ""},
         }
         self._copies.update_one(_leased(copy), changes)
@@ -380,8 +388,9 @@ class EggCopies:
         """Forget the copies of all nodes but these."""
         self._copies.delete_many({"node": {"$nin": list(nodes)}})
 
-    def outdated(self, limit: int) -> list[EggCopy]:
-        return self._documents.many(self._copies.find({"outdated": True}, limit=limit))
+    def outdated(self) -> list[EggCopy]:
+        """Those that must be replaced or removed."""
+        return self._documents.many(self._copies.find({"outdated": True}))
 
     def of_egg(self, egg: Egg) -> dict[str, EggCopy]:
         """The version's copies, by node."""

@@ -13,7 +13,20 @@ from pathlib import Path
 import structlog
 
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import HostileFileError, SpiderInfo, open_file
+from gateway.contract.outbox import (
+    DEPLOYED,
+    NOTED,
+    Deployments,
+    HostileFileError,
+    NotedDeployment,
+    SpiderInfo,
+    open_file,
+    read_record,
+    write_atomically,
+)
+from gateway.crash_points import state_change
+from gateway.errors import ConflictError
+from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import (
     EggCopies,
     EggCopy,
@@ -25,13 +38,18 @@ from gateway.projects.eggs import (
     is_file_name,
     standing,
 )
+from gateway.projects.versions import Releases
 
 log = structlog.get_logger()
 
 #: Seconds between two looks.
 EVERY = 2.0
+#: Seconds between two looks for what was deployed here: who deploys waits for it.
+SOON = 0.1
 #: Seconds that a file must be old: Scrapyd's catalogue says what is in it a moment after the file is there.
 SETTLE = 1.0
+#: Tries to store an egg: another node, or the gateway, may deploy the same version between our read and our write.
+_TRIES = 5
 
 
 class EggShipper(threading.Thread):
@@ -41,18 +59,23 @@ class EggShipper(threading.Thread):
         self,
         eggs: EggStore,
         copies: EggCopies,
+        releases: Releases,
+        nodes: NodeStore,
         *,
         node: str,
         folder: Path,
         spiders: Callable[[], list[SpiderInfo] | None],
         is_ours: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`folder` is where Scrapyd keeps eggs, and `spiders` returns what Scrapyd says that it can run. Nothing is
-        reported for `node` unless `is_ours` says that the name belongs to this machine.
+        """`folder` is where Scrapyd keeps eggs, beside its files about deployments. `spiders` returns what Scrapyd
+        says that it can run. Nothing is reported for `node` unless `is_ours` says that the name belongs to this
+        machine.
         """
         super().__init__(name="ship eggs", daemon=True)
         self._eggs = eggs
         self._copies = copies
+        self._releases = releases
+        self._nodes = nodes
         self._node = node
         self._folder = folder
         self._spiders = spiders
@@ -64,11 +87,14 @@ class EggShipper(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        is_well = True
-        while not self._stopping.wait(EVERY):
+        is_well, next_at = True, time.monotonic() + EVERY
+        while not self._stopping.wait(SOON if is_well else EVERY):
             try:
                 if self._is_ours():
-                    self.look()
+                    self.note_deployments()
+                    if time.monotonic() >= next_at:
+                        next_at = time.monotonic() + EVERY
+                        self.look()
                 is_well = True
             except Exception as error:  # noqa: BLE001 - after any failure the next look may fare better
                 if is_well:
@@ -77,6 +103,40 @@ class EggShipper(threading.Thread):
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def note_deployments(self) -> None:
+        """Make what was deployed here with Scrapyd's own tools known to the platform. Whoever deployed it waits for
+        that. Raises PyMongo's errors and `OSError`.
+        """
+        home = self._folder.parent
+        if (told := read_record(home / DEPLOYED, Deployments)) is None:
+            return
+        noted = read_record(home / NOTED, NotedDeployment)
+        new = [one for one in told.deployments if noted is None or one.number > noted.number]
+        if not new:
+            return
+        infos = _by_egg(self._spiders() or [])
+        for one in new:
+            egg = Egg(one.project, one.version)
+            if is_file_name(egg) and (found := self._on_node(egg, settled=True)):
+                self._deployed(egg, found, infos.get(egg, []))
+            _note(home, one.number)
+
+    def _deployed(self, egg: Egg, found: EggOnNode, spiders: list[SpiderInfo]) -> None:
+        """Whatever egg is kept, this one was deployed after it."""
+        for _ in range(_TRIES):
+            kept = self._eggs.get(egg)
+            if kept is None or kept.content is None or kept.content.sha256 != found.sha256:
+                if not self._ship(egg, kept, spiders):
+                    continue
+            elif spiders:
+                self._eggs.describe(egg, kept.content, spiders)
+            # also for an egg that is too large to be kept, or that was kept already
+            self._releases.repeat(egg, found.sha256)
+            self._copies.agree(self._node, egg, found.sha256)
+            self._nodes.took_egg(self._node, egg)
+            return
+        raise ConflictError(f"{egg.project} {egg.version} is being deployed over and over")
 
     def look(self) -> None:
         """Ship what was deployed here, and note what is outdated. Raises PyMongo's errors and `OSError`."""
@@ -89,7 +149,8 @@ class EggShipper(threading.Thread):
         for egg in removed:
             self._removed(egg, copies.get(egg), kept.get(egg))
         self._named = set(infos)
-        for egg, found in here.items():
+        # the one that was deployed last is the latest
+        for egg, found in sorted(here.items(), key=lambda one: one[1].deployed_at):
             self._settle(egg, found, kept.get(egg), copies.get(egg), infos[egg])
         for egg, copy in copies.items():
             if copy.has is not None and not self._path(egg).exists():
@@ -114,7 +175,8 @@ class EggShipper(threading.Thread):
         if not settled or (copy and copy.sha256):
             self._copies.agree(self._node, egg, found.sha256)
 
-    def _ship(self, egg: Egg, kept: KeptEgg | None, spiders: list[SpiderInfo]) -> None:
+    def _ship(self, egg: Egg, kept: KeptEgg | None, spiders: list[SpiderInfo]) -> bool:
+        """Whether nobody else has deployed this version since `kept` was read."""
         path = self._path(egg)
         try:
             content = self._eggs.write(path)
@@ -122,15 +184,14 @@ class EggShipper(threading.Thread):
             if str(path) not in self._too_large:
                 self._too_large.add(str(path))
                 log.error("egg_not_kept", project=egg.project, version=egg.version, error=str(error))  # noqa: TRY400 - no traceback
-            return
-        if not self._eggs.put(egg, content, kept, spiders):
-            # another process has deployed this egg meanwhile: the next look decides what that means
+            return True
+        if not self._releases.release(egg, content, kept, spiders):
+            # the next look decides what that means
             self._eggs.discard(content)
-            return
+            return False
         self._copies.agree(self._node, egg, content.sha256)
         log.info("egg_kept", project=egg.project, version=egg.version, size=content.size, sha256=content.sha256)
-        if kept and kept.content:
-            self._eggs.discard(kept.content)
+        return True
 
     def _removed(self, egg: Egg, copy: EggCopy | None, kept: KeptEgg | None) -> None:
         """The egg was removed here with Scrapyd's own tools. If no other node has it, it is deleted for good."""
@@ -139,11 +200,12 @@ class EggShipper(threading.Thread):
         if any(other.has for node, other in self._copies.of_egg(egg).items() if node != self._node):
             return
         log.info("egg_deleted", project=egg.project, version=egg.version)
-        self._eggs.delete(egg)
-        self._eggs.discard(kept.content)
+        self._releases.delete(egg, kept)
 
-    def _on_node(self, egg: Egg) -> EggOnNode | None:
-        """`None` also for a file that has just arrived: the catalogue may still describe the file before it."""
+    def _on_node(self, egg: Egg, *, settled: bool = False) -> EggOnNode | None:
+        """`None` also for a file that has just arrived, unless it is `settled`: the catalogue may still describe the
+        file before it.
+        """
         path = self._path(egg)
         try:
             found = path.lstat()
@@ -151,7 +213,7 @@ class EggShipper(threading.Thread):
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
             known = self._hashed.get(egg)
             if known is None or known[0] != stamp:
-                if abs(time.time() - found.st_mtime) < SETTLE:
+                if not settled and abs(time.time() - found.st_mtime) < SETTLE:
                     return None
                 deployed_at = datetime.fromtimestamp(found.st_mtime, UTC)
                 known = self._hashed[egg] = stamp, EggOnNode(_sha256(path), deployed_at)
@@ -162,6 +224,11 @@ class EggShipper(threading.Thread):
 
     def _path(self, egg: Egg) -> Path:
         return self._folder / egg.project / f"{egg.version}.egg"
+
+
+@state_change("tailer.note_deployment")
+def _note(home: Path, number: int) -> None:
+    write_atomically(home / NOTED, NotedDeployment(number=number).model_dump_json().encode())
 
 
 def _by_egg(infos: list[SpiderInfo]) -> dict[Egg, list[SpiderInfo]]:

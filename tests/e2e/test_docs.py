@@ -55,9 +55,8 @@ BLOCK = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w+)\n(.*?)^```", flags=r
 #: A file that a page shows: its name is in its first line, or in the command that follows.
 PYTHON_FILE = re.compile(r"# (\S+\.py)\n")
 JSON_FILE = re.compile(r"(?:@|--file )(\w+\.json)")
-#: What starts servers is left to the fixtures. A version that was deployed is waited for, as the pages say.
+#: What starts servers is left to the fixtures.
 PRELUDE = r"""
-listed() { command curl -s "$DISCOVERYBOT_URL/spiders"; }
 make() { echo "make $*"; }
 curl() { command curl --fail-with-body "$@"; }
 scrapy() {
@@ -66,11 +65,7 @@ scrapy() {
 }
 discoverybot() {
   if [ "$1" = up ]; then return; fi
-  local before; before=$(listed)
-  command discoverybot "$@" || return
-  if [ "$1" = deploy ]; then
-    for _ in {1..300}; do if [ "$(listed)" != "$before" ]; then break; fi; sleep 0.2; done
-  fi
+  command discoverybot "$@"
 }
 """
 SPIDERS = """
@@ -79,6 +74,7 @@ import scrapy
 
 class Offers(scrapy.Spider):
     name = "offers"
+    start_urls = ["SITE"]
 
     def parse(self, response):
         yield {"url": response.url}
@@ -118,9 +114,9 @@ def board(stack: Stack) -> Iterator[JobBoard]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, board: JobBoard) -> Path:
     """Where the commands are given: in a Scrapy project, with an egg and a site's record beside it."""
-    project = eggs.source("shop", spiders=SPIDERS)
+    project = eggs.source("shop", spiders=SPIDERS.replace("SITE", f"{board.url}/tree/3"))
     files = {
         **project,
         "scrapy.cfg": "[settings]\ndefault = shop.settings\n",

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from eggs import egg, source
 from sites.server import Site, links
-from stack import Stack, wait_until
+from stack import Stack
 
 pytestmark = [pytest.mark.stack]
 
@@ -51,12 +51,9 @@ def deployed(stack: Stack) -> dict[str, Any]:
         trust_env=False,
     ).json()
     assert answer["spiders"] == 2, answer
-
-    def published() -> dict[str, Any] | None:
-        listed: dict[str, Any] = stack.http.get(f"{stack.url}/spiders?project=bookshop").json()
-        return listed if len(listed["spiders"]) == 2 else None
-
-    return wait_until(published, what="the spiders in the catalogue")
+    listed: dict[str, Any] = stack.http.get(f"{stack.url}/spiders?project=bookshop").json()
+    assert len(listed["spiders"]) == 2
+    return listed
 
 
 def refusal(stack: Stack, **fields: Any) -> str:

@@ -11,10 +11,11 @@ from starlette.datastructures import URLPath
 from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.types import Message, Receive, Scope, Send
 
+from gateway.access.keys import Caller
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, Expect, FetchOptions
 from gateway.jobs.job import CrawlOrder
 from gateway.jobs.submission import Order, Submission
-from gateway.projects.catalog import project_name
+from gateway.projects.catalog import SpiderCatalog, project_name
 from gateway.schedules.edits import Change
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.schedules.submission import ScheduleSubmission, When, spelled
@@ -38,9 +39,11 @@ _SPEC = {
 }
 
 
-def order_of(body: CrawlRequest, query: CrawlQuery, settings: Settings) -> Order:
+async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts: GatewayParts) -> Order:
+    """Raises `NotYourUserError`, `InvalidRequestError`, `StartingError`, `UnavailableError`."""
+    user_id, settings = caller.asking(body.user_id), parts.settings
     spec = CrawlSpec(
-        project=project_name(body.project),
+        project=await _project_of(body, parts),
         version=body.version,
         spider=body.spider,
         start_urls=tuple(body.start_urls),
@@ -60,7 +63,14 @@ def order_of(body: CrawlRequest, query: CrawlQuery, settings: Settings) -> Order
         webhooks=(body.webhook_url,) if body.webhook_url else (),
         max_retries=settings.max_retries if body.max_retries is None else body.max_retries,
     )
-    return Order(body.user_id, crawl)
+    return Order(user_id, crawl)
+
+
+async def _project_of(body: CrawlRequest, parts: GatewayParts) -> str:
+    catalog = parts[SpiderCatalog]
+    if body.project is not None or (body.version is None and catalog.has_own(body.spider)):
+        return project_name(body.project)
+    return await parts.submits.run(catalog.project_of, body.spider, body.version)
 
 
 def when_of(body: CrawlRequest) -> When | None:
@@ -176,9 +186,8 @@ async def _plainly(scope: Scope, message: Message) -> Response | None:
         return None
     if when_of(body) is not None:
         return None
-    caller_of(request).acting_for(body.user_id)
-    order = order_of(body, _NO_QUERY, parts.settings)._replace(correlation_id=request.state.request_id)
-    receipt = await _now(parts, order)
+    order = await order_of(body, _NO_QUERY, caller_of(request), parts)
+    receipt = await _now(parts, order._replace(correlation_id=request.state.request_id))
     # as FastAPI spells it, with the fields of the model in their order
     told = CrawlReceipt.__pydantic_serializer__.to_json(receipt, exclude_none=True)
     return Response(told, media_type="application/json")
@@ -230,8 +239,7 @@ async def crawl(
     The same request of the same user within `CRAWL_CACHE_TTL` is answered with the job that exists. A request for
     later is answered with the job or schedule that exists, however old, until that has ended.
     """
-    caller.acting_for(body.user_id)
-    order = order_of(body, query, parts.settings)
+    order = await order_of(body, query, caller, parts)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
     when = when_of(body)
     answer = await (_now(parts, order) if when is None else _later(parts, order, when))

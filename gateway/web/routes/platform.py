@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
@@ -14,14 +16,19 @@ from fastapi import Path as PathParameter
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from gateway.contract.crawl import Egg
 from gateway.contract.outbox import SpiderInfo
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.errors import InvalidRequestError
-from gateway.projects.catalog import SpiderCatalog, project_name
+from gateway.nodes.store import Node, NodeStore
+from gateway.projects.catalog import Project, SpiderCatalog, project_name
+from gateway.projects.eggs import EggStore, KeptEgg
+from gateway.projects.versions import Releases
 from gateway.status.health import SharedHealth
+from gateway.stores.mongo import mongo_errors
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import RETRY_AFTER, problems
-from gateway.web.schemas.types import Name, QueryModel
+from gateway.web.schemas.types import Name, QueryModel, Timestamp
 
 _EGG_SPIDER: JsonDict = {
     "project": "shop",
@@ -32,6 +39,7 @@ _EGG_SPIDER: JsonDict = {
     "params_schema": None,
     "allowed_domains": ["shop.example.com"],
     "own_start": False,
+    "needs_urls": False,
 }
 _OWN_SPIDER: JsonDict = {
     "project": "default",
@@ -42,6 +50,7 @@ _OWN_SPIDER: JsonDict = {
     "params_schema": {"type": "object", "properties": {"obey_robots": {"type": "boolean", "default": True}}},
     "allowed_domains": [],
     "own_start": False,
+    "needs_urls": True,
 }
 
 
@@ -51,11 +60,30 @@ _DEPLOYED: JsonDict = {
     "spiders": 1,
     "nodes": [{"node": "n1", "accepted": True, "spiders": 1, "message": None}],
 }
+_PROJECT: JsonDict = {"name": "shop", "latest": "1.4", "previous": "1.3", "versions": ["1.3", "1.4"]}
+_KEPT: JsonDict = {
+    "version": "1.4",
+    "latest": True,
+    "deployed_at": "2027-06-01T09:00:00.000Z",
+    "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "size": 20480,
+    "spiders": 3,
+    "nodes": ["n1", "n2"],
+}
+_VERSIONS: JsonDict = {
+    "project": "shop",
+    "latest": "1.4",
+    "previous": "1.3",
+    "versions": [_KEPT, {**_KEPT, "version": "1.3", "latest": False, "deployed_at": "2027-05-20T09:00:00.000Z"}],
+}
 _DELETED: JsonDict = {
     "project": "shop",
     "version": "1.4",
     "nodes": [{"node": "n1", "removed": True, "message": None}],
 }
+
+
+_PROJECT_NAME = r"^[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?$"
 
 
 class SpiderView(BaseModel):
@@ -77,14 +105,47 @@ class SpiderView(BaseModel):
         description="Hosts that it visits, with their subdomains; other start URLs are refused. Empty: no limit."
     )
     own_start: bool = Field(description="The spider makes its own start requests and may ignore the start URLs.")
+    needs_urls: bool = Field(description="Whether a crawl must name start URLs, because the spider has none.")
 
 
 class ProjectView(BaseModel):
     """A deployed project, or the platform's own."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [_PROJECT]})
+
     name: str
     latest: str | None = Field(description="The version that a crawl runs if it names none.")
-    versions: list[str] = Field(description="All versions, the oldest first; empty for the project `default`.")
+    previous: str | None = Field(description="The version that a rollback makes the latest; null if there is none.")
+    versions: list[str] = Field(
+        description="All versions; the one that was deployed last comes last. Empty for the project `default`."
+    )
+
+
+class ProjectList(BaseModel):
+    projects: list[ProjectView]
+
+
+class VersionView(BaseModel):
+    """One version of a project."""
+
+    version: str
+    latest: bool = Field(description="Whether a crawl that names no version runs this one.")
+    deployed_at: Timestamp | None = Field(description="When its egg was stored; null if no egg is stored.")
+    sha256: str | None = Field(description="The SHA-256 of the egg.")
+    size: int | None = Field(description="The size of the egg in bytes.")
+    spiders: int = Field(description="How many spiders it has.")
+    nodes: list[str] = Field(description="The nodes that have it. Others get it when a crawl waits for it.")
+
+
+class VersionList(BaseModel):
+    """The versions of a project; the one that was deployed last comes first."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_VERSIONS]})
+
+    project: str
+    latest: str | None = Field(description="The version that a crawl runs if it names none.")
+    previous: str | None = Field(description="The version that a rollback makes the latest; null if there is none.")
+    versions: list[VersionView]
 
 
 class SpiderList(BaseModel):
@@ -143,7 +204,8 @@ class DeployedView(BaseModel):
 
 class DeployQuery(QueryModel):
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")] = Field(
-        description="The name of the version. A crawl that names no version runs the newest one.", examples=["1.4"]
+        description="The name of the version. A crawl that names none runs the version that was deployed last.",
+        examples=["1.4"],
     )
 
 
@@ -209,7 +271,7 @@ def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts) -> Spide
     of_these = {info.project for info in infos} - {info.project for info in found[max(0, start - 1) : start]}
     return SpiderList(
         spiders=[SpiderView(**info.model_dump()) for info in infos],
-        projects=[ProjectView(**one._asdict()) for one in parts[SpiderCatalog].projects() if one.name in of_these],
+        projects=[_view(one) for one in parts[SpiderCatalog].projects() if one.name in of_these],
         next=_cursor(infos[-1]) if rest else None,
     )
 
@@ -233,12 +295,16 @@ def _place(cursor: str) -> tuple[str, str, str]:
     return project, name, version
 
 
-projects_router = APIRouter(tags=["platform"])
+projects_router = APIRouter(tags=["platform"], route_class=StoreRoute)
+
+AnyProjectName = Annotated[
+    str, PathParameter(pattern=_PROJECT_NAME, description="A project of `GET /projects`.", examples=["shop"])
+]
 
 ProjectName = Annotated[
     str,
     PathParameter(
-        pattern=r"^[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?$",
+        pattern=_PROJECT_NAME,
         description="The project's name; not `default`, which has no eggs.",
         examples=["shop"],
     ),
@@ -271,8 +337,8 @@ async def add_version(
     a Scrapy project and sends it. A caller of this route can run code on the nodes.
 
     A version that exists is replaced on all nodes. If a node refuses the egg, or no node could be reached, the answer
-    is an error whose `detail.nodes` has the answer of each node; it is safe to repeat the call. The spiders are in
-    `GET /spiders` a moment later.
+    is an error whose `detail.nodes` has the answer of each node; it is safe to repeat the call. After the answer, the
+    next `POST /crawl` that names no version runs this one, on every node.
     """
     if request.headers.get("content-type", "").lower().startswith("multipart/"):
         raise InvalidRequestError("egg", "send the egg itself as the body (curl --data-binary @shop.egg), not a form")
@@ -286,7 +352,74 @@ async def add_version(
         project=project,
         version=query.version,
         spiders=max(answer.spiders for answer in answers),
-        nodes=[NodeAnswerView(**answer._asdict()) for answer in answers],
+        nodes=[NodeAnswerView(**answer.shown()) for answer in answers],
+    )
+
+
+@projects_router.get("/projects", summary="Projects", responses=problems(503))
+def list_projects(parts: Parts) -> ProjectList:
+    """All projects by name, with their versions. The project `default` is the platform's own and has none."""
+    with mongo_errors():
+        return ProjectList(projects=[_view(one) for one in parts[SpiderCatalog].projects()])
+
+
+@projects_router.get("/projects/{project}/versions", summary="A project's versions", responses=problems(404, 503))
+def list_versions(project: AnyProjectName, parts: Parts) -> VersionList:
+    """All versions of the project; the one that was deployed last comes first."""
+    with mongo_errors():
+        found = parts[SpiderCatalog].project(project)
+        spiders = Counter(info.version for info in parts[SpiderCatalog].select(project=found.name))
+        kept = parts[EggStore].find(Egg(found.name, version) for version in found.versions)
+        nodes = parts[NodeStore].all(attempts=False)
+    versions = [
+        _version(Egg(found.name, version), found, kept, nodes, spiders[version]) for version in found.versions[::-1]
+    ]
+    return VersionList(project=found.name, latest=found.latest, previous=found.previous, versions=versions)
+
+
+@projects_router.post(
+    "/projects/{project}/versions/{version}/activate",
+    summary="Make a version the latest",
+    responses=problems(404, 409, 503),
+)
+def activate_version(project: ProjectName, version: VersionName, parts: Parts) -> ProjectView:
+    """After the answer, crawls that name no version run this one, until another is deployed. Crawls that were asked
+    for before keep theirs; schedules take the latest with each run.
+    """
+    with mongo_errors():
+        found = parts[SpiderCatalog].project(project)
+        parts[Releases].activate(Egg(found.name, version), found.versions)
+        return _view(parts[SpiderCatalog].project(project))
+
+
+@projects_router.post(
+    "/projects/{project}/rollback", summary="Go back to the version before", responses=problems(404, 409, 503)
+)
+def roll_back(project: ProjectName, parts: Parts) -> ProjectView:
+    """Makes the version the latest that was it before. Done again, it goes one further back. 409 if there is none."""
+    with mongo_errors():
+        found = parts[SpiderCatalog].project(project)
+        parts[Releases].roll_back(found.name, found.versions)
+        return _view(parts[SpiderCatalog].project(project))
+
+
+def _view(project: Project) -> ProjectView:
+    return ProjectView(**project._asdict())
+
+
+def _version(
+    egg: Egg, project: Project, kept: Mapping[Egg, KeptEgg], nodes: Iterable[Node], spiders: int
+) -> VersionView:
+    known = kept.get(egg)
+    content = known.content if known else None
+    return VersionView(
+        version=egg.version,
+        latest=egg.version == project.latest,
+        deployed_at=known.changed_at if known else None,
+        sha256=content.sha256 if content else None,
+        size=content.size if content else None,
+        spiders=spiders,
+        nodes=[node.id for node in nodes if egg in node.eggs],
     )
 
 

@@ -71,8 +71,7 @@ async def create_schedule(
     idempotency_key: IdempotencyKey = "",
 ) -> ScheduleView:
     """As `POST /crawl` with an `interval`, but answered with the schedule."""
-    caller.acting_for(body.user_id)
-    order = order_of(body, query, parts.settings)
+    order = await order_of(body, query, caller, parts)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
     when = when_of(body) or When()
     found, cached = await parts.submits.run(parts[ScheduleSubmission].submit, order, when)

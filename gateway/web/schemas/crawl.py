@@ -89,6 +89,8 @@ _DEPLOYED: JsonDict = {
     "max_items": 500,
     "expect": {"min_items": 100, "max_error_rate": 0.05, "fields": {"title": 1, "price": 0.9}},
 }
+#: A spider with start URLs of its own, asked for with a key.
+_OWN_URLS: JsonDict = {"project": "quotesbot", "spider": "toscrape-css"}
 _EXAMPLE: JsonDict = {
     "user_id": "abc123",
     "spider": "seo",
@@ -116,7 +118,11 @@ _SCHEDULED: JsonDict = {**_RECEIPT, "scheduled": True, "next_run": "2027-06-01T0
 
 StartUrls = Annotated[
     list[UrlText],
-    Field(min_length=1, max_length=MAX_START_URLS, description="Absolute http(s) URLs of public hosts."),
+    Field(
+        max_length=MAX_START_URLS,
+        description="Absolute http(s) URLs of public hosts. A spider that has its own needs none: `GET /spiders` "
+        "says whether it `needs_urls`.",
+    ),
 ]
 
 
@@ -149,7 +155,8 @@ class WorkFields(BaseModel):
         default=None, ge=0, le=20, description="The most retries after failures; `MAX_RETRIES` by default."
     )
     project: Name | None = Field(
-        default=None, description="The project of a deployed egg; by default the platform's own."
+        default=None,
+        description="The project of the spider; by default the platform's own, or the only one that has the spider.",
     )
     version: Name | None = Field(
         default=None,
@@ -161,17 +168,21 @@ class WorkFields(BaseModel):
 
 
 class _AskedFields(BaseModel):
-    user_id: UserId = Field(description="The user who asks; letters, digits and `. _ @ + | ~ = -`.")
+    user_id: UserId | None = Field(
+        default=None,
+        description="The user who asks; letters, digits and `. _ @ + | ~ = -`. By default the user of the key; a "
+        "request without a key must name one.",
+    )
     spider: Name = Field(description="A spider of `GET /spiders`.")
-    start_urls: StartUrls
+    start_urls: StartUrls = Field(default_factory=list)
     webhook_url: UrlText | None = Field(default=None, description="This URL is called when a run has ended.")
 
 
 class CrawlRequest(OptionalTiming, WorkFields, _AskedFields):
-    """A crawl: now, later, or again and again. Only `user_id`, `spider` and `start_urls` are required."""
+    """A crawl: now, later, or again and again. Only `spider` is always required."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE, _DAILY, _DEPLOYED]}
+        extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE, _DAILY, _DEPLOYED, _OWN_URLS]}
     )
 
 

@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from eggs import teller
+
+from gateway.contract.outbox import CLOCK, DEPLOYED, NOTED, Deployments, NotedDeployment, read_record
 
 from .conftest import EggNode, new_node
 
@@ -104,6 +107,29 @@ def test_what_is_not_removed_when_scrapyd_is_killed_is_removed_when_it_is_back(
     with killed_at(node, plan, f"node.take_away.{side}"):
         node.ask("delproject", project="short")
     node.wait_for(lambda: len([*unpacked.iterdir()]) == len(before) - 1)
+
+
+def test_a_deployment_that_nobody_was_told_of_is_told_with_the_next(node: EggNode, plan: Path) -> None:
+    home = node.home / "node"
+    (home / CLOCK).touch()  # as a tailer does
+    try:
+        for side in ("before", "after"):
+            with killed_at(node, plan, f"node.tell_deployment.{side}"):
+                node.deploy("told", side, teller(side))
+            told = read_record(home / DEPLOYED, Deployments) or Deployments()
+            assert [one.version for one in told.deployments] == ([] if side == "before" else ["after"])
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(node.deploy, "told", "then", teller("then"))
+            numbers = node.wait_for(
+                lambda: (told := read_record(home / DEPLOYED, Deployments)) and len(told.deployments) == 2 and told
+            ).deployments
+            assert [(one.number, one.version) for one in numbers] == [(1, "after"), (2, "then")]
+            assert not answer.done()
+            (home / NOTED).write_text(NotedDeployment(number=2).model_dump_json())
+            assert answer.result(20)["status"] == "ok"
+    finally:
+        for name in (CLOCK, DEPLOYED, NOTED):
+            (home / name).unlink(missing_ok=True)
 
 
 def test_half_an_upload_is_no_egg_and_spoils_none(tmp_path: Path) -> None:

@@ -26,10 +26,17 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         egg(source("clumsy", spiders=BROKEN.format(package="clumsy"))),
         ("ImportError", "nothing_of_the_kind", "clumsy/spiders.py, line 3"),
     ),
-    "an error of syntax": (egg(source("typo", spiders="def")), ("SyntaxError", "invalid syntax")),
+    "an error of syntax": (
+        egg(source("typo", spiders="\ndef")),
+        ("SyntaxError", "invalid syntax", "(typo/spiders.py, line 2)"),
+    ),
+    "what this version of a library has no more": (
+        egg(source("dated", spiders="import scrapy\nfrom scrapy.utils import gone_long_ago\n")),
+        ("ImportError", "dated/spiders.py, line 2", "This node has scrapy 2."),
+    ),
     "a missing dependency": (
         egg(source("needy", spiders="import no_such_dependency.at_all\n")),
-        ("ModuleNotFoundError", "'no_such_dependency'", "needy/spiders.py", "--include-dependencies"),
+        ("ModuleNotFoundError", "'no_such_dependency'", "needy/spiders.py", "requirements", "--include-dependencies"),
     ),
     "a module that was not packed": (
         egg(source("torn", spiders="import torn.gone\n")),

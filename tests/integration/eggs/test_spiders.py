@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sites.server import Site
 
 from .conftest import Crawl, EggNode
 
-CRAWLS = {
+CRAWLS: dict[str, dict[str, Any]] = {
     "argument": {"params": {"category": "books"}},
     "strict": {"params": {"category": "books", "note": "kept"}, "depth": 0},
     "listed": {},
     "hard_coded": {},
     "former": {},
     "elsewhere": {},
+    "knows": {"start_urls": []},
 }
 
 
@@ -23,9 +25,10 @@ CRAWLS = {
 def crawl(node: EggNode, site: Site) -> Callable[[str], Crawl]:
     """A spider's crawl of the site; all of them are under way from the beginning."""
     node.deploy_folder("plain")
+    crawls = CRAWLS | {"knows": {**CRAWLS["knows"], "params": {"at": site.url}}}
     attempts = {
-        name: node.run(name, project="plain", version="1.0", start_urls=[site.url], **fields)
-        for name, fields in CRAWLS.items()
+        name: node.run(name, project="plain", version="1.0", **{"start_urls": [site.url], **fields})
+        for name, fields in crawls.items()
     }
     return lambda name: node.ended(attempts[name])
 
@@ -50,6 +53,12 @@ def test_a_constructor_is_given_what_it_takes_and_the_rest_become_attributes(
 
 def test_start_urls_of_the_request_replace_those_of_the_class(crawl: Callable[[str], Crawl], site: Site) -> None:
     assert paths(crawl("listed"), site) == ["/", "/a"], "its own DEPTH_LIMIT is 1"
+
+
+def test_without_start_urls_in_the_request_those_of_the_spider_stand(
+    crawl: Callable[[str], Crawl], site: Site
+) -> None:
+    assert paths(crawl("knows"), site) == ["/a", "/b"]
 
 
 def test_a_spider_that_starts_by_itself_does(crawl: Callable[[str], Crawl], site: Site) -> None:
@@ -83,6 +92,8 @@ def test_the_catalog_tells_what_there_is_to_know(crawl: Callable[[str], Crawl], 
     assert infos["argument"]["description"] == "Crawls one category."
     assert infos["elsewhere"]["allowed_domains"] == ["example.com"]
     assert {name for name, info in infos.items() if info["own_start"]} == {"argument", "hard_coded", "former"}
+    # the others read what a crawl names
+    assert {name for name, info in infos.items() if not info["needs_urls"]} == {"listed", "knows"}
 
 
 def test_a_plain_scrapyd_job_runs_as_ever_with_our_add_on(

@@ -12,6 +12,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import SpiderCatalog
 from gateway.projects.eggs import SpiderStore
+from gateway.projects.versions import VersionStore
 from gateway.schedules.edits import ScheduleEdits
 from gateway.schedules.firing import Promotion, Scheduling
 from gateway.schedules.occurrences import OccurrenceStore
@@ -30,7 +31,7 @@ class Boards:
         self.schedules, self.jobs = ScheduleStore(database, self.clock), JobStore(database, self.clock)
         occurrences, ledger = OccurrenceStore(database, self.clock), LedgerStore(database)
         self.site_store, self.target_store = SiteStore(database), TargetStore(database)
-        catalog = SpiderCatalog(SpiderStore(database))
+        catalog = SpiderCatalog(SpiderStore(database), VersionStore(database))
         self.orders = SiteOrders(sites=self.site_store, targets=self.target_store, catalog=catalog, job_timeout=600)
         promotion = Promotion(
             schedules=self.schedules, occurrences=occurrences, ledger=ledger, orders=self.orders, waker=self,

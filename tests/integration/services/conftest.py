@@ -31,6 +31,7 @@ from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.node import node_resource
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import NodeStore
+from gateway.projects.eggs import EggCopies
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect
@@ -73,8 +74,8 @@ class Platform:
             publisher=publisher, waker=self, clock=self.clock,
         )  # fmt: skip
         self.dispatch = Dispatch(
-            jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, scrapyd=self.scrapyd,
-            completion=self.completion, fair=self.fair, publisher=publisher,
+            jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, copies=EggCopies(self.database),
+            scrapyd=self.scrapyd, completion=self.completion, fair=self.fair, publisher=publisher,
             probe=NodeProbe(self.nodes, self.scrapyd, self.clock), dead_after=DEAD_AFTER, clock=self.clock,
             calls=AtOnce(),
         )  # fmt: skip

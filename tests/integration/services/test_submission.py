@@ -20,6 +20,7 @@ from gateway.jobs.rerun import Resubmission
 from gateway.jobs.submission import Order, Submission
 from gateway.projects.catalog import SpiderCatalog, WorkCheck
 from gateway.projects.eggs import SpiderStore
+from gateway.projects.versions import VersionStore
 from gateway.schedules.store import ScheduleStore
 from gateway.sites.store import SiteStore
 from gateway.stores.redis import connect_async
@@ -57,7 +58,12 @@ async def submission(platform: Platform, redis_url: str) -> AsyncIterator[Submis
             jobs=platform.jobs,
             schedules=ScheduleStore(platform.database),
             dedupe=Dedupe(client, ttl=60),
-            check=WorkCheck(SpiderCatalog(spiders), platform.nodes, DEAD_AFTER, clock=platform.clock),
+            check=WorkCheck(
+                SpiderCatalog(spiders, VersionStore(platform.database)),
+                platform.nodes,
+                DEAD_AFTER,
+                clock=platform.clock,
+            ),
             waker=platform,
             admission=Admission(WaitingStore(platform.database)),
             executor=executor,
@@ -72,7 +78,10 @@ def resubmission(platform: Platform) -> Resubmission:
         sites=SiteStore(platform.database),
         dedupe=DedupeRelease(platform.redis),
         check=WorkCheck(
-            SpiderCatalog(SpiderStore(platform.database)), platform.nodes, DEAD_AFTER, clock=platform.clock
+            SpiderCatalog(SpiderStore(platform.database), VersionStore(platform.database)),
+            platform.nodes,
+            DEAD_AFTER,
+            clock=platform.clock,
         ),
         waker=platform,
         admission=Admission(WaitingStore(platform.database)),

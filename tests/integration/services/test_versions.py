@@ -10,6 +10,7 @@ from conftest import Platform
 from scrapyd.eggstorage import sorted_versions
 from test_submission import order, resubmission, submission
 
+from gateway.contract.crawl import FetchOptions
 from gateway.contract.outbox import SpiderInfo
 from gateway.errors import ConflictError, IdempotencyConflictError, InvalidRequestError
 from gateway.jobs.job import JobStatus
@@ -17,6 +18,7 @@ from gateway.jobs.outcome import Outcome
 from gateway.jobs.submission import Submission
 from gateway.projects.catalog import Project, SpiderCatalog
 from gateway.projects.eggs import SpiderStore
+from gateway.projects.versions import VersionStore
 
 __all__ = ["submission"]  # the fixture
 
@@ -36,7 +38,9 @@ def deploy(platform: Platform, *infos: SpiderInfo, node: str = "n1") -> None:
 def catalog(platform: Platform) -> SpiderCatalog:
     """One that always asks."""
     ahead = iter(range(0, 100_000, 10))
-    return SpiderCatalog(SpiderStore(platform.database), monotonic=lambda: next(ahead))
+    return SpiderCatalog(
+        SpiderStore(platform.database), VersionStore(platform.database), monotonic=lambda: next(ahead)
+    )
 
 
 def shop(**fields: Any) -> Any:
@@ -77,6 +81,21 @@ async def test_after_a_deployment_the_same_request_is_another_crawl(
     second = await submission.submit(shop())
     assert (second.cached, second.job_id == first.job_id) == (False, False)
     assert (await submission.submit(shop(spec={"version": "1"}))).job_id == first.job_id
+
+
+async def test_after_the_same_version_was_deployed_with_another_content_the_same_request_is_another_crawl(
+    platform: Platform, submission: Submission
+) -> None:
+    deploy(platform, offers("1"))
+    first = await submission.submit(shop(idempotency_key="k"))
+    versions = VersionStore(platform.database)
+    versions.change("Shop", lambda known: known.with_deployed("1"))
+    assert (await submission.submit(shop())).job_id == first.job_id
+    versions.change("Shop", lambda known: known.with_deployed("1", other_content=True))
+    second = await submission.submit(shop())
+    assert (second.cached, second.job_id == first.job_id) == (False, False)
+    assert (await submission.submit(shop(spec={"version": "1"}))).job_id == second.job_id
+    assert (await submission.submit(shop(idempotency_key="k"))).job_id == first.job_id
 
 
 async def test_a_repeat_under_its_key_is_the_same_job_even_after_a_deployment(
@@ -132,7 +151,7 @@ async def test_a_start_url_elsewhere_is_refused_with_the_domains(platform: Platf
 def test_one_version_is_the_latest_though_a_node_missed_it(platform: Platform, catalog: SpiderCatalog) -> None:
     deploy(platform, offers("9"), node="n2")
     deploy(platform, offers("9", latest=False), offers("10"), node="n1")
-    assert catalog.projects() == [Project("Shop", "10", ("9", "10")), Project("default", None, ())]
+    assert catalog.projects() == [Project("Shop", "10", "9", ("9", "10")), Project("default", None, None, ())]
     assert [info.version for info in catalog.select(project="shop") if info.latest] == ["10"]
 
 
@@ -147,8 +166,93 @@ def test_versions_are_ordered_as_the_nodes_order_them(
     assert tuple(sorted_versions(versions)) == versions
     for place, version in enumerate(reversed(versions)):
         deploy(platform, offers(version), node=f"n{place}")
-    assert catalog.projects()[0] == Project("Shop", versions[-1], versions)
+    assert catalog.projects()[0] == Project("Shop", versions[-1], versions[-2], versions)
     assert {info.version for info in catalog.select(project="Shop") if info.latest} == {versions[-1]}
+
+
+HERMIT = SpiderInfo(project="Shop", version="1", name="hermit", needs_urls=False)
+
+
+async def test_a_spider_with_start_urls_of_its_own_needs_none(platform: Platform, submission: Submission) -> None:
+    deploy(platform, offers("1"), HERMIT)
+    receipt = await submission.submit(shop(spec={"spider": "hermit", "start_urls": ()}))
+    assert platform.jobs.get(receipt.job_id).spec.start_urls == ()
+    needing: tuple[dict[str, Any], ...] = ({"spider": "offers"}, {"project": "default", "spider": "seo"})
+    for spec in needing:
+        with pytest.raises(InvalidRequestError, match="has none of its own") as caught:
+            await submission.submit(shop(spec={**spec, "start_urls": ()}))
+        assert caught.value.field == "start_urls"
+
+
+@pytest.mark.parametrize("secret", ["headers", "cookies"])
+async def test_what_is_sent_to_the_start_urls_hosts_needs_some(
+    platform: Platform, submission: Submission, secret: str
+) -> None:
+    deploy(platform, HERMIT)
+    fetch = FetchOptions.model_validate({secret: {"X-Token": "1"}})
+    with pytest.raises(InvalidRequestError) as caught:
+        await submission.submit(shop(spec={"spider": "hermit", "start_urls": (), "fetch": fetch}))
+    assert caught.value.field == f"fetch.{secret}"
+
+
+@pytest.mark.parametrize(
+    ("spider", "version", "project"),
+    [
+        ("seo", None, "default"),
+        ("hermit", None, "Shop"),
+        ("twin", None, ["Shed", "Shop"]),
+        ("twin", "7", "Shed"),
+        ("twin", "8", ["Shed", "Shop"]),
+        ("former", "1", "Shop"),
+        ("former", None, None),
+        ("seo", "8", "default"),
+    ],
+)
+def test_the_project_of_a_spider_that_only_one_has_need_not_be_named(
+    platform: Platform, catalog: SpiderCatalog, spider: str, version: str | None, project: str | list[str] | None
+) -> None:
+    deploy(
+        platform,
+        SpiderInfo(project="Shop", version="2", name="hermit"),
+        SpiderInfo(project="Shop", version="2", name="twin"),
+        SpiderInfo(project="Shop", version="1", name="former"),
+        SpiderInfo(project="Shop", version="2", name="seo"),
+        SpiderInfo(project="Shed", version="7", name="twin"),
+    )
+    if isinstance(project, str):
+        assert catalog.project_of(spider, version) == project
+        return
+    with pytest.raises(InvalidRequestError) as caught:
+        catalog.project_of(spider, version)
+    assert caught.value.field == ("project" if project else "spider")
+    assert caught.value.detail["known"] == (project or ["seo", "hermit", "twin"])
+
+
+DECLARED = {"properties": {"pages": {"type": "integer"}, "code": {"type": "string", "pattern": "^(a+)+$"}}}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"pages": 5, "code": "aaa", "else": "text"}, None),
+        ({"pages": "5"}, "params.pages"),
+        ({"code": "a" * 60 + "b"}, "params.code"),
+        ({"else": 5}, "params.else"),
+        ({"rules": "5"}, "params.rules"),
+    ],
+)
+async def test_declared_parameters_are_checked_and_others_are_free_form(
+    platform: Platform, submission: Submission, params: dict[str, Any], field: str | None
+) -> None:
+    deploy(platform, offers("1", params_schema=DECLARED))
+    wanted = shop(spec={"params": params})
+    if field is None:
+        assert platform.jobs.get((await submission.submit(wanted)).job_id).spec.params == params
+        return
+    with pytest.raises(InvalidRequestError) as caught:
+        await submission.submit(wanted)
+    assert caught.value.field == field
 
 
 async def test_a_retry_runs_the_version_of_the_old_job(platform: Platform, submission: Submission) -> None:

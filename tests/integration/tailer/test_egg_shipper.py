@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from stores import StoreProcess
 
+from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.outbox import DEPLOYED, NOTED, Deployments, NotedDeployment, SpiderInfo, read_record
+from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import SpiderCatalog
 from gateway.projects.eggs import MAX_EGG, EggCopies, EggStore, SpiderStore
+from gateway.projects.versions import Releases, VersionStore
 from gateway.stores.mongo import Document, connect
 from gateway.tailer.eggs import EggShipper
 
@@ -26,7 +29,10 @@ class Shelf:
     def __init__(self, database: Any, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder / name
         self.eggs, self.copies = EggStore(database), EggCopies(database)
-        self.shipper = EggShipper(self.eggs, self.copies, node=name, folder=self.folder, spiders=self.catalog)
+        releases = Releases(self.eggs, self.copies, VersionStore(database))
+        self.shipper = EggShipper(
+            self.eggs, self.copies, releases, NodeStore(database), node=name, folder=self.folder, spiders=self.catalog
+        )
 
     @property
     def file(self) -> Path:
@@ -43,6 +49,16 @@ class Shelf:
         at = temporary.stat().st_mtime - hours_ago * 3600
         os.utime(temporary, (at, at))
         temporary.replace(self.file)
+
+    def told(self, content: bytes, number: int) -> None:
+        """Deployed just now, by Scrapyd's own tools, which wait until that is noted."""
+        self.put(content, hours_ago=0)
+        told = Deployments(deployments=[NotedDeployment(number=number, project="shop", version="1.0")])
+        (self.folder.parent / DEPLOYED).write_text(told.model_dump_json())
+        self.shipper.note_deployments()
+        noted = read_record(self.folder.parent / NOTED, NotedDeployment)
+        assert noted is not None
+        assert noted.number == number
 
     def look(self) -> bool:
         """Whether what is on the node is outdated then."""
@@ -76,10 +92,45 @@ def test_what_is_deployed_on_a_node_is_kept_with_its_spiders(one: Shelf, databas
     one.put(b"first")
     assert not one.look()
     assert one.kept() == b"first"
-    assert SpiderCatalog(SpiderStore(database)).projects() == [("shop", "1.0", ("1.0",))]
+    assert SpiderCatalog(SpiderStore(database), VersionStore(database)).projects() == [
+        ("shop", "1.0", None, ("1.0",))
+    ]
     written = database["eggs"].find_one()
     one.look()
     assert database["eggs"].find_one() == written
+
+
+def test_what_is_deployed_on_a_node_counts_before_whoever_deployed_it_is_answered(
+    one: Shelf, two: Shelf, database: Any
+) -> None:
+    catalog, versions = SpiderCatalog(SpiderStore(database), VersionStore(database)), VersionStore(database)
+    NodeStore(database).heartbeat("one", url="http://n", max_slots=1, alive=(), present=(), beating_since=utc_now())
+    two.put(b"first")
+    two.look()
+    assert [info.name for info in catalog.select(project="shop")] == ["offers"]
+    versions.change("shop", lambda known: known.with_deployed("2.0"))
+    for number, content in enumerate((b"second", b"first", b"first"), 1):
+        revision = versions.revision()
+        one.told(content, number)
+        assert one.kept() == content
+        assert versions.revision() > revision
+        assert versions.get("shop").latest(["1.0", "2.0"]) == "1.0"
+        # the third is what both have
+        assert [copy.node for copy in one.copies.outdated()] == (["two"] if number < 3 else [])
+        two.put(content)
+        assert not two.look()
+    node = NodeStore(database).get("one")
+    assert node is not None
+    assert node.eggs == [EGG]
+
+
+def test_a_deployment_of_what_is_gone_is_noted_and_changes_nothing(one: Shelf, database: Any) -> None:
+    told = Deployments(deployments=[NotedDeployment(number=3, project="../up", version="1.0")])
+    one.folder.mkdir()
+    (one.folder.parent / DEPLOYED).write_text(told.model_dump_json())
+    one.shipper.note_deployments()
+    assert read_record(one.folder.parent / NOTED, NotedDeployment) == NotedDeployment(number=3)
+    assert database["project_versions"].count_documents({}) == database["eggs"].count_documents({}) == 0
 
 
 def test_a_large_egg_is_kept_whole_and_one_that_is_too_large_is_not(one: Shelf, database: Any) -> None:

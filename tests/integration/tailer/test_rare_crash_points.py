@@ -12,7 +12,16 @@ from tailer_node import Crawl, Node, eventually
 
 from crawler.node.attempt_files import StartedMark
 from gateway.clock import utc_now
-from gateway.contract.outbox import EXIT, STARTED, ExitReport, read_record
+from gateway.contract.outbox import (
+    DEPLOYED,
+    EXIT,
+    NOTED,
+    STARTED,
+    Deployments,
+    ExitReport,
+    NotedDeployment,
+    read_record,
+)
 from gateway.jobs.job import Job
 from gateway.jobs.outcome import decide
 
@@ -133,6 +142,16 @@ def test_an_old_log_whose_removal_was_cut_short_goes_with_the_next_start(node: N
     assert old.exists() == (side == "before")
     node.start_tailer()
     eventually(lambda: not old.exists())
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_deployment_that_was_half_noted_is_noted_by_the_next(node: Node, plan: Path, side: str) -> None:
+    told = Deployments(deployments=[NotedDeployment(number=7, project="shop", version="removed-since")])
+    node.node_dir.mkdir(parents=True, exist_ok=True)
+    (node.node_dir / DEPLOYED).write_text(told.model_dump_json())
+    start_to_be_killed(node, plan / f"tailer.note_deployment.{side}")
+    node.start_tailer()
+    eventually(lambda: (noted := read_record(node.node_dir / NOTED, NotedDeployment)) and noted.number == 7)
 
 
 def assert_gone(node: Node) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -12,16 +13,16 @@ import httpx
 import pytest
 from eggs import egg as pack
 from eggs import source
-from node import PASSWORD, ROOT, Node, wait_for
+from node import PASSWORD, ROOT, Node
 from pydantic import SecretStr
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
+from gateway.contract.outbox import SpiderInfo
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggStore, SpiderStore
 from gateway.settings import Settings
 from gateway.stores.mongo import connect
-from gateway.tailer.heartbeat import CatalogPublisher
 
 SPIDER = "import scrapy\n\nclass Offers(scrapy.Spider):\n    name = 'offers'\n    allowed_domains = ['shop.test']\n"
 
@@ -86,7 +87,7 @@ def post(door: httpx.Client, content: Any, project: str = "shop", version: str =
 
 
 def test_an_egg_goes_to_every_living_node_and_its_spiders_can_be_asked_for(
-    *, door: httpx.Client, own_settings: Settings, node: Node, living: Callable[..., None], user: str
+    door: httpx.Client, node: Node, living: Callable[..., None], user: str
 ) -> None:
     url = str(node.client.base_url).rstrip("/")
     living(n1=url, n2=url)
@@ -99,13 +100,10 @@ def test_an_egg_goes_to_every_living_node_and_its_spiders_can_be_asked_for(
         "spiders": 1,
         "nodes": [{"node": "n1", **accepted}, {"node": "n2", **accepted}],
     }
-    database = connect(own_settings.mongo_uri)
-    CatalogPublisher(SpiderStore(database), "n1", node.home / "node").publish()
-    database.client.close()
-    listed = wait_for(lambda: door.get("/spiders?project=Shop").json()["spiders"])
+    listed = door.get("/spiders?project=Shop").json()["spiders"]
     known = {"project": "shop", "version": "1.4", "latest": True, "name": "offers", "description": ""}
     assert listed == [
-        {**known, "params_schema": None, "allowed_domains": ["shop.test"], "own_start": False},
+        {**known, "params_schema": None, "allowed_domains": ["shop.test"], "own_start": False, "needs_urls": True},
     ]
     body = {"user_id": user, "project": "shop", "spider": "offers", "start_urls": ["https://shop.test/"]}
     job_id = door.post("/crawl", json={**body, "max_items": 5}).json()["job_id"]
@@ -113,6 +111,84 @@ def test_an_egg_goes_to_every_living_node_and_its_spiders_can_be_asked_for(
     assert (status["version"], status["max_items"]) == ("1.4", 5)
     spec = door.get(f"/jobs/{job_id}").json()["spec"]
     assert (spec["project"], spec["version"], spec["max_items"]) == ("shop", "1.4", 5)
+
+
+def version_of(door: httpx.Client, user: str, **fields: Any) -> str:
+    """What a crawl that is asked for now would run."""
+    body = {"user_id": user, "spider": "offers", "start_urls": ["https://shop.test/"], "ignore_cache": True, **fields}
+    answer = door.post("/crawl", json=body)
+    assert answer.status_code == 200, answer.text
+    version: str = door.get(f"/jobs/{answer.json()['job_id']}/status").json()["version"]
+    return version
+
+
+def test_a_deployment_and_a_rollback_count_in_every_gateway_once_they_are_answered(
+    *,
+    door: httpx.Client,
+    serve: Callable[[Settings], AbstractContextManager[httpx.Client]],
+    own_settings: Settings,
+    node: Node,
+    living: Callable[..., None],
+    user: str,
+) -> None:
+    living(n1=str(node.client.base_url).rstrip("/"))
+    with serve(own_settings) as other:
+        for version in ("1.10", "1.9", "1.2"):
+            assert post(door, egg(), "quick", version).status_code == 200
+            assert version_of(other, user, project="quick") == version
+        for version in ("1.9", "1.10"):
+            answer = other.post("/projects/Quick/rollback")
+            assert (answer.status_code, answer.json()["latest"]) == (200, version)
+            assert version_of(door, user, project="quick") == version
+        again = other.post("/projects/quick/rollback")
+        assert (again.status_code, again.json()["error"]["code"]) == (409, "conflict")
+        assert other.post("/projects/quick/versions/1.2/activate").json()["latest"] == "1.2"
+        assert version_of(door, user, project="quick") == "1.2"
+        assert other.delete("/projects/quick/versions/1.2").status_code == 200
+        assert version_of(door, user, project="quick") == "1.10"
+        refused = door.post(
+            "/crawl", json={"user_id": user, "spider": "offers", "project": "quick", "version": "1.2"}
+        )
+        assert refused.json()["error"]["detail"] == {"field": "version", "known": ["1.10", "1.9"]}
+
+
+def test_the_versions_of_a_project_are_listed_with_all_that_is_known(
+    door: httpx.Client, node: Node, living: Callable[..., None]
+) -> None:
+    living(n1=str(node.client.base_url).rstrip("/"))
+    content = egg()
+    for version in ("2", "1"):
+        assert post(door, content, "known", version).status_code == 200
+    listed = door.get("/projects/known/versions").json()
+    versions = listed.pop("versions")
+    assert listed == {"project": "known", "latest": "1", "previous": "2"}
+    kept = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "spiders": 1, "nodes": ["n1"]}
+    assert [{**version, "deployed_at": None} for version in versions] == [
+        {"version": "1", "latest": True, "deployed_at": None, **kept},
+        {"version": "2", "latest": False, "deployed_at": None, **kept},
+    ]
+    assert all(version["deployed_at"] for version in versions)
+    named = {project["name"]: project for project in door.get("/projects").json()["projects"]}
+    assert named["known"] == {"name": "known", "latest": "1", "previous": "2", "versions": ["2", "1"]}
+
+
+@pytest.mark.parametrize(
+    ("route", "code"),
+    [
+        ("GET /projects/nobody/versions", "project_not_found"),
+        ("POST /projects/nobody/rollback", "project_not_found"),
+        ("POST /projects/nobody/versions/1/activate", "project_not_found"),
+        ("POST /projects/shop/versions/9.9/activate", "version_not_found"),
+    ],
+)
+def test_what_is_not_there_cannot_be_the_latest(
+    *, door: httpx.Client, node: Node, nodes: NodeStore, living: Callable[..., None], route: str, code: str
+) -> None:
+    SpiderStore(nodes._nodes.database).publish("n1", [SpiderInfo(project="default", name="seo")])
+    living(n1=str(node.client.base_url).rstrip("/"))
+    assert post(door, egg(), "shop").status_code == 200
+    answer = door.request(*route.split())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
 
 
 def test_an_egg_that_every_node_refuses_is_the_callers_fault(

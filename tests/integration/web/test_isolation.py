@@ -139,6 +139,16 @@ def test_what_names_nobodys_thing_tells_of_ones_own_alone(door: Door, route: str
     assert not [identity for identity in door.ids.values() if identity in answer.text]
 
 
+@pytest.mark.parametrize("who", ["anne", "bert"])
+def test_who_asks_for_a_crawl_is_the_user_of_the_key(door: Door, who: str) -> None:
+    body, headers = BODIES["POST /crawl"] | {"depth": 3}, {"Authorization": f"Bearer {door.keys[who]}"}
+    del body["user_id"]
+    first = door.client.post("/crawl", json=body, headers=headers).json()
+    again = door.client.post("/crawl", json={**body, "user_id": who}, headers=headers).json()
+    assert (first["cached"], again["cached"], again["job_id"]) == (False, True, first["job_id"])
+    assert door.board.jobs.get(first["job_id"]).user_id == who
+
+
 @pytest.mark.parametrize("route", ["GET /jobs", "GET /dead-letters", "GET /schedules", "GET /events"])
 def test_a_list_cannot_be_asked_for_another_user(door: Door, route: str) -> None:
     answer = door.call(route, "bert", params={"user_id": "anne"})
@@ -173,7 +183,7 @@ def test_the_owner_and_admins_reach_all_of_it(door: Door, route: str) -> None:
         scope = RULES.get(route, Scope.READ)
         allowed = {"anne": scope != Scope.ADMIN, "reader": scope == Scope.READ, "admin": True}[who]
         if allowed:
-            is_nobodys = "{target_id}" in route or "{node}" in route
+            is_nobodys = any(name in route for name in ("{target_id}", "{node}", "{project}"))
             assert answer.is_success or (answer.status_code, is_nobodys) == (404, True), answer.text
         else:
             assert answer.status_code == 403

@@ -80,8 +80,8 @@ def test_a_spider_is_told_with_all_that_is_known_of_it(door: httpx.Client) -> No
     listed = door.get("/spiders", params={"project": "shop", "version": "2", "name": "offers"}).json()
     known = {"project": "Shop", "version": "2", "latest": True, "name": "offers", "description": ""}
     assert listed == {
-        "spiders": [{**known, "params_schema": None, "allowed_domains": [], "own_start": True}],
-        "projects": [{"name": "Shop", "latest": "2", "versions": ["1", "2"]}],
+        "spiders": [{**known, "params_schema": None, "allowed_domains": [], "own_start": True, "needs_urls": True}],
+        "projects": [{"name": "Shop", "latest": "2", "previous": "1", "versions": ["1", "2"]}],
         "next": None,
     }
 

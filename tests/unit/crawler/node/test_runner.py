@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from scrapy import Spider
@@ -89,6 +89,44 @@ def test_start_urls_that_the_constructor_has_made_stay() -> None:
     complete(built, arguments)
     assert built.start_urls == ["http://b/books"]
     assert vars(built)["depth"] == 1
+
+
+class Declares(Spider):
+    """As with `Args` of scrapy-spider-metadata, and a model that refuses what it does not know."""
+
+    name = "declares"
+
+    @classmethod
+    def get_param_schema(cls) -> dict[str, Any]:
+        return {"properties": {"pages": {"type": "integer"}, "depth": {"type": "integer"}}}
+
+    def __init__(self, **arguments: Any) -> None:
+        assert arguments.keys() <= {"pages", "depth"}
+        self.args = arguments
+        super().__init__(**arguments)
+
+
+@pytest.mark.parametrize("start_urls", [["http://a/"], []])
+def test_declared_arguments_keep_their_types_and_their_model_is_given_no_others(start_urls: list[str]) -> None:
+    spec = NodeSpec.model_construct(params={"pages": 5}, depth=1, start_urls=start_urls)
+    arguments = _arguments(spec, Declares)
+    built = Declares.from_crawler(Crawler(Declares), **arguments.given)
+    complete(built, arguments)
+    assert built.args == {"pages": 5, "depth": 1}
+    assert built.start_urls == start_urls
+
+
+class Listed(Spider):
+    name = "listed"
+    start_urls: ClassVar = ["http://own/"]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(["http://a/"], ["http://a/"]), ([], ["http://own/"])])
+def test_start_urls_of_the_class_stand_unless_the_crawl_names_others(asked: list[str], expected: list[str]) -> None:
+    arguments = _arguments(NodeSpec.model_construct(params={}, depth=None, start_urls=asked), Listed)
+    built = Listed.from_crawler(Crawler(Listed), **arguments.given)
+    complete(built, arguments)
+    assert built.start_urls == expected
 
 
 def test_a_property_stays_what_it_is() -> None:

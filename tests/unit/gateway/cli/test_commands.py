@@ -41,7 +41,10 @@ def test_the_exit_code_is_the_outcome(gateway: StandIn, run: Run, status: str, c
 def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> None:
     _crawls(gateway)
     schema = {"properties": {"deep": {"type": "boolean"}, "text": {"type": "string"}}}
-    gateway.says("GET /spiders", Answer(200, {"spiders": [{"name": "seo", "params_schema": schema}]}))
+    gateway.says(
+        "GET /spiders",
+        Answer(200, {"spiders": [{"project": "default", "name": "seo", "latest": True, "params_schema": schema}]}),
+    )
     options = ("--depth", "2", "--max-pages", "9", "--max-items", "5", "--user", "me", "--ignore-cache", "--render")
     expect = ("--expect", '{"fields": {"title": 0.9}, "min_items": 1}', "--min-items", "3")
     params = ("--params", '{"text": "0", "list": [1]}', "-p", "deep=true", "-p", "text=1")
@@ -58,12 +61,55 @@ def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> No
         "ignore_cache": True,
         "params": {"text": "1", "list": [1], "deep": True, "render": True},
     }
-    assert gateway.asked("/spiders")[0].query == "project=default&name=seo"
+    assert gateway.asked("/spiders")[0].query == "name=seo"
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("--project", "quotesbot", "toscrape-css"), {"project": "quotesbot", "spider": "toscrape-css"}),
+        (
+            ("books.example.com", "https://a.example"),
+            {"spider": "books.example.com", "start_urls": ["https://a.example"]},
+        ),
+        (("--spider", "theirs"), {"spider": "theirs"}),
+        (("https://a.example",), {"spider": "seo", "start_urls": ["https://a.example"]}),
+    ],
+)
+def test_a_spider_is_named_before_the_urls_if_it_needs_any(
+    gateway: StandIn, run: Run, words: tuple[str, ...], asked: dict[str, Any]
+) -> None:
+    _crawls(gateway)
+    assert run("crawl", *words, "--no-follow").returncode == 0
+    assert run("crawl", *words, "--no-follow", DISCOVERYBOT_KEY="db_1_2").returncode == 0
+    first, with_key = (request.body for request in gateway.asked("/crawl"))
+    assert first.pop("user_id")
+    assert first == with_key == asked
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "name a spider, or where to start"),
+        (("offers", "a.example"), "'a.example' is no URL"),
+        (("a.example", "-s", "seo"), "'a.example' is no URL"),
+    ],
+)
+def test_what_names_neither_spider_nor_url_is_refused_before_anything_is_sent(
+    gateway: StandIn, run: Run, words: tuple[str, ...], why: str
+) -> None:
+    done = run("crawl", *words)
+    assert done.returncode == 2
+    assert why in " ".join(done.stderr.split())
+    assert not gateway.requests
 
 
 def test_params_of_a_spider_without_a_schema_stay_text(gateway: StandIn, run: Run) -> None:
     _crawls(gateway)
-    gateway.says("GET /spiders", Answer(200, {"spiders": [{"name": "theirs", "params_schema": None}]}))
+    gateway.says(
+        "GET /spiders",
+        Answer(200, {"spiders": [{"project": "shop", "name": "theirs", "latest": True, "params_schema": None}]}),
+    )
     which = ("--project", "shop", "--version", "2", "--spider", "theirs")
     run("crawl", "https://a.example", *which, "--param", "pages=5")
     body = gateway.asked("/crawl")[0].body

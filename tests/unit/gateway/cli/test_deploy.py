@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -43,9 +45,48 @@ def test_a_refusal_tells_what_each_node_said(gateway: StandIn, run: Run, project
     done = run("deploy", str(project), "--project", "store")
     assert done.returncode == 1
     assert done.stdout == "✓ n1: 2 spiders\n"
-    assert (
-        done.stderr == "✗ n2: No module named 'pandas'\nerror: deployed on 1 of 2 nodes: No module named 'pandas'\n"
+    assert done.stderr == "✗ n2: No module named 'pandas'\nerror: deployed on 1 of 2 nodes\n"
+
+
+def test_what_all_nodes_say_is_told_once(gateway: StandIn, run: Run, project: Path) -> None:
+    why = "egg: it cannot be imported: No module named 'pandas' (shop/spiders.py, line 2)"
+    detail = {"field": "egg", "nodes": [node("n1", why), node("n2", why)]}
+    error = {"code": "invalid_request", "message": why, "detail": detail}
+    gateway.says("POST /projects/shop/versions", Answer(422, {"error": error, "request_id": "1"}))
+    done = run("deploy", str(project))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {why}\n")
+
+
+GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+
+
+def git(folder: Path, *words: str) -> None:
+    by = ("-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "tag.gpgsign=false")
+    subprocess.run(["git", *by, *words], cwd=folder, check=True, capture_output=True, env={**os.environ, **GIT})
+
+
+def test_the_version_is_that_of_the_source_if_scrapy_cfg_says_so(gateway: StandIn, run: Run, project: Path) -> None:
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n\n[deploy:live]\nversion = GIT\n")
+    gateway.says(
+        "POST /projects/shop/versions", *[Answer(200, {"project": "shop", "spiders": 1, "nodes": [node("n1")]})] * 4
     )
+    git(project, "init", "--initial-branch", "feature/shoes")
+    git(project, "add", ".")
+    for message in ("one", "two"):
+        git(project, "commit", "--allow-empty", "--message", message)
+    assert run("deploy", str(project)).returncode == 0
+    git(project, "tag", "--annotate", "v1.4", "--message", "1.4")
+    assert run("deploy", str(project)).returncode == 0
+    assert run("deploy", str(project), "--version", "7").returncode == 0
+    queries = [request.query for request in gateway.asked("/projects/shop/versions")]
+    assert queries == ["version=r2-feature_shoes", "version=v1.4-feature_shoes", "version=7"]
+
+
+def test_a_version_of_a_source_that_is_in_no_repository_is_refused(gateway: StandIn, run: Run, project: Path) -> None:
+    done = run("deploy", str(project), "--version", "GIT", GIT_CEILING_DIRECTORIES=str(project.parent))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: version: git rev-parse --abbrev-ref HEAD: fatal: not a git repository")
+    assert not gateway.requests
 
 
 def test_a_version_is_deleted_and_told_where_it_still_is(gateway: StandIn, run: Run) -> None:

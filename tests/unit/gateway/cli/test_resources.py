@@ -27,7 +27,7 @@ SUMMARY: dict[str, Any] = {
     "created_at": "2026-01-01T00:00:00.000Z",
 }
 LETTER = {"id": JOB, "spider": "seo", "site": None, "message": None, "created_at": "2026-01-01T00:00:00.000Z"}
-PROJECT = {"name": "shop", "latest": "1.10", "versions": ["1.9", "1.10"]}
+PROJECT = {"name": "shop", "latest": "1.9", "previous": None, "versions": ["1.9", "1.10"]}
 ENTRY = {
     "id": "e1", "at": "2027-06-01T09:00:00.000Z", "method": "POST", "route": "/jobs/{job_id}/cancel", "status": 200,
     "user_id": "me", "key_id": None, "resources": {"job_id": JOB}, "address": "127.0.0.1", "count": None,
@@ -39,7 +39,7 @@ LISTS: dict[str, tuple[str, Any]] = {
     "sites": ("/sites", {"sites": [SITE], "next": None}),
     "targets": ("/targets", {"targets": [TARGET], "next": None}),
     "nodes": ("/nodes", {"nodes": [UP], "missing": []}),
-    "projects": ("/spiders", {"spiders": [], "projects": [PROJECT]}),
+    "projects": ("/projects", {"projects": [PROJECT]}),
     "spiders": ("/spiders", {"spiders": [], "projects": [PROJECT]}),
     "dead": ("/dead-letters", {"dead_letters": [LETTER], "next": None}),
     "audit": ("/audit", {"entries": [ENTRY], "next": None}),
@@ -81,6 +81,8 @@ def test_pages_that_are_read_to_the_end_are_one_document(gateway: StandIn, run: 
         (("sites", "enable", "board"), "PATCH /sites/board", SITE),
         (("targets", "edit", "7", "-k", "c"), "PATCH /targets/7", TARGET),
         (("nodes", "drain", "n1"), "POST /nodes/n1/drain", UP),
+        (("projects", "show", "shop"), "GET /projects/shop/versions", {"project": "shop", "versions": []}),
+        (("projects", "rollback", "shop"), "POST /projects/shop/rollback", PROJECT),
         (("undeploy", "shop", "1.9"), "DELETE /projects/shop/versions/1.9", {"nodes": [], "version": "1.9"}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -174,13 +176,21 @@ def test_a_name_is_no_beginning_of_another(gateway: StandIn, run: Run) -> None:
     assert not gateway.asked("/sites")
 
 
-@pytest.mark.parametrize(("group", "name"), [("nodes", "n1"), ("projects", "shop")])
-def test_one_without_an_address_is_shown_out_of_the_list(gateway: StandIn, run: Run, group: str, name: str) -> None:
-    path, answer = LISTS[group]
+def test_one_without_an_address_is_shown_out_of_the_list(gateway: StandIn, run: Run) -> None:
+    path, answer = LISTS["nodes"]
     gateway.says(f"GET {path}", Answer(200, answer))
-    assert json.loads(run(group, "show", name).stdout) == answer[group][0]
-    done = run(group, "show", "other")
-    assert (done.returncode, done.stderr) == (2, f"error: there is no {group[:-1]} 'other'\n")
+    assert json.loads(run("nodes", "show", "n1").stdout) == answer["nodes"][0]
+    done = run("nodes", "show", "other")
+    assert (done.returncode, done.stderr) == (2, "error: there is no node 'other'\n")
+
+
+def test_the_latest_version_is_marked_and_another_is_made_it_by_one_command(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /projects", Answer(200, {"projects": [PROJECT]}))
+    assert run("projects").stdout.splitlines()[1].split() == ["shop", "1.9", "1.9*", "1.10"]
+    gateway.says("POST /projects/shop/rollback", Answer(200, PROJECT))
+    assert run("projects", "rollback", "shop").stdout == "shop: 1.9 is the latest\n"
+    gateway.says("POST /projects/shop/versions/1.9/activate", Answer(200, PROJECT))
+    assert run("projects", "activate", "shop", "1.9").stdout == "shop: 1.9 is the latest\n"
 
 
 def test_a_dead_letter_is_taken_off_the_list(gateway: StandIn, run: Run) -> None:

@@ -16,6 +16,7 @@ from gateway.contract.public_address import parse_networks
 from gateway.errors import ForbiddenAddressError, InvalidRequestError
 from gateway.projects.catalog import SpiderCatalog
 from gateway.projects.eggs import SpiderStore
+from gateway.projects.versions import VersionStore
 from gateway.sites.crawl import SiteCheck
 
 NO_PAGE = "https://jobs.example.com/?q={keywords}"
@@ -31,9 +32,10 @@ SPIDERS = [
 
 
 def check_with(*spiders: SpiderInfo, allowed: str = "") -> SiteCheck:
-    store = SpiderStore(mongomock.MongoClient(tz_aware=True)["sites"])
+    database: Any = mongomock.MongoClient(tz_aware=True)["sites"]
+    store = SpiderStore(database)
     store.publish("n1", spiders)
-    return SiteCheck(SpiderCatalog(store), parse_networks([allowed]))
+    return SiteCheck(SpiderCatalog(store, VersionStore(database)), parse_networks([allowed]))
 
 
 @pytest.mark.parametrize(

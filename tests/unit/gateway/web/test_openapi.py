@@ -61,9 +61,9 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/metrics",
         *("/nodes", "/nodes/{node}/drain", "/nodes/{node}/resume"),
         *("/nodes/{node}/scrapyd/{path}", "/nodes/{node}/scrapyd/cancel.json"),
-        *("/projects/{project}/versions", "/projects/{project}/versions/{version}"),
-        "/scheduler/run",
-        "/scheduler/status",
+        *("/projects", "/projects/{project}/rollback", "/projects/{project}/versions"),
+        *("/projects/{project}/versions/{version}", "/projects/{project}/versions/{version}/activate"),
+        *("/scheduler/run", "/scheduler/status"),
         "/schedules",
         "/schedules/{schedule_id}",
         "/schedules/{schedule_id}/history",
@@ -84,4 +84,4 @@ def test_the_request_and_its_answer_have_examples() -> None:
     assert schemas["CrawlRequest"]["examples"]
     assert schemas["CrawlReceipt"]["examples"]
     assert schemas["CrawlRequest"]["additionalProperties"] is False
-    assert schemas["CrawlRequest"]["required"] == ["user_id", "spider", "start_urls"]
+    assert schemas["CrawlRequest"]["required"] == ["spider"]

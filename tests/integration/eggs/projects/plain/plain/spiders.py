@@ -63,6 +63,17 @@ class Former(Page):
         yield Request(f"{self.start_urls[0]}/former")
 
 
+class Knows(Page):
+    """Has start URLs of its own, which a crawl need not name."""
+
+    name = "knows"
+    at: str
+
+    @property
+    def start_urls(self) -> list[str]:
+        return [f"{self.at}/a"]
+
+
 class Elsewhere(Page):
     name = "elsewhere"
     allowed_domains = ("example.com",)
