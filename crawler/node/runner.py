@@ -32,6 +32,7 @@ from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_s
 from gateway.contract.outbox import SPEC, NodeSpec, read_file
 from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
 from gateway.crash_points import state_change
+from gateway.process import hide_process
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def main() -> None:
         _run_command(node.node_dir)
         return
     _keep_mark()
+    _take_variables(alone=bool(node.user_range))
     spec = NodeSpec.model_validate(orjson.loads(read_file(Path(folder) / SPEC)))
     project = canonical(spec.project)
     os.environ["SCRAPY_PROJECT"] = project
@@ -68,6 +70,22 @@ def _keep_mark() -> None:
     mark = os.environ.pop("DISCOVERYBOT_MARK_FD", None)
     if mark:
         os.set_inheritable(int(mark), False)  # noqa: FBT003 - the function's own signature
+
+
+def _take_variables(*, alone: bool) -> None:
+    """The project's variables, from the launcher's pipe. They are never in the environment that a process is started
+    with, which all processes of its user can read. Neither can these read its memory then, unless it is `alone`: no
+    other project has its user.
+    """
+    descriptor = os.environ.pop("DISCOVERYBOT_ENV_FD", None)
+    if descriptor is None:
+        return
+    if not alone:
+        hide_process()
+    with os.fdopen(int(descriptor), "rb") as pipe:
+        os.environ.update(orjson.loads(pipe.read()))
+    # the lowest number that is free: stdin
+    os.open(os.devnull, os.O_RDONLY)
 
 
 def _project(project: str, node_dir: Path) -> AbstractContextManager[None]:
@@ -131,6 +149,7 @@ def enter(files: Path) -> None:
 
 def _settings(spec: NodeSpec, folder: str, log_level: str) -> ProjectSettings:
     settings = project_settings()
+    settings.setdict(spec.settings, priority="cmdline")
     settings.setdict(
         {
             setting_names.ATTEMPT_DIR: folder,

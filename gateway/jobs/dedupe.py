@@ -22,7 +22,8 @@ from gateway.crash_points import state_change
 
 def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
     """SHA-256, hexadecimal, over everything that changes the work: user, project, spider, the set of start URLs
-    (canonical, order and repeats ignored), version, depth, params, limits and, for schedules, the times.
+    (canonical, order and repeats ignored), version, depth, params, settings, variables, limits and, for schedules,
+    the times.
 
     `ignore_cache` is left out, because it says how to find the answer and not what is asked.
     """
@@ -40,6 +41,8 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
         "fetch": spec.fetch.model_dump(mode="json", exclude_defaults=True) if spec.fetch else None,
         "site": spec.site,
         "when": when,
+        # only if they are given: the fingerprints of jobs from before there were any stay as they are
+        **{name: given for name in ("settings", "env") if (given := getattr(spec, name))},
     }
     return hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()
 

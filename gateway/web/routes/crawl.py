@@ -32,7 +32,7 @@ _SCHEDULE = {"name", "overlap", "catch_up", "max_runs"}
 _ORDER = {"priority", "tags", "webhooks", "max_retries"}
 _SPEC = {
     *("project", "version", "spider", "start_urls", "depth", "params", "max_pages", "max_items", "timeout"),
-    *("ignore_cache", "fetch"),
+    *("ignore_cache", "fetch", "settings", "env"),
 }
 
 
@@ -49,6 +49,8 @@ def order_of(body: CrawlRequest, query: CrawlQuery, settings: Settings) -> Order
         timeout=settings.job_timeout if body.timeout is None else body.timeout,
         ignore_cache=body.ignore_cache or query.ignore_cache,
         fetch=_wishes(body.fetch),
+        settings=body.settings,
+        env=body.env,
     )
     crawl = CrawlOrder(
         spec=spec,

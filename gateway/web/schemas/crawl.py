@@ -20,6 +20,7 @@ from gateway.web.schemas.types import (
     Timestamp,
     UrlText,
     UserId,
+    Variables,
 )
 
 MAX_RUNS = 1_000_000_000
@@ -86,6 +87,8 @@ _DEPLOYED: JsonDict = {
     "spider": "offers",
     "start_urls": ["https://shop.example.com/offers"],
     "params": {"category": "shoes"},
+    "settings": {"DOWNLOAD_DELAY": 0.5},
+    "env": {"SHOP_REGION": "eu"},
     "max_items": 500,
 }
 _EXAMPLE: JsonDict = {
@@ -156,6 +159,16 @@ class WorkFields(BaseModel):
         "Without a version, each run of a schedule uses the latest version at its time.",
     )
     fetch: FetchOptions | None = Field(default=None, description="How pages are fetched.")
+    settings: Params = Field(
+        default_factory=dict,
+        description="Settings of Scrapy, over those of the project and its spiders: plain ones, and those that the "
+        "project opens.",
+    )
+    env: Variables = Field(
+        default_factory=dict,
+        description="Variables for a deployed project's spider, over those of the project, as far as it opens "
+        "them. They are kept as they are: secrets belong to the project.",
+    )
 
 
 class _AskedFields(BaseModel):

@@ -57,7 +57,9 @@ async def submission(platform: Platform, redis_url: str) -> AsyncIterator[Submis
             jobs=platform.jobs,
             schedules=ScheduleStore(platform.database),
             dedupe=Dedupe(client, ttl=60),
-            check=WorkCheck(SpiderCatalog(spiders), platform.nodes, DEAD_AFTER, clock=platform.clock),
+            check=WorkCheck(
+                SpiderCatalog(spiders), platform.nodes, platform.environment, DEAD_AFTER, clock=platform.clock
+            ),
             waker=platform,
             admission=Admission(WaitingStore(platform.database)),
             executor=executor,
@@ -72,7 +74,11 @@ def resubmission(platform: Platform) -> Resubmission:
         sites=SiteStore(platform.database),
         dedupe=DedupeRelease(platform.redis),
         check=WorkCheck(
-            SpiderCatalog(SpiderStore(platform.database)), platform.nodes, DEAD_AFTER, clock=platform.clock
+            SpiderCatalog(SpiderStore(platform.database)),
+            platform.nodes,
+            platform.environment,
+            DEAD_AFTER,
+            clock=platform.clock,
         ),
         waker=platform,
         admission=Admission(WaitingStore(platform.database)),
