@@ -16,7 +16,7 @@ from scrapy.utils.misc import load_object
 from crawler import setting_names
 from crawler.closing import Closing
 from crawler.frontier.scheduler import ResumableScheduler
-from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy
+from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy, is_allowed_handler
 from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.net.response_limits import AttributeLimit, ResponseLimits, at_most
 from crawler.pace.pacing import Pacing, StartPace
@@ -111,6 +111,7 @@ def _unchangeable(node: NodeSettings) -> dict[str, Any]:
         "TWISTED_REACTOR_ENABLED": True,
         "TWISTED_DNS_RESOLVER": EgressResolver,
         setting_names.EGRESS_ALLOWED_NETWORKS: list(node.crawl_allow_networks),
+        setting_names.ALLOWED_HANDLERS: list(node.crawl_allow_handlers),
         # it would take the environment's proxies; ours takes those of requests
         "HTTPPROXY_ENABLED": False,
         "DOWNLOADER": CountingDownloader,
@@ -148,10 +149,17 @@ def _lock_out(settings: BaseSettings) -> None:
 
 
 def _close_schemes(settings: BaseSettings) -> None:
-    """Leave http and https, through our own handler: any other might ask a resolver of its own."""
-    handlers: dict[str, Any] = {**settings.getdict("DOWNLOAD_HANDLERS"), **dict.fromkeys(_CLOSED_SCHEMES)}
+    """Leave http and https, through our own handler: any other might ask a resolver of its own. Handlers that the
+    operator allows stay.
+    """
+    handlers: dict[str, Any] = settings.getdict("DOWNLOAD_HANDLERS")
+    for scheme in _CLOSED_SCHEMES:
+        handlers[scheme] = handlers.get(scheme) if is_allowed_handler(settings, handlers.get(scheme)) else None
     for scheme in _NETWORK_SCHEMES:
         replaced = handlers.get(scheme)
+        if is_allowed_handler(settings, replaced):
+            logger.info("%s is used for %s: this node's operator allows it", replaced, scheme)
+            continue
         rendering = browser_handler(settings, replaced)
         if not rendering and replaced not in (None, EgressDownloadHandler):
             logger.warning("%s is not used for %s: its connections cannot be checked", replaced, scheme)

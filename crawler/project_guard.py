@@ -10,7 +10,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, Settings, get_settings_priority
 from scrapy.settings.default_settings import TWISTED_REACTOR
 from scrapy.utils.project import get_project_settings
 
-from crawler.net.egress import EgressResolver
+from crawler.net.egress import EgressResolver, is_allowed_handler
 from crawler.setting_names import ATTEMPT_DIR, NODE_LOG_LEVEL
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def _talkative(level: Any, node_level: str) -> str | int:
 def _close_schemes(settings: BaseSettings) -> None:
     """Nothing is known of how a handler for another scheme connects."""
     handlers = settings.getdict("DOWNLOAD_HANDLERS")
-    for scheme in sorted(scheme for scheme, handler in handlers.items() if handler and scheme not in _KNOWN_SCHEMES):
+    others = [scheme for scheme, handler in handlers.items() if handler and scheme not in _KNOWN_SCHEMES]
+    for scheme in sorted(scheme for scheme in others if not is_allowed_handler(settings, handlers[scheme])):
         logger.warning("%s is not used for %s: its connections cannot be checked", handlers[scheme], scheme)
         handlers[scheme] = None
     settings.set("DOWNLOAD_HANDLERS", handlers, priority=_FORCED)

@@ -22,6 +22,8 @@ NODE_LOG_LEVEL = "NODE_LOG_LEVEL"
 STOP_GRACE = "STOP_GRACE"
 #: Seconds without a sign of life after which the crawl is stopped; 0 is no limit.
 STALL_SECONDS = "STALL_SECONDS"
+#: Names of download handlers that the node's operator allows, though their connections cannot be checked.
+ALLOWED_HANDLERS = "ALLOWED_HANDLERS"
 #: Networks (CIDR) that may be reached though they are not public.
 EGRESS_ALLOWED_NETWORKS = "EGRESS_ALLOWED_NETWORKS"
 #: The HTTP cache: where, for whom, and whether to renew what is there without looking at it.

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get
 import attrs
 
 from gateway.contract.public_address import Network
-from gateway.settings import Settings
+from gateway.errors import SecretsKeyError
+from gateway.settings import Settings, SettingsError
 from gateway.stores.mongo import Document, ServerClock, connect
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from gateway.jobs.admission import Quotas
     from gateway.jobs.messages import Waker
     from gateway.nodes.scrapyd import ScrapydClient
+    from gateway.projects.environment import SecretBox
     from gateway.retention.retention import Keep
     from gateway.schedules.firing import TargetMarks
     from gateway.schedules.orders import OccurrenceOrders
@@ -243,6 +245,21 @@ class Container(Builder):
 
         settings = self.settings
         return self.opened(ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value()))
+
+    # --- projects
+
+    @part
+    def secret_box(self) -> SecretBox:
+        from gateway.projects.environment import SecretBox
+
+        return SecretBox(self._secrets_keys)
+
+    def _secrets_keys(self) -> tuple[str, ...]:
+        """Looked for when they are needed: most stacks have no secrets. Raises `SecretsKeyError`."""
+        try:
+            return self.settings.secrets_keys
+        except SettingsError as error:
+            raise SecretsKeyError(str(error)) from None
 
     # --- jobs
 

@@ -138,6 +138,15 @@ class VersionNotFoundError(NotFoundError):
         super().__init__(f"there is no version {version!r} of project {project!r}")
 
 
+class VariableNotFoundError(NotFoundError):
+    """The project has no such variable."""
+
+    code = "variable_not_found"
+
+    def __init__(self, project: str, name: str) -> None:
+        super().__init__(f"project {project!r} has no variable {name!r}")
+
+
 class ScheduleNotFoundError(NoSuchError):
     """No schedule has this id."""
 
@@ -192,6 +201,12 @@ class SiteDisabledError(ConflictError):
 
 class UnavailableError(DiscoveryBotError):
     """MongoDB is away: nothing was accepted, ask again."""
+
+
+class SecretsKeyError(UnavailableError):
+    """A secret cannot be sealed or opened here: this process has no key, or not the one that it takes."""
+
+    code = "secrets_key"
 
 
 class StartingError(UnavailableError):

@@ -51,6 +51,7 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_CRASH_PLAN",
         "DISCOVERYBOT_ATTEMPT_DIR",
         "DISCOVERYBOT_MARK_FD",
+        "DISCOVERYBOT_ENV_FD",
         "DISCOVERYBOT_EGG",
         "DISCOVERYBOT_SPIDER_MODULE",
         "DISCOVERYBOT_KEEPER",
@@ -62,6 +63,7 @@ OUTSIDE_SETTINGS = frozenset(
 _RATE = r"[1-9]\d{0,8}/([1-9]\d{0,3})?(second|minute|hour|day)s?"
 #: A part of the notation that the counting library can read.
 _RATES = re.compile(rf"none|{_RATE}(\s*[;,]\s*{_RATE})*", re.IGNORECASE)
+_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _UIDS = re.compile(r"\d{1,10}-\d{1,10}")
 #: The last id means "none" to the kernel.
 _MOST_UIDS = 2**32 - 1
@@ -86,6 +88,12 @@ _PASSWORDS = {
 
 #: A file in DISCOVERYBOT_HOME.
 SIGNING_KEY_FILE = "signing-key"
+SECRETS_KEY_FILE = "secrets-key"
+_MIN_KEY = 32
+
+
+def _keys(text: SecretStr) -> tuple[str, ...]:
+    return tuple(key.strip() for key in text.get_secret_value().split(","))
 
 
 class SettingsError(ValueError):
@@ -215,6 +223,9 @@ class NodeSettings(_Base):
     rate_limit_redis_url: str | None = None
     #: Networks (CIDR, comma-separated) that crawls may reach though they are not public.
     crawl_allow_networks: Listed = ()
+    #: Download handlers (dotted names of classes, comma-separated) that projects may use though their connections
+    #: cannot be checked.
+    crawl_allow_handlers: Listed = ()
     #: Seconds between the polite request to stop and SIGKILL.
     crawl_stop_grace: float = Field(default=10, ge=0)
     #: Bytes of memory, a browser's included, at which a spider is stopped; 0 is no limit.
@@ -237,6 +248,13 @@ class NodeSettings(_Base):
     @classmethod
     def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         parse_networks(value)
+        return value
+
+    @field_validator("crawl_allow_handlers")
+    @classmethod
+    def _check_handlers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [name for name in value if not _CLASS.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r} is no dotted name of a class, such as scrapy_zyte_api.handler.Handler")
         return value
 
     @field_validator("node_uids")
@@ -308,7 +326,10 @@ class Settings(ScrapydSettings):
     gateway_session_seconds: int = Field(default=12 * 3600, ge=60, le=30 * 24 * 3600)
     #: The secret that signs sessions and stream tokens, shared by all gateways. Default: made, and kept in
     #: DISCOVERYBOT_HOME.
-    gateway_signing_key: SecretStr | None = Field(default=None, min_length=32)
+    gateway_signing_key: SecretStr | None = Field(default=None, min_length=_MIN_KEY)
+    #: Keys that projects' secrets are sealed with (comma-separated, each of at least 32 characters): the first one
+    #: seals, all open. The same for gateways and workers. Default: one is made, and kept in DISCOVERYBOT_HOME.
+    secrets_key: SecretStr | None = None
     #: Requests that one caller may make, as `1200/minute;50/second`; `none` is no limit. Default: none while there
     #: are no keys, 1200 a minute once there are.
     gateway_rate_limit: str | None = None
@@ -367,6 +388,13 @@ class Settings(ScrapydSettings):
             raise ValueError("must be like 1200/minute;50/second (second, minute, hour or day), or none")
         return value.strip() if value else None
 
+    @field_validator("secrets_key")
+    @classmethod
+    def _check_secrets_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and any(len(key) < _MIN_KEY for key in _keys(value)):
+            raise ValueError(f"each key must have at least {_MIN_KEY} characters")
+        return value
+
     @model_validator(mode="after")
     def _mongo_names_a_database(self) -> Self:
         if not self.mongo_uri.startswith(("mongodb://", "mongodb+srv://")):
@@ -388,11 +416,19 @@ class Settings(ScrapydSettings):
         """Raises `SettingsError` if no key is set and none can be kept."""
         if self.gateway_signing_key:
             return self.gateway_signing_key.get_secret_value()
+        return self._kept("GATEWAY_SIGNING_KEY", SIGNING_KEY_FILE)
+
+    @property
+    def secrets_keys(self) -> tuple[str, ...]:
+        """The first one seals. Raises `SettingsError` if no key is set and none can be kept."""
+        return _keys(self.secrets_key) if self.secrets_key else (self._kept("SECRETS_KEY", SECRETS_KEY_FILE),)
+
+    def _kept(self, setting: str, file: str) -> str:
         try:
-            return kept_secret(self.discoverybot_home.absolute() / SIGNING_KEY_FILE)
+            return kept_secret(self.discoverybot_home.absolute() / file)
         except OSError as error:
             raise SettingsError(
-                f"GATEWAY_SIGNING_KEY is not set, and {error.filename} cannot be kept: {error.strerror}"
+                f"{setting} is not set, and {error.filename} cannot be kept: {error.strerror}"
             ) from None
 
     @property

@@ -18,6 +18,7 @@ from scrapy.exceptions import CannotResolveHostError, IgnoreRequest
 from scrapy.resolver import CachingThreadedResolver
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import load_object
 from scrapy.utils.url import add_http_if_no_scheme
 from twisted.internet.error import DNSLookupError
 from twisted.internet.threads import deferToThreadPool
@@ -25,7 +26,7 @@ from twisted.internet.threads import deferToThreadPool
 from crawler.closing import StoppedError
 from crawler.net.response_limits import ConnectionFactory, ResponseLimits
 from crawler.pace.pacing import Pacing
-from crawler.setting_names import EGRESS_ALLOWED_NETWORKS
+from crawler.setting_names import ALLOWED_HANDLERS, EGRESS_ALLOWED_NETWORKS
 from gateway.contract import public_address
 from gateway.errors import InvalidRequestError
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from scrapy.settings import BaseSettings
     from twisted.internet.base import ReactorBase
     from twisted.internet.defer import Deferred
     from twisted.python.failure import Failure
@@ -111,6 +113,20 @@ class MetaProxy(HttpProxyMiddleware):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler.settings.get("HTTPPROXY_AUTH_ENCODING"))
+
+
+def is_allowed_handler(settings: BaseSettings, handler: Any) -> bool:
+    """Whether the node's operator lets projects use this download handler, a class or its dotted name."""
+    allowed = settings.getlist(ALLOWED_HANDLERS)
+    return bool(allowed and handler) and _loaded(handler) in [_loaded(name) for name in allowed]
+
+
+def _loaded(handler: Any) -> Any:
+    """The class, which may be imported under several names; the name itself if there is no such class."""
+    try:
+        return load_object(handler)
+    except (ImportError, NameError, ValueError):
+        return handler
 
 
 class EgressDownloadHandler(HTTP11DownloadHandler):

@@ -293,6 +293,20 @@ class Start(NamedTuple):
     output: Path
     mark: StartedMark
     account: Account
+    #: Of a crawl that is started from here: they go through its stdin, which a zygote does not hand on.
+    variables: Mapping[str, str] = {}
+
+    def spawn(self, protocol: ProcessProtocol) -> None:
+        """Start it as a process of its own. Raises `OSError`."""
+        spawn(
+            protocol,
+            self.args,
+            self.env,
+            self.output,
+            inherited_fd=self.mark.fd,
+            account=self.account,
+            variables=self.variables,
+        )
 
 
 class ForkedProcess:
@@ -356,10 +370,7 @@ class ForkedProcess:
             self._end(NotStartedError("asked to stop before it was started"))
             return
         try:
-            start = self.start
-            spawn(
-                self._protocol, start.args, start.env, start.output, inherited_fd=start.mark.fd, account=start.account
-            )
+            self.start.spawn(self._protocol)
         except Exception as error:  # noqa: BLE001 - every reason not to start it is the attempt's outcome
             log.failure("cannot start {args}", args=self.start.args)
             self._end(NotStartedError(f"{error}", fault_of(error)))

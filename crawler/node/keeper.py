@@ -212,14 +212,14 @@ class Keeper:
             os.stat(path)  # noqa: PTH116 - as it is in the answers
 
     def _start(self, uid: int, command: dict[str, Any], fds: Sequence[int]) -> int:
-        """Start a command in a session of its own. Its `numbers` say what `fds` are: 0 (a zygote's), 1, 2, else the
-        mark.
+        """Start a command in a session of its own. Its `numbers` say what `fds` are: 0 (a zygote's socket, or a
+        crawl's variables), 1, 2, else the mark of a crawl.
         """
         standard = dict(zip(command["numbers"], fds, strict=True))
         mark = [fd for number, fd in standard.items() if number not in {0, 1, 2}]
         if mark:
             command["env"]["DISCOVERYBOT_MARK_FD"] = str(mark[0])
-        if 0 in standard:
+        elif 0 in standard:
             self._forking.add(uid)
         with self._soon(uid), acting_as(uid, uid):  # who may enter the folder
             process = subprocess.Popen(  # noqa: S603 - what Scrapyd would start itself

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,17 @@ from crawler.node.spawn import spawn
 from crawler.node.spider_lists import spider_lists
 from crawler.node.spider_process import AttemptProcess, CrawlProcess, Orphan, find_orphans, limits_of
 from gateway.clock import time_of_node, utc_now
-from gateway.contract.outbox import LOG, SPEC, AttemptId, Fault, NodeSpec, attempt_dir, read_file, whole_text
+from gateway.contract.outbox import (
+    LOG,
+    SPEC,
+    AttemptId,
+    Fault,
+    NodeSpec,
+    attempt_dir,
+    read_file,
+    read_record,
+    whole_text,
+)
 from gateway.crash_points import state_change
 
 log = Logger()
@@ -43,6 +53,8 @@ class NodeLauncher(Launcher):
         self.settings = config.settings
         #: By job id; what a former Scrapyd has left running.
         self.orphans: dict[str, Orphan] = {}
+        #: By job id: variables of attempts that wait for a slot. They are kept here and nowhere else.
+        self.environments: dict[str, dict[str, str]] = {}
         #: What crawls are forked from, with all imported that every crawl needs; and what else starts them.
         self._warm: ForkServer | None = None
         self._starter: ForkServer | None = None
@@ -129,61 +141,72 @@ class NodeLauncher(Launcher):
 
     def _launch_attempt(self, message: dict[str, Any], attempt: AttemptId, slot: int) -> bool:
         folder = attempt_dir(self.settings.outbox, attempt)
+        variables = self.environments.pop(str(attempt), {})
+        if not variables and message["_project"] != OWN_PROJECT and _has_variables(folder):
+            # Scrapyd was restarted after they were handed over. The gateway posts the attempt again
+            log.info("{attempt} waits for its variables", attempt=str(attempt))
+            return False
         mark = StartedMark.make(folder, utc_now())
         if mark is None:
             log.info("{attempt} was launched before", attempt=str(attempt))
             return False
         try:
-            return self._start(message, attempt, slot, folder, mark)
+            return self._start(message, attempt, slot, folder, mark, variables)
         except Exception as error:  # noqa: BLE001 - every reason not to start it is the attempt's outcome
             log.failure("cannot start {attempt}", attempt=str(attempt))
             _refuse(folder, attempt, mark, f"spawn_failed: {error}", fault_of(error))
             return False
 
-    def _start(self, message: dict[str, Any], attempt: AttemptId, slot: int, folder: Path, mark: StartedMark) -> bool:
-        spec = _spec_in(folder)
+    def _start(  # noqa: PLR0917 - one call, right above
+        self,
+        message: dict[str, Any],
+        attempt: AttemptId,
+        slot: int,
+        folder: Path,
+        mark: StartedMark,
+        variables: Mapping[str, str],
+    ) -> bool:
+        project, spider, spec = message["_project"], message["_spider"], _spec_in(folder)
         if spec.not_after < time_of_node(self.settings.node_dir):
             _refuse(folder, attempt, mark, "stale", "node")
             return False
-        project, spider = message["_project"], message["_spider"]
         code = self._code(message)
         account = self.accounts.of(project)
         if account.uid not in {None, folder.stat().st_uid}:
             raise NodeUnfitError("it was queued before the project had a user of its own")
+        # one with variables is closed to Scrapyd too, which finds it by its folder among its arguments instead
+        named = [str(folder)] if variables else []
         process = AttemptProcess(
             project=project,
             spider=spider,
             attempt=attempt,
-            args=self._command(code, spider),
+            args=self._command(code, spider, *named),
             grace=self.settings.crawl_stop_grace,
             folder=folder,
             mark=mark,
             limits=limits_of(self.settings, spec.timeout),
             account=account,
         )
-        env = {
-            **self._environment(message, slot, account, folder, code),
-            "DISCOVERYBOT_ATTEMPT_DIR": str(folder),
-            "DISCOVERYBOT_MARK_FD": str(mark.fd),
-        }
+        ours = {"DISCOVERYBOT_ATTEMPT_DIR": str(folder), "DISCOVERYBOT_MARK_FD": str(mark.fd)}
+        env = {**self._environment(message, slot, account, folder, code), **ours}
         with ExitStack() as stack:
             stack.enter_context(code.held())
             self._show_log(project, spider, folder)
             self._occupy(slot, process)
-            self._run(process, Start(process.args, env, folder, folder / LOG, mark, account), code)
+            self._run(process, Start(process.args, env, folder, folder / LOG, mark, account, variables), code)
             process.deferred.addBoth(_close, stack.pop_all())
         log.info("{attempt} is started, correlation id {id}", attempt=str(attempt), id=spec.correlation_id)
         return True
 
     def _run(self, process: AttemptProcess, start: Start, code: ProjectCode) -> None:
         """Have it forked from what is warm, if that is of its user and its Python. Else have it started by a process
-        that is small: Linux takes the peak memory of who starts it for its own.
+        that is small: Linux takes the peak memory of who starts it for its own. Variables need a start from here.
         """
         warm = self._warm if code.python == sys.executable else None
-        for forks in filter(None, (warm, self._starter)):
+        for forks in filter(None, () if start.variables else (warm, self._starter)):
             if forks.account is start.account and forks.fork(process, start):
                 return
-        spawn(process, process.args, start.env, start.output, inherited_fd=start.mark.fd, account=start.account)
+        start.spawn(process)
 
     def _code(self, message: dict[str, Any]) -> ProjectCode:
         """Raises `EggMissingError`."""
@@ -226,6 +249,11 @@ def _spec_in(folder: Path) -> NodeSpec:
         return NodeSpec.model_validate(whole_text(json.loads(read_file(folder / SPEC))))
     except (ValueError, RecursionError):
         raise ValueError(f"{SPEC} cannot be read") from None
+
+
+def _has_variables(folder: Path) -> bool:
+    spec = read_record(folder / SPEC, NodeSpec)
+    return spec is not None and spec.has_env
 
 
 def _refuse(folder: Path, attempt: AttemptId, mark: StartedMark, why: str, fault: Fault) -> None:

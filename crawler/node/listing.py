@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from crawler.node import projects
+from gateway.contract.environment import refused_variable
 from gateway.contract.outbox import SpiderInfo
 from gateway.contract.param_formats import RESERVED_PARAMS
 
@@ -59,6 +60,7 @@ def list_egg(path: Path, project: str, version: str | None) -> Listing:
 
 
 def _import_spiders(egg: projects.Egg, project: str, version: str | None) -> list[SpiderInfo]:
+    os.environ.__class__ = _without_variables(f"{egg.path}{os.sep}")
     try:
         infos = spider_infos(project, version)
     except BaseException as error:
@@ -68,6 +70,27 @@ def _import_spiders(egg: projects.Egg, project: str, version: str | None) -> lis
             "it has no spiders: look at SPIDER_MODULES in its settings, and at packages in its setup.py"
         )
     return infos
+
+
+def _without_variables(egg: str) -> type[Any]:
+    """A class for `os.environ`. No project's variables are handed to a listing: `os.environ["API_KEY"]` in the egg's
+    own code is empty there, and no reason not to list its spiders.
+    """
+
+    class Environment(type(os.environ)):  # type: ignore[misc]  # it has no public name
+        def __getitem__(self, name: str) -> Any:
+            asked_by_egg = sys._getframe(1).f_code.co_filename.startswith(egg)  # noqa: SLF001 - who asks
+            if asked_by_egg and name not in self and refused_variable(name) is None:
+                return ""
+            return super().__getitem__(name)
+
+        def __contains__(self, name: object) -> bool:
+            return name in [*self]
+
+        def get(self, name: str, default: Any = None) -> Any:
+            return super().__getitem__(name) if name in self else default
+
+    return Environment
 
 
 def _explain(error: BaseException, egg: projects.Egg) -> str:

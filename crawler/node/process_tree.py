@@ -140,8 +140,12 @@ def _read(pid: int, known: _Known | None, now: float) -> _Known:
 def _folder_of(process: psutil.Process) -> str | None:
     try:
         return process.environ().get("DISCOVERYBOT_ATTEMPT_DIR")
-    except (psutil.Error, OSError):  # somebody else's
-        return None
+    except psutil.AccessDenied:  # somebody else's; or it has variables, and with them its folder as last argument
+        with suppress(psutil.Error):
+            return next(iter(process.cmdline()[-1:]), None)
+    except (psutil.Error, OSError):
+        pass
+    return None
 
 
 def lives(process: psutil.Process) -> bool:
@@ -162,8 +166,8 @@ def _resident(process: psutil.Process) -> int:
 def _proportional(process: psutil.Process) -> int:
     try:
         shares: int = process.memory_full_info().pss
+    except (psutil.AccessDenied, AttributeError):  # it is closed to its own user; only Linux has shares
+        return _resident(process)
     except psutil.Error:
         return 0
-    except AttributeError:  # only Linux has it
-        return _resident(process)
     return shares

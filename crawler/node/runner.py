@@ -34,6 +34,7 @@ from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_s
 from gateway.contract.outbox import SPEC, NodeSpec, read_file
 from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
 from gateway.crash_points import state_change
+from gateway.process import hide_process
 from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def main() -> None:
         _run_command()
         return
     _keep_mark()
+    _take_variables(alone=bool(node.user_range))
     spec = NodeSpec.model_validate(orjson.loads(read_file(Path(folder) / SPEC)))
     os.environ["SCRAPY_PROJECT"] = canonical(spec.project)
     _activate()
@@ -73,6 +75,22 @@ def _activate() -> None:
     """Put the project's egg on `sys.path`; nothing to do for our own project, which is installed and has none."""
     if egg := os.environ.get(EGG):
         activate(Path(egg))
+
+
+def _take_variables(*, alone: bool) -> None:
+    """The project's variables, from the launcher's pipe. They are never in the environment that a process is started
+    with, which all processes of its user can read. Neither can these read its memory then, unless it is `alone`: no
+    other project has its user.
+    """
+    descriptor = os.environ.pop("DISCOVERYBOT_ENV_FD", None)
+    if descriptor is None:
+        return
+    if not alone:
+        hide_process()
+    with os.fdopen(int(descriptor), "rb") as pipe:
+        os.environ.update(orjson.loads(pipe.read()))
+    # the lowest number that is free: stdin
+    os.open(os.devnull, os.O_RDONLY)
 
 
 def _run_command() -> None:
@@ -125,7 +143,9 @@ def enter(files: Path) -> None:
 
 
 def _settings(spec: NodeSpec, folder: str, log_level: str) -> ProjectSettings:
-    settings = _with_lazy_loader(project_settings())
+    settings = project_settings()
+    settings.setdict(spec.settings, priority="cmdline")
+    settings = _with_lazy_loader(settings)
     settings.setdict(
         {
             setting_names.ATTEMPT_DIR: folder,

@@ -8,11 +8,13 @@ that CPU time and peak memory are known). Only its look-out for SIGCHLD is used.
 # Twisted is typed in parts only.
 from __future__ import annotations
 
+import errno
+import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,17 +104,44 @@ def spawn(
     *,
     inherited_fd: int | None = None,
     account: Account = _OWN,
+    variables: Mapping[str, str] | None = None,
 ) -> SpawnedProcess:
     """Start `args` with stdout and stderr appended to `output`. `inherited_fd` is handed down under its own number.
+    `variables` are for the runner to read from its stdin: `env` can be read by others of the same user.
 
     Raises `OSError` if it cannot be started. One that ends at once may have ended before this returns.
     """
     output_fd = open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        pid = account.start(args, env, {1: output_fd, 2: output_fd}, inherited_fd)
+        with _readable(variables) as stdin:
+            extra = {} if stdin is None else {0: stdin}
+            env = env if stdin is None else {**env, "DISCOVERYBOT_ENV_FD": "0"}
+            pid = account.start(args, env, {**extra, 1: output_fd, 2: output_fd}, inherited_fd)
     finally:
         os.close(output_fd)
     return watch(pid, protocol, account)
+
+
+@contextmanager
+def _readable(variables: Mapping[str, str] | None) -> Iterator[int | None]:
+    """A descriptor from which they can be read as JSON; `None` if there are none. Raises `OSError`."""
+    if not variables:
+        yield None
+        return
+    content = json.dumps(dict(variables), ensure_ascii=False).encode()
+    read, write = os.pipe()
+    try:
+        try:
+            # a pipe holds more than they may have
+            os.set_blocking(write, False)
+            written = os.write(write, content)
+        finally:
+            os.close(write)
+        if written < len(content):
+            raise OSError(errno.EMSGSIZE, "its variables do not fit into a pipe")
+        yield read
+    finally:
+        os.close(read)
 
 
 def watch(pid: int, protocol: ProcessProtocol, account: Account = _OWN, *, ends_group: bool = True) -> SpawnedProcess:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from scrapyd import webservice
 from scrapyd.exceptions import DirectoryTraversalError, RunnerError
 from scrapyd.spiderqueue import SqliteSpiderQueue
@@ -25,15 +25,17 @@ from twisted.python.failure import Failure
 from twisted.web import error, http
 from twisted.web.server import NOT_DONE_YET, Request
 
-from crawler.node.accounts import Account, Accounts
+from crawler.node.accounts import Account
 from crawler.node.attempt_files import NodeUnfitError, StartedMark, fault_of, write_refusal
 from crawler.node.eggs import stored_version
+from crawler.node.launcher import NodeLauncher
 from crawler.node.listing import Listing
 from crawler.node.projects import OWN_PROJECT, canonical, is_project_name
 from crawler.node.spider_lists import spider_lists
 from crawler.node.webroot import Form, NodeRequest
 from gateway.clock import time_of_node, utc_now
 from gateway.contract import outbox
+from gateway.contract.environment import MAX_HANDED_BYTES, MAX_VARIABLES, check_variables
 from gateway.contract.outbox import AttemptId, NodeSpec
 from gateway.crash_points import state_change
 from gateway.errors import DiscoveryBotError, InvalidRequestError
@@ -44,6 +46,7 @@ log = Logger()
 _JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 #: Bytes; Linux takes no longer command-line argument, and the job would vanish.
 _MAX_ARGUMENT = 100_000
+_VARIABLES = TypeAdapter(dict[str, str])
 
 
 def refuse(message: str) -> NoReturn:
@@ -121,6 +124,7 @@ class Schedule(AsyncService):
     @param("priority", required=False, default=0, type=float)
     @param("setting", required=False, default=list, multiple=True)
     @param("spec", required=False, default=None)
+    @param("env", required=False, default=None)
     async def answer(  # noqa: PLR0917 - `param` hands them over by name
         self,
         request: Request,
@@ -131,23 +135,27 @@ class Schedule(AsyncService):
         priority: float,
         setting: list[str],
         spec: str | None,
+        env: str | None,
     ) -> dict[str, Any]:
         queued = Queued(spider, jobid, version, priority)
         self.require_project(project, version)
         if attempt := AttemptId.parse(jobid):
             if setting or request.args:
                 refuse("an attempt of a job takes no settings or arguments but those in its spec")
-            await self._take(attempt, project, parse_spec(spec, attempt, project, spider), queued)
+            work = parse_spec(spec, attempt, project, spider)
+            await self._take(attempt, project, work, queued, parse_variables(env, work))
         elif not _JOB_ID.fullmatch(jobid):
             refuse("jobid is invalid: up to 100 letters, digits, - and _")
         else:
-            if spec is not None:
-                refuse("jobid is not that of an attempt, which a spec belongs to")
+            if spec is not None or env is not None:
+                refuse("jobid is not that of an attempt, which a spec and variables belong to")
             await self._queue_job(project, queued, setting, _arguments(request))
         self.root.poller.kick()
         return {"jobid": jobid}
 
-    async def _take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
+    async def _take(
+        self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued, env: dict[str, str]
+    ) -> None:
         self._require_instance(spec)
         queued = queued._replace(version=queued.version or spec.version)
         spec = spec.model_copy(update={"version": queued.version})
@@ -158,7 +166,7 @@ class Schedule(AsyncService):
             known = True  # the project is broken: its own log is where that is said best
         if not known:
             refuse(f"spider '{queued.spider}' not found")
-        self._intake().take(attempt, project, spec, queued)
+        self._intake().take(attempt, project, spec, queued, env)
 
     def _require_instance(self, spec: NodeSpec) -> None:
         """What is meant for another machine of this name may be there already. Raises `NodeUnfitError`."""
@@ -167,8 +175,7 @@ class Schedule(AsyncService):
                 raise NodeUnfitError("it is meant for another machine that has, or had, this node's name")
 
     def _intake(self) -> Intake:
-        launcher, settings = self.root.launcher, self.root.launcher.settings
-        return Intake(settings.outbox, self.root.poller.queues, launcher.accounts, settings.node_min_free_bytes)
+        return Intake(self.root.launcher, self.root.poller.queues)
 
     async def _queue_job(self, project: str, queued: Queued, settings: list[str], arguments: dict[str, str]) -> None:
         if not await spider_lists(self.root.app).has(project, queued.version, queued.spider):
@@ -204,7 +211,7 @@ class Cancel(webservice.WsResource):
             process.stop("cancel", number)
             if number == signals.SIGKILL:
                 process.kill()
-        pending = Intake(launcher.settings.outbox, self.root.poller.queues, launcher.accounts).withdraw(project, job)
+        pending = Intake(launcher, self.root.poller.queues).withdraw(project, job)
         return {"prevstate": "running" if running else "pending" if pending else None}
 
 
@@ -354,7 +361,22 @@ def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) 
     named = (spec.job_id, spec.attempt, canonical(spec.project).lower(), spec.spider)
     if named != (attempt.job_id, attempt.attempt, project.lower(), spider):
         raise InvalidRequestError("spec", "is of another attempt, project or spider than the request")
-    return spec.model_copy(update={"project": project})
+    # what is in the spec becomes a file
+    return spec.model_copy(update={"project": project, "env": {}})
+
+
+def parse_variables(text: str | None, spec: NodeSpec) -> dict[str, str]:
+    """The variables that the spec says it has. Raises `InvalidRequestError` that quotes no value."""
+    try:
+        variables = _VARIABLES.validate_json(text or "{}")
+        check_variables(variables, MAX_HANDED_BYTES, most=2 * MAX_VARIABLES)
+    except ValidationError:
+        raise InvalidRequestError("env", "is no JSON object of texts") from None
+    except ValueError as error:
+        raise InvalidRequestError("env", str(error)) from None
+    if bool(variables) != spec.has_env:
+        raise InvalidRequestError("env", "does not fit spec.has_env")
+    return variables
 
 
 class Intake:
@@ -362,15 +384,14 @@ class Intake:
     and once it has been launched, never again.
     """
 
-    def __init__(
-        self, outbox: Path, queues: dict[str, SqliteSpiderQueue], accounts: Accounts, min_free_bytes: int = 0
-    ) -> None:
-        self._outbox = outbox
-        self._accounts = accounts
+    def __init__(self, launcher: NodeLauncher, queues: dict[str, SqliteSpiderQueue]) -> None:
+        self._outbox = launcher.settings.outbox
+        self._accounts = launcher.accounts
+        self._environments = launcher.environments
         self._queues = queues
-        self._min_free_bytes = min_free_bytes
+        self._min_free_bytes = launcher.settings.node_min_free_bytes
 
-    def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued) -> None:
+    def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued, env: dict[str, str]) -> None:
         """Queue the attempt unless it was. Raises `NodeUnfitError` if it is too late for it, or no room."""
         folder = outbox.attempt_dir(self._outbox, attempt)
         if outbox.is_there(folder / outbox.STARTED) or outbox.is_there(folder / outbox.EXIT):
@@ -380,6 +401,8 @@ class Intake:
         if not outbox.is_there(folder / outbox.SPEC):
             self._require_room()
         _write_spec(folder, spec, self._accounts.of(project))
+        if env:
+            self._environments[queued.job] = env
         if not any(message["_job"] == queued.job for message in self._queues[project].list()):
             _put(self._queues[project], queued)
 
@@ -391,6 +414,7 @@ class Intake:
     def withdraw(self, project: str, job: str) -> bool:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""
         pending = bool(_remove(self._queues[project], job))
+        self._environments.pop(job, None)
         attempt = AttemptId.parse(job)
         if attempt is not None and not outbox.is_there(outbox.attempt_dir(self._outbox, attempt) / outbox.STARTED):
             try:

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -66,14 +66,18 @@ def _would_run(spider: dict[str, Any]) -> tuple[bool, bool]:
 
 def _typed(pairs: list[str], schema: dict[str, Any] | None) -> dict[str, Any]:
     """`k=v` pairs, each value of the type that the schema names."""
-    params = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise ApiError(f"param: {pair!r} is not of the form name=value")
-        takes_text = schema is None or _takes_text(schema.get("properties", {}).get(name, {}))
-        params[name] = value if takes_text else _json_or_text(value)
-    return params
+    properties = {} if schema is None else schema.get("properties", {})
+    texts = _pairs("param", pairs, str) or {}
+    takes_text = {name for name in texts if schema is None or _takes_text(properties.get(name, {}))}
+    return {name: text if name in takes_text else _json_or_text(text) for name, text in texts.items()}
+
+
+def _pairs(option: str, pairs: list[str] | None, read: Callable[[str], Any]) -> dict[str, Any] | None:
+    """`k=v` pairs; `None` without any. Raises `ApiError`, which quotes no value: one may be secret."""
+    for pair in pairs or []:
+        if pair.partition("=")[0] in {"", pair}:
+            raise ApiError(f"{option}: {pair.partition('=')[0]!r} is not of the form name=value")
+    return {pair.partition("=")[0]: read(pair.partition("=")[2]) for pair in pairs} if pairs else None
 
 
 def _takes_text(schema: dict[str, Any]) -> bool:
@@ -232,6 +236,8 @@ _OPTIONS = (
     flag("render", "Render pages in a browser, for those that need JavaScript."),
     option("params", "The spider's parameters, all at once.", metavar="JSON|@FILE"),
     option("pairs", "A parameter of the spider; repeatable.", "--param", "-p", kind=list[str], metavar="K=V"),
+    option("settings", "A setting of Scrapy; repeatable.", "--setting", kind=list[str], metavar="K=V"),
+    option("env", "A variable of a deployed project's spider; repeatable.", kind=list[str], metavar="K=V"),
     option("user_id", "The user who asks. Default: the user of your key, or your login name.", "--user"),
     option("ignore_cache", "Crawl again, without any cache.", "--ignore-cache", kind=bool),
     *TIMING,
@@ -252,6 +258,8 @@ def crawl(
     spider: str | None,
     params: str | None,
     pairs: list[str] | None,
+    settings: list[str] | None,
+    env: list[str] | None,
     render: bool,
     min_items: int | None,
     expect: str | None,
@@ -276,6 +284,7 @@ def crawl(
         body["params"] = found
     if expected := (read_object("expect", expect) if expect else {}) | given(min_items=min_items):
         body["expect"] = expected
+    body |= given(settings=_pairs("setting", settings, _json_or_text), env=_pairs("env", env, str))
     receipt = api.submit(({} if api.key else {"user_id": login_name()}) | body)
     if following:
         console = err if as_json or output == STDOUT else out

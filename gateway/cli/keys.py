@@ -19,9 +19,11 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.commands import Action, Resource, group
-from gateway.cli.console import Record, err, gateway_url, home, out, print_json, program
+from gateway.cli.console import Record, counted, err, gateway_url, home, out, print_json, program
 from gateway.cli.options import JSON, option, read_time, taking
 from gateway.container import Container
+from gateway.errors import DiscoveryBotError
+from gateway.projects.environment import ProjectEnvironment
 from gateway.sites.site import OPERATOR
 
 #: As the API takes it.
@@ -102,6 +104,14 @@ def revoke(*, key_id: str, as_json: bool) -> None:
     print_json(_record(key)) if as_json else out.print(f"{key_id}: revoked")
 
 
+def reseal() -> None:
+    """Seal all secrets with the first key of SECRETS_KEY, on the server; its other keys can go then."""
+    with _parts() as parts:
+        count = parts[ProjectEnvironment].seal_anew()
+        _record_command(parts, "env reseal")
+    out.print(f"{counted(count, 'secret')} sealed anew")
+
+
 def _record_command(parts: Container, command: str, **resources: str) -> None:
     """For the audit trail: what somebody who can reach the database did. Raises `PyMongoError`."""
     who = f"{getpass.getuser()}@{socket.gethostname()}"
@@ -120,6 +130,8 @@ def _parts() -> Iterator[Container]:
         except PyMongoError as error:
             message = f"MongoDB cannot be asked ({type(error).__name__}): name it with MONGO_URI, or start the stack"
             raise ApiError(message, ExitCode.ERROR) from None
+        except DiscoveryBotError as error:
+            raise ApiError(error.message, ExitCode.ERROR) from None
 
 
 def _user(text: str) -> str:

@@ -15,8 +15,9 @@ from gateway.cli.console import err, out, visible
 from gateway.cli.crawl import crawl, items, logs, run
 from gateway.cli.doctor import alive, doctor
 from gateway.cli.keys import app as keys
+from gateway.cli.keys import reseal
 from gateway.cli.projects import deploy, spiders
-from gateway.cli.resources import RESOURCES, SCHEDULES
+from gateway.cli.resources import RESOURCES, SCHEDULES, VARIABLES
 from gateway.cli.scrape import scrape
 from gateway.cli.up import demo, up
 from gateway.settings import SettingsError
@@ -51,6 +52,8 @@ for resource in RESOURCES:
     commands = group(resource)
     if resource is SCHEDULES:
         commands.command()(run)
+    if resource is VARIABLES:
+        commands.command()(reseal)
     app.add_typer(commands, name=resource.group or resource.name)
     for action in resource.actions:
         if action.alone:

@@ -6,8 +6,10 @@ An option is a parameter as `inspect` has it, so that commands which are made fr
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from datetime import datetime
+from getpass import getpass
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,13 @@ def read_object(option: str, text: str) -> Record:
     if not isinstance(record, dict):
         raise ApiError(f"{option}: {where}must be a JSON object")
     return record
+
+
+def read_secret(name: str) -> str:
+    """Asked for without an echo on a terminal; else all of stdin, without the line's end."""
+    if sys.stdin.isatty():
+        return getpass(f"{name}: ")
+    return sys.stdin.read().removesuffix("\n")
 
 
 URL = option("url", "The gateway. Default: DISCOVERYBOT_URL, else the stack that runs here.")

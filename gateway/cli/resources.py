@@ -22,8 +22,10 @@ from gateway.cli.options import (
     TIMING,
     USER,
     argument,
+    flag,
     option,
     read_object,
+    read_secret,
     read_time,
     timing,
 )
@@ -442,6 +444,49 @@ PROJECTS = Resource(
 )
 
 
+# --- what a project gives to its crawls
+
+
+def _variable(value: str | None = None, *, secret: bool = False) -> Record:
+    """The value, if it is not among the arguments, from stdin: there others of this machine do not see it."""
+    return {"value": read_secret("value") if value is None else value, "secret": secret}
+
+
+_OF_PROJECT = option("project", "The project.", default=...)
+
+VARIABLES = Resource(
+    name="variables",
+    group="env",
+    one="variable",
+    key="name",
+    about="Variables that a project's spiders find in their environment; secrets are written, and never shown.",
+    columns="VARIABLE name, SECRET secret:yes, CHANGED updated_at:time, *VALUE value",
+    cells={"value": lambda variable: "***" if variable["secret"] else variable["value"]},
+    actions=(
+        Action("list", "GET /projects/{project}/env", "Those of a project.", options=(_OF_PROJECT,)),
+        Action(
+            "set",
+            "PUT /projects/{project}/env/{id}",
+            "Set one, for attempts that begin from now on.",
+            _says("{id}: set"),
+            (
+                argument("value", "VALUE", "Its value. Default: asked for, or read from stdin.", default=None),
+                _OF_PROJECT,
+                flag("secret", "Never show it again."),
+            ),
+            _variable,
+        ),
+        Action(
+            "unset",
+            "DELETE /projects/{project}/env/{id}",
+            "Remove one.",
+            _says("{id}: removed"),
+            (_OF_PROJECT,),
+        ),
+    ),
+)
+
+
 def _call(entry: Record) -> str:
     call = f"{entry['method'] or ''} {entry['route']}".strip()
     return f"{entry['count']} failed logins" if entry["count"] else call
@@ -474,4 +519,4 @@ AUDIT = Resource(
     actions=(Action("list", "GET /audit", "Who did what, newest first.", options=_AUDIT_FILTERS),),
 )
 
-RESOURCES = (JOBS, SCHEDULES, SITES, TARGETS, NODES, PROJECTS, DEAD_LETTERS, AUDIT)
+RESOURCES = (JOBS, SCHEDULES, SITES, TARGETS, NODES, PROJECTS, VARIABLES, DEAD_LETTERS, AUDIT)

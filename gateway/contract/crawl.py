@@ -285,6 +285,10 @@ class CrawlSpec(BaseModel):
     ignore_cache: bool = False
     fetch: FetchOptions | None = None
     expect: Expect | None = None
+    #: Settings of Scrapy, over those of the project (`gateway/contract/environment.py` says which).
+    settings: dict[str, Any] = Field(default_factory=dict)
+    #: Variables of the spider's environment, over those of the project.
+    env: dict[str, str] = Field(default_factory=dict, repr=False)
     #: Set by a run of a site only: the site whose rate limit this crawl shares with all its other crawls.
     site: str | None = None
     site_rate_limit: str | None = None
@@ -295,8 +299,9 @@ class CrawlSpec(BaseModel):
         return self.params.get("render") is True
 
     def shown(self) -> Self:
-        """A copy that may be shown: without the secrets in `fetch`."""
-        return self.model_copy(update={"fetch": self.fetch.masked()}) if self.fetch else self
+        """A copy that may be shown: without the secrets in `fetch`, and the values of variables."""
+        fetch = self.fetch and self.fetch.masked()
+        return self.model_copy(update={"fetch": fetch, "env": dict.fromkeys(self.env, MASK)})
 
 
 class Egg(NamedTuple):

@@ -129,8 +129,8 @@ class _Record(BaseModel):
 
 
 class NodeSpec(CrawlSpec):
-    """`spec.json`: all that a node needs to run one attempt. `timeout` is counted from the launch; after it the
-    attempt is stopped gracefully, then by SIGKILL.
+    """`spec.json`: all that a node needs to run one attempt, but for its variables. `timeout` is counted from the
+    launch; after it the attempt is stopped gracefully, then by SIGKILL.
     """
 
     # as in `_Record`
@@ -144,6 +144,8 @@ class NodeSpec(CrawlSpec):
     correlation_id: str | None = None
     #: Id of the node's folder (`instance_of`): a machine of the same name with another folder refuses the attempt.
     instance: str | None = None
+    #: Variables belong to the attempt, which are handed over beside the spec: they are never in this file.
+    has_env: bool = False
 
 
 class Progress(_Record):

@@ -34,12 +34,15 @@ from gateway.nodes.node import browser_resource, node_resource, user_resource
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopies
+from gateway.projects.environment import HandedOver, ProjectEnvironment
 from gateway.stores.mongo import within
 
 
-def node_spec(job: Job, assignment: Assignment) -> NodeSpec:
+def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
+    """Without the variables, which never become a file."""
     return NodeSpec(
-        **dict(job.spec),
+        **{**dict(job.spec), "env": {}, "settings": given.settings},
+        has_env=bool(given.env),
         job_id=job.id,
         attempt=assignment.attempt,
         not_after=assignment.until,
@@ -147,6 +150,7 @@ class Dispatch:
     _nodes: NodeStore
     _copies: EggCopies
     _scrapyd: ScrapydClient
+    _environment: ProjectEnvironment
     _completion: Completion
     _fair: FairQueue
     _publisher: EventPublisher
@@ -355,7 +359,7 @@ class Dispatch:
             return True, False
         began_at = self._clock()
         try:
-            self._scrapyd.schedule(node.url, node_spec(job, assignment))
+            self._hand_over(job, assignment, node)
         except (NodeUnreachableError, NodeRefusedError) as error:
             if error.is_nodes_fault:
                 self._health.failed(node.id, error.message, began_at)
@@ -371,6 +375,16 @@ class Dispatch:
             if running.cancel_requested_at is not None:
                 self.cancel(running)
         return True, True
+
+    def _hand_over(self, job: Job, assignment: Assignment, node: Node) -> None:
+        """Raises `NodeUnreachableError`, `NodeRefusedError`; the latter also if a secret of its project cannot be
+        opened here: the job waits, and says so.
+        """
+        try:
+            given = self._environment.handed_over(job.spec)
+        except DiscoveryBotError as error:
+            raise NodeRefusedError(error.message) from error
+        self._scrapyd.schedule(node.url, node_spec(job, assignment, given), given.env)
 
     def _not_accepted(self, job: Job, error: NodeError, *, certain: bool) -> None:
         failures = job.dispatch_failures + 1
@@ -481,7 +495,7 @@ class Dispatch:
 
         def post(node: Node) -> None:
             if _is_meant(same, node):
-                self._scrapyd.schedule(node.url, node_spec(job, same))
+                self._hand_over(job, same, node)
 
         self._calls.make(name, post)
 

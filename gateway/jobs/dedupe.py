@@ -22,8 +22,8 @@ from gateway.crash_points import state_change
 
 def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
     """SHA-256, hexadecimal, over everything that changes the work: user, project, spider, the set of start URLs
-    (canonical, order and repeats ignored), version, depth, params, limits, what is expected and, for schedules, the
-    times.
+    (canonical, order and repeats ignored), version, depth, params, settings, variables, limits, what is expected and,
+    for schedules, the times.
 
     `ignore_cache` is left out, because it says how to find the answer and not what is asked.
     """
@@ -41,8 +41,8 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
         "fetch": spec.fetch.model_dump(mode="json", exclude_defaults=True) if spec.fetch else None,
         "site": spec.site,
         "when": when,
-        # absent otherwise: fingerprints from before there was any stay as they are
-        **({"replaced": spec.replaced} if spec.replaced else {}),
+        # only if they are given: the fingerprints of jobs from before there were any stay as they are
+        **{name: given for name in ("replaced", "settings", "env") if (given := getattr(spec, name))},
     }
     if spec.expect is not None:
         # absent otherwise, so that requests without it keep their fingerprint

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,8 +53,8 @@ class ScrapydClient:
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def schedule(self, url: str, spec: NodeSpec) -> None:
-        """Hand over one attempt. Posting the same one again changes nothing.
+    def schedule(self, url: str, spec: NodeSpec, env: Mapping[str, str]) -> None:
+        """Hand over one attempt, with its variables. Posting the same one again changes nothing.
 
         Raises `NodeRefusedError` if it was certainly not taken, `NodeUnreachableError` if that is not known.
         """
@@ -64,6 +66,8 @@ class ScrapydClient:
         }
         if spec.version:
             form["_version"] = spec.version
+        if env:
+            form["env"] = json.dumps(dict(env))
         self._post(f"{url}/schedule.json", form)
 
     def cancel(self, url: str, project: str, attempt: AttemptId) -> None:

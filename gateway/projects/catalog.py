@@ -26,6 +26,7 @@ from gateway.contract.public_address import Network, ascii_host, check_url
 from gateway.errors import ForbiddenAddressError, InvalidRequestError, ProjectNotFoundError, StartingError
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
+from gateway.projects.environment import ProjectEnvironment
 from gateway.projects.versions import ProjectVersions, VersionStore
 from gateway.stores.mongo import mongo_errors
 
@@ -515,6 +516,7 @@ class WorkCheck:
 
     _catalog: SpiderCatalog
     _nodes: NodeStore
+    _environment: ProjectEnvironment
     _dead_after: timedelta
     _allowed_networks: Sequence[Network] = ()
     _clock: Clock = utc_now
@@ -531,9 +533,10 @@ class WorkCheck:
         return self._catalog.pin(spec)
 
     def means(self, pinned: CrawlSpec) -> None:
-        """Check that its spider takes it and that a node could run it."""
+        """Check that its spider takes it, that a node could run it, and that it may have its settings."""
         self._catalog.check(pinned)
         self._browser(pinned)
+        self._environment.check(pinned)
 
     def still_means(self, spec: CrawlSpec) -> None:
         """The same for the crawl of a job that has run: its version must be there."""

@@ -30,6 +30,7 @@ from gateway.logs.store import LogStore
 from gateway.nodes.health import HeartbeatStore, read_heartbeat
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopy, SpiderStore, read_described, read_egg, read_spider
+from gateway.projects.environment import ProjectConfig
 from gateway.schedules.schedule import LedgerEntry, Schedule
 from gateway.schedules.store import LedgerStore, read_static_entry
 from gateway.sites.site import Site, Target
@@ -105,6 +106,7 @@ READERS: dict[str, Reader[Any]] = {
     "spiders": read_spider,
     "eggs": lambda document: (read_egg(document), read_described(document)),
     "egg_copies": reader(EggCopy),
+    "projects": reader(ProjectConfig),
     "keys": read_key,
     "audit": reader(AuditEntry),
     "items": read_item,

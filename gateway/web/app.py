@@ -25,6 +25,7 @@ from gateway.web.parts import gateway_parts
 from gateway.web.routes import (
     access,
     crawl,
+    environment,
     items,
     jobs,
     logs,
@@ -121,7 +122,7 @@ def cors_rules(origins: Collection[str]) -> dict[str, Any]:
     """Arguments of Starlette's `CORSMiddleware`. It allows no cookies: the console's is for our own pages."""
     return {
         "allow_origins": origins,
-        "allow_methods": ("GET", "POST", "PATCH", "DELETE"),
+        "allow_methods": ("GET", "POST", "PUT", "PATCH", "DELETE"),
         "allow_headers": _TAKEN,
         "expose_headers": _EXPOSED,
     }
@@ -148,7 +149,7 @@ _ROUTERS = (
     *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router, items.router),
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
-    *(platform.spiders_router, platform.projects_router, nodes.router, nodes.console_router),
+    *(platform.spiders_router, platform.projects_router, environment.router, nodes.router, nodes.console_router),
     *(platform.health_router, metrics.router, access.session_router, access.audit_router),
 )
 

@@ -36,6 +36,7 @@ PAGES = (
     "docs/how-to/extract-data-with-rules.md",
     "docs/reference/audit.md",
     "docs/reference/cli.md",
+    "docs/reference/environment.md",
     "docs/reference/http-api.md",
     "docs/reference/politeness.md",
     "docs/reference/runs.md",

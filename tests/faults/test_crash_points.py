@@ -84,6 +84,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         ("keys.insert", "keys.revoke", "keys.end_session", "keys.note_use"), "no write follows: storage/test_keys.py"
     ),
+    "projects.put": "one write that nothing follows: services/test_project_environment.py",
     **dict.fromkeys(("audit.insert", "audit.note_failures", "audit.forget"), "the same: storage/test_audit.py"),
     **dict.fromkeys(
         ("unreadable.note", "unreadable.forget", "jobs.set_aside"),

@@ -25,8 +25,8 @@ SECONDS = full_or_short(60, 5)
 #: Seconds within which others' crawls start.
 PROMPT = full_or_short(5.0, 20.0)
 #: One that cannot be read closes the door of a platform without keys, as any other does: storage/test_documents.py.
-#: Entries of Celery's own schedule are read where it has any.
-READ = set(READERS) - {"keys", "static_entries"}
+#: Entries of Celery's own schedule are read where it has any, what a project has when one of its crawls begins.
+READ = set(READERS) - {"keys", "projects", "static_entries"}
 LISTS = (
     *("/jobs", "/jobs?limit=1", "/schedules", "/schedules?limit=1", "/sites", "/targets", "/nodes", "/spiders"),
     *("/dead-letters", "/jobs/queue/status", "/jobs/health", "/scheduler/status", "/audit", "/metrics"),

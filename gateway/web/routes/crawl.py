@@ -35,7 +35,7 @@ _SCHEDULE = {"name", "overlap", "catch_up", "max_runs"}
 _ORDER = {"priority", "tags", "webhooks", "max_retries"}
 _SPEC = {
     *("project", "version", "spider", "start_urls", "depth", "params", "max_pages", "max_items", "timeout"),
-    *("ignore_cache", "fetch", "expect"),
+    *("ignore_cache", "fetch", "expect", "settings", "env"),
 }
 
 
@@ -55,6 +55,8 @@ async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts:
         ignore_cache=body.ignore_cache or query.ignore_cache,
         fetch=_wishes(body.fetch),
         expect=_wishes(body.expect),
+        settings=body.settings,
+        env=body.env,
     )
     crawl = CrawlOrder(
         spec=spec,

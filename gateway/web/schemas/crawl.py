@@ -20,6 +20,7 @@ from gateway.web.schemas.types import (
     Timestamp,
     UrlText,
     UserId,
+    Variables,
 )
 
 MAX_RUNS = 1_000_000_000
@@ -86,6 +87,8 @@ _DEPLOYED: JsonDict = {
     "spider": "offers",
     "start_urls": ["https://shop.example.com/offers"],
     "params": {"category": "shoes"},
+    "settings": {"DOWNLOAD_DELAY": 0.5},
+    "env": {"SHOP_REGION": "eu"},
     "max_items": 500,
     "expect": {"min_items": 100, "max_error_rate": 0.05, "fields": {"title": 1, "price": 0.9}},
 }
@@ -165,6 +168,16 @@ class WorkFields(BaseModel):
     )
     fetch: FetchOptions | None = Field(default=None, description="How pages are fetched.")
     expect: Expect | None = Field(default=None, description="It must find this; a crawl with less is `partial`.")
+    settings: Params = Field(
+        default_factory=dict,
+        description="Settings of Scrapy, over those of the project and its spiders: plain ones, and those that the "
+        "project opens.",
+    )
+    env: Variables = Field(
+        default_factory=dict,
+        description="Variables for a deployed project's spider, over those of the project, as far as it opens "
+        "them. They are kept as they are: secrets belong to the project.",
+    )
 
 
 class _AskedFields(BaseModel):

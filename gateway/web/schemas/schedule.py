@@ -89,6 +89,8 @@ class CrawlView(BaseModel):
     ignore_cache: bool
     fetch: FetchOptions | None
     expect: Expect | None = Field(description="It must find this; a crawl with less is `partial`.")
+    settings: dict[str, Any]
+    env: dict[str, str] = Field(description="Without the values.")
     priority: int
     tags: list[str]
     webhooks: list[str]
@@ -96,8 +98,9 @@ class CrawlView(BaseModel):
 
     @classmethod
     def of(cls, order: CrawlOrder) -> CrawlView:
-        spec = order.spec.model_dump(exclude={"fetch", "site", "site_rate_limit"})
-        return cls(**spec, **order.model_dump(exclude={"spec"}), fetch=order.spec.fetch and order.spec.fetch.masked())
+        shown = order.spec.shown()
+        spec = shown.model_dump(exclude={"fetch", "site", "site_rate_limit"})
+        return cls(**spec, **order.model_dump(exclude={"spec"}), fetch=shown.fetch)
 
 
 class ScheduleSummary(BaseModel):

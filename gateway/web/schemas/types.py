@@ -10,6 +10,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from gateway.clock import to_iso, truncate
+from gateway.contract.environment import MAX_CRAWL_BYTES, MAX_VARIABLES, VARIABLE_PATTERN
 from gateway.jobs.job import JobStatus
 from gateway.jobs.queries import JobFilter
 
@@ -111,6 +112,11 @@ UrlText = Annotated[Text, Field(min_length=1, max_length=2083)]
 #: Text to look for in a list.
 SearchText = Annotated[Text, Field(min_length=1, max_length=200)]
 Params = Annotated[dict[str, Any], AfterValidator(_check_params)]
+#: Never quoted in an error. What their names and values may be says `gateway/contract/environment.py`.
+Variables = Annotated[
+    dict[Annotated[str, Field(pattern=VARIABLE_PATTERN)], Annotated[str, Field(max_length=MAX_CRAWL_BYTES)]],
+    Field(max_length=MAX_VARIABLES, repr=False),
+]
 
 
 class QueryModel(BaseModel):

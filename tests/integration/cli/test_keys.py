@@ -20,6 +20,9 @@ from typer.testing import CliRunner
 
 from gateway.cli.api import ApiError
 from gateway.cli.keys import app
+from gateway.contract.crawl import CrawlSpec
+from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
+from gateway.stores.mongo import connect
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -134,3 +137,21 @@ def test_keys_say_where_the_database_should_be(monkeypatch: pytest.MonkeyPatch) 
     refused = CliRunner().invoke(app, ["list"]).exception
     assert isinstance(refused, ApiError)
     assert "MongoDB cannot be asked" in str(refused)
+
+
+def test_secrets_are_sealed_anew_once_the_key_is_changed(run: Run, environment: dict[str, str]) -> None:
+    database = connect(environment["MONGO_URI"])
+
+    def holding(*keys: str) -> ProjectEnvironment:
+        return ProjectEnvironment(ProjectStore(database), SecretBox(lambda: keys))
+
+    old, new = "o" * 32, "n" * 32
+    holding(old).set("shop", "API_KEY", "topsecret", secret=True)
+    lost = run("env", "reseal", SECRETS_KEY=new)
+    assert lost.returncode == 1
+    assert "API_KEY of project 'shop'" in lost.stderr
+    sealed = run("env", "reseal", SECRETS_KEY=f"{new}, {old}")
+    assert (sealed.returncode, sealed.stdout) == (0, "1 secret sealed anew\n"), sealed.stderr
+    spec = CrawlSpec(project="shop", version="1", spider="offers", start_urls=())
+    assert holding(new).handed_over(spec).env == {"API_KEY": "topsecret"}
+    database.client.close()

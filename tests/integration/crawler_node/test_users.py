@@ -179,6 +179,16 @@ def node() -> Iterator[UsersNode]:
         shutil.rmtree(folder)
 
 
+# before those that look at what a project leaves behind: a crawl with variables must not be taken for a zygote
+def test_variables_reach_the_user_of_their_project(node: UsersNode) -> None:
+    spec = node.spec("told", project="victim", start_urls=[], has_env=True)
+    answer = node.post(spec, env='{"API_KEY": "mine"}')
+    assert answer["status"] == "ok", answer
+    folder = node.outbox / answer["jobid"]
+    assert node.exit_of(folder)["exit_code"] == 0, (folder / "crawl.log").read_text()
+    assert node.items(folder) == [{"key": "mine", "stdin": ""}]
+
+
 @pytest.fixture
 def victim(node: UsersNode) -> Iterator[Path]:
     folder = node.run("sits", project="victim")

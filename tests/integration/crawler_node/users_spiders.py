@@ -32,6 +32,13 @@ class Sits(scrapy.Spider):
         yield {}
 
 
+class Told(scrapy.Spider):
+    name = "told"
+
+    async def start(self):
+        yield {"key": os.environ.get("API_KEY"), "stdin": sys.stdin.read()}
+
+
 class Steals(scrapy.Spider):
     name = "steals"
 

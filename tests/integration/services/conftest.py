@@ -14,6 +14,7 @@ import redis
 from stores import embedded_mongo, valkey_server
 
 from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
 from gateway.contract.outbox import AttemptId
 from gateway.dispatch.dispatcher import Dispatch
 from gateway.dispatch.fair_queue import FairQueue
@@ -32,6 +33,7 @@ from gateway.nodes.node import node_resource
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggCopies
+from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect
@@ -73,9 +75,12 @@ class Platform:
             jobs=self.jobs, nodes=self.nodes, queue=self.queue, holds=self.holds, dedupe=DedupeRelease(self.redis),
             publisher=publisher, waker=self, clock=self.clock,
         )  # fmt: skip
+        self.keys = ["k" * 32]
+        self.environment = ProjectEnvironment(ProjectStore(self.database), SecretBox(lambda: self.keys), self.clock)
         self.dispatch = Dispatch(
             jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, copies=EggCopies(self.database),
-            scrapyd=self.scrapyd, completion=self.completion, fair=self.fair, publisher=publisher,
+            scrapyd=self.scrapyd, environment=self.environment, completion=self.completion, fair=self.fair,
+            publisher=publisher,
             probe=NodeProbe(self.nodes, self.scrapyd, self.clock), dead_after=DEAD_AFTER, clock=self.clock,
             calls=AtOnce(),
         )  # fmt: skip
@@ -135,11 +140,13 @@ class Platform:
     def wake_job(self, job: Job) -> None:
         self.wake(ENQUEUE_CRAWL, job.id)
 
-    def heartbeat(self, name: str = "n1", *, slots: int = 2, alive: tuple[str, ...] = ()) -> None:
+    def heartbeat(
+        self, name: str = "n1", *, slots: int = 2, alive: tuple[str, ...] = (), eggs: tuple[Egg, ...] = ()
+    ) -> None:
         """Beats for an hour already, as a tailer that was not restarted."""
         since = self.clock() - timedelta(hours=1)
         self.nodes.heartbeat(
-            name, url=self.double.url, max_slots=slots, alive=alive, present=alive, beating_since=since
+            name, url=self.double.url, max_slots=slots, alive=alive, present=alive, beating_since=since, eggs=eggs
         )
 
     def slots(self, name: str = "n1") -> list[str]:

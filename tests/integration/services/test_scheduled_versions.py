@@ -19,6 +19,7 @@ from gateway.jobs.submission import Order
 from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import SpiderCatalog, WorkCheck
 from gateway.projects.eggs import SpiderStore
+from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
 from gateway.projects.versions import VersionStore
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.orders import AllOrders, CrawlOrders, OccurrenceOrder
@@ -57,7 +58,8 @@ def shop() -> Shop:
     ensure_indexes(database)
     ahead = iter(range(0, 100_000, 10))
     catalog = SpiderCatalog(SpiderStore(database), VersionStore(database), monotonic=lambda: next(ahead))
-    check = WorkCheck(catalog, NodeStore(database), timedelta(seconds=10))
+    environment = ProjectEnvironment(ProjectStore(database), SecretBox(tuple))
+    check = WorkCheck(catalog, NodeStore(database), environment, timedelta(seconds=10))
     schedules = ScheduleStore(database)
     changes = cast("ScheduleChanges", None)  # nothing is joined here
     submission = ScheduleSubmission(

@@ -61,6 +61,7 @@ async def submission(platform: Platform, redis_url: str) -> AsyncIterator[Submis
             check=WorkCheck(
                 SpiderCatalog(spiders, VersionStore(platform.database)),
                 platform.nodes,
+                platform.environment,
                 DEAD_AFTER,
                 clock=platform.clock,
             ),
@@ -80,6 +81,7 @@ def resubmission(platform: Platform) -> Resubmission:
         check=WorkCheck(
             SpiderCatalog(SpiderStore(platform.database), VersionStore(platform.database)),
             platform.nodes,
+            platform.environment,
             DEAD_AFTER,
             clock=platform.clock,
         ),

@@ -32,6 +32,7 @@ from gateway.jobs.store import JobStore
 from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
+from gateway.projects.environment import ProjectConfig, ProjectStore
 from gateway.retention.retention import READERS, UnreadableStore
 from gateway.schedules.occurrences import OccurrenceStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
@@ -178,6 +179,11 @@ KINDS = {
         lambda db, number: EggCopies(db).agree("n1", Egg("p", f"v{number}"), "0" * 64),
         lambda db: list(EggCopies(db).of_node("n1")),
         "known",
+    ),
+    "projects": Kind(
+        lambda db, number: ProjectStore(db).put(ProjectConfig(id=f"p{number}", rev=1)),
+        lambda db: ProjectStore(db).all(),
+        "env",
     ),
     "items": Kind(
         lambda db, number: ItemStore(db).insert([Item("j", 1, number, {})]),

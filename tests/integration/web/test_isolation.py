@@ -58,6 +58,7 @@ class Door(NamedTuple):
                 **dict.fromkeys(("name", "project", "node", "path"), "board"),
                 "target_id": "1",
                 "version": "1",
+                "variable": "API_KEY",
                 **(ids or self.ids),
             }
         )

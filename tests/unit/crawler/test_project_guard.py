@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from typing import Any
 
 import pytest
 from scrapy.addons import AddonManager
@@ -12,7 +13,7 @@ from scrapy.utils.conf import build_component_list
 
 from crawler.addon import DiscoveryBot
 from crawler.project_guard import OUR_ADDONS, ProjectGuard, ProjectSettings
-from crawler.setting_names import ATTEMPT_DIR, NODE_LOG_LEVEL
+from crawler.setting_names import ALLOWED_HANDLERS, ATTEMPT_DIR, NODE_LOG_LEVEL
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,40 @@ def test_a_project_may_say_more_in_its_log_but_not_less(chosen: str | int, held:
     settings = Settings({"LOG_LEVEL": chosen, ATTEMPT_DIR: "attempt", NODE_LOG_LEVEL: "INFO"})
     ProjectGuard.update_pre_crawler_settings(settings)
     assert settings["LOG_LEVEL"] == held
+
+
+# --- download handlers
+
+
+class Paid:
+    """Somebody's download handler."""
+
+
+PAID = f"{Paid.__module__}.{Paid.__qualname__}"
+
+
+#: The same class under another name.
+Other = Paid
+
+
+@pytest.mark.parametrize("handler", [Paid, PAID, f"{Paid.__module__}.Other"])
+@pytest.mark.parametrize("scheme", ["https", "s3", "paid"])
+def test_a_handler_is_used_only_if_the_operator_allows_it(
+    handler: Any, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {}
+    for allowed in ("", PAID, "somebody.elses.Handler"):
+        monkeypatch.setenv("CRAWL_ALLOW_HANDLERS", allowed)
+        settings = ProjectSettings()
+        # a project cannot allow it to itself
+        settings.set(ALLOWED_HANDLERS, [PAID], "project")
+        settings.set("DOWNLOAD_HANDLERS", {scheme: handler}, "project")
+        for addon in (ProjectGuard, DiscoveryBot):
+            addon.update_pre_crawler_settings(settings)
+        for addon in (ProjectGuard(), DiscoveryBot()):
+            addon.update_settings(settings)
+        left[allowed] = settings.getdict("DOWNLOAD_HANDLERS")[scheme] == handler
+    assert left == {"": False, PAID: True, "somebody.elses.Handler": False}
 
 
 # --- add-ons

@@ -140,3 +140,23 @@ def test_a_signing_key_is_the_one_that_is_set_or_the_one_that_is_kept(
         _ = load(monkeypatch, DISCOVERYBOT_HOME=str(tmp_path)).signing_key
     with pytest.raises(SettingsError, match=r"GATEWAY_SIGNING_KEY.*Not a directory"):
         _ = load(monkeypatch, DISCOVERYBOT_HOME=str(tmp_path / "signing-key" / "x")).signing_key
+
+
+def test_keys_of_secrets_are_those_that_are_set_or_the_one_that_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (kept,) = load(monkeypatch, DISCOVERYBOT_HOME=str(tmp_path)).secrets_keys
+    assert load(monkeypatch, DISCOVERYBOT_HOME=str(tmp_path)).secrets_keys == (kept,)
+    assert (tmp_path / "secrets-key").stat().st_mode & 0o777 == 0o600
+    assert load(monkeypatch, SECRETS_KEY=f"{'a' * 32}, {'b' * 40}").secrets_keys == ("a" * 32, "b" * 40)
+    for wrong in ("a" * 31, f"{'a' * 32},", f"{'a' * 32},{'b' * 31}"):
+        with pytest.raises(SettingsError, match="SECRETS_KEY") as refused:
+            load(monkeypatch, SECRETS_KEY=wrong)
+        assert "aaa" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["Handler", "a.b c", "a..b", ".a", "a.b:C"])
+def test_an_allowed_handler_is_the_dotted_name_of_a_class(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert load(monkeypatch, CRAWL_ALLOW_HANDLERS="a.b.C, d.E").crawl_allow_handlers == ("a.b.C", "d.E")
+    with pytest.raises(SettingsError, match="CRAWL_ALLOW_HANDLERS"):
+        load(monkeypatch, CRAWL_ALLOW_HANDLERS=name)

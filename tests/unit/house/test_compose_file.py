@@ -41,7 +41,8 @@ IMAGES_OWN = {
 #: By the service: the secrets that it has.
 PLATFORMS = {"mongo_password", "redis_password", "rabbitmq_password", "scrapyd_password"}
 SECRETS = {
-    **dict.fromkeys(("scheduler", "worker", "beat", "tailer"), PLATFORMS),
+    **dict.fromkeys(("scheduler", "worker"), PLATFORMS | {"secrets_key"}),
+    **dict.fromkeys(("beat", "tailer"), PLATFORMS),
     "scrapyd": {"scrapyd_password", "http_cache_redis_password"},
     "mongodb": {"mongo_password"},
     "redis": {"redis_password"},
@@ -107,7 +108,7 @@ def test_the_settings_it_hands_over_are_accepted(monkeypatch: pytest.MonkeyPatch
         folder = tmp_path / name
         folder.mkdir()
         for secret in service.secret_files:
-            (folder / secret).write_text(f"of-{secret}\n")
+            (folder / secret).write_text(f"of-{secret}" + "-and-long-enough" * secret.endswith("_key") * 2 + "\n")
         with monkeypatch.context() as environment:
             for variable, value in service.environment.items():
                 environment.setenv(variable, _interpolated(str(value)))
@@ -117,7 +118,7 @@ def test_the_settings_it_hands_over_are_accepted(monkeypatch: pytest.MonkeyPatch
             settings = ScrapydSettings.load() if name == "scrapyd" else Settings.load()
         assert settings.scrapyd_password.get_secret_value() == "of-scrapyd_password"
         urls = str(settings.http_cache_redis_url) if not isinstance(settings, Settings) else _store_urls(settings)
-        assert set(re.findall(r":of-(\w+)@", urls)) == SECRETS[name] - {"scrapyd_password"}
+        assert set(re.findall(r":of-(\w+)@", urls)) == SECRETS[name] - {"scrapyd_password", "secrets_key"}
 
 
 def test_what_is_not_set_is_as_it_is_without_the_compose_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,8 @@ def test_what_dies_is_forked_again_with_the_rest_of_its_group_gone(start: Start,
     os.kill(old, signal.SIGKILL)
     new = stack.restarted("mortal", old)
     assert child not in {one.pid for one in stack.survivors()}
-    assert psutil.Process(new).cmdline()[0] == "discoverybot: mortal"
+    # its title is set a moment after its fork
+    stack.until(lambda: psutil.Process(new).cmdline()[0] == "discoverybot: mortal")
 
 
 def test_without_a_zygote_they_are_started_and_its_forks_live_on(start: Start) -> None:

@@ -30,6 +30,7 @@ def test_spellings_of_one_url_are_one() -> None:
     "change",
     [{"depth": 3}, {"depth": None}, {"spider": "other"}, {"params": {"a": 1}}, {"max_pages": 5}, {"timeout": 5},
      {"project": "mine"}, {"start_urls": ("https://a.example/x",)}, {"version": "1"}, {"max_items": 5},
+     {"settings": {"RETRY_TIMES": 1}}, {"env": {"REGION": "eu"}},
      {"project": "DEFAULT"}, {"start_urls": ("https://a.example/x#/jobs", "https://b.example/")},
      {"expect": Expect(min_items=1)}],
 )  # fmt: skip
@@ -44,6 +45,12 @@ def test_whatever_changes_the_work_changes_the_identity(change: dict[str, Any]) 
 def test_pages_that_differ_in_fragment_or_order_of_query_are_two(one: str, other: str) -> None:
     asked = [CrawlSpec(**{**BASE, "start_urls": (f"https://a.example{page}",)}) for page in (one, other)]
     assert len({fingerprint("u", spec) for spec in asked}) == 2
+
+
+def test_jobs_from_before_there_were_settings_and_variables_keep_their_identity() -> None:
+    before = "e6414f4d9d7ea3e5212991f742ecb4e800e7cfcccb45c4428699648d3b50e848"
+    assert fingerprint("u", CrawlSpec(**BASE)) == before
+    assert fingerprint("u", CrawlSpec(**BASE, settings={}, env={})) == before
 
 
 def test_spellings_of_a_query_are_one() -> None:

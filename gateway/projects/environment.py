@@ -1,0 +1,345 @@
+"""What a project gives to its crawls: variables of their environment, some of them secret, and settings of Scrapy.
+
+Secrets are sealed (AES-256-GCM) with a key that is not in the database. Only the gateway and workers have it: a
+worker opens the secrets of an attempt when it posts the attempt to a node, and hands them over beside the spec.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, Self
+
+import orjson
+from attrs import define
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from pydantic import BaseModel, ConfigDict, Field
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec
+from gateway.contract.environment import (
+    MAX_CRAWL_BYTES,
+    MAX_PROJECT_BYTES,
+    check_settings,
+    check_variables,
+    refused_run_setting,
+)
+from gateway.crash_points import state_change
+from gateway.errors import ConflictError, InvalidRequestError, SecretsKeyError, VariableNotFoundError
+from gateway.stores.documents import Documents, reader
+from gateway.stores.mongo import Document, mongo_errors
+
+#: Rounds in which others may change the same project first.
+_MAX_ROUNDS = 20
+
+# --- secrets
+
+_FORMAT = "v1"
+_NONCE_BYTES = 12
+
+
+class SecretBox:
+    """Seals and opens secrets. A sealed one names its key, and opens only as the variable that it was sealed for: a
+    copy of it under another project or name does not open.
+    """
+
+    def __init__(self, keys: Callable[[], Sequence[str]]) -> None:
+        """`keys` are texts of high entropy: the first one seals, all of them open. Raises `SecretsKeyError`."""
+        self._keys = keys
+
+    def seal(self, project: str, name: str, value: str) -> str:
+        """Raises `SecretsKeyError` if there is no key."""
+        key, nonce = self._keys()[0], os.urandom(_NONCE_BYTES)
+        content = _cipher(key).encrypt(nonce, value.encode(), _owner(project, name))
+        return f"{_FORMAT}.{key_id(key)}.{base64.urlsafe_b64encode(nonce + content).decode()}"
+
+    def open(self, project: str, name: str, sealed: str) -> str:
+        """Raises `SecretsKeyError` that names the variable and the key, and says nothing of the value."""
+        _, wanted, content = sealed.split(".")
+        key = next((key for key in self._keys() if key_id(key) == wanted), None)
+        if key is None:
+            raise SecretsKeyError(
+                f"secret {name} of project {project!r} is sealed with the key {wanted}, which is not in SECRETS_KEY "
+                "of this process: all gateways and workers need the same keys"
+            )
+        data = base64.urlsafe_b64decode(content)
+        try:
+            value = _cipher(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _owner(project, name))
+        except InvalidTag:
+            raise SecretsKeyError(
+                f"secret {name} of project {project!r} was changed in the database: set it anew"
+            ) from None
+        return value.decode()
+
+    def is_current(self, sealed: str) -> bool:
+        """Whether it is sealed with the first key."""
+        return sealed.split(".")[1] == key_id(self._keys()[0])
+
+
+def key_id(key: str) -> str:
+    """Tells keys apart, and nothing else of them."""
+    return hashlib.sha256(b"discoverybot key id\0" + key.encode()).hexdigest()[:8]
+
+
+def _cipher(key: str) -> AESGCM:
+    return AESGCM(hashlib.sha256(b"discoverybot project secrets\0" + key.encode()).digest())
+
+
+def _owner(project: str, name: str) -> bytes:
+    return f"{project}\0{name}".encode()
+
+
+# --- the `projects` collection: one document for each project that has variables or settings
+
+
+class Variable(BaseModel):
+    """Either `value` or, of a secret, `sealed`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    value: str | None = Field(default=None, repr=False)
+    sealed: str | None = Field(default=None, repr=False)
+    #: Bytes of its value in JSON.
+    size: int
+    updated_at: datetime
+
+    @property
+    def is_secret(self) -> bool:
+        return self.sealed is not None
+
+
+class ProjectConfig(BaseModel):
+    """`_id` in MongoDB is the project's name in small letters: names that differ only in case are the same."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    id: str = Field(alias="_id")
+    #: One more with each change.
+    rev: int = 0
+    env: dict[str, Variable] = Field(default_factory=dict)
+    #: JSON: names of classes have dots in them, which MongoDB's field names must not have.
+    settings_json: str = "{}"
+    #: Settings, beside the harmless ones of Scrapy, that any crawl may set.
+    opened: tuple[str, ...] = ()
+    #: Variables that any crawl may set. No others: one could make a spider send a secret elsewhere.
+    opened_env: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = orjson.loads(self.settings_json)
+        return settings
+
+    def changed(self, **fields: Any) -> Self:
+        return self.model_copy(update={"rev": self.rev + 1, **fields})
+
+
+class ProjectStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._projects = database["projects"]
+        self._documents = Documents(self._projects, reader(ProjectConfig))
+
+    def get(self, project: str) -> ProjectConfig:
+        """Empty for a project that has nothing. Raises `UnreadableError`."""
+        name = project.lower()
+        document = self._projects.find_one({"_id": name})
+        return self._documents.one(document) if document else ProjectConfig(id=name)
+
+    def all(self) -> list[ProjectConfig]:
+        return self._documents.many(self._projects.find())
+
+    @state_change("projects.put")
+    def put(self, config: ProjectConfig) -> bool:
+        """Store the next revision; returns whether it was the next one."""
+        document = config.model_dump(by_alias=True, exclude_none=True)
+        query = {"_id": config.id, "rev": config.rev - 1}
+        try:
+            # an upsert that meets another revision is refused
+            result = self._projects.replace_one(query, document, upsert=config.rev == 1)
+        except DuplicateKeyError:
+            return False
+        return bool(result.matched_count or result.upserted_id)
+
+
+# --- changing it, and handing it to an attempt
+
+
+class NewVariable(NamedTuple):
+    #: `None`: the value that it has stays.
+    value: str | None
+    secret: bool = False
+
+
+class HandedOver(NamedTuple):
+    """What an attempt is given besides the work that was asked for."""
+
+    #: Opened secrets are in it: it is never written or logged.
+    env: dict[str, str]
+    settings: dict[str, Any]
+
+
+@define(eq=False, repr=False, slots=False)
+class ProjectEnvironment:
+    """Methods raise `InvalidRequestError`, `SecretsKeyError`, `ConflictError`, `UnavailableError`."""
+
+    _store: ProjectStore
+    _box: SecretBox
+    _clock: Clock = utc_now
+
+    def get(self, project: str) -> ProjectConfig:
+        with mongo_errors():
+            return self._store.get(_deployed(project))
+
+    def set(self, project: str, name: str, value: str, *, secret: bool) -> ProjectConfig:
+        """Set one variable. What was secret stays secret, or its name would tell others where to look."""
+
+        def change(config: ProjectConfig) -> dict[str, NewVariable]:
+            kept = {each: NewVariable(None, one.is_secret) for each, one in config.env.items()}
+            was_secret = name in config.env and config.env[name].is_secret
+            return {**kept, name: NewVariable(value, secret or was_secret)}
+
+        return self._change_env(project, change)
+
+    def replace(self, project: str, variables: Mapping[str, NewVariable]) -> ProjectConfig:
+        """Set all variables: those that are not named are removed, those without a value keep the one they have."""
+        return self._change_env(project, lambda _: variables)
+
+    def unset(self, project: str, name: str) -> ProjectConfig:
+        """Raises `VariableNotFoundError`."""
+
+        def change(config: ProjectConfig) -> dict[str, NewVariable]:
+            if name not in config.env:
+                raise VariableNotFoundError(project, name)
+            return {each: NewVariable(None, one.is_secret) for each, one in config.env.items() if each != name}
+
+        return self._change_env(project, change)
+
+    def set_settings(
+        self, project: str, settings: Mapping[str, Any], opened: Sequence[str] = (), opened_env: Sequence[str] = ()
+    ) -> ProjectConfig:
+        """Replace the project's settings, and what its crawls may set: settings and variables."""
+        for field, names in (("settings", settings), ("open", dict.fromkeys(opened))):
+            try:
+                check_settings(names)
+            except ValueError as error:
+                raise _invalid(field, error) from None
+        try:
+            check_variables(dict.fromkeys(opened_env, ""), MAX_PROJECT_BYTES)
+        except ValueError as error:
+            raise _invalid("open_env", error) from None
+        lists = {"opened": tuple(dict.fromkeys(opened)), "opened_env": tuple(dict.fromkeys(opened_env))}
+        text = orjson.dumps(settings).decode()
+        return self._change(project, lambda _: {"settings_json": text, **lists})
+
+    def seal_anew(self) -> int:
+        """Seal with the first key every secret that is not; returns how many were. Older keys can go then."""
+        count = 0
+        for present in self._store.all():
+            if old := self._sealed_anew(present):
+                self._change(present.id, lambda config: {"env": {**config.env, **self._sealed_anew(config)}})
+            count += len(old)
+        return count
+
+    def check(self, spec: CrawlSpec) -> None:
+        """Whether a crawl may have its own settings and variables."""
+        if spec.env and spec.project == DEFAULT_PROJECT:
+            raise InvalidRequestError("env", "our own spiders read no variables: leave it out, or use params")
+        doubtful = [name for name, value in spec.settings.items() if refused_run_setting(name, value)]
+        if not doubtful and not spec.env:
+            return
+        # nothing is kept for our own project
+        config = ProjectConfig(id=DEFAULT_PROJECT) if spec.project == DEFAULT_PROJECT else self.get(spec.project)
+        for name in doubtful:
+            if problem := refused_run_setting(name, spec.settings[name], config.opened):
+                raise InvalidRequestError(f"settings.{name}", problem)
+        try:
+            check_variables(spec.env, MAX_CRAWL_BYTES)
+        except ValueError as error:
+            raise _invalid("env", error) from None
+        if closed := [name for name in spec.env if name not in config.opened_env]:
+            message = "a crawl may not set it, unless an admin opens it with `PUT /projects/{project}/settings`"
+            raise InvalidRequestError(f"env.{closed[0]}", message)
+
+    def handed_over(self, spec: CrawlSpec) -> HandedOver:
+        """The project's variables and settings, and over them the crawl's, with all secrets opened."""
+        if spec.project == DEFAULT_PROJECT:
+            # nothing is kept for our own project, so nothing is asked of MongoDB
+            return HandedOver({}, spec.settings)
+        config = self._store.get(spec.project)
+        env = {name: self._opened(config, name) for name in config.env if name not in spec.env}
+        return HandedOver({**env, **spec.env}, {**config.settings, **spec.settings})
+
+    def _opened(self, config: ProjectConfig, name: str) -> str:
+        variable = config.env[name]
+        return self._box.open(config.id, name, variable.sealed) if variable.sealed else variable.value or ""
+
+    def _sealed_anew(self, config: ProjectConfig) -> dict[str, Variable]:
+        old = [name for name, one in config.env.items() if one.sealed and not self._box.is_current(one.sealed)]
+        return {name: self._variable(config, name, self._opened(config, name), secret=True) for name in old}
+
+    def _change_env(
+        self, project: str, wanted: Callable[[ProjectConfig], Mapping[str, NewVariable]]
+    ) -> ProjectConfig:
+        return self._change(project, lambda config: {"env": self._made(config, wanted(config))})
+
+    def _made(self, config: ProjectConfig, wanted: Mapping[str, NewVariable]) -> dict[str, Variable]:
+        """No secret is opened for it: without its key, one can still be replaced and removed."""
+        given = {name: new.value or "" for name, new in wanted.items()}
+        try:
+            check_variables(given, MAX_PROJECT_BYTES)
+            made = {name: self._next(config, name, new) for name, new in wanted.items()}
+        except ValueError as error:
+            raise _invalid("variables", error) from None
+        if sum(len(name) + one.size for name, one in made.items()) > MAX_PROJECT_BYTES:
+            message = f"all variables together must not be larger than {MAX_PROJECT_BYTES} bytes of JSON"
+            raise InvalidRequestError("variables", message)
+        return made
+
+    def _next(self, config: ProjectConfig, name: str, new: NewVariable) -> Variable:
+        if new.value is not None:
+            return self._variable(config, name, new.value, secret=new.secret)
+        present = config.env.get(name)
+        if present is None:
+            raise ValueError(f"{name}: has no value yet: give one")
+        if present.is_secret and not new.secret:
+            raise ValueError(f"{name}: is secret; to show it from now on, give its value")
+        if present.is_secret == new.secret:
+            return present
+        return self._variable(config, name, present.value or "", secret=True)
+
+    def _variable(self, config: ProjectConfig, name: str, value: str, *, secret: bool) -> Variable:
+        size, now = len(orjson.dumps(value)), self._clock()
+        if secret:
+            return Variable(sealed=self._box.seal(config.id, name, value), size=size, updated_at=now)
+        return Variable(value=value, size=size, updated_at=now)
+
+    def _change(self, project: str, change: Callable[[ProjectConfig], dict[str, Any]]) -> ProjectConfig:
+        name = _deployed(project)
+        with mongo_errors():
+            for _ in range(_MAX_ROUNDS):
+                config = self._store.get(name)
+                changed = config.changed(**change(config))
+                if self._store.put(changed):
+                    return changed
+        raise ConflictError("the project is being changed over and over; ask again")
+
+
+def _deployed(project: str) -> str:
+    if project.lower() in {DEFAULT_PROJECT, "discoverybot"}:
+        raise InvalidRequestError(
+            "project", "our own spiders read no variables, and what a crawl of theirs may change its request says"
+        )
+    return project
+
+
+def _invalid(field: str, error: ValueError) -> InvalidRequestError:
+    """The message begins with the name at fault, if one is."""
+    name, separator, problem = str(error).partition(": ")
+    if separator and name.isupper():
+        return InvalidRequestError(f"{field}.{name}", problem)
+    return InvalidRequestError(field, str(error))
