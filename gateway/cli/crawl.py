@@ -282,9 +282,8 @@ def crawl(
     asked = {"project": fields["project"], "version": fields["version"], "name": name}
     if found := gather_params(api, asked, params, pairs or [], render=render):
         body["params"] = found
-    if expected := (read_object("expect", expect) if expect else {}) | given(min_items=min_items):
-        body["expect"] = expected
-    body |= given(settings=_pairs("setting", settings, _json_or_text), env=_pairs("env", env, str))
+    chosen, variables = _pairs("setting", settings, _json_or_text), _pairs("env", env, str)
+    body |= given(expect=_expected(expect, min_items), settings=chosen, env=variables)
     receipt = api.submit(({} if api.key else {"user_id": login_name()}) | body)
     if following:
         console = err if as_json or output == STDOUT else out
@@ -292,9 +291,17 @@ def crawl(
         if as_json:
             print_json(api.get(f"/jobs/{receipt['job_id']}"))
         raise typer.Exit(code)
+    _print_receipt(receipt, as_json=as_json, scheduled=for_later and follow_log is None)
+
+
+def _expected(expect: str | None, min_items: int | None) -> dict[str, Any] | None:
+    return ((read_object("expect", expect) if expect else {}) | given(min_items=min_items)) or None
+
+
+def _print_receipt(receipt: dict[str, Any], *, as_json: bool, scheduled: bool) -> None:
     if as_json:
         print_json(receipt)
-    elif for_later and follow_log is None:
+    elif scheduled:
         _print_scheduled(receipt)
     else:
         out.print(receipt["job_id"])

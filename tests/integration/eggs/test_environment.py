@@ -26,6 +26,8 @@ from pathlib import Path
 import scrapy
 
 ASKED_FOR_AT_IMPORT = os.environ["API_KEY"]
+# joined here, so that no file of the project has it
+EXPECTED = "-".join(["topsecret", "4242"])
 
 
 class Teller(scrapy.Spider):
@@ -33,8 +35,8 @@ class Teller(scrapy.Spider):
 
     async def start(self):
         yield {
-            "key": os.environ.get("API_KEY") == "topsecret-4242",
-            "at_import": ASKED_FOR_AT_IMPORT == "topsecret-4242",
+            "key": os.environ.get("API_KEY") == EXPECTED,
+            "at_import": ASKED_FOR_AT_IMPORT == EXPECTED,
             "region": os.environ.get("REGION"),
             "started_with": "topsecret" in Path("/proc/self/environ").read_text() if os.geteuid() == 0 else False,
             "stdin": os.read(0, 10).decode(),
@@ -52,7 +54,7 @@ class Waiting(scrapy.Spider):
         Path("here").touch()
         while not Path("go").exists():
             time.sleep(0.02)
-        yield {"key": os.environ["API_KEY"] == "topsecret-4242"}
+        yield {"key": os.environ["API_KEY"] == EXPECTED}
 """
 SETTINGS = 'import os\nSPIDER_MODULES = ["teller.spiders"]\nTOKEN = os.environ["API_KEY"]\n'
 

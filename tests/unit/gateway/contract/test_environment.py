@@ -18,7 +18,9 @@ from gateway.contract.environment import (
 )
 from gateway.settings import OUTSIDE_SETTINGS, NodeSettings
 
-OUR_SETTINGS = {getattr(setting_names, name) for name in vars(setting_names) if name.isupper()}
+#: Settings of ours that a project may choose.
+PROJECTS_OWN = {setting_names.IMPORT_ALL_SPIDERS}
+OUR_SETTINGS = {getattr(setting_names, name) for name in vars(setting_names) if name.isupper()} - PROJECTS_OWN
 
 
 @pytest.mark.parametrize("name", ["API_KEY", "_X", "S3_BUCKET", "MONGO_URI", "REDIS_URL", "A" * 100])
