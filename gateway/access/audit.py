@@ -127,13 +127,9 @@ class AuditStore:
 
 
 def _conditions(wanted: AuditFilter) -> list[Document]:
-    equal = {"user_id": wanted.user_id, "key_id": wanted.key_id, "route": wanted.route, "kind": wanted.kind}
-    conditions: list[Document] = [{path: value} for path, value in equal.items() if value is not None]
-    if wanted.since is not None:
-        conditions.append({"at": {"$gte": wanted.since}})
-    if wanted.until is not None:
-        conditions.append({"at": {"$lt": wanted.until}})
-    return conditions
+    times = {"since": "$gte", "until": "$lt"}
+    given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    return [{"at": {times[name]: value}} if name in times else {name: value} for name, value in given.items()]
 
 
 # --- notes who did what, without making any request wait.
