@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pymongo import UpdateOne
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, PyMongoError
@@ -34,10 +34,8 @@ class AuditKind(StrEnum):
     COMMAND = "command"
 
 
-class AuditEntry(BaseModel):
+class AuditEntry(BaseModel, extra="forbid", populate_by_name=True):
     """It holds no bodies and no secrets; `_id` in MongoDB is its id."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     id: str = Field(alias="_id", default_factory=partial(secrets.token_hex, 16))
     at: datetime

@@ -53,10 +53,8 @@ Selector = Annotated[Text, Field(min_length=1, max_length=MAX_LENGTH)]
 Seconds = Annotated[float, Field(ge=0, le=3600)]
 
 
-class Named(BaseModel):
+class Named(BaseModel, extra="forbid", strict=True):
     """A body whose absent fields mean something."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     def given(self) -> dict[str, Any]:
         """The fields that the request names."""
@@ -84,10 +82,8 @@ def changes(fixed: str) -> Callable[[type[Changes]], type[Changes]]:
     return changed
 
 
-class SiteRequest(Named):
+class SiteRequest(Named, json_schema_extra={"examples": [_BOARD, _OTHER]}):
     """Only `name` and `search_url` are required."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_BOARD, _OTHER]})
 
     name: SiteName
     enabled: bool = Field(default=True, description="If `false`, neither the site nor its targets are run.")
@@ -138,10 +134,8 @@ class SiteRequest(Named):
 
 
 @changes(fixed="name")
-class SiteChanges(SiteRequest):
+class SiteChanges(SiteRequest, json_schema_extra={"examples": [{"enabled": False}, {"rate_limit": "10/m"}]}):
     """Absent fields stay as they are; a selector, a payload or `fetch` is replaced as a whole."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"enabled": False}, {"rate_limit": "10/m"}]})
 
 
 class SiteView(BaseModel):
@@ -339,10 +333,8 @@ class TargetRequest(Named):
 
 
 @changes(fixed="site")
-class TargetChanges(TargetRequest):
+class TargetChanges(TargetRequest, json_schema_extra={"examples": [{"frequency": "@daily"}]}):
     """Absent fields stay as they are. A target stays with its site."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"frequency": "@daily"}]})
 
 
 class TargetView(BaseModel):
