@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import structlog
 from attrs import define, field
@@ -146,8 +146,11 @@ _SITE_BUSY = "the site is being changed over and over; ask again"
 
 
 Record = TypeVar("Record", Site, Target)
-#: A site or a target, and its schedule if it exists.
-Scheduled = tuple[Record, Schedule | None]
+
+
+class Scheduled(NamedTuple, Generic[Record]):
+    record: Record
+    schedule: Schedule | None
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -161,7 +164,7 @@ class _Service:
 
     def _scheduled(self, records: Sequence[Record]) -> list[Scheduled[Record]]:
         schedules = self._schedules.read(record.schedule_id for record in records)
-        return [(record, schedules.get(record.schedule_id)) for record in records]
+        return [Scheduled(record, schedules.get(record.schedule_id)) for record in records]
 
 
 class SiteService(_Service):
@@ -175,10 +178,6 @@ class SiteService(_Service):
         """Sites by name; and the name after which the next page begins, `None` on the last page."""
         found = self._sites.page(limit + 1, after, enabled=enabled)
         return self._scheduled(found[:limit]), found[limit - 1].name if len(found) > limit else None
-
-    def all(self) -> list[Site]:
-        """All sites, by name."""
-        return self._sites.all()
 
     def named(self, names: Iterable[str]) -> dict[str, Site]:
         """The sites that exist, by name."""

@@ -17,6 +17,7 @@ from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.sites.crawl import is_job_board
 from gateway.sites.edits import SiteService, TargetService
 from gateway.sites.site import JOBS_SPIDER, KEYWORDS, LOCATION, SearchUrl, Site, Target
+from gateway.sites.store import SiteStore
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.schemas.types import Name, Params, QueryBoolean, QueryModel, Text, Timestamp, UrlText
@@ -276,7 +277,7 @@ def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts:
 @router.get("/jobs/sites", summary="What a run of each site may contain", responses=problems(503))
 def list_abilities(parts: Parts) -> SiteAbilitiesList:
     """For `POST /jobs/scrape`: every site, and what a run of it can be asked for."""
-    return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteService].all()])
+    return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteStore].all()])
 
 
 #: The greatest limit of a run's results, which is that of the spider.
