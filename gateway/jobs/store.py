@@ -120,20 +120,15 @@ class JobStore:
 
     def get(self, job_id: str) -> Job:
         """Raises `JobNotFoundError`, `UnreadableError`."""
-        document = self._jobs.find_one({"_id": job_id})
-        if document is None:
+        if (job := self._documents.find_one({"_id": job_id})) is None:
             raise JobNotFoundError(job_id)
-        return self._documents.one(document)
+        return job
 
     def find_live(self, live_key: str) -> Job | None:
-        return self._find({"live_key": live_key})
+        return self._documents.find_one({"live_key": live_key})
 
     def find_idempotent(self, idempotency_key: str) -> Job | None:
-        return self._find({"idempotency_key": idempotency_key})
-
-    def _find(self, query: Document) -> Job | None:
-        document = self._jobs.find_one(query)
-        return None if document is None else self._documents.one(document)
+        return self._documents.find_one({"idempotency_key": idempotency_key})
 
     @state_change("jobs.overtake")
     def overtake(self, live_key: str) -> None:
