@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pymongo import ASCENDING
 from pymongo.database import Database
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import ExitReport, Progress
@@ -117,6 +117,19 @@ class JobStore:
             if job.idempotency_key and self.find_idempotent(job.idempotency_key):
                 raise IdempotencyConflictError(_KEY_USED) from error
             raise LiveTwinError("the same crawl is already under way") from error
+
+    @state_change("jobs.insert_all")
+    def insert_all(self, jobs: Sequence[Job]) -> set[int]:
+        """Insert jobs without an idempotency key, each for itself. Returns the positions of those that MongoDB has
+        refused: `insert` says why. Raises `PyMongoError` if none is known to be inserted.
+        """
+        try:
+            self._jobs.insert_many([job.to_document() for job in jobs], ordered=False)
+        except BulkWriteError as error:
+            if error.details.get("writeConcernErrors"):
+                raise
+            return {problem["index"] for problem in error.details["writeErrors"]}
+        return set()
 
     def get(self, job_id: str) -> Job:
         """Raises `JobNotFoundError`, `UnreadableError`."""
