@@ -16,9 +16,9 @@ from gateway.web.authentication import KeyRing, forget, keep, refuse_others
 from gateway.web.authorisation import Called
 from gateway.web.dependencies import Parts
 from gateway.web.errors import problems
+from gateway.web.guard import MALFORMED, WRONG_KEY
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
-from gateway.web.throttling import MALFORMED, WRONG_KEY
 
 _KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"
 _VIEW: dict[str, JsonValue] = {
