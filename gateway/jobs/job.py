@@ -239,7 +239,8 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
 
     def job_fields(self) -> dict[str, Any]:
         tags, webhooks = list(self.tags), list(self.webhooks)
-        return {**dict(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
+        # `dict(self)` would look for a method `keys` in every base class: it takes as long as all the rest of a job
+        return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
 
 
 class Job(BaseModel, extra="forbid", populate_by_name=True):
