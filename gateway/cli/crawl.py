@@ -276,16 +276,22 @@ def crawl(
         body["params"] = found
     if expected := (read_object("expect", expect) if expect else {}) | given(min_items=min_items):
         body["expect"] = expected
-    receipt = api.submit(({} if api.key else {"user_id": login_name()}) | body)
+    if not api.key:
+        body["user_id"] = login_name()
+    receipt = api.submit(body)
     if following:
         console = err if as_json or output == STDOUT else out
         code = _followed(api, receipt, item_format, output, level, console=console)
         if as_json:
             print_json(api.get(f"/jobs/{receipt['job_id']}"))
         raise typer.Exit(code)
+    _print_receipt(receipt, as_json=as_json, scheduled=for_later and follow_log is None)
+
+
+def _print_receipt(receipt: dict[str, Any], *, as_json: bool, scheduled: bool) -> None:
     if as_json:
         print_json(receipt)
-    elif for_later and follow_log is None:
+    elif scheduled:
         _print_scheduled(receipt)
     else:
         out.print(receipt["job_id"])

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from gateway.clock import to_iso, truncate
 from gateway.jobs.job import JobStatus
@@ -113,10 +113,8 @@ SearchText = Annotated[Text, Field(min_length=1, max_length=200)]
 Params = Annotated[dict[str, Any], AfterValidator(_check_params)]
 
 
-class QueryModel(BaseModel):
+class QueryModel(BaseModel, extra="forbid"):
     """Parameters of a query. Unknown ones are refused: a misspelt filter would show everything."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class JobsQuery(QueryModel):
