@@ -194,10 +194,8 @@ FieldName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^.$\x
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class Expect(BaseModel):
+class Expect(BaseModel, extra="forbid", frozen=True, strict=True):
     """What a good crawl finds. A crawl that finds less is `partial` at best, and its message says why."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     min_items: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(default=None, description="Items at least.")
     max_error_rate: Annotated[float, Field(ge=0, le=1)] | None = Field(

@@ -106,10 +106,8 @@ class SpiderView(BaseModel, json_schema_extra={"examples": [_OWN_SPIDER, _EGG_SP
     needs_urls: bool = Field(description="Whether a crawl must name start URLs, because the spider has none.")
 
 
-class ProjectView(BaseModel):
+class ProjectView(BaseModel, json_schema_extra={"examples": [_PROJECT]}):
     """A deployed project, or the platform's own."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_PROJECT]})
 
     name: str
     latest: str | None = Field(description="The version that a crawl runs if it names none.")
@@ -135,10 +133,8 @@ class VersionView(BaseModel):
     nodes: list[str] = Field(description="The nodes that have it. Others get it when a crawl waits for it.")
 
 
-class VersionList(BaseModel):
+class VersionList(BaseModel, json_schema_extra={"examples": [_VERSIONS]}):
     """The versions of a project; the one that was deployed last comes first."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_VERSIONS]})
 
     project: str
     latest: str | None = Field(description="The version that a crawl runs if it names none.")
