@@ -1,10 +1,298 @@
-"""The demo site over HTTP."""
+"""The demo site over HTTP: the lighthouse of Skarholm, which does not exist, and its keepers."""
 
 from __future__ import annotations
 
+import json
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+from urllib.parse import parse_qs, urlencode
 
-from crawler.demo_site.pages import REDIRECTS, ROBOTS, page, position_page
+ROBOTS = "User-agent: *\nDisallow: /keepers-only/\n"
+#: Path → status and target. The old news takes three hops.
+REDIRECTS = {
+    "/visit": (301, "/visiting"),
+    "/news": (302, "/log"),
+    "/old-news": (301, "/older-news"),
+    "/older-news": (301, "/news-archive"),
+    "/news-archive": (302, "/archive"),
+}
+#: One page each under `/log/` (a logbook), `/keepers/` and `/ships/`.
+MONTHS = (
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
+KEEPERS = {
+    "aino-berg": "kept the light for thirty-one winters and the bees for thirty",
+    "jonas-vik": "repainted the tower four times and never in the colour that was ordered",
+    "marta-holm": "taught the foghorn to play the first half of a waltz",
+    "otto-lind": "is said to have mistaken the moon for a ship, and to have been polite to it",
+}
+SHIPS = {
+    "gull": "a mail boat, always late and always forgiven",
+    "patience": "a barge that took the wrong turn in 1931 and stayed",
+    "northern-star": "a schooner, wrecked on the Teeth without loss of anything but the cheese",
+    "little-anna": "a ferry, which carries eleven passengers or four cows",
+    "ebb": "a survey ship that found the island two metres from where it had been",
+}
+
+
+class Page(NamedTuple):
+    title: str | None
+    heading: str
+    text: str
+    links: tuple[str, ...] = ()
+    description: str | None = None
+    extra_head: str = ""
+    second_heading: str = ""
+
+
+def _entry(month: str) -> Page:
+    index = MONTHS.index(month)
+    around = tuple(f"/log/{MONTHS[i]}" for i in (index - 1, index + 1) if 0 <= i < len(MONTHS))
+    ship = list(SHIPS)[index % len(SHIPS)]
+    return Page(
+        # spring has no title, and the autumn forgot its descriptions
+        None if month in {"march", "april"} else f"Logbook, {month}",
+        f"The logbook for {month}",
+        f"Wind, weather and what passed the light in {month}: the {ship} most of all.",
+        (*around, f"/ships/{ship}", "/log"),
+        None if month in MONTHS[8:] else f"What the keepers of Skarholm wrote down in {month}.",
+    )
+
+
+def _keeper(name: str) -> Page:
+    spoken = name.replace("-", " ").title()
+    data = {"@context": "https://schema.org", "@type": "Person", "name": spoken, "worksFor": {"@type": "Place"}}
+    return Page(
+        f"{spoken}, keeper",
+        spoken,
+        f"{spoken} {KEEPERS[name]}.",
+        ("/keepers", "/lamp-room", *(f"/keepers/{other}" for other in KEEPERS if other != name)),
+        f"The life of {spoken}, keeper of the Skarholm light.",
+        f'<script type="application/ld+json">{json.dumps(data)}</script>',
+    )
+
+
+def _ship(name: str) -> Page:
+    spoken = name.replace("-", " ").title()
+    return Page(
+        "Ships of Skarholm",  # the same for all of them
+        f"The {spoken}",
+        f"The {spoken}: {SHIPS[name]}.",
+        ("/ships", f"/photos/{name}.html" if name == "ebb" else "/visiting"),
+        second_heading=f"The {spoken}" if name == "gull" else "",
+    )
+
+
+_PLACE = {
+    "@context": "https://schema.org",
+    "@graph": [{"@type": "LandmarksOrHistoricalBuildings"}, {"@type": "WebSite"}],
+}
+PAGES = {
+    "/": Page(
+        "The Skarholm Light",
+        "The Skarholm Light",
+        "A lighthouse on a rock that is on no map but ours. It has been lit every night since 1874, bar one.",
+        (
+            "/history",
+            "/keepers",
+            "/ships",
+            "/log",
+            "/visit",
+            "/lamp-room",
+            "/old-news",
+            "/shop",
+            "/keepers-only/rota",
+        ),
+        "The lighthouse of Skarholm: its history, its keepers, its ships and how to visit it.",
+        f'<link rel="canonical" href="/"><script type="application/ld+json">{json.dumps(_PLACE)}</script>',
+    ),
+    "/history": Page(
+        "History", "How it began", "First a fire, then a lamp, then a committee.", ("/", "/keepers", "/plans.pdf")
+    ),
+    "/keepers": Page(
+        "The keepers", "The keepers", "Four of them are remembered here.", tuple(f"/keepers/{k}" for k in KEEPERS)
+    ),
+    "/ships": Page(
+        "Ships of Skarholm", "Ships", "Those that passed, and one that stayed.", tuple(f"/ships/{s}" for s in SHIPS)
+    ),
+    "/log": Page("The logbook", "The logbook", "A page for each month.", tuple(f"/log/{m}" for m in MONTHS)),
+    "/visiting": Page(
+        "Visiting",
+        "How to get here",
+        "By the Little Anna, tide permitting.",
+        ("/tide-tables", "/ships/little-anna", "/"),
+    ),
+    "/lamp-room": Page(
+        "The lamp room",
+        "The lamp room",
+        "Ninety-one steps up.",
+        ("/history", "/lenses"),
+        second_heading="The lamp room",
+    ),
+    "/lenses": Page(
+        None,
+        "The lenses",
+        "Two of glass and one of ice.",
+        ("/lamp-room",),
+        extra_head='<meta name="robots" content="noindex">',
+    ),
+    "/archive": Page(
+        "Archive", "The archive", "Old news, kept dry.", ("/news", "/gone-fishing", "https://example.com/")
+    ),
+    "/shop": Page("The shop", "The shop", "Closed until there are visitors.", ("/visit", "/gone-fishing")),
+    "/keepers-only/rota": Page("Rota", "Who does the dishes", "Not for visitors.", ("/",)),
+    **{f"/log/{month}": _entry(month) for month in MONTHS},
+    **{f"/keepers/{name}": _keeper(name) for name in KEEPERS},
+    **{f"/ships/{name}": _ship(name) for name in SHIPS},
+}
+
+
+def page(path: str) -> str | None:
+    """The HTML of the page at `path`, or `None` if there is none (which is the case for some that are linked)."""
+    found = PAGES.get(path)
+    return _render(found) if found else None
+
+
+def _render(page: Page) -> str:
+    title = f"<title>{page.title}</title>" if page.title else ""
+    description = f'<meta name="description" content="{page.description}">' if page.description else ""
+    links = "".join(f'<li><a href="{link}">{link.strip("/").replace("-", " ") or "home"}</a>' for link in page.links)
+    second = f"<h1>{page.second_heading}</h1>" if page.second_heading else ""
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{title}{description}{page.extra_head}</head>'
+        f"<body><h1>{page.heading}</h1><p>{page.text}</p>{second}<h2>See also</h2><ul>{links}</ul></body></html>"
+    )
+
+
+# --- its job board: `/positions?q=…&page=…`, and a page for each position, with JSON-LD on it
+
+PATH = "/positions"
+PER_PAGE = 4
+
+
+class Position(NamedTuple):
+    title: str
+    employer: str
+    kind: str
+    #: Crowns a month; `None`: not told.
+    pay: tuple[int, int] | None
+    posted: str
+    text: str
+    remote: bool = False
+
+
+POSITIONS = {
+    "keeper": Position(
+        "Lighthouse keeper", "The Skarholm Light", "FULL_TIME", (31_000, 34_000), "2026-10-01", "Thirty-one winters."
+    ),
+    "assistant-keeper": Position(
+        "Assistant keeper", "The Skarholm Light", "FULL_TIME", (26_000, 28_500), "2026-10-03", "Ninety-one steps."
+    ),
+    "beekeeper": Position(
+        "Beekeeper", "The Skarholm Light", "PART_TIME", (9_000, 9_000), "2026-09-14", "Thirty hives, all named."
+    ),
+    "foghorn-tuner": Position(
+        "Foghorn tuner", "Holm & Daughters", "CONTRACTOR", None, "2026-09-20", "The other half of the waltz."
+    ),
+    "painter": Position(
+        "Painter of towers", "Holm & Daughters", "TEMPORARY", (24_000, 29_000), "2026-08-30", "In the colour ordered."
+    ),
+    "ferry-cook": Position(
+        "Cook on the Little Anna", "Skarholm Ferries", "FULL_TIME", (25_000, 27_000), "2026-10-05", "Eleven guests."
+    ),
+    "deckhand": Position(
+        "Deckhand",
+        "Skarholm Ferries",
+        "FULL_TIME",
+        (23_500, 25_000),
+        "2026-10-06",
+        "Four cows, if there are no guests.",
+    ),
+    "tide-clerk": Position(
+        "Clerk of tide tables",
+        "Harbour Office",
+        "PART_TIME",
+        (12_000, 14_000),
+        "2026-07-19",
+        "Twice a day.",
+        remote=True,
+    ),
+    "surveyor": Position(
+        "Surveyor", "Harbour Office", "CONTRACTOR", None, "2026-09-02", "To find the island where it is."
+    ),
+    "cheese-diver": Position(
+        "Cheese diver", "Harbour Office", "TEMPORARY", (28_000, 36_000), "2026-08-11", "The schooner had a full hold."
+    ),
+    "archivist": Position(
+        "Archivist",
+        "The Skarholm Light",
+        "PART_TIME",
+        (15_000, 16_000),
+        "2026-10-10",
+        "Old news, kept dry.",
+        remote=True,
+    ),
+}
+
+
+def position_page(path: str, query: str) -> str | None:
+    """The HTML of a page of results, or of a position; `None` if there is none."""
+    if path == PATH:
+        return _results(query)
+    position = POSITIONS.get(path.removeprefix(f"{PATH}/"))
+    return _position(position) if position else None
+
+
+def _results(query: str) -> str:
+    asked = {name: values[0] for name, values in parse_qs(query).items()}
+    words, number = asked.get("q", "").lower(), asked.get("page", "1")
+    page = max(int(number[:9]), 1) if number.isascii() and number.isdigit() else 1
+    found = [name for name, position in POSITIONS.items() if words in position.title.lower()]
+    shown = found[(page - 1) * PER_PAGE : page * PER_PAGE]
+    rows = "".join(
+        f'<li class="position"><a href="{PATH}/{name}">{escape(POSITIONS[name].title)}</a> '
+        f"<i>{escape(POSITIONS[name].employer)}</i></li>"
+        for name in shown
+    )
+    # a list of their URLs is what search engines ask boards for
+    entries = [{"@type": "ListItem", "position": at, "url": f"{PATH}/{name}"} for at, name in enumerate(shown, 1)]
+    data: dict[str, object] = {"@context": "https://schema.org", "@type": "ItemList", "itemListElement": entries}
+    following = escape(urlencode({**asked, "page": page + 1}))
+    pager = f'<a rel="next" href="{PATH}?{following}">more</a>' if page * PER_PAGE < len(found) else ""
+    return _html("Positions", f"<ul>{rows}</ul>{pager}", data)
+
+
+def _position(position: Position) -> str:
+    data: dict[str, object] = {
+        "@context": "https://schema.org",
+        "@type": "JobPosting",
+        "title": position.title,
+        "hiringOrganization": {"@type": "Organization", "name": position.employer},
+        "jobLocation": {"@type": "Place", "address": {"addressLocality": "Skarholm", "addressCountry": "SE"}},
+        "employmentType": position.kind,
+        "datePosted": position.posted,
+        "description": f"<p>{escape(position.text)}</p>",
+        **({"jobLocationType": "TELECOMMUTE"} if position.remote else {}),
+    }
+    if position.pay:
+        low, high = position.pay
+        value = {"@type": "QuantitativeValue", "minValue": low, "maxValue": high, "unitText": "MONTH"}
+        data["baseSalary"] = {"@type": "MonetaryAmount", "currency": "SEK", "value": value}
+    return _html(position.title, f"<p>{escape(position.text)}</p><a href='{PATH}'>All positions</a>", data)
+
+
+def _html(title: str, body: str, data: dict[str, object]) -> str:
+    written = json.dumps(data).replace("</", "<\\/")
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<script type="application/ld+json">{written}</script></head>'
+        f"<body><h1>{escape(title)}</h1>{body}</body></html>"
+    )
+
+
+# --- over HTTP
 
 
 class DemoServer(ThreadingHTTPServer):

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urljoin
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from crawler.extraction.page_facts import PageFacts
 from crawler.extraction.page_urls import Pattern, formatted
@@ -71,10 +71,8 @@ XPath = Annotated[str, _check_xpath, _xpath_field]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
 
-class LeafRule(BaseModel):
+class LeafRule(BaseModel, extra="forbid", json_schema_extra={"not": {"required": ["css", "xpath"]}}):
     """How one field is read."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"not": {"required": ["css", "xpath"]}})
 
     css: Css | None = Field(default=None, description="CSS selector; it may end with `::text` or `::attr(name)`.")
     xpath: XPath | None = Field(default=None, description="XPath 1.0; begin it with `.` to stay within the item.")
@@ -123,9 +121,7 @@ Rule = LeafRule | InnerRule | FieldRule
 Fields = dict[Name, Selector | FieldRule]
 
 
-class _Pages(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Pages(BaseModel, extra="forbid"):
     max_pages: int = Field(
         default=100, ge=1, le=MAX_PAGES, description="The most pages of one list, including the first."
     )

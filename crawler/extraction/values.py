@@ -16,30 +16,11 @@ from crawler.extraction.rules import Kind, Page, Rule
 
 _UNSEEN = frozenset({"script", "style", "template", "noscript", "head"})
 #: Words on both sides of these stand together; every other element begins a new one.
-_INLINE = frozenset(
-    {
-        *(
-            "a",
-            "abbr",
-            "b",
-            "bdi",
-            "bdo",
-            "big",
-            "cite",
-            "code",
-            "data",
-            "del",
-            "dfn",
-            "em",
-            "font",
-            "i",
-            "ins",
-            "kbd",
-        ),
-        *("label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u"),
-        *("var", "wbr"),
-    }
-)
+_INLINE = frozenset({
+    "a", "abbr", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd",
+    "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var",
+    "wbr",
+})  # fmt: skip
 
 
 def squeeze(text: str) -> str:

@@ -16,30 +16,11 @@ from crawler.extraction.values import date_in, seen_parts, squeeze
 from crawler.job_posting.posting import Location, location_of_text
 
 _TAG = re.compile(r"</?[a-z][a-z0-9]*\b[^<>]*>", re.IGNORECASE)
-_BLOCKS = frozenset(
-    {
-        *("address", "article", "aside", "blockquote", "br", "dd", "details", "div", "dl", "dt", "figure", "footer"),
-        *(
-            "form",
-            "h1",
-            "h2",
-            "h3",
-            "h4",
-            "h5",
-            "h6",
-            "header",
-            "hr",
-            "li",
-            "main",
-            "nav",
-            "ol",
-            "p",
-            "pre",
-            "section",
-        ),
-        *("summary", "table", "tbody", "thead", "tr", "ul"),
-    }
-)
+_BLOCKS = frozenset({
+    "address", "article", "aside", "blockquote", "br", "dd", "details", "div", "dl", "dt", "figure", "footer", "form",
+    "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "summary",
+    "table", "tbody", "thead", "tr", "ul",
+})  # fmt: skip
 #: Some sites escape what they write into JSON twice.
 _UNESCAPES = 2
 #: Characters that are read of a description.

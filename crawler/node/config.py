@@ -80,10 +80,6 @@ class NodeEnvironment(Environment):
         env: dict[str, str] = self.get_environment(message, slot=None)
         return env
 
-    def log_path(self, project: str, spider: str, job: str) -> Path:
-        """Where Scrapyd's console looks for a job's log. Raises `DirectoryTraversalError`."""
-        return Path(get_file_path(self.logs_dir, project, spider, f"{job}.log").path)
-
     def _prepare_file(self, message: dict[str, Any], directory: str, extension: str) -> str:
         path = Path(
             get_file_path(directory, message["_project"], message["_spider"], f"{message['_job']}.{extension}").path

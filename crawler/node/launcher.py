@@ -14,6 +14,7 @@ from scrapyd.exceptions import DirectoryTraversalError
 from scrapyd.interfaces import IEnvironment, IPoller
 from scrapyd.launcher import Launcher, get_crawl_args
 from scrapyd.poller import QueuePoller
+from scrapyd.utils import get_file_path
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
@@ -230,7 +231,8 @@ class NodeLauncher(Launcher):
     def _show_log(self, project: str, spider: str, folder: Path) -> None:
         """Scrapyd's console finds the log where it expects it. Nobody else does, so a failure is no matter."""
         with suppress(OSError, DirectoryTraversalError):
-            _link_log(self.environment.log_path(project, spider, folder.name), folder / LOG)
+            shown = get_file_path(self.environment.logs_dir, project, spider, f"{folder.name}.log")
+            _link_log(Path(shown.path), folder / LOG)
 
 
 def _close(result: Any, ends: ExitStack) -> Any:

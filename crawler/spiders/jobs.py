@@ -37,10 +37,8 @@ MAX_URL = 16_000
 Words = Annotated[str, StringConstraints(max_length=500)]
 
 
-class SiteSelectors(BaseModel):
+class SiteSelectors(BaseModel, extra="forbid"):
     """How the postings of a site without JSON-LD are read; those of fields look inside a `result`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     result: Css | None = Field(default=None, description="Matches each posting on a result page.")
     title: Css | None = None

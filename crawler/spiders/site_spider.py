@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Container, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest, StopDownload
 from scrapy.http import HtmlResponse, Response
@@ -31,10 +31,8 @@ _check_css, _css_field = formatted("css-selector")
 Css = Annotated[str, _check_css, _css_field]
 
 
-class SiteParams(BaseModel):
+class SiteParams(BaseModel, extra="forbid"):
     """Parameters of every spider that walks a site."""
-
-    model_config = ConfigDict(extra="forbid")
 
     obey_robots: bool = Field(default=True, description="Obey robots.txt.")
     subdomains: bool = Field(default=False, description="Treat the site's subdomains as part of the site.")

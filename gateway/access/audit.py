@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pymongo import UpdateOne
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError, PyMongoError
@@ -34,10 +34,8 @@ class AuditKind(StrEnum):
     COMMAND = "command"
 
 
-class AuditEntry(BaseModel):
+class AuditEntry(BaseModel, extra="forbid", populate_by_name=True):
     """It holds no bodies and no secrets; `_id` in MongoDB is its id."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     id: str = Field(alias="_id", default_factory=partial(secrets.token_hex, 16))
     at: datetime
@@ -127,13 +125,9 @@ class AuditStore:
 
 
 def _conditions(wanted: AuditFilter) -> list[Document]:
-    equal = {"user_id": wanted.user_id, "key_id": wanted.key_id, "route": wanted.route, "kind": wanted.kind}
-    conditions: list[Document] = [{path: value} for path, value in equal.items() if value is not None]
-    if wanted.since is not None:
-        conditions.append({"at": {"$gte": wanted.since}})
-    if wanted.until is not None:
-        conditions.append({"at": {"$lt": wanted.until}})
-    return conditions
+    times = {"since": "$gte", "until": "$lt"}
+    given = {name: value for name, value in wanted._asdict().items() if value is not None}
+    return [{"at": {times[name]: value}} if name in times else {name: value} for name, value in given.items()]
 
 
 # --- notes who did what, without making any request wait.

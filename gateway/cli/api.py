@@ -165,10 +165,8 @@ class Api:
 
 def refusal(answer: httpx.Response) -> str:
     """The message of an error answer; of an answer that is not from a gateway, its status."""
-    try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"{answer.request.url} answers {answer.status_code} {answer.reason_phrase}"
+    message = _part(answer, "message")
+    return str(message) if message else f"{answer.request.url} answers {answer.status_code} {answer.reason_phrase}"
 
 
 def _part(answer: httpx.Response, name: str) -> Any:

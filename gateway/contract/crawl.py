@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _COOKIE_NAME = _HEADER_NAME
@@ -116,10 +116,8 @@ Statuses = Annotated[tuple[int, ...], AfterValidator(_statuses), Field(max_lengt
 Pause = Annotated[float, Field(ge=0, le=3600)]
 
 
-class FetchOptions(BaseModel):
+class FetchOptions(BaseModel, extra="forbid", frozen=True, strict=True):
     """All optional; what is absent is left to the spider and the platform."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     headers: Headers = Field(default_factory=dict, description="Sent with every request to the start URLs' hosts.")
     cookies: Cookies = Field(default_factory=dict, description="Likewise.")
@@ -196,10 +194,8 @@ FieldName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^.$\x
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class Expect(BaseModel):
+class Expect(BaseModel, extra="forbid", frozen=True, strict=True):
     """What a good crawl finds. A crawl that finds less is `partial` at best, and its message says why."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     min_items: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(default=None, description="Items at least.")
     max_error_rate: Annotated[float, Field(ge=0, le=1)] | None = Field(
@@ -262,10 +258,8 @@ def _percent(share: float) -> str:
 DEFAULT_PROJECT = "default"
 
 
-class CrawlSpec(BaseModel):
+class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
     """The work itself: everything that changes what a crawl fetches or yields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     project: str = DEFAULT_PROJECT
     #: Version of the project's egg; every attempt runs this one. `None` for our own project.

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gateway.contract.outbox import is_held, read_file
 
@@ -65,10 +65,8 @@ PLACE = "place.json"
 PLACE_LOCK = "place.lock"
 
 
-class NodePlace(BaseModel):
+class NodePlace(BaseModel, extra="forbid", frozen=True):
     """What the node's tailer reports of the node and cannot find out by itself."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     # other people's spiders can write here: a malformed value must not end the process that starts the tailers
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")

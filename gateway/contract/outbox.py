@@ -40,7 +40,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.crash_points import state_change
@@ -123,18 +123,15 @@ def _to_int64(number: int) -> int:
 Int64 = Annotated[int, AfterValidator(_to_int64)]
 
 
-class _Record(BaseModel):
-    # a newer node's extra facts must not stop an older reader
-    model_config = ConfigDict(extra="ignore")
+class _Record(BaseModel, extra="ignore"):
+    """A newer node's extra facts must not stop an older reader."""
 
 
-class NodeSpec(CrawlSpec):
+# as in `_Record`
+class NodeSpec(CrawlSpec, extra="ignore"):
     """`spec.json`: all that a node needs to run one attempt, but for its variables. `timeout` is counted from the
     launch; after it the attempt is stopped gracefully, then by SIGKILL.
     """
-
-    # as in `_Record`
-    model_config = ConfigDict(extra="ignore")
 
     job_id: str
     attempt: int

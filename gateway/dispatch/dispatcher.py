@@ -181,16 +181,15 @@ class Dispatch:
 
     # --- the look
 
-    def fill(self, hint: str | None = None, *, overdue: bool = True) -> int:
+    def fill(self, *hints: str | None, overdue: bool = True) -> int:
         """Start jobs until no slot or no job is left, or `LOOK_SECONDS` are over. Returns how many this call started.
-        `hint` names the job that the message was about. With `overdue` the look includes jobs whose node has not
+        `hints` name the jobs that the message was about. With `overdue` the look includes jobs whose node has not
         answered or whose backoff is over.
 
         One thread looks at a time. Another thread leaves its request to that thread, which looks once more, and
         returns at once.
         """
-        if hint is not None:
-            self._named.append(hint)
+        self._named += filter(None, hints)
         self._is_asked, self._is_overdue = True, self._is_overdue or overdue
         try:
             return self._fill()
@@ -232,8 +231,7 @@ class Dispatch:
         look = self._fair.look()
         if not named and self._fair.is_empty():
             return []
-        for job_id in named:
-            self._fair.named(job_id)
+        self._fair.named(named)
         nodes = self._nodes.all(attempts=False)
         if any(node.eggs for node in nodes):
             nodes = without_outdated(nodes, self._copies.outdated())

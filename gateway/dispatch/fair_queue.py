@@ -8,7 +8,7 @@ longest, users who share few slots would have to wait for the whole backlog of t
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import chain, islice, takewhile
 
@@ -63,17 +63,15 @@ class FairQueue:
             self.partitions, self._read_at = {}, None
         return Selection(self)
 
-    def named(self, job_id: str) -> None:
-        """A message asks for this job: its partition may have been empty when the partitions were read."""
-        if self._read_at is None:
+    def named(self, job_ids: Sequence[str]) -> None:
+        """Messages ask for these jobs: their partitions may have been empty when the partitions were read."""
+        if self._read_at is None or not job_ids:
             # the partitions will be read before the next choice
             return
-        partition = self._queue.partition_of(job_id)
-        if partition is None:
-            return
-        self._whole.discard(partition)
-        if partition not in self.partitions and (best := self._queue.best(partition, 1)):
-            self.partitions[partition] = deque(best)
+        for partition in self._queue.partitions_of(job_ids):
+            self._whole.discard(partition)
+            if partition not in self.partitions and (best := self._queue.best(partition, 1)):
+                self.partitions[partition] = deque(best)
 
     def is_empty(self) -> bool:
         """Whether no job waits for a slot. It queries MongoDB only if no waiting job is known."""

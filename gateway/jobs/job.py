@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, unquote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import ExitReport, Progress
@@ -78,10 +78,8 @@ class Decision(StrEnum):
     VOID = "void"
 
 
-class Occurrence(BaseModel):
+class Occurrence(BaseModel, extra="forbid", frozen=True):
     """The job stores this before the schedule is advanced, so every beat advances the schedule in the same way."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     #: Revision of the schedule that the job was made from.
     rev: int
@@ -107,10 +105,8 @@ class Trigger(StrEnum):
     SCHEDULED = "scheduled"
 
 
-class TargetRun(BaseModel):
+class TargetRun(BaseModel, extra="forbid", frozen=True):
     """What the message about a target's run contains besides the job's id and `attempt_count`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     target_id: int
     website_id: int
@@ -191,12 +187,10 @@ class WaitingReason(StrEnum):
     BACKOFF = "backoff"
 
 
-class Assignment(BaseModel):
+class Assignment(BaseModel, extra="forbid"):
     """Which node the next attempt goes to. It exists from the worker's decision until the node's answer is known. If
     the answer is lost, the attempt goes to the same node again, because only that node cannot start it twice.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     attempt: int
     node: str
@@ -211,10 +205,8 @@ class Assignment(BaseModel):
     is_trial: bool | None = None
 
 
-class Attempt(BaseModel):
+class Attempt(BaseModel, extra="forbid"):
     """One attempt to run the job."""
-
-    model_config = ConfigDict(extra="forbid")
 
     attempt: int
     node: str
@@ -233,10 +225,8 @@ class Attempt(BaseModel):
     log_end: int | None = None
 
 
-class CrawlOrder(BaseModel):
+class CrawlOrder(BaseModel, extra="forbid", frozen=True):
     """What is to be crawled. It does not say who asks for it, nor when it runs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     spec: CrawlSpec
     priority: int = 0
@@ -249,13 +239,12 @@ class CrawlOrder(BaseModel):
 
     def job_fields(self) -> dict[str, Any]:
         tags, webhooks = list(self.tags), list(self.webhooks)
-        return {**dict(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
+        # `dict(self)` would look for a method `keys` in every base class: it takes as long as all the rest of a job
+        return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
 
 
-class Job(BaseModel):
+class Job(BaseModel, extra="forbid", populate_by_name=True):
     """One job document. Field names are those in MongoDB (but `id`, which is `_id` there)."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     id: str = Field(alias="_id")
     user_id: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
@@ -133,10 +135,30 @@ class _Message(NamedTuple):
     args: tuple[Any, ...]
     fields: dict[str, Any]
     correlation_id: str | None
+    asked_at: float
+
+    @property
+    def job_ids(self) -> list[str]:
+        """The jobs that a message of `ENQUEUE_CRAWL` names: one or none."""
+        return [*self.args, *filter(None, [self.fields.get("job_id")])]
+
+
+def _together(looks: Sequence[_Message]) -> _Message:
+    """One message for all of them. It is written like the first one, so that a worker which does not know `others`
+    reads it: that worker fills all free slots as well.
+    """
+    first, *rest = sorted(looks, key=lambda look: not look.job_ids)
+    others = [job_id for look in rest for job_id in look.job_ids]
+    fields = {**first.fields, "others": others} if others else first.fields
+    return first._replace(fields=fields, asked_at=min(look.asked_at for look in looks))
 
 
 class CeleryWaker:
-    """Publishes from a few threads of its own, so that an unreachable broker delays neither a request nor a tick."""
+    """Publishes from a few threads of its own, so that an unreachable broker delays neither a request nor a tick.
+
+    A worker that looks at one job fills all free slots. So the first look is asked for at once, and then one message
+    every `PAUSE` seconds asks for all looks that were wanted meanwhile. Messages about targets' runs stay single.
+    """
 
     #: Messages that may wait for the broker; with more, the sweeper would be quicker. It is more than schedules fire
     #: at once: 1,000 messages take about a second.
@@ -144,6 +166,9 @@ class CeleryWaker:
     #: Seconds. If a call to the broker fails this long after a message was handed in, the message is dropped: a hint
     #: is not worth the time that another failing call takes.
     PATIENCE = 5.0
+    #: Seconds between two messages that ask for looks, and the most that one of them asks for.
+    PAUSE = 0.01
+    MOST_LOOKS = 100
 
     def __init__(self, app: Celery, *, threads: int = 4) -> None:
         self._app = app
@@ -155,30 +180,65 @@ class CeleryWaker:
         self.unsent = 0
         self._lock = threading.Lock()
         self._failed_at = float("-inf")
+        #: Looks that no message has asked for yet, and whether a thread sees to them.
+        self._looks: deque[_Message] = deque()
+        self._is_looking = False
+        self._closing = threading.Event()
 
     def wake(self, task: str, *args: Any) -> None:
-        self._submit(_Message(task, args, {}, current_correlation()))
+        message = _Message(task, args, {}, current_correlation(), time.monotonic())
+        self._submit(message, is_look=task == ENQUEUE_CRAWL)
 
     def wake_job(self, job: Job) -> None:
         about = job.target.to_message(job.attempt) if job.target else {}
-        self._submit(_Message(ENQUEUE_CRAWL, (), {"job_id": job.id, **about}, correlation_of(job)))
+        fields = {"job_id": job.id, **about}
+        message = _Message(ENQUEUE_CRAWL, (), fields, correlation_of(job), time.monotonic())
+        self._submit(message, is_look=not job.target)
 
     def close(self) -> None:
+        self._closing.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
         for line in self._connections:
             line.close()
 
-    def _submit(self, message: _Message) -> None:
+    def _submit(self, message: _Message, *, is_look: bool) -> None:
         with self._lock:
             if self.unsent >= self.MAX_WAITING:
                 return
             self.unsent += 1
-        self._threads.submit(self._publish, message, time.monotonic())
+            if is_look:
+                self._looks.append(message)
+                if self._is_looking:
+                    return
+                self._is_looking = True
+        if is_look:
+            self._threads.submit(self._publish_looks)
+        else:
+            self._threads.submit(self._publish, message)
 
-    def _publish(self, message: _Message, asked_at: float) -> None:
-        connection = self._connection()
+    def _publish_looks(self) -> None:
         try:
-            if self._failed_at - asked_at < self.PATIENCE:
+            while looks := self._next_looks():
+                self._publish(_together(looks), len(looks))
+                self._closing.wait(self.PAUSE)
+        except BaseException:
+            # after an error that nobody expects, the next look begins anew
+            self._is_looking = False
+            raise
+
+    def _next_looks(self) -> list[_Message]:
+        with self._lock:
+            looks = [self._looks.popleft() for _ in range(min(len(self._looks), self.MOST_LOOKS))]
+            self._is_looking = bool(looks)
+        return looks
+
+    def _publish(self, message: _Message, count: int = 1) -> None:
+        """Send the message, which stands for `count` messages that were handed in."""
+        connection = self._connection()
+        # at the end, what did not get through once is not tried again
+        patience = 0.0 if self._closing.is_set() else self.PATIENCE
+        try:
+            if self._failed_at - message.asked_at < patience:
                 with about_message(None, message.correlation_id):
                     connection.send(message.task, message.args, message.fields)
         except connection.errors as error:
@@ -186,7 +246,7 @@ class CeleryWaker:
             log.warning("wake_failed", task=message.task, error=str(error), kind=type(error).__name__)
         finally:
             with self._lock:
-                self.unsent -= 1
+                self.unsent -= count
 
     def _connection(self) -> BrokerConnection:
         connection: BrokerConnection | None = getattr(self._own, "connection", None)

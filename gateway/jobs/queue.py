@@ -147,10 +147,10 @@ class JobQueue:
         query = {"status": JobStatus.PENDING, "lane": str(partition)}
         return self._candidates.many(self._jobs.find(query, sort=_BEST_FIRST, limit=limit))
 
-    def partition_of(self, job_id: str) -> Partition | None:
-        """The partition in which the job waits; `None` if it does not wait for a slot."""
-        found = self._jobs.find_one({"_id": job_id, **_IN_A_PARTITION}, {"lane": 1})
-        return None if found is None else Partition.parse(found["lane"])
+    def partitions_of(self, job_ids: Sequence[str]) -> set[Partition]:
+        """The partitions in which those of the jobs wait that wait for a slot."""
+        found = self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}, {"lane": 1})
+        return {Partition.parse(document["lane"]) for document in found}
 
     def requirements(self) -> Iterator[Requirements]:
         """The different requirements of the waiting jobs."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pymongo import ASCENDING
 from pymongo.database import Database
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import ExitReport, Progress
@@ -118,22 +118,30 @@ class JobStore:
                 raise IdempotencyConflictError(_KEY_USED) from error
             raise LiveTwinError("the same crawl is already under way") from error
 
+    @state_change("jobs.insert_all")
+    def insert_all(self, jobs: Sequence[Job]) -> set[int]:
+        """Insert jobs without an idempotency key, each for itself. Returns the positions of those that MongoDB has
+        refused: `insert` says why. Raises `PyMongoError` if none is known to be inserted.
+        """
+        try:
+            self._jobs.insert_many([job.to_document() for job in jobs], ordered=False)
+        except BulkWriteError as error:
+            if error.details.get("writeConcernErrors"):
+                raise
+            return {problem["index"] for problem in error.details["writeErrors"]}
+        return set()
+
     def get(self, job_id: str) -> Job:
         """Raises `JobNotFoundError`, `UnreadableError`."""
-        document = self._jobs.find_one({"_id": job_id})
-        if document is None:
+        if (job := self._documents.find_one({"_id": job_id})) is None:
             raise JobNotFoundError(job_id)
-        return self._documents.one(document)
+        return job
 
     def find_live(self, live_key: str) -> Job | None:
-        return self._find({"live_key": live_key})
+        return self._documents.find_one({"live_key": live_key})
 
     def find_idempotent(self, idempotency_key: str) -> Job | None:
-        return self._find({"idempotency_key": idempotency_key})
-
-    def _find(self, query: Document) -> Job | None:
-        document = self._jobs.find_one(query)
-        return None if document is None else self._documents.one(document)
+        return self._documents.find_one({"idempotency_key": idempotency_key})
 
     @state_change("jobs.overtake")
     def overtake(self, live_key: str) -> None:

@@ -6,9 +6,9 @@ import asyncio
 import contextvars
 import functools
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -39,6 +39,9 @@ _MAX_ROUNDS = 20
 _REDIS_REST = 1.0
 #: The event loop itself checks up to this many start URLs, in a few milliseconds. A thousand would delay all others.
 _FEW_URLS = 50
+#: Batches of new jobs that are inserted at once; and the seconds that one waits if those before it take long.
+_BATCHES = 1
+_BATCH_WAITS = 0.05
 
 
 class Order(NamedTuple):
@@ -100,7 +103,11 @@ class Submission:
     _admission: Admission
     _executor: Executor
     _clock: Clock = utc_now
+    _batches: Batches = field(init=False)
     _redis_rests_until: float = field(init=False, default=0.0)
+
+    def __attrs_post_init__(self) -> None:
+        self._batches = Batches(self._jobs, self._check, self._admission, self._executor, self._clock)
 
     async def submit(self, order: Order) -> Receipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
@@ -148,6 +155,9 @@ class Submission:
     ) -> Receipt:
         """Insert the document that the key names. The request that claimed the key may have died before doing so."""
         try:
+            # who helps will mostly find the document
+            if not helping and not order.idempotency_key and await self._batches.insert(order, identity, claimed):
+                return self._accepted(claimed.job_id)
             return await self._run(self._materialise, order, identity, claimed)
         except errors.DiscoveryBotError as error:
             # the key must not answer the next, corrected request; but its owner may have been admitted
@@ -204,9 +214,12 @@ class Submission:
             if (known := self._find_idempotent(order, identity)) is None:
                 raise
             return known
-        self._waker.wake(ENQUEUE_CRAWL, entry.job_id)
-        log.info("crawl_accepted", job_id=entry.job_id, task_id=entry.job_id, status="pending")
-        return Receipt(entry.job_id, cached=False)
+        return self._accepted(entry.job_id)
+
+    def _accepted(self, job_id: str) -> Receipt:
+        self._waker.wake(ENQUEUE_CRAWL, job_id)
+        log.info("crawl_accepted", job_id=job_id, task_id=job_id, status="pending")
+        return Receipt(job_id, cached=False)
 
     def _find_present(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
         """An existing job that answers the request, although no further job is admitted."""
@@ -270,3 +283,107 @@ def _was_asked_by(job: Job, order: Order) -> bool:
 
 def _moment(entry: Entry) -> datetime:
     return datetime.fromtimestamp(entry.at_ms / 1000, UTC)
+
+
+# --- inserts the jobs of simultaneous requests together: one call of a thread and one write serve all of them
+
+
+class _Wanted(NamedTuple):
+    """A job to insert. `inserted`: whether it is; if not, whoever asked finds out why."""
+
+    order: Order
+    identity: str
+    entry: Entry
+    inserted: asyncio.Future[bool]
+
+
+@define(eq=False, repr=False, slots=False)
+class Batches:
+    """Every request waits until MongoDB has acknowledged its own job. A job that is refused, for whatever reason,
+    keeps no other from being inserted; only if MongoDB is away do all jobs of a batch fail.
+    """
+
+    _jobs: JobStore
+    _check: WorkCheck
+    _admission: Admission
+    _executor: Executor
+    _clock: Clock
+    #: Jobs for the next batch.
+    _waiting: list[_Wanted] = field(init=False, factory=list)
+    #: Batches that are being inserted.
+    _under_way: int = field(init=False, default=0)
+
+    async def insert(self, order: Order, identity: str, entry: Entry) -> bool:
+        """Whether the job was inserted: if not, it has to be tried alone. Raises `UnavailableError`."""
+        loop = asyncio.get_running_loop()
+        wanted = _Wanted(order, identity, entry, loop.create_future())
+        self._waiting.append(wanted)
+        if self._under_way < _BATCHES:
+            self._begin()
+        elif len(self._waiting) == 1:
+            # batches that take long hold up the next one no longer than this
+            loop.call_later(_BATCH_WAITS, self._begin)
+        return await wanted.inserted
+
+    def _begin(self) -> None:
+        batch, self._waiting = self._waiting, []
+        if not batch:
+            return
+        try:
+            inserted = self._executor.submit(self._insert, batch)
+        except errors.UnavailableError as error:
+            _answer(batch, error)
+            return
+        self._under_way += 1
+        # not `run_in_executor`: its own futures take longer than the rest of the hand-over
+        inserted.add_done_callback(functools.partial(self._ended, asyncio.get_running_loop(), batch))
+
+    def _ended(self, loop: asyncio.AbstractEventLoop, batch: Sequence[_Wanted], inserted: Future[set[int]]) -> None:
+        # nobody waits any more if the gateway has stopped meanwhile
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._end, batch, inserted)
+
+    def _end(self, batch: Sequence[_Wanted], inserted: Future[set[int]]) -> None:
+        self._under_way -= 1
+        self._begin()
+        # threads that are shut down cancel what they have not begun
+        is_cancelled = inserted.cancelled()
+        _answer(batch, asyncio.CancelledError() if is_cancelled else inserted.exception() or inserted.result())
+
+    def _insert(self, batch: Sequence[_Wanted]) -> set[int]:
+        """The positions of the jobs that were inserted. Raises `UnavailableError`."""
+        try:
+            with mongo_errors(), ExitStack() as places:
+                return self._insert_admitted(batch, places)
+        except errors.UnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever is at fault gets the error when its job is tried alone
+            log.debug("jobs_not_inserted_together", kind=type(error).__name__)
+            return set()
+
+    def _insert_admitted(self, batch: Sequence[_Wanted], places: ExitStack) -> set[int]:
+        admitted: dict[int, tuple[Job, ExitStack]] = {}
+        for index, (order, identity, entry, _) in enumerate(batch):
+            place = places.enter_context(ExitStack())
+            with suppress(errors.DiscoveryBotError):
+                self._check.means(order.spec)
+                place.enter_context(self._admission.room(order.user_id))
+                admitted[index] = order.to_job(identity, self._clock(), id=entry.job_id), place
+        refused = self._jobs.insert_all([job for job, _ in admitted.values()]) if admitted else set()
+        positions = list(admitted)
+        for position in refused:
+            # the error gives the place back
+            with suppress(errors.JobExistsError), admitted[positions[position]][1]:
+                raise errors.JobExistsError("MongoDB has refused it")
+        return {index for position, index in enumerate(positions) if position not in refused}
+
+
+def _answer(batch: Sequence[_Wanted], outcome: BaseException | set[int]) -> None:
+    for index, wanted in enumerate(batch):
+        if wanted.inserted.done():
+            # its request was cancelled
+            continue
+        if isinstance(outcome, BaseException):
+            wanted.inserted.set_exception(outcome)
+        else:
+            wanted.inserted.set_result(index in outcome)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
@@ -36,10 +36,8 @@ class Failure(NamedTuple):
     job_id: str | None = None
 
 
-class Node(BaseModel):
+class Node(BaseModel, extra="ignore", populate_by_name=True):
     """One node document."""
-
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
     id: str = Field(alias="_id")
     url: str

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gateway.jobs.job import CrawlOrder
 
@@ -41,10 +41,8 @@ class ScheduleState(StrEnum):
     ENDED = "ended"
 
 
-class Timing(BaseModel):
+class Timing(BaseModel, extra="forbid", frozen=True):
     """When the schedule is due. A change of it changes every occurrence."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     #: Five-field cron, `@hourly` and friends, or `every 15m`.
     interval: str
@@ -59,10 +57,8 @@ class Timing(BaseModel):
     jitter: float | None = Field(default=None, ge=0, le=0.5)
 
 
-class Schedule(BaseModel):
+class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     """One document of `schedules`; field names are those in MongoDB (but `id`, which is `_id` there)."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     id: str = Field(alias="_id")
     user_id: str
@@ -111,10 +107,8 @@ class LedgerKind(StrEnum):
     MISSED = "missed"
 
 
-class LedgerEntry(BaseModel):
+class LedgerEntry(BaseModel, extra="forbid", populate_by_name=True):
     """What happened to one occurrence; `_id` in MongoDB is the id of the occurrence's job."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     #: The id of the occurrence's job. The job exists only if the occurrence was fired.
     job_id: str = Field(alias="_id")

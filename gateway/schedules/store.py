@@ -78,19 +78,15 @@ class ScheduleStore:
 
     def get(self, schedule_id: str) -> Schedule:
         """Raises `ScheduleNotFoundError`, `UnreadableError`."""
-        if (schedule := self._find({"_id": schedule_id})) is None:
+        if (schedule := self._documents.find_one({"_id": schedule_id})) is None:
             raise errors.ScheduleNotFoundError(schedule_id)
         return schedule
 
     def find_live(self, live_key: str) -> Schedule | None:
-        return self._find({"live_key": live_key})
+        return self._documents.find_one({"live_key": live_key})
 
     def find_idempotent(self, idempotency_key: str) -> Schedule | None:
-        return self._find({"idempotency_key": idempotency_key})
-
-    def _find(self, query: Document) -> Schedule | None:
-        document = self._schedules.find_one(query)
-        return None if document is None else self._documents.one(document)
+        return self._documents.find_one({"idempotency_key": idempotency_key})
 
     @state_change("schedules.overtake")
     def overtake(self, live_key: str) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import structlog
 from attrs import define, field
@@ -145,8 +145,11 @@ _MAX_ROUNDS = 20
 _SITE_BUSY = "the site is being changed over and over; ask again"
 
 
-class ScheduledSite(NamedTuple):
-    site: Site
+Record = TypeVar("Record", Site, Target)
+
+
+class Scheduled(NamedTuple, Generic[Record]):
+    record: Record
     schedule: Schedule | None
 
 
@@ -159,26 +162,28 @@ class _Service:
     _check: SiteCheck
     _clock: Clock = utc_now
 
+    def _scheduled(self, records: Sequence[Record]) -> list[Scheduled[Record]]:
+        schedules = self._schedules.read(record.schedule_id for record in records)
+        return [Scheduled(record, schedules.get(record.schedule_id)) for record in records]
+
 
 class SiteService(_Service):
-    def get(self, name: str) -> ScheduledSite:
+    def get(self, name: str) -> Scheduled[Site]:
         """Raises `SiteNotFoundError`."""
         return self._scheduled([self._sites.get(name)])[0]
 
-    def page(self, limit: int, after: str | None, *, enabled: bool | None) -> tuple[list[ScheduledSite], str | None]:
+    def page(
+        self, limit: int, after: str | None, *, enabled: bool | None
+    ) -> tuple[list[Scheduled[Site]], str | None]:
         """Sites by name; and the name after which the next page begins, `None` on the last page."""
         found = self._sites.page(limit + 1, after, enabled=enabled)
         return self._scheduled(found[:limit]), found[limit - 1].name if len(found) > limit else None
-
-    def all(self) -> list[Site]:
-        """All sites, by name."""
-        return self._sites.all()
 
     def named(self, names: Iterable[str]) -> dict[str, Site]:
         """The sites that exist, by name."""
         return self._sites.named(names)
 
-    def create(self, fields: dict[str, Any]) -> ScheduledSite:
+    def create(self, fields: dict[str, Any]) -> Scheduled[Site]:
         """Raises `InvalidRequestError`, which names the field, `ForbiddenAddressError`, `SiteExistsError`,
         `UserQuotaError`.
         """
@@ -196,7 +201,7 @@ class SiteService(_Service):
             self.align(site.name)
         return self.get(site.name)
 
-    def edit(self, name: str, changes: dict[str, Any]) -> ScheduledSite:
+    def edit(self, name: str, changes: dict[str, Any]) -> Scheduled[Site]:
         """Raises as `create` does, and `SiteNotFoundError`. Afterwards no run with the old content begins."""
         for _ in range(_MAX_ROUNDS):
             site = self._sites.get(name)
@@ -253,33 +258,23 @@ class SiteService(_Service):
                 word, why = refusal
                 raise errors.InvalidRequestError(FIELD, f"does not suit target {target.number}: its {word}: {why}")
 
-    def _scheduled(self, sites: Iterable[Site]) -> list[ScheduledSite]:
-        known = list(sites)
-        schedules = self._schedules.read(site.schedule_id for site in known)
-        return [ScheduledSite(site, schedules.get(site.schedule_id)) for site in known]
-
 
 _TARGET_BUSY = "the target is being changed over and over; ask again"
 
 
-class ScheduledTarget(NamedTuple):
-    target: Target
-    schedule: Schedule | None
-
-
 class TargetService(_Service):
-    def get(self, target: str) -> ScheduledTarget:
+    def get(self, target: str) -> Scheduled[Target]:
         """By its id, or by its number as text. Raises `TargetNotFoundError`."""
         return self._scheduled([self._targets.get(target)])[0]
 
     def page(
         self, limit: int, after: int | None, *, site: str | None, enabled: bool | None
-    ) -> tuple[list[ScheduledTarget], int | None]:
+    ) -> tuple[list[Scheduled[Target]], int | None]:
         """Targets by number; and the number after which the next page begins, `None` on the last page."""
         found = self._targets.page(limit + 1, after, site=site, enabled=enabled)
         return self._scheduled(found[:limit]), found[limit - 1].number if len(found) > limit else None
 
-    def create(self, fields: dict[str, Any]) -> ScheduledTarget:
+    def create(self, fields: dict[str, Any]) -> Scheduled[Target]:
         """Raises `InvalidRequestError`, which names the field, and `UserQuotaError`."""
         now = self._clock()
         target = Target.model_validate({**fields, **_new(now), "id": new_job_id()})
@@ -290,7 +285,7 @@ class TargetService(_Service):
             self.align(target.id)
         return self.get(target.id)
 
-    def edit(self, target_id: str, changes: dict[str, Any]) -> ScheduledTarget:
+    def edit(self, target_id: str, changes: dict[str, Any]) -> Scheduled[Target]:
         """Raises as `create` does, and `TargetNotFoundError`. Afterwards no run with the old content begins."""
         for _ in range(_MAX_ROUNDS):
             target, now = self._targets.get(target_id), self._clock()
@@ -335,11 +330,6 @@ class TargetService(_Service):
             return self._sites.get(target.site)
         except errors.SiteNotFoundError as error:
             raise _no_site(target.site) from error
-
-    def _scheduled(self, targets: Iterable[Target]) -> list[ScheduledTarget]:
-        known = list(targets)
-        schedules = self._schedules.read(target.schedule_id for target in known)
-        return [ScheduledTarget(target, schedules.get(target.schedule_id)) for target in known]
 
 
 def _new(now: datetime) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import Expect, FetchOptions, PaginationType
 from gateway.errors import InvalidRequestError
@@ -68,10 +68,8 @@ SELECTORS = (
 OPERATOR = "operator"
 
 
-class Site(BaseModel):
+class Site(BaseModel, extra="forbid", populate_by_name=True):
     """One document of `sites`; `_id` in MongoDB is the name."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     name: str = Field(alias="_id")
     #: Running number, in addition to the name: `website_id` in messages, `site_schedule_id` in run records.
@@ -117,10 +115,8 @@ class Site(BaseModel):
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
-class Target(BaseModel):
+class Target(BaseModel, extra="forbid", populate_by_name=True):
     """One document of `targets`: a site × keywords × location, with its own frequency."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     id: str = Field(alias="_id")
     #: Running number: `target_id` in messages.

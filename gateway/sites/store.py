@@ -46,10 +46,9 @@ class SiteStore:
 
     def get(self, name: str) -> Site:
         """Raises `SiteNotFoundError`, `UnreadableError`."""
-        document = self._sites.find_one({"_id": name})
-        if document is None:
+        if (site := self._documents.find_one({"_id": name})) is None:
             raise SiteNotFoundError(name)
-        return self._documents.one(document)
+        return site
 
     def named(self, names: Iterable[str]) -> dict[str, Site]:
         """The sites that exist, by name. Raises `UnreadableError`, because callers take a missing site as deleted."""
@@ -96,10 +95,9 @@ class TargetStore:
     def get(self, target: str) -> Target:
         """By its id, or by its number as text. Raises `TargetNotFoundError`, `UnreadableError`."""
         query: Document = {"number": int(target)} if _NUMBER.fullmatch(target) else {"_id": target}
-        document = self._targets.find_one(query)
-        if document is None:
+        if (found := self._documents.find_one(query)) is None:
             raise TargetNotFoundError(target)
-        return self._documents.one(document)
+        return found
 
     def identified(self, ids: Iterable[str]) -> dict[str, Target]:
         """The targets that exist, by id. Raises `UnreadableError`: callers take a missing target as deleted."""

@@ -101,6 +101,11 @@ class Documents(Generic[Model]):
             except UnreadableError:
                 yield document, None
 
+    def find_one(self, query: Document) -> Model | None:
+        """Raises `UnreadableError`."""
+        document = self.collection.find_one(query)
+        return None if document is None else self.one(document)
+
     def find(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> list[Model]:
         """The first `limit` that can be read: clients take a list that is shorter than they asked for as the end."""
         passed: list[Any] = []

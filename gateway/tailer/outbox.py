@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import structlog
 from attrs import define
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from watchdog.events import FileModifiedEvent, FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
@@ -141,10 +141,8 @@ def _remove_link(link: Path, target: Path) -> None:
 
 # --- how far an attempt was shipped. An older checkpoint costs work, never correctness: what is shipped is
 # named by its position, so shipping it again changes nothing.
-class LogPosition(BaseModel):
+class LogPosition(BaseModel, frozen=True):
     """A place between two entries. It is frozen: a thread replaces its own, and the saving one sees old or new."""
-
-    model_config = ConfigDict(frozen=True)
 
     offset: int = Field(default=0, ge=0)
     #: Level in force there, for lines that have none of their own.

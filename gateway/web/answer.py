@@ -22,8 +22,8 @@ from gateway.access.keys import ANYBODY, Caller
 from gateway.access.keys import Scope as KeyScope
 from gateway.web.authentication import READING, signs_in
 from gateway.web.errors import problem
+from gateway.web.guard import TOLD
 from gateway.web.parts import GatewayParts
-from gateway.web.throttling import TOLD
 
 log = structlog.get_logger("gateway.web")
 

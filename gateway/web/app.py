@@ -8,8 +8,7 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 
 from gateway import logging
@@ -19,6 +18,7 @@ from gateway.web import errors
 from gateway.web.answer import Answer, ProcessMetrics
 from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
 from gateway.web.authorisation import OPEN, RULES, authorise
+from gateway.web.dependencies import refuse_unknown_parameters
 from gateway.web.errors import problems
 from gateway.web.guard import Guard
 from gateway.web.parts import gateway_parts
@@ -91,22 +91,6 @@ def _forbid_null(schema: dict[str, Any]) -> None:
 
 
 # An unknown query parameter is refused: otherwise a misspelt one would be ignored silently
-async def refuse_unknown_parameters(request: Request) -> None:
-    """Dependency of every route. The API's own description says which parameters there are."""
-    if not request.query_params:
-        return
-    app: DescribedAPI = request.app
-    known = app.query_parameters(request.scope["route"].path_format, request.method)
-    if known is None:
-        # a method that the path does not take: the route says so
-        return
-    unknown = dict.fromkeys(name for name in request.query_params if name not in known)
-    if unknown:
-        raise RequestValidationError(
-            [{"type": "extra_forbidden", "loc": ("query", name), "msg": "unknown"} for name in unknown]
-        )
-
-
 # --- what pages of the origins in `GATEWAY_CORS_ORIGINS`, which the operator lists, may do: all that a key allows
 
 #: Headers that such a page may read besides the body.

@@ -9,6 +9,7 @@ from inspect import iscoroutinefunction
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Path, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from gateway.errors import (
@@ -51,6 +52,21 @@ def ready_parts(request: Request) -> GatewayParts:
 async def _parts(request: Request) -> GatewayParts:
     # not `ready_parts` itself, which FastAPI would call in a thread
     return ready_parts(request)
+
+
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Dependency of every route. The API's own description says which parameters there are."""
+    if not request.query_params:
+        return
+    known = request.app.query_parameters(request.scope["route"].path_format, request.method)
+    if known is None:
+        # a method that the path does not take: the route says so
+        return
+    unknown = dict.fromkeys(name for name in request.query_params if name not in known)
+    if unknown:
+        raise RequestValidationError(
+            [{"type": "extra_forbidden", "loc": ("query", name), "msg": "unknown"} for name in unknown]
+        )
 
 
 def _given_by_crawl(example: str) -> Any:

@@ -26,7 +26,7 @@ from gateway.stores.redis import connect_shared
 from gateway.web.authentication import KeyRing
 from gateway.web.database import MongoReadiness, ThreadPool
 from gateway.web.event_stream.streams import EventStreams
-from gateway.web.throttling import tell
+from gateway.web.guard import tell
 
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0

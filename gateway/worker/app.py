@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -101,9 +102,9 @@ def register_tasks(app: Celery, parts: Container) -> None:
     _register_node_tasks(app, parts)
 
     @app.task(name=messages.ENQUEUE_CRAWL)
-    def enqueue_crawl(job_id: str | None = None, **_target: Any) -> None:
+    def enqueue_crawl(job_id: str | None = None, others: Sequence[str] = (), **_target: Any) -> None:
         # `_target` is not needed: the job's document holds what a target's run is about
-        parts[Dispatch].fill(job_id, overdue=False)
+        parts[Dispatch].fill(job_id, *others, overdue=False)
 
     @app.task(name=messages.SEE_TO_OVERDUE)
     def see_to_overdue() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr
+from pydantic import BaseModel, Field, JsonValue, SecretStr
 
 from gateway.access.audit import AuditFilter, AuditKind, AuditStore
 from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_session, read_token
@@ -16,9 +16,9 @@ from gateway.web.authentication import KeyRing, forget, keep, refuse_others
 from gateway.web.authorisation import Called
 from gateway.web.dependencies import Parts
 from gateway.web.errors import problems
+from gateway.web.guard import MALFORMED, WRONG_KEY
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
-from gateway.web.throttling import MALFORMED, WRONG_KEY
 
 _KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"
 _VIEW: dict[str, JsonValue] = {
@@ -30,17 +30,13 @@ _VIEW: dict[str, JsonValue] = {
 }
 
 
-class SignIn(BaseModel):
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"key": _KEY}]})
-
+class SignIn(BaseModel, extra="forbid", json_schema_extra={"examples": [{"key": _KEY}]}):
     key: SecretStr = Field(
         max_length=200, description="`db_<id>_<secret>`; leave it out if `Authorization` has the key."
     )
 
 
-class SessionView(BaseModel):
-    model_config = ConfigDict(json_schema_extra={"examples": [_VIEW]})
-
+class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
     user_id: str | None = Field(description="The user that the caller acts for; `null` while there are no keys.")
     scopes: list[Scope] = Field(description="What the caller may do. Each scope includes the scopes before it.")
     key_id: str | None
@@ -159,10 +155,8 @@ class AuditQuery(QueryModel):
         return AuditFilter(**self.model_dump(exclude={"limit", "after"}))
 
 
-class AuditView(BaseModel):
+class AuditView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     """One call that may have changed something."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     id: str
     at: Timestamp = Field(description="When it was called; for failed logins, the first of them.")

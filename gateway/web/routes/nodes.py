@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import RedirectResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.contract.outbox import AttemptId
@@ -59,10 +59,8 @@ class EggView(BaseModel):
     version: str
 
 
-class NodeView(BaseModel):
+class NodeView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     """A crawl node: a Scrapyd, its tailer and a disk."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     name: str
     url: str

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as PathParameter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.contract.crawl import Egg
@@ -86,10 +86,8 @@ _DELETED: JsonDict = {
 _PROJECT_NAME = r"^[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?$"
 
 
-class SpiderView(BaseModel):
+class SpiderView(BaseModel, json_schema_extra={"examples": [_OWN_SPIDER, _EGG_SPIDER]}):
     """One spider of one version of its project."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_OWN_SPIDER, _EGG_SPIDER]})
 
     project: str = Field(
         description="`default` is the platform's own project, which `POST /crawl` uses if it names no project."
@@ -108,10 +106,8 @@ class SpiderView(BaseModel):
     needs_urls: bool = Field(description="Whether a crawl must name start URLs, because the spider has none.")
 
 
-class ProjectView(BaseModel):
+class ProjectView(BaseModel, json_schema_extra={"examples": [_PROJECT]}):
     """A deployed project, or the platform's own."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_PROJECT]})
 
     name: str
     latest: str | None = Field(description="The version that a crawl runs if it names none.")
@@ -137,10 +133,8 @@ class VersionView(BaseModel):
     nodes: list[str] = Field(description="The nodes that have it. Others get it when a crawl waits for it.")
 
 
-class VersionList(BaseModel):
+class VersionList(BaseModel, json_schema_extra={"examples": [_VERSIONS]}):
     """The versions of a project; the one that was deployed last comes first."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_VERSIONS]})
 
     project: str
     latest: str | None = Field(description="The version that a crawl runs if it names none.")
@@ -181,20 +175,16 @@ class NodeRemovalView(BaseModel):
     )
 
 
-class DeletedView(BaseModel):
+class DeletedView(BaseModel, json_schema_extra={"examples": [_DELETED]}):
     """A version that was deleted."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_DELETED]})
 
     project: str
     version: str
     nodes: list[NodeRemovalView] = Field(description="The nodes that had the version.")
 
 
-class DeployedView(BaseModel):
+class DeployedView(BaseModel, json_schema_extra={"examples": [_DEPLOYED]}):
     """An egg that at least one node has taken and no node has refused."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_DEPLOYED]})
 
     project: str
     version: str

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.contract.outbox import Progress
@@ -55,10 +55,8 @@ _RECORD: JsonDict = {
 Words = Annotated[Text, Field(max_length=500)]
 
 
-class ScrapeRequest(BaseModel):
+class ScrapeRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]}):
     """A run of a site, now. Only `site_name` is required; absent fields are as in the site's own runs."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
     site_name: Name = Field(description="A site of `GET /jobs/sites`.")
     search_term: Words | None = Field(
@@ -104,10 +102,8 @@ class ScrapeReceiptData(BaseModel):
     execution_mode: Literal["async"] = "async"
 
 
-class ScrapeReceipt(BaseModel):
+class ScrapeReceipt(BaseModel, json_schema_extra={"examples": [{"status": "success", "data": _RECEIPT}]}):
     """The run that was started."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "success", "data": _RECEIPT}]})
 
     status: Literal["success"] = "success"
     data: ScrapeReceiptData
@@ -142,10 +138,8 @@ class RunRecord(BaseModel):
         )
 
 
-class RunView(RunRecord):
+class RunView(RunRecord, json_schema_extra={"examples": [_RECORD]}):
     """A run and its results so far: of the attempt that counts, in the order they were scraped."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_RECORD]})
 
     items_url: str = Field(description="The URL of all results, in every format.")
     results: list[dict[str, Any]]

@@ -17,6 +17,7 @@ from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.sites.crawl import is_job_board
 from gateway.sites.edits import SiteService, TargetService
 from gateway.sites.site import JOBS_SPIDER, KEYWORDS, LOCATION, SearchUrl, Site, Target
+from gateway.sites.store import SiteStore
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.schemas.types import Name, Params, QueryBoolean, QueryModel, Text, Timestamp, UrlText
@@ -54,10 +55,8 @@ Selector = Annotated[Text, Field(min_length=1, max_length=MAX_LENGTH)]
 Seconds = Annotated[float, Field(ge=0, le=3600)]
 
 
-class Named(BaseModel):
+class Named(BaseModel, extra="forbid", strict=True):
     """A body whose absent fields mean something."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     def given(self) -> dict[str, Any]:
         """The fields that the request names."""
@@ -85,10 +84,8 @@ def changes(fixed: str) -> Callable[[type[Changes]], type[Changes]]:
     return changed
 
 
-class SiteRequest(Named):
+class SiteRequest(Named, json_schema_extra={"examples": [_BOARD, _OTHER]}):
     """Only `name` and `search_url` are required."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_BOARD, _OTHER]})
 
     name: SiteName
     enabled: bool = Field(default=True, description="If `false`, neither the site nor its targets are run.")
@@ -142,10 +139,8 @@ class SiteRequest(Named):
 
 
 @changes(fixed="name")
-class SiteChanges(SiteRequest):
+class SiteChanges(SiteRequest, json_schema_extra={"examples": [{"enabled": False}, {"rate_limit": "10/m"}]}):
     """Absent fields stay as they are; a selector, a payload or `fetch` is replaced as a whole."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"enabled": False}, {"rate_limit": "10/m"}]})
 
 
 class SiteView(BaseModel):
@@ -288,7 +283,7 @@ def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts:
 @router.get("/jobs/sites", summary="What a run of each site may contain", responses=problems(503))
 def list_abilities(parts: Parts) -> SiteAbilitiesList:
     """For `POST /jobs/scrape`: every site, and what a run of it can be asked for."""
-    return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteService].all()])
+    return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteStore].all()])
 
 
 #: The greatest limit of a run's results, which is that of the spider.
@@ -345,10 +340,8 @@ class TargetRequest(Named):
 
 
 @changes(fixed="site")
-class TargetChanges(TargetRequest):
+class TargetChanges(TargetRequest, json_schema_extra={"examples": [{"frequency": "@daily"}]}):
     """Absent fields stay as they are. A target stays with its site."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"frequency": "@daily"}]})
 
 
 class TargetView(BaseModel):

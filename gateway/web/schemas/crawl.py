@@ -35,10 +35,8 @@ OverlapName = Annotated[Overlap, Field(strict=False)]
 CatchUpName = Annotated[CatchUp, Field(strict=False)]
 
 
-class TimingFields(BaseModel):
+class TimingFields(BaseModel, extra="forbid", strict=True):
     """All fields are optional: without any of them a crawl runs now."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     interval: Interval | None = Field(
         default=None,
@@ -129,10 +127,8 @@ StartUrls = Annotated[
 ]
 
 
-class WorkFields(BaseModel):
+class WorkFields(BaseModel, extra="forbid", strict=True):
     """What a crawl does, apart from its spider and its start URLs. All fields are optional."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     depth: int | None = Field(
         default=None, ge=0, le=1000, description="How many links to follow from a start URL; 0: only the start URLs."
@@ -194,19 +190,15 @@ class _AskedFields(BaseModel):
 class CrawlRequest(OptionalTiming, WorkFields, _AskedFields):
     """A crawl: now, later, or again and again. Only `spider` is always required."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE, _DAILY, _DEPLOYED, _OWN_URLS]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE, _DAILY, _DEPLOYED, _OWN_URLS]})
 
 
 class CrawlQuery(QueryModel):
     ignore_cache: QueryBoolean = Field(default=False, description="The same as in the body.")
 
 
-class CrawlReceipt(BaseModel):
+class CrawlReceipt(BaseModel, json_schema_extra={"examples": [_RECEIPT, _SCHEDULED]}):
     """The job that answers the request: a new one, or the one that does the same work already."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_RECEIPT, _SCHEDULED]})
 
     job_id: str = Field(description="The job's id, or the schedule's, which can be used in place of a job's id.")
     scheduled: bool = Field(default=False, description="Whether the crawl runs later, or again and again.")

@@ -64,7 +64,7 @@ class JobStatusView(BaseModel):
 
     @classmethod
     def of(cls, job: Job, queue_position: int | None = None) -> JobStatusView:
-        return cls(**_standing(job), queue_position=queue_position)
+        return cls(**_standing(job, queue_position))
 
 
 class JobSummary(JobStatusView):
@@ -80,8 +80,7 @@ class JobSummary(JobStatusView):
     @classmethod
     def of(cls, job: Job, queue_position: int | None = None) -> JobSummary:
         return cls(
-            **_standing(job),
-            queue_position=queue_position,
+            **_standing(job, queue_position),
             **job.model_dump(include={"user_id", "tags", "priority"}),
             project=job.spec.project,
             start_urls=list(job.spec.start_urls[:10]),
@@ -189,8 +188,7 @@ class JobDetail(JobStatusView):
     def of(cls, job: Job, queue_position: int | None = None) -> JobDetail:
         attempts = sorted(job.attempts.values(), key=lambda attempt: attempt.attempt)
         return cls(
-            **_standing(job),
-            queue_position=queue_position,
+            **_standing(job, queue_position),
             **job.model_dump(
                 include={
                     "user_id", "tags", "priority", "max_retries", "failures", "retry_of", "correlation_id",
@@ -219,8 +217,8 @@ class JobsHealth(BaseModel):
     free_slots: int = Field(description="Free slots of the nodes that are `up`.")
 
 
-def _standing(job: Job) -> dict[str, Any]:
-    """The fields of `JobStatusView` without the queue position, which only the store knows."""
+def _standing(job: Job, queue_position: int | None) -> dict[str, Any]:
+    """The fields of `JobStatusView`; only the store knows the queue position."""
     current = job.current
     waiting = job.status is JobStatus.PENDING
     progress = job.progress or Progress()
@@ -229,6 +227,7 @@ def _standing(job: Job) -> dict[str, Any]:
         **job.spec.model_dump(include={"spider", "version", "max_items", "site"}),
         **progress.model_dump(exclude={"at"}),
         "job_id": job.id,
+        "queue_position": queue_position,
         "spider_job_id": str(AttemptId(job.id, current.attempt)) if current else None,
         "node": current.node if current else None,
         "waiting_reason": job.waiting_reason if waiting else None,

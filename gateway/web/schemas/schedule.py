@@ -103,10 +103,8 @@ class CrawlView(BaseModel):
         return cls(**spec, **order.model_dump(exclude={"spec"}), fetch=shown.fetch)
 
 
-class ScheduleSummary(BaseModel):
+class ScheduleSummary(BaseModel, json_schema_extra={"examples": [_SUMMARY]}):
     """One line of a list."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_SUMMARY]})
 
     schedule_id: str = Field(description="The schedule's id. It can be used in place of a job's id.")
     user_id: str
@@ -168,10 +166,8 @@ class ComingRun(BaseModel):
     local: str = Field(description="`due` in the schedule's time zone, with its offset.")
 
 
-class SchedulePreview(BaseModel):
+class SchedulePreview(BaseModel, json_schema_extra={"examples": [_PREVIEW]}):
     """The coming runs, over changes of daylight-saving time."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_PREVIEW]})
 
     schedule_id: str
     interval: str
@@ -185,10 +181,8 @@ class SchedulePreview(BaseModel):
         return cls(schedule_id=schedule.id, interval=timing.interval, timezone=timing.timezone, runs=runs)
 
 
-class LedgerEntryView(BaseModel):
+class LedgerEntryView(BaseModel, json_schema_extra={"examples": [_ENTRY]}):
     """The decision on one occurrence."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_ENTRY]})
 
     kind: LedgerKind
     job_id: str | None = Field(description="The run's job; null if there was no run.")
@@ -256,10 +250,8 @@ _NEW: JsonDict = {
 }
 
 
-class ScheduleRequest(CrawlRequest):
+class ScheduleRequest(CrawlRequest, json_schema_extra={"examples": [_NEW]}):
     """As `POST /crawl`, with an interval, which is required here, and a name."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_NEW]})
 
     interval: Interval = Field(description="Five-field cron, a name such as `@daily`, or `every 15m`.")
     name: Name | None = None
@@ -269,9 +261,7 @@ class ScheduleChange(TimingFields, WorkFields):
     """A given field replaces the old one as a whole; an absent field stays. Null stands for the default."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        json_schema_extra={"examples": [{"interval": "30 8 * * MON-FRI", "timezone": "Europe/Paris"}]},
+        json_schema_extra={"examples": [{"interval": "30 8 * * MON-FRI", "timezone": "Europe/Paris"}]}
     )
 
     name: Name | None = None

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from gateway.clock import to_iso, truncate
 from gateway.contract.environment import MAX_CRAWL_BYTES, MAX_VARIABLES, VARIABLE_PATTERN
@@ -119,10 +119,8 @@ Variables = Annotated[
 ]
 
 
-class QueryModel(BaseModel):
+class QueryModel(BaseModel, extra="forbid"):
     """Parameters of a query. Unknown ones are refused: a misspelt filter would show everything."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class JobsQuery(QueryModel):

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawler.demo_site.pages import KEEPERS, SHIPS
-from crawler.demo_site.server import DemoServer
+from crawler.demo_site.server import KEEPERS, SHIPS, DemoServer
 
 from .conftest import ROOT, Run
 

@@ -11,8 +11,7 @@ import pytest
 from sites.job_board import PER_PAGE, JobAd, JobBoard, Markup, Pagination, job_board
 from sites.server import Reply, Site, html
 
-from crawler.demo_site.pages import POSITIONS
-from crawler.demo_site.server import DemoServer
+from crawler.demo_site.server import POSITIONS, DemoServer
 
 from .conftest import Crawl, Run, Start
 

@@ -78,7 +78,7 @@ class Boards:
     def target(self, **fields: Any) -> tuple[str, Schedule]:
         made = self.targets.create({"site": "board", "keywords": "go", **fields})
         assert made.schedule is not None
-        return made.target.id, made.schedule
+        return made.record.id, made.schedule
 
     def after(self, minutes: float) -> list[Job]:
         """The jobs of the occurrences that are due after so long."""

@@ -27,7 +27,7 @@ def tell(url):
     except SiteExistsError:
         pass
     made = boards.targets.page(9, None, site="board", enabled=None)[0]
-    target = made[0].target if made else boards.targets.create({"site": "board", "keywords": "go"}).target
+    target = made[0].record if made else boards.targets.create({"site": "board", "keywords": "go"}).record
     boards.target_store.scheduled([target.number], boards.clock())
     searched = boards.targets.edit(target.id, {"frequency": "5"})
     site = boards.sites.edit("board", {"interval_minutes": 5})

@@ -67,7 +67,7 @@ def test_what_is_as_its_record_says_is_left_alone(boards: Boards) -> None:
     site = boards.site(payload={"keywords": "go", "location": ""})
     disabled, _ = boards.target(enabled=False)
     _, schedule = boards.target()
-    before = boards.schedules.read([site.id, schedule.id, boards.targets.get(disabled).target.schedule_id])
+    before = boards.schedules.read([site.id, schedule.id, boards.targets.get(disabled).record.schedule_id])
     look(boards)
     assert boards.schedules.read([found.id for found in before.schedules]) == before
 
@@ -108,7 +108,7 @@ def test_an_edit_of_a_site_passes_over_a_target_that_is_being_deleted(
         return pause(schedule_id)
 
     monkeypatch.setattr(boards.edits, "pause", overtaken)
-    assert not boards.sites.edit("board", {"enabled": False}).site.enabled
+    assert not boards.sites.edit("board", {"enabled": False}).record.enabled
     left = schedule_of(boards, second)
     assert left
     assert left.state is ScheduleState.PAUSED

@@ -100,7 +100,7 @@ def test_the_run_of_a_target_says_what_its_message_carries(boards: Boards) -> No
         "attempt_count": 0,
     }
     assert (job.spec.params["results_wanted"], job.render, job.exclusive) == (9, True, None)
-    scheduled = boards.targets.get(target).target.last_scheduled
+    scheduled = boards.targets.get(target).record.last_scheduled
     assert scheduled is not None
     assert abs(scheduled - boards.clock()) < timedelta(seconds=10)
 
@@ -161,7 +161,7 @@ def test_a_site_that_targets_name_is_deleted_with_them_or_not_at_all(boards: Boa
     # what was under way goes on with what it has
     assert {boards.jobs.get(job.id).status for job in running} == {JobStatus.PENDING}
     assert boards.after(300) == []
-    assert boards.sites.create({"name": "board", "search_url": SEARCH}).site.number == 2
+    assert boards.sites.create({"name": "board", "search_url": SEARCH}).record.number == 2
 
 
 def test_a_target_is_deleted_with_its_schedule(boards: Boards) -> None:
@@ -195,7 +195,7 @@ def test_a_template_must_suit_the_targets_that_there_are(boards: Boards) -> None
     with pytest.raises(InvalidRequestError) as refused:
         boards.sites.edit("board", {"search_url": "https://jobs.example.com/?q={keywords}"})
     assert refused.value.field == "search_url"
-    assert boards.sites.get("board").site.search_url == SEARCH
+    assert boards.sites.get("board").record.search_url == SEARCH
 
 
 def test_a_target_of_no_site_is_refused(boards: Boards) -> None:
@@ -205,7 +205,7 @@ def test_a_target_of_no_site_is_refused(boards: Boards) -> None:
 
 
 def test_a_slot_whose_records_no_longer_suit_each_other_says_why_it_is_skipped(boards: Boards) -> None:
-    site = boards.sites.create({"name": "board", "search_url": SEARCH}).site
+    site = boards.sites.create({"name": "board", "search_url": SEARCH}).record
     _, searched = boards.target(location="Paris")
     changed = site.model_copy(update={"rev": 2, "search_url": "https://jobs.example.com/?q={keywords}"})
     assert boards.site_store.replace(changed)

@@ -13,7 +13,7 @@ from stack import wait_until
 from stores import free_port
 
 from gateway.jobs.job import TargetRun
-from gateway.jobs.messages import CeleryWaker, create_producer
+from gateway.jobs.messages import ENQUEUE_CRAWL, CeleryWaker, create_producer
 
 ABOUT = TargetRun(
     target_id=7,
@@ -45,7 +45,7 @@ def waker(redis_url: str, broker: redis.Redis) -> Iterator[CeleryWaker]:
 
 
 def messages(broker: redis.Redis, count: int) -> list[tuple[list[Any], dict[str, Any]]]:
-    """What a worker would be handed: the arguments of each task, in no order."""
+    """What a worker would be handed: the arguments of each task, the latest first."""
     wait_until(lambda: broker.llen("scraping") >= count, what=f"{count} messages")
     bodies = (json.loads(entry)["body"] for entry in broker.lrange("scraping", 0, -1))
     return [tuple(json.loads(b64decode(body))[:2]) for body in bodies]
@@ -77,8 +77,48 @@ def test_a_thousand_jobs_that_are_due_at_once_are_all_with_the_broker_and_nobody
         waker.wake_job(job)
     # one that waited for each answer would take far longer, on a busy machine, too
     assert time.monotonic() - began < 2
-    assert {fields["job_id"] for _, fields in messages(broker, 1_000)} == {job.id for job in jobs}
+    wait_until(lambda: waker.unsent == 0, timeout=20, what="the end of it")
+    announced = [name for args, fields in messages(broker, 1) for name in named(args, fields)]
+    assert sorted(announced) == sorted(job.id for job in jobs)
     assert time.monotonic() - began < 15
+
+
+def test_looks_that_are_asked_for_at_once_share_a_message_which_workers_before_it_can_read(
+    waker: CeleryWaker, broker: redis.Redis
+) -> None:
+    ids = [make_job().id for _ in range(5)]
+    assert shared(waker, broker, *((job_id,) for job_id in ids)) == [
+        ([ids[0]], {}),
+        ([ids[1]], {"others": ids[2:]}),
+    ]
+
+
+def test_a_look_at_no_job_keeps_none_of_the_others_back_and_no_message_asks_for_more_than_the_most(
+    waker: CeleryWaker, broker: redis.Redis
+) -> None:
+    waker.MOST_LOOKS = 3
+    ids = [make_job().id for _ in range(4)]
+    asked = [(ids[0],), (), (ids[1],), (ids[2],), (ids[3],), ()]
+    assert shared(waker, broker, *asked) == [([ids[0]], {}), ([ids[1]], {"others": [ids[2]]}), ([ids[3]], {})]
+
+
+def shared(
+    waker: CeleryWaker, broker: redis.Redis, *looks: tuple[str, ...]
+) -> list[tuple[list[Any], dict[str, Any]]]:
+    """All messages, in order, after the first look was asked for and the others during the pause after it."""
+    waker.PAUSE = 3600
+    waker.wake(ENQUEUE_CRAWL, *looks[0])
+    wait_until(lambda: waker.unsent == 0, timeout=20, what="the first message")
+    for look in looks[1:]:
+        waker.wake(ENQUEUE_CRAWL, *look)
+    # the end of a process ends the pause, but loses none of them
+    waker.close()
+    return messages(broker, 1)[::-1]
+
+
+def named(args: list[Any], fields: dict[str, Any]) -> list[str]:
+    """The jobs that a message names."""
+    return [*args, *filter(None, [fields.get("job_id")]), *fields.get("others", ())]
 
 
 def test_a_broker_that_is_away_keeps_nobody_and_what_waited_for_it_in_vain_is_let_go() -> None:

@@ -100,8 +100,8 @@ def test_each_lane_that_fits_shows_its_best_job_that_could_be_started(database: 
     assert heads(Capacity(), str(ours[0].partition)) == {bobs[0].id}
     assert heads(Capacity(render_eggs=frozenset())) == {ours[1].id, bobs[0].id, bobs[1].id}
     assert heads(Capacity(frozenset({Egg("shop", "2")}))) == {ours[1].id, bobs[0].id, shops[1].id, shops[2].id}
-    assert queue.partition_of(ours[0].id) == ours[0].partition
-    assert queue.partition_of(ours[2].id) is None
+    assert queue.partitions_of([ours[0].id, ours[2].id]) == {ours[0].partition}
+    assert queue.partitions_of([ours[2].id]) == set()
 
 
 def test_eggs_that_no_node_with_room_has_are_named_once_where_there_is_room_for_their_jobs(

@@ -8,8 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from crawler.demo_site.pages import PAGES, REDIRECTS
-from crawler.demo_site.server import DemoServer
+from crawler.demo_site.server import PAGES, REDIRECTS, DemoServer
 
 
 @pytest.fixture(scope="module")
