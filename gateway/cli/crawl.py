@@ -277,7 +277,7 @@ def crawl(
     if expected := (read_object("expect", expect) if expect else {}) | given(min_items=min_items):
         body["expect"] = expected
     if not api.key:
-        body["user_id"] = login_name()
+        body.setdefault("user_id", login_name())
     receipt = api.submit(body)
     if following:
         console = err if as_json or output == STDOUT else out
