@@ -107,7 +107,7 @@ class SpiderLists(Service):
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         super().startService()
         self._eggs.discard()
-        prepare(self._eggs.unpacked)
+        prepare(self._eggs.unpacked, shared=bool(self._settings.user_range))
         self._sweep.start(_SWEEP)
         self._in_background(self._find_browser(), "the browser")
         self._in_background(self._list_all(), "the spiders")

@@ -45,10 +45,12 @@ UNPACKED = "unpacked"
 _INCOMING, _REMOVED = ".incoming-", ".removed-"
 
 
-def prepare(folder: Path) -> None:
-    """Make the folder of all contents, and remove what a killed process has left there. Raises `OSError`."""
+def prepare(folder: Path, *, shared: bool = False) -> None:
+    """Make the folder of all contents, and remove what a killed process has left there. Other users can get to what
+    they are told of if it is `shared`. Raises `OSError`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o711)
+    folder.chmod(0o711 if shared else 0o700)
     for left in (*folder.glob(f"{_INCOMING}*"), *folder.glob(f"{_REMOVED}*")):
         remove_tree(left)
 
