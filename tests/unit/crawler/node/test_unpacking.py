@@ -20,7 +20,7 @@ from crawler.node.unpacking import place, prepare, take_away, unpack
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    prepare(tmp_path / "unpacked")
+    prepare(tmp_path / "unpacked", shared=True)
     return tmp_path / "unpacked"
 
 
@@ -79,6 +79,8 @@ def test_the_same_content_is_unpacked_once_and_another_beside_it(folder: Path, t
 def test_who_may_read_it_may_not_alter_it(folder: Path, tmp_path: Path) -> None:
     there = place(written(tmp_path, teller("1")), folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o711, "others pass, and do not list"
+    prepare(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700, "where there are no others"
     assert stat.S_IMODE((there / "teller/settings.py").stat().st_mode) == 0o444
     assert not any(path.stat().st_mode & 0o022 for path in there.rglob("*"))
 
