@@ -39,7 +39,8 @@ def second(stack: Stack) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with Site(pages={"/": html("hello", title="hello")}) as site:
+    pages = {f"/?{name}": html("hello", title="hello") for name in ("plain", "flush", "owner")}
+    with Site(pages=pages) as site:
         yield site
 
 

@@ -13,6 +13,9 @@ from eggs import egg, source
 from sites.server import Site
 from stores import StoreProcess, valkey_server
 
+from crawler.node.projects import ProjectCode
+from crawler.node.unpacking import place, prepare
+
 from .conftest import Attempt, Crawl, Run, Start
 from .test_politeness import wait_until
 
@@ -73,10 +76,12 @@ def settings(valkey: str, **others: str) -> dict[str, str]:
     return {"RATE_LIMIT_REDIS_URL": valkey, **others}
 
 
-def deploy(home: Path, project: str, spiders: str) -> None:
-    folder = home / "node/eggs" / project
-    folder.mkdir(parents=True)
-    (folder / "1.0.egg").write_bytes(egg(source(project, spiders=spiders)))
+def deploy(home: Path, project: str, spiders: str) -> dict[str, str]:
+    """Variables by which a runner finds the project."""
+    packed, folder = home / "1.0.egg", home / "unpacked"
+    packed.write_bytes(egg(source(project, spiders=spiders)))
+    prepare(folder)
+    return dict(ProjectCode(egg=place(packed, folder)).environment)
 
 
 def stop(attempt: Attempt) -> Crawl:
@@ -166,7 +171,7 @@ def test_a_page_that_was_cached_for_other_headers_is_fetched_anew(run: Run, valk
 def test_a_deployed_project_is_held_to_all_of_it_whatever_it_sets(
     run: Run, valkey: StoreProcess, tmp_path: Path
 ) -> None:
-    deploy(tmp_path, "rude", RUDE)
+    rude = deploy(tmp_path, "rude", RUDE)
     fetch = {
         "headers": {"X-Key": "ours"},
         "cookies": {"session": "c00kie"},
@@ -178,7 +183,7 @@ def test_a_deployed_project_is_held_to_all_of_it_whatever_it_sets(
     with Site(robots="User-agent: ours\nDisallow: /39\n\nUser-agent: rude\nDisallow: /") as site:
         crawl = run(
             "rude", site.url, project="rude", version="1.0", fetch={**fetch, "obey_robots": True},
-            site="rude", site_rate_limit="20/s", environ=settings(valkey, DISCOVERYBOT_HOME=str(tmp_path)),
+            site="rude", site_rate_limit="20/s", environ=settings(valkey, DISCOVERYBOT_HOME=str(tmp_path), **rude),
         )  # fmt: skip
         assert crawl.report["finish_reason"] == "finished", crawl.log
         assert sorted(site.paths()) == sorted(f"/{number}" for number in range(39)), "no 404 was tried again"
@@ -190,11 +195,11 @@ def test_a_deployed_project_is_held_to_all_of_it_whatever_it_sets(
 
 
 def test_not_even_what_goes_past_scrapys_queues_is_too_much_at_once(run: Run, tmp_path: Path) -> None:
-    deploy(tmp_path, "grabby", GRABBY)
+    grabby = deploy(tmp_path, "grabby", GRABBY)
     with Site(delay=0.3) as site:
         crawl = run(
             "grabby", site.url, project="grabby", version="1.0", fetch={"concurrency": 2},
-            environ={"DISCOVERYBOT_HOME": str(tmp_path)},
+            environ={"DISCOVERYBOT_HOME": str(tmp_path), **grabby},
         )  # fmt: skip
         assert crawl.items == [{"pages": 6}]
         moments = sorted(visit.at for visit in site.access_log if visit.path != "/robots.txt")
