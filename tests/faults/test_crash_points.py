@@ -198,9 +198,8 @@ class Bystander(threading.Thread):
     def once(self) -> None:
         client, mark = self.client, uuid.uuid4().hex
         # refused, repeated with a webhook, overtaken, cancelled
-        client.call(
-            "POST", "/crawl", json={"user_id": "b", "spider": "none", "start_urls": [f"{self.site.url}/{mark}"]}
-        )
+        refused = {"user_id": "b", "project": "default", "spider": "none", "start_urls": [f"{self.site.url}/{mark}"]}
+        client.call("POST", "/crawl", json=refused)
         page = f"{self.site.url}/missing/{mark}"
         first = client.crawl(page, user_id="b")
         client.crawl(page, user_id="b", webhook_url="http://127.0.0.1:9/hook")
