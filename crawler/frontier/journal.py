@@ -38,7 +38,18 @@ from typing import IO, Any, NamedTuple
 
 import orjson
 
-from gateway.contract.outbox import FRONTIER, ITEMS, AttemptId, attempt_dir, file_size, is_locked, is_there, open_file
+from gateway.contract.outbox import (
+    FRONTIER,
+    ITEMS,
+    AttemptId,
+    attempt_dir,
+    file_size,
+    is_locked,
+    is_there,
+    open_file,
+    write_all,
+    write_atomically,
+)
 from gateway.crash_points import state_change
 
 #: Parents that are no requests.
@@ -203,16 +214,8 @@ class FrontierFile:
 
     @state_change("spider.frontier_snapshot")
     def _create(self, snapshot: bytes) -> int:
-        temporary = self._path.with_name(f".{self._path.name}")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            write_all(fd, snapshot)
-            temporary.rename(self._path)
-        except BaseException:
-            os.close(fd)
-            temporary.unlink(missing_ok=True)
-            raise
-        return fd
+        write_atomically(self._path, snapshot)
+        return open_file(self._path, os.O_WRONLY | os.O_APPEND)
 
     @state_change("spider.frontier_frame")
     def append(self, head: dict[str, Any], blobs: Iterable[bytes]) -> None:
@@ -227,9 +230,3 @@ class FrontierFile:
         self.close()
         with suppress(FileNotFoundError):
             self._path.unlink()
-
-
-def write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

@@ -373,9 +373,7 @@ class ItemSpool:
 
     def append(self, lines: bytes) -> None:
         try:
-            written = os.write(self._file, lines)
-            while written < len(lines):
-                written += os.write(self._file, lines[written:])
+            outbox.write_all(self._file, lines)
         except OSError:
             # half a line would swallow the next one; what is there is whole
             os.ftruncate(self._file, self.end)

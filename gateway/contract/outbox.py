@@ -370,6 +370,13 @@ def file_size(path: Path) -> int:
     return 0
 
 
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it, in one piece where the system takes it so. Raises `OSError`; a part may be written then."""
+    written = os.write(fd, data)
+    while written < len(data):
+        written += os.write(fd, data[written:])
+
+
 def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Replace `path`: readers see the old content or the new, never half of it. `mode` says who may read a file that
     holds secrets. Raises `OSError`.

@@ -19,11 +19,9 @@ from typing import NamedTuple
 
 import pytest
 from fault_table import record
+from nodes import spiders
 from sites.server import Site, links
 from stack import FINAL, Stack, running_stack
-
-from crawler.node.attempt_files import read_mark
-from gateway.contract.outbox import is_locked
 
 #: Only `make faults` gives it.
 FULL = "FAULT_SECONDS" in os.environ
@@ -72,10 +70,7 @@ def kill(stack: Stack, victim: str, chance: random.Random) -> bool:
     """Whether there was one to kill."""
     with suppress(ProcessLookupError, KeyError, IndexError):
         if victim == "spider":
-            folders = [
-                path.parent for path in (stack.home / "node/outbox").glob("*/started") if is_locked(path.parent)
-            ]
-            os.kill(chance.choice([pid for pid, _ in map(read_mark, folders) if pid]), signal.SIGKILL)
+            os.kill(chance.choice(spiders(stack)), signal.SIGKILL)
         else:
             stack.kill(victim)
         return True
@@ -90,11 +85,12 @@ def test_crawls_go_on_where_they_were_killed(stack: Stack) -> None:
     chance, pages, killed = random.Random(seed), graph(), 0
     with ExitStack() as sites:
         crawls: list[Crawled] = []
-        deck: list[str] = []
+        # a spider first, while each crawl is certainly under way; then at random
+        deck = ["scrapyd", "tailer", "spider", "spider", "spider"]
         while killed < KILLS or len(crawls) < CRAWLS:
             running = [crawl for crawl in crawls if stack.status(crawl.job)["status"] not in FINAL]
             while len(running) < SLOTS and len(crawls) < max(CRAWLS, SLOTS):
-                site = sites.enter_context(Site(pages, delay=0.01))
+                site = sites.enter_context(Site(pages, delay=0.1))
                 job = stack.crawl(f"{site.url}/p/0", max_retries=20)
                 running.append(Crawled(site, job))
                 crawls.append(running[-1])

@@ -19,11 +19,9 @@ from pathlib import Path
 import psutil
 import pytest
 from fault_table import record
+from nodes import spiders
 from sites.server import Reply, Site, html
 from stack import FINAL, Stack, running_stack, wait_until
-
-from crawler.node.attempt_files import read_mark
-from gateway.contract.outbox import is_locked
 
 #: Seconds of kills; `make faults` gives more.
 SECONDS = float(os.environ.get("FAULT_SECONDS", "12"))
@@ -108,11 +106,6 @@ def zygotes(stack: Stack) -> list[psutil.Process]:
 def starters(stack: Stack) -> list[psutil.Process]:
     """Of the zygotes, those that have nothing imported and execute commands."""
     return [process for process in zygotes(stack) if process.cmdline()[-1] == "crawler.node.zygote"]
-
-
-def spiders(stack: Stack) -> list[int]:
-    folders = [path.parent for path in (stack.home / "node/outbox").glob("*/started") if is_locked(path.parent)]
-    return [pid for pid, _ in map(read_mark, folders) if pid]
 
 
 def kill(stack: Stack, victim: str, chance: random.Random) -> bool:

@@ -15,6 +15,9 @@ import psutil
 from stack import ROOT, START_TIMEOUT, Stack, wait_until
 from stores import free_port
 
+from crawler.node.attempt_files import read_mark
+from gateway.contract.outbox import is_locked
+
 #: Seconds that a process is given to end by itself; Scrapyd ends its spiders first.
 STOP_TIMEOUT = 60.0
 
@@ -134,3 +137,9 @@ def own_node(stack: Stack) -> dict[str, Any]:
     """The node that the stack brings, as the gateway shows it."""
     nodes = stack.http.get(f"{stack.url}/nodes").raise_for_status().json()["nodes"]
     return next(node for node in nodes if node["url"] == stack.ready["scrapyd_url"])
+
+
+def spiders(stack: Stack) -> list[int]:
+    """Process ids of the spiders that run on the stack's own node."""
+    folders = [path.parent for path in (stack.home / "node/outbox").glob("*/started") if is_locked(path.parent)]
+    return [pid for pid, _ in map(read_mark, folders) if pid]
