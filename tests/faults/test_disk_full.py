@@ -50,6 +50,12 @@ def stack(disk: Path) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(autouse=True)
+def room_again(disk: Path) -> Iterator[None]:
+    yield
+    (disk / "filler").unlink(missing_ok=True)
+
+
 def fill(path: Path) -> None:
     with path.open("wb", buffering=0) as filler, suppress(OSError):
         for piece in (1 << 20, 4096, 1):
@@ -61,7 +67,8 @@ def fill(path: Path) -> None:
 def test_a_crawl_that_may_not_be_repeated_tells_of_a_full_disk_and_the_next_one_waits(
     stack: Stack, disk: Path, site: Site
 ) -> None:
-    site.delay = 0.1
+    # it must not be at its end when the disk is full
+    site.delay = 1
     caught = stack.crawl(f"{site.url}/tree/300", max_retries=0)
     wait_until(lambda: stack.status(caught)["completed_pages"], what="the first page")
     fill(disk / "filler")

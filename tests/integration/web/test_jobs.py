@@ -200,5 +200,5 @@ def test_nodes_and_spiders_are_listed(gateway: httpx.Client, nodes: NodeStore) -
     nodes.heartbeat("n1", url="http://127.0.0.1:6800", max_slots=4, alive=["a-1"], present=[], beating_since=now)
     listed = {node["name"]: node for node in gateway.get("/nodes").json()["nodes"]}
     assert (listed["n1"]["healthy"], listed["n1"]["free_slots"], listed["n1"]["running"]) == (True, 4, 1)
-    spider = gateway.get("/spiders").json()["spiders"][0]
+    spider = gateway.get("/spiders", params={"project": "default"}).json()["spiders"][0]
     assert (spider["name"], list(spider["params_schema"]["properties"])) == ("seo", ["robots"])
