@@ -31,7 +31,8 @@ import uvicorn
 
 from bench.cpu import end_tree
 from gateway import logging
-from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.jobs.completion import Completion
 from gateway.nodes.store import NodeStore
 from gateway.settings import Settings

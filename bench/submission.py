@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from bench.our_platform import ROOT, embedded_mongo, free_port, valkey_server
 from bench.table import Row, alternate
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.projects.eggs import SpiderStore
 from gateway.stores.mongo import connect
 from gateway.web.schemas.crawl import CrawlRequest

@@ -20,8 +20,9 @@ from typing import Any, Self
 from twisted.logger import Logger
 
 from gateway.clock import to_iso, utc_now
-from gateway.contract import outbox
-from gateway.contract.outbox import AttemptId, ExitReport, Fault, HostileFileError, SpiderReport
+from gateway.contract import outbox, records
+from gateway.contract.outbox import AttemptId, Fault, HostileFileError
+from gateway.contract.records import ExitReport, SpiderReport
 from gateway.crash_points import state_change
 from gateway.errors import DiscoveryBotError
 
@@ -143,7 +144,7 @@ def write_refusal(
 
 def with_account(folder: Path, report: ExitReport) -> ExitReport:
     """`report` with the spider's own account, or else with the end of its log; and whether it left a frontier."""
-    account = outbox.read_record(folder / outbox.REPORT, SpiderReport)
+    account = records.read_record(folder / outbox.REPORT, SpiderReport)
     log_tail = None if account else read_log_tail(folder / outbox.LOG)
     can_go_on = outbox.is_there(folder / outbox.FRONTIER)
     update = {"report": account, "log_tail": log_tail, "can_go_on": can_go_on}

@@ -16,7 +16,8 @@ from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
 from crawler.node.projects import ProjectCode, is_project_name
 from crawler.node.unpacking import UNPACKED
-from gateway.contract.outbox import SpiderInfo, read_file, write_atomically
+from gateway.contract.outbox import read_file, write_atomically
+from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
 
 #: Beside the projects' folders, where a file is taken for no project.

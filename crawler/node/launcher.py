@@ -28,17 +28,8 @@ from crawler.node.spawn import spawn
 from crawler.node.spider_lists import spider_lists
 from crawler.node.spider_process import AttemptProcess, CrawlProcess, Orphan, find_orphans, limits_of
 from gateway.clock import time_of_node, utc_now
-from gateway.contract.outbox import (
-    LOG,
-    SPEC,
-    AttemptId,
-    Fault,
-    NodeSpec,
-    attempt_dir,
-    read_file,
-    read_record,
-    whole_text,
-)
+from gateway.contract.outbox import LOG, SPEC, AttemptId, Fault, attempt_dir, read_file, whole_text
+from gateway.contract.records import NodeSpec, read_record
 from gateway.crash_points import state_change
 
 log = Logger()

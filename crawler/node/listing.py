@@ -24,8 +24,8 @@ from pydantic import BaseModel
 
 from crawler.node import projects
 from gateway.contract.environment import refused_variable
-from gateway.contract.outbox import SpiderInfo
 from gateway.contract.param_formats import RESERVED_PARAMS
+from gateway.contract.records import SpiderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

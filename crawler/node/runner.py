@@ -31,8 +31,9 @@ from crawler import setting_names
 from crawler.closing import hurry
 from crawler.node.projects import EGG, OWN_PROJECT, SPIDER_MODULE, activate, canonical
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
-from gateway.contract.outbox import SPEC, NodeSpec, read_file
+from gateway.contract.outbox import SPEC, read_file
 from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
+from gateway.contract.records import NodeSpec
 from gateway.crash_points import state_change
 from gateway.process import hide_process
 from gateway.settings import NodeSettings

@@ -37,19 +37,8 @@ from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
 from crawler.node.unpacking import prepare, take_away
 from crawler.render.browser import find_chromium, write_browser_file
-from gateway.contract.outbox import (
-    CATALOG,
-    CLOCK,
-    DEPLOYED,
-    NOTED,
-    Deployments,
-    NotedDeployment,
-    SpiderInfo,
-    is_there,
-    read_record,
-    remove_tree,
-    write_atomically,
-)
+from gateway.contract.outbox import CATALOG, CLOCK, DEPLOYED, NOTED, is_there, remove_tree, write_atomically
+from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
 from gateway.crash_points import state_change
 
 log = Logger()

@@ -30,8 +30,9 @@ from crawler.node.process_tree import is_running, uses_more_than
 from crawler.node.reactor import reactor
 from crawler.node.stall_detection import StallDetector
 from gateway.clock import utc_now
-from gateway.contract import outbox
-from gateway.contract.outbox import AttemptId, ExitReport, NodeSpec
+from gateway.contract import outbox, records
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, NodeSpec
 from gateway.settings import NodeSettings
 
 log = Logger()
@@ -256,7 +257,7 @@ def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]
         pid = pid or account.find_leader(folder)
         if pid is None:
             continue
-        spec = outbox.read_record(folder / outbox.SPEC, NodeSpec)
+        spec = records.read_record(folder / outbox.SPEC, NodeSpec)
         elapsed = (utc_now() - started_at).total_seconds() if started_at else 0.0
         timeout = (spec.timeout if spec else NodeSpec.model_fields["timeout"].default) - elapsed
         yield Orphan(

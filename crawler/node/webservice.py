@@ -36,7 +36,8 @@ from crawler.node.webroot import Form, NodeRequest
 from gateway.clock import time_of_node, utc_now
 from gateway.contract import outbox
 from gateway.contract.environment import MAX_HANDED_BYTES, MAX_VARIABLES, check_variables
-from gateway.contract.outbox import AttemptId, NodeSpec
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import NodeSpec
 from gateway.crash_points import state_change
 from gateway.errors import DiscoveryBotError, InvalidRequestError
 

@@ -28,7 +28,7 @@ from crawler.setting_names import ATTEMPT_DIR, EXPECT, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
 from gateway.contract import outbox
 from gateway.contract.crawl import Expect, Tally
-from gateway.contract.outbox import Progress, SpiderReport
+from gateway.contract.records import Progress, SpiderReport
 from gateway.crash_points import state_change
 
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -36,13 +35,9 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, Field
-
-from gateway.contract.crawl import CrawlSpec
 from gateway.crash_points import state_change
 
 SPEC = "spec.json"
@@ -89,8 +84,6 @@ EXPECTATION_BROKEN = "expectation_broken"
 #: Finish reason of a crawl that could not keep what it found: the node's disk is full, or broken.
 ITEMS_LOST = "items_not_writable"
 
-_INT64 = 1 << 63
-
 _ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")
 
 
@@ -110,140 +103,6 @@ class AttemptId(NamedTuple):
         return cls(match[1], int(match[2])) if match else None
 
 
-def fits_int64(number: int) -> bool:
-    """Whether BSON can hold it as an integer."""
-    return -_INT64 <= number < _INT64
-
-
-def _to_int64(number: int) -> int:
-    return max(-_INT64, min(number, _INT64 - 1))
-
-
-#: A number too large for BSON becomes the largest one: no count is worth losing its record.
-Int64 = Annotated[int, AfterValidator(_to_int64)]
-
-
-class _Record(BaseModel, extra="ignore"):
-    """A newer node's extra facts must not stop an older reader."""
-
-
-# as in `_Record`
-class NodeSpec(CrawlSpec, extra="ignore"):
-    """`spec.json`: all that a node needs to run one attempt, but for its variables. `timeout` is counted from the
-    launch; after it the attempt is stopped gracefully, then by SIGKILL.
-    """
-
-    job_id: str
-    attempt: int
-    #: The launcher refuses to start it later than this.
-    not_after: datetime
-    user_id: str = ""
-    correlation_id: str | None = None
-    #: Id of the node's folder (`instance_of`): a machine of the same name with another folder refuses the attempt.
-    instance: str | None = None
-    #: Variables belong to the attempt, which are handed over beside the spec: they are never in this file.
-    has_env: bool = False
-
-
-class Progress(_Record):
-    """`progress.json`, and the job's `progress`."""
-
-    requested_pages: Int64 = 0
-    completed_pages: Int64 = 0
-    items_count: Int64 = 0
-    errors_count: Int64 = 0
-    #: Completed pages per second since the previous report.
-    pages_per_s: float = 0.0
-    at: datetime | None = None
-
-
-class SpiderReport(_Record):
-    """`report.json`: how the crawl ended by Scrapy's own account."""
-
-    finish_reason: str
-    progress: Progress
-    #: The first few errors, for the message: `{"url", "reason"}`.
-    errors: list[dict[str, str]] = Field(default_factory=list)
-    #: How many items have each of the fields that are expected; absent if none is.
-    filled: dict[str, Int64] | None = None
-    #: Scrapy's stats; times as ISO strings.
-    stats: dict[str, Any] = Field(default_factory=dict)
-    ended_at: datetime
-
-
-class ExitReport(_Record):
-    """`exit.json`: how the process ended, with the spider's own report where there is one."""
-
-    attempt: int
-    started_at: datetime | None = None
-    ended_at: datetime
-    exit_code: Int64 | None = None
-    #: Signal number that ended the process.
-    signal: Int64 | None = None
-    #: What made the launcher end it: `timeout`, `memory`, `log`, `stall`, `cancel`, `shutdown`.
-    stopped_by: str | None = None
-    #: Seconds in which nothing had happened, if it was stopped for that (`stall`).
-    stall_seconds: float | None = None
-    #: Why it was never started (`stale`, `spawn_failed: …`).
-    refused: str | None = None
-    #: Whose fault that was; nodes of older versions do not say.
-    fault: Fault | None = None
-    #: Its end was not seen: its lock was free and there was no exit report.
-    lost: bool = False
-    #: Why its items, or its log, are incomplete: what the tailer found instead of the file. Only the tailer sets
-    #: these.
-    items_lost: str | None = None
-    log_lost: str | None = None
-    #: It left a frontier: another attempt on this node goes on where this one was interrupted.
-    can_go_on: bool = False
-    #: CPU seconds and peak resident bytes of the process, if the operating system reports them.
-    cpu_seconds: float | None = None
-    peak_memory_bytes: Int64 | None = None
-    report: SpiderReport | None = None
-    #: Last lines of the log if there is no report: a traceback, usually.
-    log_tail: str | None = None
-
-
-class SpiderInfo(_Record):
-    """One spider that a node can run."""
-
-    project: str
-    #: The egg's version; `None` for our own project, which has no egg.
-    version: str | None = None
-    #: Whether a crawl that names no version gets this one.
-    latest: bool = True
-    name: str
-    description: str = ""
-    #: JSON Schema of `params`; `None` takes free-form string parameters.
-    params_schema: dict[str, Any] | None = None
-    #: Hosts that it keeps to by itself (Scrapy's `allowed_domains`), their subdomains included; empty is no limit.
-    allowed_domains: list[str] = Field(default_factory=list)
-    #: It decides by itself where it starts (it has a `start()` of its own) and may ignore the start URLs.
-    own_start: bool = False
-    #: Where its class is, in an egg: the one module of the project that its crawls import.
-    module: str | None = None
-    #: It has no start URLs of its own: a crawl of it must name some.
-    needs_urls: bool = True
-
-
-class NotedDeployment(_Record):
-    """An egg that was deployed with Scrapyd's own tools. Also, with nothing but the number, what the tailer notes."""
-
-    #: Of all deployments on this node.
-    number: int
-    project: str = ""
-    version: str = ""
-
-
-class Deployments(_Record):
-    """Those that the tailer had not noted when the last one was written down; in their order."""
-
-    deployments: list[NotedDeployment] = Field(default_factory=list)
-
-
-RecordT = TypeVar("RecordT", bound=BaseModel)
-
-
 @state_change("node.name_instance")
 def instance_of(node_dir: Path) -> str:
     """The id of this folder among all that ever had the node's name. The first process that asks makes it, and it is
@@ -258,13 +117,6 @@ def instance_of(node_dir: Path) -> str:
 
 def attempt_dir(outbox: Path, attempt: AttemptId) -> Path:
     return outbox / str(attempt)
-
-
-def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
-    """The record in `path`, or `None` if there is none or it cannot be understood."""
-    with suppress(OSError, ValueError, RecursionError):
-        return model.model_validate(whole_text(json.loads(read_file(path))))
-    return None
 
 
 def whole_text(value: Any) -> Any:

@@ -14,7 +14,7 @@ from attrs import define
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.dispatch.capacity import EggNeeds
 from gateway.errors import ConflictError, InvalidRequestError, NodeError, VersionNotFoundError
 from gateway.jobs.messages import EventPublisher

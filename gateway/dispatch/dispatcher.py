@@ -16,7 +16,8 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
-from gateway.contract.outbox import AttemptId, NodeSpec
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import NodeSpec
 from gateway.dispatch.capacity import NodeChoice, without_outdated
 from gateway.dispatch.fair_queue import FairQueue, Selection
 from gateway.dispatch.why_jobs_wait import why_blocked, why_waits

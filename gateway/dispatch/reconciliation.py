@@ -16,7 +16,8 @@ from redis import RedisError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT
-from gateway.contract.outbox import AttemptId, ExitReport
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport
 from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.dispatcher import CLOCK_MARGIN, START_SECONDS
 from gateway.dispatch.fair_queue import FairQueue

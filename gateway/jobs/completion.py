@@ -14,7 +14,8 @@ from redis import RedisError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract import redis_keys
-from gateway.contract.outbox import AttemptId, ExitReport
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport
 from gateway.errors import ConflictError, JobNotFoundError
 from gateway.jobs import messages
 from gateway.jobs.backoff import backoff

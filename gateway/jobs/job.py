@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
-from gateway.contract.outbox import ExitReport, Progress
+from gateway.contract.records import ExitReport, Progress
 from gateway.errors import RunNotFoundError
 from gateway.nodes.node import browser_resource, node_resource, user_resource
 

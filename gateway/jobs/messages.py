@@ -19,7 +19,7 @@ from structlog.contextvars import bound_contextvars
 from gateway.clock import to_iso
 from gateway.contract import redis_keys
 from gateway.contract.log_line import LogEntry
-from gateway.contract.outbox import Progress
+from gateway.contract.records import Progress
 from gateway.crash_points import state_change
 from gateway.jobs.job import Job, JobStatus, run_id_of
 from gateway.stores.broker import BrokerConnection, broker_settings, current_correlation

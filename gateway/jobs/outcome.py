@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gateway.contract.crawl import Expect, Tally
-from gateway.contract.outbox import EXPECTATION_BROKEN, ITEMS_LOST, ExitReport, SpiderReport
+from gateway.contract.outbox import EXPECTATION_BROKEN, ITEMS_LOST
+from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.job import GOOD_STATUSES, JobStatus
 
 #: A crawl is `partial` up to this share of given-up requests and exceptions among everything it tried.

@@ -11,7 +11,7 @@ from pymongo.database import Database
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from gateway.clock import Clock, utc_now
-from gateway.contract.outbox import ExitReport, Progress
+from gateway.contract.records import ExitReport, Progress
 from gateway.crash_points import state_change
 from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
 from gateway.jobs.job import (

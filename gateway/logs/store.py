@@ -16,7 +16,8 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from gateway.contract.log_line import LogEntry
-from gateway.contract.outbox import AttemptId, Progress
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import Progress
 from gateway.contract.redis_keys import job_channel, log_stream
 from gateway.crash_points import state_change
 from gateway.jobs.messages import log_event, progress_event

@@ -6,7 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from gateway.contract.crawl import DEFAULT_PROJECT
-from gateway.contract.outbox import ExitReport
+from gateway.contract.records import ExitReport
 
 #: Seconds that a node rests after its first failure; each further failure in a row doubles them.
 REST_SECONDS = 2.0

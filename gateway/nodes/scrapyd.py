@@ -14,7 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway.clock import VERDICT_SECONDS, remaining
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import BY_PLATFORM, AttemptId, NodeSpec, SpiderInfo
+from gateway.contract.outbox import BY_PLATFORM, AttemptId
+from gateway.contract.records import NodeSpec, SpiderInfo
 from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
 
 #: Seconds that a call may take in all, from looking up the node's name to the end of its answer.

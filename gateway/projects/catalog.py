@@ -20,9 +20,9 @@ from pymongo.errors import ConnectionFailure, PyMongoError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions
-from gateway.contract.outbox import SpiderInfo
 from gateway.contract.param_formats import FORMATS, RESERVED_PARAMS, compile_pattern
 from gateway.contract.public_address import Network, ascii_host, check_url
+from gateway.contract.records import SpiderInfo
 from gateway.errors import ForbiddenAddressError, InvalidRequestError, ProjectNotFoundError, StartingError
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore

@@ -19,7 +19,8 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import SpiderInfo, open_file
+from gateway.contract.outbox import open_file
+from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document

@@ -12,7 +12,7 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
 from gateway.errors import ConflictError, VersionNotFoundError
 from gateway.projects.eggs import Content, EggCopies, EggStore, KeptEgg

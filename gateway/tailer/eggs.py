@@ -13,17 +13,8 @@ from pathlib import Path
 import structlog
 
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import (
-    DEPLOYED,
-    NOTED,
-    Deployments,
-    HostileFileError,
-    NotedDeployment,
-    SpiderInfo,
-    open_file,
-    read_record,
-    write_atomically,
-)
+from gateway.contract.outbox import DEPLOYED, NOTED, HostileFileError, open_file, write_atomically
+from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
 from gateway.crash_points import state_change
 from gateway.errors import ConflictError
 from gateway.nodes.store import NodeStore

@@ -13,6 +13,7 @@ from attrs import define, field
 
 from gateway.clock import Clock, truncate
 from gateway.contract import outbox as files
+from gateway.contract import records
 from gateway.crash_points import state_change
 from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs, is_mark, is_withdrawn, started_at, watch, withdraw
 
@@ -184,17 +185,17 @@ class Endings:
             self._report_lost(attempt)
 
     def _deadline(self, attempt: Attempt) -> datetime:
-        spec = files.read_record(attempt.folder / files.SPEC, files.NodeSpec)
+        spec = records.read_record(attempt.folder / files.SPEC, records.NodeSpec)
         if spec is not None:
             return spec.not_after + STALE_AFTER
         made = datetime.fromtimestamp(attempt.folder.lstat().st_mtime).astimezone()
         return truncate(made) + SPEC_AFTER
 
     def _report_lost(self, attempt: Attempt) -> None:
-        report = files.read_record(attempt.folder / files.REPORT, files.SpiderReport)
+        report = records.read_record(attempt.folder / files.REPORT, records.SpiderReport)
         # a mark that is no file was put there by the spider: then the node has not lost the attempt
         has_started = is_mark(attempt.folder)
-        facts = files.ExitReport(
+        facts = records.ExitReport(
             attempt=attempt.id.attempt,
             started_at=started_at(attempt.folder),
             ended_at=self._clock(),
@@ -209,7 +210,7 @@ class Endings:
             log.warning("attempt_lost", attempt=str(attempt.id))
 
     def _refuse(self, attempt: Attempt) -> None:
-        facts = files.ExitReport(attempt=attempt.id.attempt, ended_at=self._clock(), refused="stale", fault="node")
+        facts = records.ExitReport(attempt=attempt.id.attempt, ended_at=self._clock(), refused="stale", fault="node")
         if _write_exit(attempt, facts):
             log.warning("attempt_stale", attempt=str(attempt.id))
 
@@ -223,7 +224,7 @@ def _tail(attempt: Attempt) -> str | None:
 
 
 @state_change("tailer.write_exit")
-def _write_exit(attempt: Attempt, facts: files.ExitReport) -> bool:
+def _write_exit(attempt: Attempt, facts: records.ExitReport) -> bool:
     return files.write_exclusively(attempt.folder / files.EXIT, facts.model_dump_json(exclude_none=True).encode())
 
 
@@ -388,7 +389,7 @@ class Follower:
     def _set_aside(self, attempt: Attempt) -> None:
         """Keep the folder while the attempt might be launched again: only its mark prevents a second launch."""
         ended = (attempt.folder / files.EXIT).lstat().st_mtime
-        spec = files.read_record(attempt.folder / files.SPEC, files.NodeSpec)
+        spec = records.read_record(attempt.folder / files.SPEC, records.NodeSpec)
         relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
         until = max(ended + self._keep.total_seconds(), relaunchable)
         self._kept[attempt.id] = _Kept(until, relaunchable)

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from gateway.clock import VERDICT_SECONDS, steady_seconds, to_iso
 from gateway.contract import outbox as files
+from gateway.contract import records
 from gateway.contract.crawl import Egg
 from gateway.crash_points import state_change
 from gateway.errors import NameTakenError
@@ -26,7 +27,7 @@ from gateway.stores.unanswered import lately_unanswered
 from gateway.tailer.outbox import Disk
 
 log = structlog.get_logger()
-_INFOS = TypeAdapter(list[files.SpiderInfo])
+_INFOS = TypeAdapter(list[records.SpiderInfo])
 
 
 class Catalog:
@@ -35,9 +36,9 @@ class Catalog:
     def __init__(self, node_dir: Path) -> None:
         self._path = node_dir / files.CATALOG
         self._content: bytes | None = None
-        self._infos: list[files.SpiderInfo] | None = None
+        self._infos: list[records.SpiderInfo] | None = None
 
-    def spiders(self) -> list[files.SpiderInfo] | None:
+    def spiders(self) -> list[records.SpiderInfo] | None:
         """The spiders in the file now; the same list while the file says the same; `None` before the first file."""
         try:
             content = files.read_file(self._path)
@@ -60,7 +61,7 @@ class CatalogPublisher:
         self._store = store
         self._node = node
         self._catalog = Catalog(node_dir)
-        self._published: list[files.SpiderInfo] | None = None
+        self._published: list[records.SpiderInfo] | None = None
 
     def eggs(self) -> list[Egg]:
         """The eggs that were deployed on this node, as the catalogue names them now."""

@@ -25,6 +25,7 @@ from watchdog.observers.api import BaseObserver
 
 from gateway.clock import Clock, truncate
 from gateway.contract import outbox as files
+from gateway.contract import records
 from gateway.contract.log_line import HEADLESS_LEVEL
 from gateway.crash_points import state_change
 from gateway.jobs.messages import about_message
@@ -72,7 +73,7 @@ class Outbox:
         once; `finish_removals` may take a while to remove its files.
         """
         folder = files.attempt_dir(self.path, attempt_id)
-        spec = files.read_record(folder / files.SPEC, files.NodeSpec)
+        spec = records.read_record(folder / files.SPEC, records.NodeSpec)
         if spec is not None:
             _remove_link(self._logs / spec.project / spec.spider / f"{attempt_id}.log", folder / files.LOG)
         removed = folder.with_name(f"{_REMOVED}{attempt_id}")
@@ -192,7 +193,7 @@ class ProgressWatch:
         self._told: tuple[int, int] | None = None
         self._told_at = 0.0
 
-    def news(self, *, ended: bool = False) -> files.Progress | None:
+    def news(self, *, ended: bool = False) -> records.Progress | None:
         """Progress that was not yet published, if it may be by now."""
         if not ended and time.monotonic() - self._told_at < PROGRESS_EVERY:
             return None
@@ -201,7 +202,7 @@ class ProgressWatch:
         except FileNotFoundError:
             return None
         self._seen = status.st_ino, status.st_mtime_ns
-        return None if self._seen == self._told else files.read_record(self._path, files.Progress)
+        return None if self._seen == self._told else records.read_record(self._path, records.Progress)
 
     def told(self) -> None:
         """Note that what `news` returned was published."""
@@ -252,7 +253,7 @@ class Attempt:
 
     def in_log(self) -> AbstractContextManager[object]:
         """Within it, every log line says which job it is about."""
-        if self._correlation_id is None and (spec := files.read_record(self.folder / files.SPEC, files.NodeSpec)):
+        if self._correlation_id is None and (spec := records.read_record(self.folder / files.SPEC, records.NodeSpec)):
             self._correlation_id = spec.correlation_id or self.id.job_id
         return about_message(self.id.job_id, self._correlation_id)
 

@@ -19,6 +19,7 @@ from bson.errors import BSONError
 
 from gateway.clock import truncate
 from gateway.contract import outbox as files
+from gateway.contract import records
 from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
 from gateway.errors import JobNotFoundError, UnavailableError
 from gateway.items.items import Item, ItemStore
@@ -297,22 +298,22 @@ MAX_LOG_TAIL = 8000
 LEFT_OUT = "discoverybot/stats_left_out"
 
 
-def read_facts(attempt: Attempt) -> files.ExitReport:
+def read_facts(attempt: Attempt) -> records.ExitReport:
     """What `exit.json` says, or a report that it cannot be understood. Raises `OSError`.
 
     A node writes whole reports only. So anything else there is the spider's own doing: the node has not lost the
     attempt.
     """
-    facts = files.read_record(attempt.folder / files.EXIT, files.ExitReport)
+    facts = records.read_record(attempt.folder / files.EXIT, records.ExitReport)
     if facts is not None:
         return _storable_facts(facts)
     log.warning("exit_report_unreadable", attempt=str(attempt.id))
     written = datetime.fromtimestamp((attempt.folder / files.EXIT).lstat().st_mtime, UTC)
     why = f"{files.EXIT} is not what a node writes"
-    return files.ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), exit_code=1, log_tail=why)
+    return records.ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), exit_code=1, log_tail=why)
 
 
-def _storable_facts(facts: files.ExitReport) -> files.ExitReport:
+def _storable_facts(facts: records.ExitReport) -> records.ExitReport:
     return facts.model_copy(
         update={
             "stopped_by": _cut(facts.stopped_by),
@@ -323,7 +324,7 @@ def _storable_facts(facts: files.ExitReport) -> files.ExitReport:
     )
 
 
-def _account(report: files.SpiderReport) -> files.SpiderReport:
+def _account(report: records.SpiderReport) -> records.SpiderReport:
     return report.model_copy(
         update={
             "finish_reason": report.finish_reason[:MAX_TEXT],
@@ -368,7 +369,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if files.fits_int64(value) else str(value)[:MAX_TEXT]
+        return value if records.fits_int64(value) else str(value)[:MAX_TEXT]
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return (value if isinstance(value, str) else json.dumps(value))[:MAX_TEXT]

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field
 
-from gateway.contract.outbox import Progress
+from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
 from gateway.jobs.job import LIVE_STATUSES, Attempt, Job
 from gateway.jobs.messages import status_data

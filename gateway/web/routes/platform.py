@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.errors import InvalidRequestError
 from gateway.nodes.store import Node, NodeStore

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
-from gateway.contract.outbox import Progress
+from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError, RunGoesOnError
 from gateway.items.items import ItemStore, JsonFormat
 from gateway.jobs.job import RUN_STATUSES, Job, RunStatus, Trigger, run_id_of

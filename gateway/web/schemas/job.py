@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
-from gateway.contract.outbox import AttemptId, ExitReport, Progress
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, Progress
 from gateway.jobs.job import Attempt, Job, JobStatus, TargetRun, Trigger, WaitingReason
 from gateway.nodes.node import NodeState
 from gateway.web.schemas.types import Timestamp

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from gateway.contract.crawl import Expect, FetchOptions
-from gateway.contract.outbox import Progress
+from gateway.contract.records import Progress
 from gateway.jobs.job import CrawlOrder, Job, JobStatus
 from gateway.jobs.outcome import CANCELLED
 from gateway.schedules.next_run import Moment, parse_time_zone

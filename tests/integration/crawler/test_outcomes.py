@@ -11,7 +11,7 @@ from sites.server import Site, html, links
 from stores import StoreProcess, valkey_server
 
 from gateway.contract.crawl import Expect
-from gateway.contract.outbox import ExitReport, SpiderReport
+from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.outcome import Outcome, decide
 
 from .conftest import Crawl, Run

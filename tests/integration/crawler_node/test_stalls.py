@@ -13,7 +13,7 @@ from eggs import egg, source
 from node import ROOT, Node
 from sites.server import Reply, Site, html
 
-from gateway.contract.outbox import ExitReport
+from gateway.contract.records import ExitReport
 from gateway.jobs.outcome import Outcome, decide
 
 #: Seconds. In the second test spiders must have been imported within it, on a machine that does much else.

@@ -14,7 +14,8 @@ import httpx
 import pytest
 from eggs import teller
 
-from gateway.contract.outbox import CLOCK, DEPLOYED, NOTED, Deployments, NotedDeployment, read_record
+from gateway.contract.outbox import CLOCK, DEPLOYED, NOTED
+from gateway.contract.records import Deployments, NotedDeployment, read_record
 
 from .conftest import EggNode, new_node
 

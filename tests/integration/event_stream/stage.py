@@ -18,7 +18,8 @@ from pymongo.database import Database
 
 from gateway.clock import utc_now
 from gateway.contract.log_line import HEADLESS_LEVEL, split_entries
-from gateway.contract.outbox import AttemptId, ExitReport, Progress
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, Progress
 from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
 from gateway.jobs.messages import EventPublisher
 from gateway.jobs.store import JobStore

@@ -10,7 +10,8 @@ from typing import cast
 from conftest import Platform
 from node_double import NodeDouble
 
-from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.stores.mongo import connect

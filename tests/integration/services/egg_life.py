@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.dispatch.capacity import EggNeeds
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.dispatch.egg_delivery import EggDelivery

@@ -8,7 +8,8 @@ from conftest import Platform
 from jobs import make_job
 
 from gateway.contract import redis_keys
-from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.jobs.completion import Cancellation
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL

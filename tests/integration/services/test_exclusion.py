@@ -10,7 +10,8 @@ import pytest
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
-from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.jobs.completion import Cancellation

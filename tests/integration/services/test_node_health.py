@@ -10,7 +10,8 @@ from node_double import node_double
 from node_story import ends, ends_well, later, node, running_on, state, submitted
 
 from gateway.contract.crawl import CrawlSpec, Egg
-from gateway.contract.outbox import AttemptId, Progress
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import Progress
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
 from gateway.jobs.job import JobStatus
 from gateway.nodes.node import NodeState

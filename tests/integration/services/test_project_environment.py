@@ -10,7 +10,7 @@ from conftest import Platform
 from node_story import submitted
 
 from gateway.contract.crawl import CrawlSpec, Egg
-from gateway.contract.outbox import NodeSpec
+from gateway.contract.records import NodeSpec
 from gateway.errors import InvalidRequestError, SecretsKeyError, VariableNotFoundError
 from gateway.jobs.job import JobStatus
 from gateway.projects.environment import NewVariable

@@ -5,7 +5,8 @@ from datetime import timedelta
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
-from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.outcome import Outcome

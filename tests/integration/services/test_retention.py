@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
 from gateway.contract import redis_keys
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.errors import JobNotFoundError
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.dedupe import DedupeRelease

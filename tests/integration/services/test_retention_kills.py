@@ -10,7 +10,7 @@ from killed import killed_everywhere
 from stores import embedded_mongo
 
 from gateway.clock import utc_now
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import JobStatus
 from gateway.jobs.store import JobStore

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.jobs.admission import Admission, WaitingStore
 from gateway.jobs.job import CrawlOrder, Job
 from gateway.jobs.store import JobStore

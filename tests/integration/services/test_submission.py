@@ -12,7 +12,7 @@ from pymongo.errors import AutoReconnect
 
 from gateway.contract import redis_keys
 from gateway.contract.crawl import CrawlSpec
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.errors import (
     ForbiddenAddressError,
     IdempotencyConflictError,

@@ -14,7 +14,8 @@ from conftest import Platform
 from jobs import make_job
 from node_double import NodeDouble
 
-from gateway.contract.outbox import AttemptId, ExitReport, Progress, SpiderReport
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 
 Limited = Callable[[int], Platform]

@@ -11,7 +11,7 @@ from scrapyd.eggstorage import sorted_versions
 from test_submission import order, resubmission, submission
 
 from gateway.contract.crawl import FetchOptions
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.errors import ConflictError, IdempotencyConflictError, InvalidRequestError
 from gateway.jobs.job import JobStatus
 from gateway.jobs.outcome import Outcome

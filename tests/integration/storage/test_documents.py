@@ -22,7 +22,7 @@ from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.errors import UnreadableError
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Job, JobStatus

@@ -15,7 +15,7 @@ from scheduled import make_schedule
 from stores import REAL_BACKENDS
 
 from gateway.clock import utc_now
-from gateway.contract.outbox import ExitReport, Progress, SpiderReport
+from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.outcome import Outcome

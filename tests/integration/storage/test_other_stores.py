@@ -14,7 +14,7 @@ from stores import REAL_BACKENDS
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import ExitReport, SpiderInfo
+from gateway.contract.records import ExitReport, SpiderInfo
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import JobStatus
 from gateway.jobs.outcome import Outcome

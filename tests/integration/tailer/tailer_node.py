@@ -27,12 +27,10 @@ from gateway.contract.outbox import (
     SPEC,
     STARTED,
     AttemptId,
-    ExitReport,
-    NodeSpec,
-    Progress,
     write_atomically,
     write_exclusively,
 )
+from gateway.contract.records import ExitReport, NodeSpec, Progress
 from gateway.contract.redis_keys import log_stream
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Job, JobStatus

@@ -12,7 +12,8 @@ from stores import StoreProcess
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import DEPLOYED, NOTED, Deployments, NotedDeployment, SpiderInfo, read_record
+from gateway.contract.outbox import DEPLOYED, NOTED
+from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
 from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import SpiderCatalog
 from gateway.projects.eggs import MAX_EGG, EggCopies, EggStore, SpiderStore

@@ -24,9 +24,9 @@ from gateway.contract.outbox import (
     SPEC,
     STARTED,
     STOPPING,
-    ExitReport,
     remove_tree,
 )
+from gateway.contract.records import ExitReport
 from gateway.jobs.outcome import decide
 
 TailingNode = Callable[..., AbstractContextManager[Node]]

@@ -10,7 +10,8 @@ from conftest import TailingNode
 from stores import StoreProcess
 from tailer_node import Node, eventually
 
-from gateway.contract.outbox import INSTANCE, SpiderInfo
+from gateway.contract.outbox import INSTANCE
+from gateway.contract.records import SpiderInfo
 
 NAME = {"NODE_NAME": "twice"}
 #: The shortest that may be set.

@@ -12,16 +12,8 @@ from tailer_node import Crawl, Node, eventually
 
 from crawler.node.attempt_files import StartedMark
 from gateway.clock import utc_now
-from gateway.contract.outbox import (
-    DEPLOYED,
-    EXIT,
-    NOTED,
-    STARTED,
-    Deployments,
-    ExitReport,
-    NotedDeployment,
-    read_record,
-)
+from gateway.contract.outbox import DEPLOYED, EXIT, NOTED, STARTED
+from gateway.contract.records import Deployments, ExitReport, NotedDeployment, read_record
 from gateway.jobs.job import Job
 from gateway.jobs.outcome import decide
 

@@ -12,7 +12,8 @@ from tailer_node import Node, eventually
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import BROWSER, CATALOG, SpiderInfo, write_atomically
+from gateway.contract.outbox import BROWSER, CATALOG, write_atomically
+from gateway.contract.records import SpiderInfo
 from gateway.nodes.store import Node as NodeDocument
 
 #: More than any disk has.

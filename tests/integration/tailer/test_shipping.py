@@ -15,7 +15,8 @@ from relay import MongoRelay, Refuse
 from stores import StoreProcess
 from tailer_node import Node, eventually
 
-from gateway.contract.outbox import EXIT, Progress, write_exclusively
+from gateway.contract.outbox import EXIT, write_exclusively
+from gateway.contract.records import Progress
 from gateway.jobs.job import JobStatus
 from gateway.jobs.outcome import decide
 from gateway.tailer.outbox import load_checkpoint

@@ -23,7 +23,8 @@ from tailer_node import Crawl, Node, eventually
 
 from gateway.clock import utc_now
 from gateway.contract.log_line import split_entries
-from gateway.contract.outbox import SPEC, SpiderInfo, write_atomically
+from gateway.contract.outbox import SPEC, write_atomically
+from gateway.contract.records import SpiderInfo
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 LINES = 20_000

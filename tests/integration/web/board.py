@@ -12,7 +12,7 @@ import redis
 from pymongo.database import Database
 
 from gateway.clock import utc_now
-from gateway.contract.outbox import Progress, SpiderInfo
+from gateway.contract.records import Progress, SpiderInfo
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus, new_job_id
 from gateway.jobs.messages import EventPublisher

@@ -15,7 +15,7 @@ import uvicorn
 from pymongo.database import Database
 from stores import embedded_mongo, valkey_server
 
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.items.items import ItemStore
 from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggStore, SpiderStore
 from gateway.settings import Settings

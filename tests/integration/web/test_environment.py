@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 from stack import wait_until
 
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.jobs.store import JobStore
 from gateway.projects.eggs import SpiderStore
 

@@ -14,7 +14,7 @@ from pymongo.database import Database
 from stores import embedded_mongo
 
 from gateway.clock import utc_now
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.jobs.job import JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.store import JobStore

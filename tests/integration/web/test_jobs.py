@@ -8,7 +8,7 @@ import pytest
 from jobs import make_job
 
 from gateway.clock import to_iso, utc_now
-from gateway.contract.outbox import ExitReport, Progress, SpiderReport
+from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.store import JobStore

@@ -18,7 +18,7 @@ from stores import embedded_mongo
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.contract.outbox import Progress
+from gateway.contract.records import Progress
 from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import BEAT, WORKER, HeartbeatStore

@@ -17,7 +17,7 @@ from relay import MongoRelay, Refuse, failure
 from stack import wait_until
 from stores import StoreProcess, embedded_mongo, valkey_server
 
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.jobs.store import JobStore
 from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings

@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.store import Failure, Node, NodeStore
 from gateway.projects.eggs import SpiderStore

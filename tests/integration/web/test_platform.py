@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.contract.outbox import SpiderInfo
+from gateway.contract.records import SpiderInfo
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.store import JobStore
 from gateway.nodes.store import NodeStore

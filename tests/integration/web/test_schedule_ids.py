@@ -11,7 +11,7 @@ from httpx_sse import connect_sse
 from jobs import make_job
 
 from gateway.clock import to_iso, utc_now
-from gateway.contract.outbox import Progress
+from gateway.contract.records import Progress
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from crawler.node.attempt_files import LOG_TAIL, StartedMark, read_log_tail, read_mark, write_refusal
 from gateway.clock import utc_now
-from gateway.contract.outbox import AttemptId, ExitReport, is_locked, read_record
+from gateway.contract.outbox import AttemptId, is_locked
+from gateway.contract.records import ExitReport, read_record
 
 
 def test_a_mark_is_made_once(tmp_path: Path) -> None:

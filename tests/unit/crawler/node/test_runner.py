@@ -8,8 +8,8 @@ from scrapy.crawler import Crawler
 from scrapy.spiders import CrawlSpider, SitemapSpider
 
 from crawler.node.runner import _arguments, complete, for_constructor, replaced
-from gateway.contract.outbox import NodeSpec
 from gateway.contract.param_formats import RESERVED_PARAMS
+from gateway.contract.records import NodeSpec
 
 ALL = {"category": "books", "depth": 1, "start_urls": ["http://a/"]}
 

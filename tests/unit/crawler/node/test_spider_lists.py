@@ -5,7 +5,8 @@ from pathlib import Path
 
 from crawler.node.listing import list_own
 from crawler.node.spider_lists import write_catalog
-from gateway.contract.outbox import CATALOG, SpiderInfo
+from gateway.contract.outbox import CATALOG
+from gateway.contract.records import SpiderInfo
 
 
 def test_the_catalog_says_what_each_spider_does_and_takes(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from twisted.python.failure import Failure
 from crawler.report.progress import ItemSpool, Report, encode
 from crawler.setting_names import ATTEMPT_DIR, EXPECT
 from gateway.contract.crawl import Expect
-from gateway.contract.outbox import REPORT, SpiderReport, read_record
+from gateway.contract.outbox import REPORT
+from gateway.contract.records import SpiderReport, read_record
 
 
 class Price(Item):

@@ -21,8 +21,6 @@ from gateway.contract.outbox import (
     REPORT,
     STARTED,
     HostileFileError,
-    Progress,
-    SpiderReport,
     file_size,
     is_held,
     is_locked,
@@ -30,12 +28,12 @@ from gateway.contract.outbox import (
     open_file,
     read_file,
     read_part,
-    read_record,
     remove_tree,
     stopping_reason,
     write_atomically,
     write_exclusively,
 )
+from gateway.contract.records import Progress, SpiderReport, read_record
 
 ATTEMPT = f"{'a' * 32}-1"
 DEPTH = 1500

@@ -5,14 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.contract.outbox import (
-    AttemptId,
-    ExitReport,
-    SpiderReport,
-    read_record,
-    write_atomically,
-    write_exclusively,
-)
+from gateway.contract.outbox import AttemptId, write_atomically, write_exclusively
+from gateway.contract.records import ExitReport, SpiderReport, read_record
 
 JOB = "0123456789abcdef0123456789abcdef"
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gateway.contract.crawl import Expect
-from gateway.contract.outbox import ExitReport, Progress, SpiderReport
+from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.jobs.backoff import backoff
 from gateway.jobs.job import JobStatus
 from gateway.jobs.outcome import decide

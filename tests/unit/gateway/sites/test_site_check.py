@@ -11,8 +11,8 @@ from site_records import make_site, make_target
 from crawler.spiders.jobs import JobsParams
 from gateway.clock import utc_now
 from gateway.contract.crawl import FetchOptions, PaginationType
-from gateway.contract.outbox import SpiderInfo
 from gateway.contract.public_address import parse_networks
+from gateway.contract.records import SpiderInfo
 from gateway.errors import ForbiddenAddressError, InvalidRequestError
 from gateway.projects.catalog import SpiderCatalog
 from gateway.projects.eggs import SpiderStore

@@ -6,7 +6,7 @@ import pytest
 from jobs import make_job
 
 from gateway.clock import utc_now
-from gateway.contract.outbox import ExitReport
+from gateway.contract.records import ExitReport
 from gateway.jobs.job import Job, JobStatus
 from gateway.web.event_stream.lines import START, Position
 from gateway.web.event_stream.reader import has_ended, known_end, next_attempt
