@@ -1,6 +1,7 @@
 """The one Scrapy add-on that turns any project into a DiscoveryBot project.
 
-Scrapy makes it by itself, so it is a composition root: it reads the node's settings and hands them on as Scrapy's.
+Scrapy makes it by itself, so it is a composition root: it reads the node's rules and hands them on as Scrapy's
+settings.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 from scrapy.core.scheduler import Scheduler
 from scrapy.utils.misc import load_object
 
-from crawler import setting_names
+from crawler import extras, setting_names
 from crawler.closing import Closing
 from crawler.frontier.scheduler import ResumableScheduler
 from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy, is_allowed_handler
 from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.net.response_limits import AttributeLimit, ResponseLimits, at_most
+from crawler.orders import NodeRules, node_rules
 from crawler.pace.pacing import Pacing, StartPace
 from crawler.pace.robots import use_robots
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
 from crawler.report.progress import Report
 from crawler.report.requests import Activity, CountingDownloader
-from gateway.contract.log_line import LOG_DATEFORMAT, LOG_FORMAT
-from gateway.settings import NodeSettings
+from gateway.contract.outbox import LOG_DATEFORMAT, LOG_FORMAT
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -66,7 +67,7 @@ class DiscoveryBot:
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
         """What Scrapy reads before there is a crawler: resolver, reactor, logging."""
-        node = NodeSettings.load()
+        node = node_rules()
         # Scrapy has no setting for the zone of its log's times
         logging.Formatter.converter = time.gmtime
         _set(settings, _FORCED, _unchangeable(node))
@@ -77,7 +78,7 @@ class DiscoveryBot:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Everything else, and once more what a spider may have changed while it was built."""
-        node = NodeSettings.load()
+        node = node_rules()
         _set(settings, _FORCED, _unchangeable(node))
         _lock_out(settings)
         _close_schemes(settings)
@@ -93,13 +94,14 @@ class DiscoveryBot:
         use_browser(settings)
         _use_cache(settings, node)
         _keep_frontier(settings, node)
+        extras.tell_what_is_missing()
 
 
 def _set(settings: BaseSettings, priority: str, values: dict[str, Any]) -> None:
     settings.setdict(values, priority=priority)
 
 
-def _unchangeable(node: NodeSettings) -> dict[str, Any]:
+def _unchangeable(node: NodeRules) -> dict[str, Any]:
     """What a project or spider must not be able to undo, most of all by accident."""
     return {
         "LOG_FORMAT": LOG_FORMAT,
@@ -110,8 +112,8 @@ def _unchangeable(node: NodeSettings) -> dict[str, Any]:
         # without the reactor Scrapy's connections would not ask our resolver
         "TWISTED_REACTOR_ENABLED": True,
         "TWISTED_DNS_RESOLVER": EgressResolver,
-        setting_names.EGRESS_ALLOWED_NETWORKS: list(node.crawl_allow_networks),
-        setting_names.ALLOWED_HANDLERS: list(node.crawl_allow_handlers),
+        setting_names.EGRESS_ALLOWED_NETWORKS: node.crawl_allow_networks,
+        setting_names.ALLOWED_HANDLERS: node.crawl_allow_handlers,
         # it would take the environment's proxies; ours takes those of requests
         "HTTPPROXY_ENABLED": False,
         "DOWNLOADER": CountingDownloader,
@@ -126,7 +128,7 @@ def _unchangeable(node: NodeSettings) -> dict[str, Any]:
     }
 
 
-def _limit(settings: BaseSettings, node: NodeSettings) -> None:
+def _limit(settings: BaseSettings, node: NodeRules) -> None:
     """Hold what a project may choose for itself to what the node allows."""
     for name, limit in (
         ("DOWNLOAD_MAXSIZE", node.crawl_max_page_bytes),
@@ -167,8 +169,8 @@ def _close_schemes(settings: BaseSettings) -> None:
     settings.set("DOWNLOAD_HANDLERS", handlers, priority=_FORCED)
 
 
-def _use_cache(settings: BaseSettings, node: NodeSettings) -> None:
-    if node.http_cache_redis_url and node.http_cache_ttl:
+def _use_cache(settings: BaseSettings, node: NodeRules) -> None:
+    if node.http_cache_redis_url and node.http_cache_ttl and extras.has("redis", "zstandard"):
         # by name: the Redis client takes a tenth of a second to import
         cache = {
             "HTTPCACHE_ENABLED": True,
@@ -183,7 +185,7 @@ def _use_cache(settings: BaseSettings, node: NodeSettings) -> None:
         settings.set("HTTPCACHE_ENABLED", value=False, priority=_FORCED)
 
 
-def _keep_frontier(settings: BaseSettings, node: NodeSettings) -> None:
+def _keep_frontier(settings: BaseSettings, node: NodeRules) -> None:
     """A scheduler that a project brings keeps its requests elsewhere, or in an order of its own."""
     if node.crawl_frontier and load_object(settings["SCHEDULER"]) is Scheduler:
         _set(settings, _FORCED, {"SCHEDULER": ResumableScheduler, setting_names.MAX_UNDONE: node.crawl_max_undone})

@@ -7,7 +7,6 @@ from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import orjson
 import zstandard
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -17,6 +16,7 @@ from scrapy.extensions.httpcache import DummyPolicy
 from scrapy.http import Headers
 from scrapy.responsetypes import responsetypes
 
+from crawler import extras
 from crawler.report.failures import is_error_status, is_refusal
 from crawler.setting_names import HTTPCACHE_REDIS_URL, HTTPCACHE_REFRESH, HTTPCACHE_USER
 
@@ -165,13 +165,13 @@ def pack(response: Response) -> bytes:
         "protocol": response.protocol,
         "compressed": compressed,
     }
-    return orjson.dumps(head) + b"\n" + body
+    return extras.dumps(head) + b"\n" + body
 
 
 def unpack(packed: bytes, largest: int) -> Response | None:
     """The response, or `None` for an entry of another version. Raises if the entry is damaged."""
     line, _, body = packed.partition(b"\n")
-    head = orjson.loads(line)
+    head = extras.loads(line)
     if head["version"] != _VERSION:
         return None
     if head["compressed"]:

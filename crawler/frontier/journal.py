@@ -36,8 +36,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import orjson
-
+from crawler import extras
 from gateway.contract.outbox import (
     FRONTIER,
     ITEMS,
@@ -148,7 +147,7 @@ def describe(request: KeptRequest) -> list[Any]:
 
 
 def frame(head: dict[str, Any], blobs: Iterable[bytes]) -> bytes:
-    body = b"\n".join((orjson.dumps(head), b"".join(blobs)))
+    body = b"\n".join((extras.dumps(head), b"".join(blobs)))
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
@@ -159,7 +158,7 @@ def frames(file: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
         if size > _LONGEST_FRAME or len(body := file.read(size)) < size or zlib.crc32(body) != checksum:
             return
         head, _, blobs = body.partition(b"\n")
-        yield orjson.loads(head), blobs
+        yield extras.loads(head), blobs
 
 
 # --- from one attempt to the next

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from gateway.contract.crawl import FetchOptions
+    from crawler.orders import Fetch
 
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _COOKIE, _USER_AGENT = b"Cookie", b"User-Agent"
 
 def apply_fetch_options(settings: BaseSettings) -> None:
     """Put the options of the crawl, if it has any, into Scrapy's own settings."""
-    options: FetchOptions | None = settings.get(FETCH_OPTIONS)
+    options: Fetch | None = settings.get(FETCH_OPTIONS)
     if options is None:
         return
     if options.proxy and settings.getbool(RENDER_PAGES):
@@ -43,7 +43,7 @@ def apply_fetch_options(settings: BaseSettings) -> None:
     settings.setdict(_scrapy_settings(options, settings), priority=_FORCED)
 
 
-def _scrapy_settings(options: FetchOptions, settings: BaseSettings) -> dict[str, Any]:
+def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     if options.user_agent:
         # robots.txt is asked before there is a header to look at
@@ -70,7 +70,7 @@ class FetchIdentity:
     off again where a redirect, or a copy of a request, carries them elsewhere.
     """
 
-    def __init__(self, options: FetchOptions, scope: FetchScope) -> None:
+    def __init__(self, options: Fetch, scope: FetchScope) -> None:
         self._scope = scope
         self._user_agent = options.user_agent and options.user_agent.encode("latin-1")
         self._headers = {name.encode(): value.encode("latin-1") for name, value in options.headers.items()}
@@ -79,7 +79,7 @@ class FetchIdentity:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        options: FetchOptions | None = crawler.settings.get(FETCH_OPTIONS)
+        options: Fetch | None = crawler.settings.get(FETCH_OPTIONS)
         if options is None or not (options.user_agent or options.headers or options.cookies):
             raise NotConfigured
         return cls(options, FetchScope(crawler.settings.getlist(FETCH_START_URLS)))
@@ -126,7 +126,7 @@ class FetchProxy:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        options: FetchOptions | None = crawler.settings.get(FETCH_OPTIONS)
+        options: Fetch | None = crawler.settings.get(FETCH_OPTIONS)
         if options is None or not options.proxy:
             raise NotConfigured
         return cls(options.proxy)

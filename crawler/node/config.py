@@ -12,6 +12,7 @@ from scrapyd.environ import Environment
 from scrapyd.exceptions import ConfigError
 from scrapyd.utils import get_file_path
 
+from crawler.orders import NODE_RULES, NodeRules
 from gateway.settings import NodeSettings, ScrapydSettings
 
 
@@ -71,8 +72,9 @@ class NodeEnvironment(Environment):
         # with the password of its file, to which spiders may have no access
         url = config.settings.http_cache_redis_url
         cache = {"HTTP_CACHE_REDIS_URL": url} if url else {}
+        rules = {NODE_RULES: NodeRules.of(config.settings).to_json()}
         # prints must reach the log when they happen, not when the process ends, if it ends of itself at all
-        super().__init__(config, initenv={**allowed(), **cache, "PYTHONUNBUFFERED": "1"})
+        super().__init__(config, initenv={**allowed(), **cache, **rules, "PYTHONUNBUFFERED": "1"})
 
     def for_project(self, project: str, version: str | None = None) -> dict[str, str]:
         """The variables that make the runner act on `project`; without a `version`, on its newest."""

@@ -25,9 +25,10 @@ from twisted.protocols.basic import Int32StringReceiver
 from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account
-from crawler.node.attempt_files import StartedMark, fault_of, read_mark
+from crawler.node.attempt_files import fault_of
 from crawler.node.reactor import reactor
 from crawler.node.spawn import SpawnedProcess, Usage, ended_reason, spawn, watch
+from crawler.node.started_mark import StartedMark, read_mark
 from crawler.node.zygote import MAX_FRAME
 from gateway.contract.outbox import Fault, is_locked, open_file
 

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.attempt_files import NodeUnfitError, StartedMark, fault_of, write_refusal
+from crawler.node.attempt_files import NodeUnfitError, fault_of, write_refusal
 from crawler.node.config import NodeConfig, NodeEnvironment
 from crawler.node.fork import ForkServer, Start
 from crawler.node.projects import OWN_PROJECT, ProjectCode
@@ -27,6 +27,7 @@ from crawler.node.reactor import reactor
 from crawler.node.spawn import spawn
 from crawler.node.spider_lists import spider_lists
 from crawler.node.spider_process import AttemptProcess, CrawlProcess, Orphan, find_orphans, limits_of
+from crawler.node.started_mark import StartedMark
 from gateway.clock import time_of_node, utc_now
 from gateway.contract.outbox import LOG, SPEC, AttemptId, Fault, attempt_dir, read_file, whole_text
 from gateway.contract.records import NodeSpec, read_record

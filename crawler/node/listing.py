@@ -20,12 +20,9 @@ from pathlib import Path
 from traceback import FrameSummary, StackSummary, extract_tb
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
 from crawler.node import projects
-from gateway.contract.environment import refused_variable
 from gateway.contract.param_formats import RESERVED_PARAMS
-from gateway.contract.records import SpiderInfo
+from gateway.contract.variable_names import refused_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,30 +33,22 @@ if TYPE_CHECKING:
 _LONGEST = 90
 
 
-class Listing(BaseModel):
-    """What is known of one project, or of one version of an egg."""
-
-    spiders: list[SpiderInfo] = []
-    #: Why it cannot be run.
-    problem: str | None = None
-    #: Where the egg lies unpacked; Scrapyd knows it better than the process that lists.
-    egg: Path | None = None
+def list_own() -> dict[str, Any]:
+    """A `Listing` (see `crawler/node/spider_lists.py`)."""
+    return {"spiders": spider_infos(projects.OWN_PROJECT, None)}
 
 
-def list_own() -> Listing:
-    return Listing(spiders=spider_infos(projects.OWN_PROJECT, None))
-
-
-def list_egg(path: Path, project: str, version: str | None) -> Listing:
+def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
+    """The same of an egg."""
     try:
         projects.leave_working_directory()
         projects.check_names(projects.read_egg(path))
-        return Listing(spiders=_import_spiders(projects.activate(path), project, version))
+        return {"spiders": _import_spiders(projects.activate(path), project, version)}
     except projects.EggError as error:
-        return Listing(problem=str(error))
+        return {"problem": str(error)}
 
 
-def _import_spiders(egg: projects.Egg, project: str, version: str | None) -> list[SpiderInfo]:
+def _import_spiders(egg: projects.Egg, project: str, version: str | None) -> list[dict[str, Any]]:
     os.environ.__class__ = _without_variables(f"{egg.path}{os.sep}")
     try:
         infos = spider_infos(project, version)
@@ -128,8 +117,9 @@ def _advice(error: BaseException, egg: projects.Egg) -> str:
 # --- what can be said of a spider without running it
 
 
-def spider_infos(project: str, version: str | None) -> list[SpiderInfo]:
-    """The spiders of the project that is on `sys.path`, as its own settings and add-ons have them loaded.
+def spider_infos(project: str, version: str | None) -> list[dict[str, Any]]:
+    """The spiders (`SpiderInfo`) of the project that is on `sys.path`, as its own settings and add-ons have them
+    loaded.
 
     Raises anything that its modules raise.
     """
@@ -144,7 +134,7 @@ def spider_infos(project: str, version: str | None) -> list[SpiderInfo]:
     known = _of_ours if project == projects.OWN_PROJECT else _of_an_egg
     return [
         # by the name under which the loader finds it
-        SpiderInfo(project=project, version=version, name=str(name), **known(loader.load(name)))
+        {"project": project, "version": version, "name": str(name), **known(loader.load(name))}
         for name in sorted(loader.list())
     ]
 
@@ -249,7 +239,7 @@ def main() -> None:
     version = os.environ.get("SCRAPYD_EGG_VERSION")
     listing = list_egg(Path(sys.argv[1]), os.environ["SCRAPY_PROJECT"], version) if sys.argv[1:] else list_own()
     with os.fdopen(answer, "wb") as stdout:
-        stdout.write(listing.model_dump_json().encode())
+        stdout.write(json.dumps(listing).encode())
     sys.stderr.flush()
     os._exit(0)  # threads that the project has started would keep it
 

@@ -138,6 +138,8 @@ def _elsewhere(package: str) -> str | None:
 
 #: In the environment of that process.
 EGG, SPIDER_MODULE = "DISCOVERYBOT_EGG", "DISCOVERYBOT_SPIDER_MODULE"
+#: The same; set if the process runs in a Python of its project's own, where of ours is only what a crawl needs.
+PROJECTS_PYTHON = "DISCOVERYBOT_PROJECTS_PYTHON"
 
 
 class ProjectCode(NamedTuple):
@@ -154,7 +156,8 @@ class ProjectCode(NamedTuple):
     @property
     def environment(self) -> dict[str, str]:
         """By which the runner finds it."""
-        names = {EGG: self.egg, SPIDER_MODULE: self.spider_module}
+        own = None if self.python == sys.executable else 1
+        names = {EGG: self.egg, SPIDER_MODULE: self.spider_module, PROJECTS_PYTHON: own}
         return {name: str(value) for name, value in names.items() if value is not None}
 
     @contextmanager

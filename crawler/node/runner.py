@@ -18,8 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-from pydantic import BaseModel
 from scrapy import Spider
 from scrapy.crawler import AsyncCrawlerProcess, Crawler
 from scrapy.settings import BaseSettings
@@ -27,16 +25,14 @@ from scrapy.spiderloader import SpiderLoader
 from scrapy.utils.misc import load_object, walk_modules_iter
 from scrapy.utils.spider import iter_spider_classes
 
-from crawler import setting_names
+from crawler import extras, setting_names
 from crawler.closing import hurry
-from crawler.node.projects import EGG, OWN_PROJECT, SPIDER_MODULE, activate, canonical
+from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
+from crawler.orders import CrawlOrder, node_rules, read_order
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
-from gateway.contract.outbox import SPEC, read_file
 from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
-from gateway.contract.records import NodeSpec
 from gateway.crash_points import state_change
 from gateway.process import hide_process
-from gateway.settings import NodeSettings
 
 if TYPE_CHECKING:
     import asyncio
@@ -47,22 +43,29 @@ if TYPE_CHECKING:
 
 
 def preload() -> None:
-    """What a process does once from which crawls are forked."""
-    import_everything(project_settings())
+    """What a process does once from which crawls are forked. In a project's own Python it imports nothing of the
+    project: that may be any of its versions.
+    """
+    if not os.environ.get(PROJECTS_PYTHON):
+        import_everything(project_settings())
+        return
+    settings = ProjectSettings()
+    settings.set("ADDONS", {})
+    import_everything(settings)
 
 
 def main() -> None:
-    node = NodeSettings.load()
+    rules = node_rules()
     folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR")
     if not folder:
         _run_command()
         return
     _keep_mark()
-    _take_variables(alone=bool(node.user_range))
-    spec = NodeSpec.model_validate(orjson.loads(read_file(Path(folder) / SPEC)))
+    _take_variables(alone=rules.alone)
+    spec = read_order(Path(folder))
     os.environ["SCRAPY_PROJECT"] = canonical(spec.project)
     _activate()
-    _leave(crawl(spec, folder, node.log_level))
+    _leave(crawl(spec, folder, rules.log_level))
 
 
 def _keep_mark() -> None:
@@ -89,7 +92,7 @@ def _take_variables(*, alone: bool) -> None:
     if not alone:
         hide_process()
     with os.fdopen(int(descriptor), "rb") as pipe:
-        os.environ.update(orjson.loads(pipe.read()))
+        os.environ.update(extras.loads(pipe.read()))
     # the lowest number that is free: stdin
     os.open(os.devnull, os.O_RDONLY)
 
@@ -119,7 +122,7 @@ FILES = "files"
 _SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\n"
 
 
-def crawl(spec: NodeSpec, folder: str, log_level: str) -> int:
+def crawl(spec: CrawlOrder, folder: str, log_level: str) -> int:
     """Run the spider to its end. 1 if it could not be built or the crawl broke down."""
     if canonical(spec.project) != OWN_PROJECT:
         enter(Path(folder) / FILES)
@@ -143,7 +146,7 @@ def enter(files: Path) -> None:
     os.chdir(files)
 
 
-def _settings(spec: NodeSpec, folder: str, log_level: str) -> ProjectSettings:
+def _settings(spec: CrawlOrder, folder: str, log_level: str) -> ProjectSettings:
     settings = project_settings()
     settings.setdict(spec.settings, priority="cmdline")
     settings = _with_lazy_loader(settings)
@@ -166,13 +169,13 @@ def _settings(spec: NodeSpec, folder: str, log_level: str) -> ProjectSettings:
     return settings
 
 
-def _cache_owner(spec: NodeSpec) -> str:
+def _cache_owner(spec: CrawlOrder) -> str:
     """Who comes with other headers may be shown another page."""
     variant = spec.fetch.variant if spec.fetch else ""
     return f"{spec.user_id}:{variant}" if variant else spec.user_id
 
 
-def _crawler(spec: NodeSpec, spider: type[Spider], settings: ProjectSettings) -> Crawler:
+def _crawler(spec: CrawlOrder, spider: type[Spider], settings: ProjectSettings) -> Crawler:
     if _has_model(spider):
         return Crawler(spider, settings)
     if spec.depth is not None:
@@ -207,10 +210,11 @@ def _depth_limit(depth: int) -> int:
 def _has_model(spider: type[Spider]) -> bool:
     """Whether it checks its parameters itself, as ours do."""
     params = getattr(spider, "Params", None)
-    return isinstance(params, type) and issubclass(params, BaseModel)
+    # of pydantic, which may not be there
+    return isinstance(params, type) and hasattr(params, "model_validate")
 
 
-def _arguments(spec: NodeSpec, spider: type[Spider]) -> Arguments:
+def _arguments(spec: CrawlOrder, spider: type[Spider]) -> Arguments:
     """Our own spiders, and those that declare their arguments, check `params` against a model; all others take
     strings, as from `-a`.
     """
@@ -239,7 +243,7 @@ def _declared(spider: type[Spider]) -> Collection[str] | None:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else extras.dumps(value).decode()
 
 
 def _log_breakdown(crawl: asyncio.Task[None]) -> None:
@@ -391,19 +395,21 @@ _LATER = (
 )
 _OBJECT = re.compile(r"(scrapy|crawler)(\.\w+)+\.[A-Z]\w*")
 #: Components that every project on a node is without. (Two others are imported to be told from the rest.)
-_NOT_USED = re.compile(r"\.(ftp|s3|h2)\b|FTP|S3|GCS")
+_NOT_USED = re.compile(r"\.(ftp|s3|h2|remote_control|telnet)\b|FTP|S3|GCS")
 
 
 def import_everything(settings: BaseSettings) -> None:
     for name in _LATER:
-        importlib.import_module(name)
+        with suppress(ImportError):  # a project's own Python may lack it
+            importlib.import_module(name)
     for module in settings.getlist("SPIDER_MODULES"):
         for found in walk_modules_iter(module):
             # what a spider's module would import in the course of a crawl
             for name in getattr(found, "PRELOAD", ()):
                 importlib.import_module(name)
     for path in set(_paths(settings.copy_to_dict())):
-        load_object(path)
+        with suppress(ImportError):  # as above
+            load_object(path)
 
 
 def _paths(value: Any) -> Iterator[str]:

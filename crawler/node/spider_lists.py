@@ -31,7 +31,6 @@ from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError
 from crawler.node.config import NodeConfig, allowed
 from crawler.node.eggs import EggContents, EggStorage, stored_version
-from crawler.node.listing import Listing
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
@@ -54,6 +53,16 @@ _LOOK_AGAIN = 0.05
 _AT_ONCE = 2
 #: Seconds between two looks for unpacked eggs that no version is any more, and no crawl uses.
 _SWEEP = 60.0
+
+
+class Listing(BaseModel):
+    """What is known of one project, or of one version of an egg; the answer of `crawler/node/listing.py`."""
+
+    spiders: list[SpiderInfo] = []
+    #: Why it cannot be run.
+    problem: str | None = None
+    #: Where the egg lies unpacked; Scrapyd knows it better than the process that lists.
+    egg: Path | None = None
 
 
 #: Module that unpacks an egg, under Scrapyd's own user, whatever the project's is.

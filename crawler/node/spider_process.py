@@ -24,11 +24,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.attempt_files import StartedMark, ended_report, note_stopping, read_mark, with_account, write_exit
+from crawler.node.attempt_files import ended_report, note_stopping, with_account, write_exit
 from crawler.node.fork import WARM_UP, NotStartedError, ProcessLostError
 from crawler.node.process_tree import is_running, uses_more_than
 from crawler.node.reactor import reactor
 from crawler.node.stall_detection import StallDetector
+from crawler.node.started_mark import StartedMark, read_mark
 from gateway.clock import utc_now
 from gateway.contract import outbox, records
 from gateway.contract.outbox import AttemptId

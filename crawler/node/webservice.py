@@ -26,12 +26,12 @@ from twisted.web import error, http
 from twisted.web.server import NOT_DONE_YET, Request
 
 from crawler.node.accounts import Account
-from crawler.node.attempt_files import NodeUnfitError, StartedMark, fault_of, write_refusal
+from crawler.node.attempt_files import NodeUnfitError, fault_of, write_refusal
 from crawler.node.eggs import stored_version
 from crawler.node.launcher import NodeLauncher
-from crawler.node.listing import Listing
 from crawler.node.projects import OWN_PROJECT, canonical, is_project_name
-from crawler.node.spider_lists import spider_lists
+from crawler.node.spider_lists import Listing, spider_lists
+from crawler.node.started_mark import StartedMark
 from crawler.node.webroot import Form, NodeRequest
 from gateway.clock import time_of_node, utc_now
 from gateway.contract import outbox

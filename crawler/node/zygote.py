@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
-from crawler.node.attempt_files import note_own_pid
+from crawler.node.started_mark import note_own_pid
 from gateway.crash_points import state_change
 from gateway.process import (
     NotForkableError,

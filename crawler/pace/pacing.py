@@ -14,10 +14,12 @@ from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.httpobj import urlparse_cached
 
+from crawler import extras
 from crawler.closing import StoppedError, is_closing
+from crawler.orders import Fetch
 from crawler.setting_names import FETCH_OPTIONS, RATE_LIMIT_REDIS_URL, RATE_LIMIT_SITE, SITE_RATE_LIMIT
 from gateway.contract import redis_keys
-from gateway.contract.crawl import FetchOptions, parse_rate
+from gateway.contract.param_formats import parse_rate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -185,7 +187,7 @@ class Pauses(NamedTuple):
     longest: float
 
     @classmethod
-    def of(cls, options: FetchOptions) -> Self | None:
+    def of(cls, options: Fetch) -> Self | None:
         shortest, longest = options.min_pause_seconds, options.max_pause_seconds
         if shortest is None and longest is None:
             return None
@@ -216,7 +218,7 @@ class Pacing:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        options = crawler.settings.get(FETCH_OPTIONS) or FetchOptions()
+        options = crawler.settings.get(FETCH_OPTIONS) or Fetch()
         pauses, gates = Pauses.of(options), _gates(crawler.settings, options)
         if not (pauses or gates or options.concurrency):
             raise NotConfigured
@@ -271,7 +273,7 @@ class Pacing:
             raise StoppedError("the crawl was stopped")
 
 
-def _gates(settings: BaseSettings, options: FetchOptions) -> list[Gate]:
+def _gates(settings: BaseSettings, options: Fetch) -> list[Gate]:
     """The crawl's own limit first: a turn of the site's is worth more."""
     gates = [Gate(OwnRate(parse_rate(options.rate_limit)))] if options.rate_limit else []
     limit, site = settings.get(SITE_RATE_LIMIT), settings.get(RATE_LIMIT_SITE)
@@ -287,6 +289,9 @@ def _site_rate(site: str, rate: float, redis_url: str | None) -> Rate:
         logger.warning(
             "The rate limit of site %s holds for this crawl alone: the node has no Redis to share it", site
         )
+        return own
+    if not extras.has("redis"):
+        logger.warning("The rate limit of site %s holds for this crawl alone: the project's Python lacks redis", site)
         return own
     from gateway.stores.site_rate_limit import SiteRateLimit  # noqa: PLC0415 - a tenth of a second that few crawls need
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scrapy.robotstxt import RobotParser
     from scrapy.settings import BaseSettings
 
-    from gateway.contract.crawl import FetchOptions
+    from crawler.orders import Fetch
 
 _SCRAPYS = "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware"
 _SCRAPYS_ORDER = 100
@@ -30,7 +30,7 @@ def use_robots(settings: BaseSettings) -> None:
     name = "DOWNLOADER_MIDDLEWARES"
     orders = [order for key, order in settings.getdict(name).items() if key in {_SCRAPYS, RobotsTxtMiddleware}]
     order = orders[-1] if orders else _SCRAPYS_ORDER
-    options: FetchOptions | None = settings.get(FETCH_OPTIONS)
+    options: Fetch | None = settings.get(FETCH_OPTIONS)
     if order is None and options and options.obey_robots:
         order = _SCRAPYS_ORDER
     settings.set_in_component_priority_dict(name, RobotsTxtMiddleware, None)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
 
+    from crawler.orders import Fetch
     from crawler.render.browser import Chromium
-    from gateway.contract.crawl import FetchOptions
 
 
 logger = logging.getLogger(__name__)
@@ -226,13 +226,13 @@ async def close_page(page: Page) -> None:
 
 def context_options(settings: BaseSettings) -> dict[str, Any]:
     """Options of a browser context that nobody else may choose."""
-    options: FetchOptions | None = settings.get(FETCH_OPTIONS)
+    options: Fetch | None = settings.get(FETCH_OPTIONS)
     return {"user_agent": options.user_agent} if options and options.user_agent else {}
 
 
 def context_cookies(settings: BaseSettings) -> list[Any]:
     """As Playwright's `add_cookies` takes them."""
-    options: FetchOptions | None = settings.get(FETCH_OPTIONS)
+    options: Fetch | None = settings.get(FETCH_OPTIONS)
     if options is None:
         return []
     scope = FetchScope(settings.getlist(FETCH_START_URLS))

@@ -9,26 +9,27 @@ import logging
 import os
 from collections.abc import Sized
 from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-import orjson
 from itemadapter import ItemAdapter
-from pydantic import Field
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
+from crawler import extras
 from crawler.closing import Closing
+from crawler.orders import Expected
 from crawler.report.failures import exception_reason, is_refusal, status_reason
 from crawler.setting_names import ATTEMPT_DIR, EXPECT, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
 from gateway.contract import outbox
-from gateway.contract.crawl import Expect, Tally
-from gateway.contract.records import Progress, SpiderReport
+from gateway.contract.expectations import Tally, early_breaches
 from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Report:
         self._published_at = monotonic()
         self._timer: Any = None
         self._max_items = crawler.settings.getint(MAX_ITEMS)
-        self._expect: Expect = crawler.settings.get(EXPECT) or Expect()
+        self._expect: Expected = crawler.settings.get(EXPECT) or Expected()
         #: How many items have each field that is expected.
         self._filled = dict.fromkeys(self._expect.fields, 0)
 
@@ -136,7 +137,7 @@ class Report:
             self.committed.items_count = facts["items"]
             self._errors, self._refusals = list(facts["errors"]), list(facts["refusals"])
             self._count_fields_before()
-            self._progress, self._published = self.committed.model_copy(), self.committed.model_copy()
+            self._progress, self._published = copy(self.committed), copy(self.committed)
 
     def spider_opened(self) -> None:
         self._timer = create_looping_call(self._publish)
@@ -231,9 +232,9 @@ class Report:
         """End the crawl early if it has broken what is expected of it, and is to end then."""
         if self._stopped_early or self._expect.stop_early_after is None:
             return
-        if breaches := self._expect.early_breaches(self._tally()):
+        if broken := early_breaches(self._expect, self._tally()):
             self._stopped_early = True
-            logger.warning("Stopped early: %s", "; ".join(breaches))
+            logger.warning("Stopped early: %s", "; ".join(broken))
             self._close(outbox.EXPECTATION_BROKEN)
 
     def _tally(self) -> Tally:
@@ -275,50 +276,57 @@ class Report:
         pages = self._progress.completed_pages - self._published.completed_pages
         self._progress.pages_per_s = round(max(0, pages) / max(now - self._published_at, 0.001), 1)
         changed = self._progress != self._published
-        self._published, self._published_at = self._progress.model_copy(), now
+        self._published, self._published_at = copy(self._progress), now
         if changed:
             self._write_progress()
 
-    def _stamped(self) -> Progress:
-        return self._progress.model_copy(update={"at": utc_now()})
-
     @state_change("spider.progress")
     def _write_progress(self) -> None:
-        self._write(outbox.PROGRESS, self._stamped().model_dump_json())
+        self._write(outbox.PROGRESS, extras.dumps(self._progress.shown()))
 
     @state_change("spider.report")
     def _write_report(self) -> None:
-        report = SpiderReport(
-            finish_reason=outbox.whole_text(self._finish_reason),
-            progress=self._stamped(),
+        progress, stats = self._progress.shown(), self._crawler.stats.get_stats()
+        report = {
+            "finish_reason": outbox.whole_text(self._finish_reason),
+            "progress": progress,
             # half surrogate pairs can be in a URL that a page made up
-            errors=outbox.whole_text(self._errors),
-            filled=self._filled or None,
-            stats={
-                outbox.whole_text(str(key)): _plain(value) for key, value in self._crawler.stats.get_stats().items()
-            },
-            ended_at=utc_now(),
-        )
-        self._write(outbox.PROGRESS, report.progress.model_dump_json())
-        text = report.model_dump_json()
-        if len(text.encode()) > outbox.MAX_RECORD:
+            "errors": outbox.whole_text(self._errors),
+            "filled": self._filled or None,
+            "stats": {outbox.whole_text(str(key)): _plain(value) for key, value in stats.items()},
+            "ended_at": to_iso(utc_now()),
+        }
+        self._write(outbox.PROGRESS, extras.dumps(progress))
+        data = extras.dumps(report)
+        if len(data) > outbox.MAX_RECORD:
             # nobody would read it
-            stats = {"discoverybot/stats_left_out": len(report.stats)}
-            text = report.model_copy(update={"stats": stats}).model_dump_json()
-        self._write(outbox.REPORT, text)
+            data = extras.dumps({**report, "stats": {"discoverybot/stats_left_out": len(stats)}})
+        self._write(outbox.REPORT, data)
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, name: str, data: bytes) -> None:
         try:
-            outbox.write_atomically(self._folder / name, text.encode())
+            outbox.write_atomically(self._folder / name, data)
         except OSError as error:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
 
 
-class _Counts(Progress):
+@dataclass
+class _Counts:
+    """`progress.json`, the contract's `Progress`, and what the report needs beside it."""
+
+    requested_pages: int = 0
+    completed_pages: int = 0
+    items_count: int = 0
+    errors_count: int = 0
+    pages_per_s: float = 0.0
     #: How many of the completed pages were answered with a 4xx.
-    refused_pages: int = Field(default=0, exclude=True)
+    refused_pages: int = 0
+
+    def shown(self) -> dict[str, Any]:
+        return {**{name: getattr(self, name) for name in _SHOWN}, "at": to_iso(utc_now())}
 
 
+_SHOWN = ("requested_pages", "completed_pages", "items_count", "errors_count", "pages_per_s")
 _COUNTERS = ("requested_pages", "completed_pages", "errors_count", "refused_pages")
 _REQUESTED, _COMPLETED, _ERRORS, _REFUSED = range(len(_COUNTERS))
 _NOTHING = (0, 0, 0, 0)
@@ -388,13 +396,8 @@ class ItemSpool:
 
 def encode(item: object) -> bytes:
     """Compact JSON on one line. Raises `TypeError` for what is no item in Scrapy's sense."""
-    # orjson knows dicts, and asks `_jsonable` for what else is in them, which is much quicker than a copy
-    data = item if type(item) is dict else ItemAdapter(item).asdict()
-    try:
-        return orjson.dumps(data, default=_jsonable, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:
-        # integers beyond 64 bits and lone surrogates are JSON, but not orjson's
-        return json.dumps(data, default=_jsonable, separators=(",", ":")).encode()
+    # what is a dict needs no copy: `_jsonable` is asked for what else is in it
+    return extras.dumps(item if type(item) is dict else ItemAdapter(item).asdict(), _jsonable)
 
 
 def _jsonable(value: Any) -> Any:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-import orjson
 from pydantic import AfterValidator, BaseModel, Field, model_validator
+
+from gateway.contract.param_formats import RATE, parse_rate
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _COOKIE_NAME = _HEADER_NAME
@@ -23,8 +22,6 @@ _NOT_TAKEN = frozenset(
         *("proxy-authorization", "proxy-connection", "expect", "accept-encoding", "cookie", "user-agent"),
     }
 )
-_RATE = re.compile(r"([1-9][0-9]{0,5})/([smh])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 #: Bytes that all headers and cookies may have together.
 MAX_BYTES = 8 << 10
 #: Shown in the place of secrets.
@@ -99,15 +96,7 @@ def _rate(text: str) -> str:
     return text
 
 
-def parse_rate(text: str) -> float:
-    """`40/s`, `30/m`, `100/h` as requests per second. Raises `ValueError`."""
-    match = _RATE.fullmatch(text)
-    if match is None:
-        raise ValueError("must be a number of requests per s, m or h, such as 30/m")
-    return int(match[1]) / _SECONDS[match[2]]
-
-
-RateText = Annotated[str, AfterValidator(_rate), Field(json_schema_extra={"pattern": f"^{_RATE.pattern}$"})]
+RateText = Annotated[str, AfterValidator(_rate), Field(json_schema_extra={"pattern": f"^{RATE.pattern}$"})]
 Headers = Annotated[dict[str, str], AfterValidator(_headers), Field(max_length=50, repr=False)]
 Cookies = Annotated[dict[str, str], AfterValidator(_cookies), Field(max_length=50, repr=False)]
 Proxy = Annotated[str, AfterValidator(_proxy), Field(min_length=1, max_length=2083)]
@@ -148,13 +137,6 @@ class FetchOptions(BaseModel, extra="forbid", frozen=True, strict=True):
             raise ValueError(f"headers and cookies must not be larger than {MAX_BYTES} bytes together")
         return self
 
-    @property
-    def variant(self) -> str:
-        """Digest of the options that may change what a site answers, or which answers are kept; empty without any."""
-        names = {"headers", "cookies", "user_agent", "proxy", "retry_codes"}
-        given = self.model_dump(mode="json", include=names, exclude_defaults=True)
-        return hashlib.sha256(orjson.dumps(given, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16] if given else ""
-
     def masked(self) -> Self:
         """A copy that may be shown: it names headers, cookies and the proxy's address, without their secrets."""
         return self.model_copy(
@@ -174,26 +156,12 @@ def _without_password(url: str) -> str:
 # --- what a good crawl finds, as a request, a schedule or a site says
 
 
-class Tally(NamedTuple):
-    """What a crawl has done so far."""
-
-    pages: int
-    errors: int
-    items: int
-    #: How many items have each field that is expected; `None` if the node did not count them.
-    filled: Mapping[str, int] | None = None
-
-    @property
-    def error_rate(self) -> float:
-        """Share of what failed, requests and callbacks, among all that was tried; 0 before anything was."""
-        return self.errors / (self.pages + self.errors) if self.errors else 0.0
-
-
 # MongoDB has no names with dots or a leading dollar
 FieldName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^.$\x00-\x1f\x7f][^.\x00-\x1f\x7f]*$")]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
+# `gateway/contract/expectations.py` compares
 class Expect(BaseModel, extra="forbid", frozen=True, strict=True):
     """What a good crawl finds. A crawl that finds less is `partial` at best, and its message says why."""
 
@@ -218,40 +186,6 @@ class Expect(BaseModel, extra="forbid", frozen=True, strict=True):
         if self.stop_early_after is not None and self.max_error_rate is None and not self.fields:
             raise ValueError("stop_early_after needs max_error_rate or fields: too few items show at the end only")
         return self
-
-    def breaches(self, tally: Tally) -> list[str]:
-        """What was found against what was expected, in words for a person; empty if all is as expected."""
-        return [*self._too_few(tally), *self._too_many_errors(tally), *self._too_empty(tally)]
-
-    def early_breaches(self, tally: Tally) -> list[str]:
-        """The same for a crawl that still runs: only what enough requests, or items, have shown."""
-        enough = self.stop_early_after
-        if enough is None:
-            return []
-        errors = self._too_many_errors(tally) if tally.pages + tally.errors >= enough else ()
-        return [*errors, *(self._too_empty(tally) if tally.items >= enough else ())]
-
-    def _too_few(self, tally: Tally) -> Iterator[str]:
-        if self.min_items is not None and tally.items < self.min_items:
-            found = "1 item" if tally.items == 1 else f"{tally.items} items"
-            yield f"{found}, expected at least {self.min_items}"
-
-    def _too_many_errors(self, tally: Tally) -> Iterator[str]:
-        if self.max_error_rate is not None and tally.error_rate > self.max_error_rate:
-            tried = tally.pages + tally.errors
-            yield f"{tally.errors} of {tried} requests failed, expected at most {_percent(self.max_error_rate)}"
-
-    def _too_empty(self, tally: Tally) -> Iterator[str]:
-        if tally.filled is None or not tally.items:
-            return
-        for name, share in self.fields.items():
-            count = tally.filled.get(name, 0)
-            if count / tally.items < share:
-                yield f"{count} of {tally.items} items have {name!r}, expected at least {_percent(share)}"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:g} %"
 
 
 #: The project that has no egg: `crawler/`, `default` in scrapy.cfg.

@@ -18,37 +18,14 @@ import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
 from gateway.contract.crawl import MASK
+from gateway.contract.variable_names import refused_variable
 
 # --- variables
 
-VARIABLE_PATTERN = r"^[A-Z_][A-Z0-9_]{0,99}$"
-_VARIABLE = re.compile(VARIABLE_PATTERN)
 #: Variables that a project, and that one crawl, may have.
 MAX_VARIABLES = 100
 #: Bytes of JSON that the variables of a project, of one crawl, and of both together may have. All fit into a pipe.
 MAX_PROJECT_BYTES, MAX_CRAWL_BYTES, MAX_HANDED_BYTES = 32 << 10, 16 << 10, 60 << 10
-
-#: Read by the platform in a spider's process; `NODE_` by Node.js as well, which drives the browser.
-_OURS = ("CRAWL_", "DISCOVERYBOT_", "GATEWAY_", "HTTP_CACHE_", "NODE_", "SCRAPY_", "SCRAPYD_")
-_OURS_ALONE = frozenset({"CHROMIUM_PATH", "LOG_LEVEL", "NODES_DIR", "RATE_LIMIT_REDIS_URL"})
-_SYSTEM = ("DYLD_", "GLIBC_", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PLAYWRIGHT_", "PYTHON", "SSL_CERT_")
-_SYSTEM_ALONE = frozenset(
-    {
-        *("BASH_ENV", "ENV", "GCONV_PATH", "HOME", "IFS", "LANG", "PATH", "PWD", "SHELL", "SSLKEYLOGFILE", "TMPDIR"),
-        *("TZ", "USER", "VIRTUAL_ENV", "ALL_PROXY", "FTP_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
-    }
-)
-
-
-def refused_variable(name: str) -> str | None:
-    """Why no spider may be given a variable of this name; `None` if it may."""
-    if not _VARIABLE.fullmatch(name):
-        return "a name is up to 100 capital letters, digits and _, and does not begin with a digit"
-    if name.startswith(_OURS) or name in _OURS_ALONE:
-        return "this name is the platform's own"
-    if name.startswith(_SYSTEM) or name in _SYSTEM_ALONE:
-        return "this name decides how a process of the node runs: set it on the node"
-    return None
 
 
 def check_variables(variables: Mapping[str, str], max_bytes: int, *, most: int = MAX_VARIABLES) -> None:

@@ -11,16 +11,13 @@ from typing import NamedTuple
 
 import orjson
 
-#: Set by the crawler's add-on: milliseconds and zone in every head.
-LOG_FORMAT = "%(asctime)s.%(msecs)03dZ [%(name)s] %(levelname)s: %(message)s"
-LOG_DATEFORMAT = "%Y-%m-%dT%H:%M:%S"
 #: A physical line longer than this is cut into entries of this many bytes.
 MAX_LINE = 1 << 20
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 #: Level of lines before the first head: what Python prints before logging is set up is seldom good news.
 HEADLESS_LEVEL = "ERROR"
 
-# Ours, and Scrapy's default, which has neither zone nor milliseconds (taken as UTC).
+# Ours (`LOG_FORMAT` of the outbox), and Scrapy's default, which has neither zone nor milliseconds (taken as UTC).
 _HEAD = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{3}))?(?:Z|[+-]\d\d:?\d\d)? "
     r"\[([^\]\s]+)\] (DEBUG|INFO|WARNING|ERROR|CRITICAL): (.*)",

@@ -68,6 +68,10 @@ BY_PLATFORM = "platform"
 #: Beside the attempts: the id of this folder, see `instance_of`.
 INSTANCE = "instance"
 
+#: Of the log, set by the crawler's add-on: milliseconds and zone in every head.
+LOG_FORMAT = "%(asctime)s.%(msecs)03dZ [%(name)s] %(levelname)s: %(message)s"
+LOG_DATEFORMAT = "%Y-%m-%dT%H:%M:%S"
+
 #: Largest size, in bytes, of each file that is read whole; most of them hold a few hundred.
 LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 64 << 20}
 MAX_RECORD = 2 << 20

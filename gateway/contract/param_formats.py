@@ -24,6 +24,9 @@ RESERVED_PARAMS = (
     | {"from_crawler", "update_settings", "handles_request", "close", "closed", "log", "logger"}
     | {"parse_start_url", "parse_with_rules", "process_results", "sitemap_filter"}
 )
+#: Requests per second, minute or hour.
+RATE = re.compile(r"([1-9][0-9]{0,5})/([smh])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 #: Most characters of a selector or a pattern. People write no longer ones, and libraries nest as deep as the text.
 MAX_LENGTH = 1000
 #: Bytes that a pattern may take once compiled; RE2 alone would take 8 MB for each.
@@ -45,6 +48,14 @@ _LITERAL = re.compile(r"\"[^\"]*\"|'[^']*'")
 _CALL = re.compile(r"([\w:.-]+)\s*\(")
 #: No CSS selector begins like this.
 _XPATH_START = re.compile(r"\s*(?:\.{0,2}/|\(|@|\.\s*$)")
+
+
+def parse_rate(text: str) -> float:
+    """`40/s`, `30/m`, `100/h` as requests per second. Raises `ValueError`."""
+    match = RATE.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a number of requests per s, m or h, such as 30/m")
+    return int(match[1]) / _SECONDS[match[2]]
 
 
 def compile_css(css: str) -> Callable[[Any], Any]:

@@ -7,7 +7,8 @@ import signal as signals
 from datetime import datetime
 from typing import NamedTuple
 
-from gateway.contract.crawl import Expect, Tally
+from gateway.contract.crawl import Expect
+from gateway.contract.expectations import Tally, breaches
 from gateway.contract.outbox import EXPECTATION_BROKEN, ITEMS_LOST
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.job import GOOD_STATUSES, JobStatus
@@ -172,10 +173,10 @@ def _compare(outcome: Outcome, report: SpiderReport, expect: Expect | None) -> O
     """Say what is missing from a good outcome, and lower it if more was expected."""
     tally = _tally(report)
     message = outcome.message if tally.items else f"{outcome.message}, no items{_dropped(report)}"
-    breaches = expect.breaches(tally) if expect else []
-    if not breaches:
+    broken = breaches(expect, tally) if expect else []
+    if not broken:
         return outcome._replace(message=message)
-    return Outcome(JobStatus.PARTIAL, "; ".join([message, *breaches]))
+    return Outcome(JobStatus.PARTIAL, "; ".join([message, *broken]))
 
 
 def _dropped(report: SpiderReport) -> str:

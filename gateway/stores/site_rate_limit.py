@@ -11,9 +11,10 @@ import asyncio
 from typing import Self
 
 import redis.asyncio
+import redis.asyncio.retry
+from redis.backoff import NoBackoff
 
 from gateway.crash_points import state_change
-from gateway.stores.redis import connect_async
 
 #: Longest wait for an answer, in seconds, connecting included.
 ANSWER_SECONDS = 0.5
@@ -58,8 +59,16 @@ class SiteRateLimit:
 
     @classmethod
     def open(cls, url: str, key: str, rate: float) -> Self:
-        """A limit with a connection of its own, for the event loop that first uses it."""
-        return cls(connect_async(url, timeout=ANSWER_SECONDS), key, rate)
+        """A limit with a connection of its own, for the event loop that first uses it.
+
+        A spider's process makes it, whose Python may have an older redis-py and no hiredis.
+        """
+        pool: redis.asyncio.BlockingConnectionPool = redis.asyncio.BlockingConnectionPool.from_url(
+            url,
+            retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
+            **dict.fromkeys(("timeout", "socket_timeout", "socket_connect_timeout"), ANSWER_SECONDS),
+        )
+        return cls(redis.asyncio.Redis.from_pool(pool), key, rate)
 
     @state_change("rate.reserve")
     async def reserve(self) -> float:

@@ -15,7 +15,7 @@ import psutil
 from stack import ROOT, START_TIMEOUT, Stack, wait_until
 from stores import free_port
 
-from crawler.node.attempt_files import read_mark
+from crawler.node.started_mark import read_mark
 from gateway.contract.outbox import is_locked
 
 #: Seconds that a process is given to end by itself; Scrapyd ends its spiders first.

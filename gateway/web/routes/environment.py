@@ -8,7 +8,8 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from gateway.contract.environment import MAX_PROJECT_BYTES, MAX_VARIABLES, SETTING_PATTERN, VARIABLE_PATTERN
+from gateway.contract.environment import MAX_PROJECT_BYTES, MAX_VARIABLES, SETTING_PATTERN
+from gateway.contract.variable_names import VARIABLE_PATTERN
 from gateway.projects.environment import NewVariable, ProjectConfig, ProjectEnvironment
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import problems

@@ -10,7 +10,8 @@ import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from gateway.clock import to_iso, truncate
-from gateway.contract.environment import MAX_CRAWL_BYTES, MAX_VARIABLES, VARIABLE_PATTERN
+from gateway.contract.environment import MAX_CRAWL_BYTES, MAX_VARIABLES
+from gateway.contract.variable_names import VARIABLE_PATTERN
 from gateway.jobs.job import JobStatus
 from gateway.jobs.queries import JobFilter
 

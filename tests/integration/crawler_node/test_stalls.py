@@ -71,7 +71,7 @@ def test_one_that_stands_still_is_asked_to_stop_then_killed_also_by_the_next_scr
 
 
 def pid_of(folder: Path) -> int:
-    from crawler.node.attempt_files import read_mark  # noqa: PLC0415 - loads half of Twisted
+    from crawler.node.started_mark import read_mark  # noqa: PLC0415 - loads half of Twisted
 
     pid, _ = read_mark(folder)
     assert pid is not None

@@ -10,7 +10,7 @@ import pytest
 from stores import StoreProcess
 from tailer_node import Crawl, Node, eventually
 
-from crawler.node.attempt_files import StartedMark
+from crawler.node.started_mark import StartedMark
 from gateway.clock import utc_now
 from gateway.contract.outbox import DEPLOYED, EXIT, NOTED, STARTED
 from gateway.contract.records import Deployments, ExitReport, NotedDeployment, read_record

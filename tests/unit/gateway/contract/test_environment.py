@@ -14,8 +14,8 @@ from gateway.contract.environment import (
     check_variables,
     refused_run_setting,
     refused_setting,
-    refused_variable,
 )
+from gateway.contract.variable_names import refused_variable
 from gateway.settings import OUTSIDE_SETTINGS, NodeSettings
 
 #: Settings of ours that a project may choose.

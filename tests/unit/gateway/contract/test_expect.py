@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.contract.crawl import Expect, Tally
+from gateway.contract.crawl import Expect
+from gateway.contract.expectations import Tally, breaches, early_breaches
 
 PRICE = {"fields": {"price": 0.9}}
 FULL = {"min_items": 10, "max_error_rate": 0.1, "fields": {"title": 1, "price": 0.9}, "stop_early_after": 20}
 
 
 @pytest.mark.parametrize(
-    ("expect", "tally", "breaches"),
+    ("expect", "tally", "broken"),
     [
         ({"min_items": 10}, Tally(5, 0, 10), []),
         ({"min_items": 10}, Tally(5, 0, 9), ["9 items, expected at least 10"]),
@@ -33,17 +34,17 @@ FULL = {"min_items": 10, "max_error_rate": 0.1, "fields": {"title": 1, "price": 
     ],
 )  # fmt: skip
 def test_what_was_found_is_compared_with_what_was_expected(
-    expect: dict[str, Any], tally: Tally, breaches: list[str]
+    expect: dict[str, Any], tally: Tally, broken: list[str]
 ) -> None:
-    assert Expect.model_validate(expect).breaches(tally) == breaches
+    assert breaches(Expect.model_validate(expect), tally) == broken
 
 
 @pytest.mark.parametrize("share", [0.07, 0.1, 0.29, 0.3, 0.57, 0.7, 0.9, 0.95, 1])
 def test_a_share_is_met_by_exactly_so_many(share: float) -> None:
     expect = Expect(fields={"title": share}, max_error_rate=share)
     count = round(share * 100)
-    assert not expect.breaches(Tally(100 - count, count, 100, {"title": count}))
-    assert len(expect.breaches(Tally(99 - count, count + 1, 100, {"title": count - 1}))) == 2
+    assert not breaches(expect, Tally(100 - count, count, 100, {"title": count}))
+    assert len(breaches(expect, Tally(99 - count, count + 1, 100, {"title": count - 1}))) == 2
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,8 @@ def test_a_share_is_met_by_exactly_so_many(share: float) -> None:
     ],
 )
 def test_a_crawl_ends_early_once_it_has_shown_enough_and_never_for_too_few_items(tally: Tally, count: int) -> None:
-    assert len(Expect.model_validate(FULL).early_breaches(tally)) == count
-    assert not Expect.model_validate({**FULL, "stop_early_after": None}).early_breaches(tally)
+    assert len(early_breaches(Expect.model_validate(FULL), tally)) == count
+    assert not early_breaches(Expect.model_validate({**FULL, "stop_early_after": None}), tally)
 
 
 @pytest.mark.parametrize(

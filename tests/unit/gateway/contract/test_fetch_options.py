@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.contract.crawl import MASK, MAX_BYTES, CrawlSpec, FetchOptions, parse_rate
+from gateway.contract.crawl import MASK, MAX_BYTES, CrawlSpec, FetchOptions
+from gateway.contract.param_formats import parse_rate
 
 SECRETS = FetchOptions(
     headers={"Authorization": "Bearer t0ken"},
@@ -88,13 +89,6 @@ def test_secrets_are_neither_shown_nor_printed() -> None:
 def test_a_proxy_without_a_password_is_shown_as_it_is() -> None:
     options = FetchOptions(proxy="http://proxy.example:3128")
     assert options.masked() == options
-
-
-def test_only_what_changes_the_answers_makes_another_variant() -> None:
-    assert FetchOptions(concurrency=2, rate_limit="1/s", obey_robots=False, min_pause_seconds=1).variant == ""
-    others = [{"headers": {"A": "b"}}, {"cookies": {"A": "b"}}, {"user_agent": "b"}, {"proxy": "http://b"},
-              {"retry_codes": [404]}]  # fmt: skip
-    assert len({FetchOptions(**fields).variant for fields in others} - {""}) == len(others)
 
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))

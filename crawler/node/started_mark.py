@@ -1,0 +1,86 @@
+"""The mark of an attempt that was started, by those who make it and by those who look.
+
+The `started` file is made once, and locked for as long as the spider lives. It is locked under a temporary name and
+only then linked to its own, so nobody ever sees it unlocked while the attempt runs. The launcher holds the same lock
+until the exit report is written: a process that finds the lock free and no report knows that none will be written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+from gateway.clock import to_iso
+from gateway.contract import outbox
+from gateway.crash_points import state_change
+
+#: Bytes that a mark has at least.
+_SIZE = 80
+
+
+class StartedMark:
+    """A mark that this process has made. `fd` is inherited by the spider, and with it the lock."""
+
+    def __init__(self, fd: int, started_at: datetime) -> None:
+        self.fd = fd
+        self.started_at = started_at
+
+    @classmethod
+    @state_change("node.mark_started")
+    def make(cls, folder: Path, started_at: datetime) -> Self | None:
+        """The attempt's mark, or `None` if there is one: it was launched before. Raises `OSError`."""
+        temporary = folder / f".{outbox.STARTED}.{uuid.uuid4().hex}"
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            mark = cls(fd, started_at)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mark._write(None)
+            os.link(temporary, folder / outbox.STARTED)
+        except FileExistsError:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        finally:
+            temporary.unlink()
+        return mark
+
+    @state_change("node.note_pid")
+    def note_pid(self, pid: int) -> None:
+        """Say who holds the lock, so that the spider can be reached after Scrapyd was killed."""
+        self._write(pid)
+
+    def release(self) -> None:
+        """Let go, if that was not done. The lock is free once the spider's own copy is gone too."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _write(self, pid: int | None) -> None:
+        _write_mark(self.fd, to_iso(self.started_at), pid)
+
+
+@state_change("node.note_fork")
+def note_own_pid(fd: int) -> None:
+    """A forked spider says itself that there is a process: Scrapyd, which had it forked, may be gone by then."""
+    _write_mark(fd, json.loads(os.pread(fd, _SIZE, 0))["started_at"], os.getpid())
+
+
+def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
+    """Process id and start as the mark tells them; `None` where it does not."""
+    try:
+        content: dict[str, Any] = json.loads(outbox.read_file(folder / outbox.STARTED))
+        return content.get("pid"), datetime.fromisoformat(content["started_at"])
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None, None
+
+
+def _write_mark(fd: int, started_at: str, pid: int | None) -> None:
+    # the later text is never the shorter one, so there is nothing to cut off
+    os.pwrite(fd, json.dumps({"started_at": started_at, "pid": pid}).encode().ljust(_SIZE), 0)

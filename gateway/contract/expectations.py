@@ -1,0 +1,73 @@
+"""What a crawl has found against what was expected of it: compared by its own process, and by the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+
+class Tally(NamedTuple):
+    """What a crawl has done so far."""
+
+    pages: int
+    errors: int
+    items: int
+    #: How many items have each field that is expected; `None` if the node did not count them.
+    filled: Mapping[str, int] | None = None
+
+    @property
+    def error_rate(self) -> float:
+        """Share of what failed, requests and callbacks, among all that was tried; 0 before anything was."""
+        return self.errors / (self.pages + self.errors) if self.errors else 0.0
+
+
+class Expectation(Protocol):
+    """`Expect` of `gateway/contract/crawl.py`, or what has its fields."""
+
+    @property
+    def min_items(self) -> int | None: ...
+    @property
+    def max_error_rate(self) -> float | None: ...
+    @property
+    def fields(self) -> Mapping[str, float]: ...
+    @property
+    def stop_early_after(self) -> int | None: ...
+
+
+def breaches(expect: Expectation, tally: Tally) -> list[str]:
+    """What was found against what was expected, in words for a person; empty if all is as expected."""
+    return [*_too_few(expect, tally), *_too_many_errors(expect, tally), *_too_empty(expect, tally)]
+
+
+def early_breaches(expect: Expectation, tally: Tally) -> list[str]:
+    """The same for a crawl that still runs: only what enough requests, or items, have shown."""
+    enough = expect.stop_early_after
+    if enough is None:
+        return []
+    errors = _too_many_errors(expect, tally) if tally.pages + tally.errors >= enough else ()
+    return [*errors, *(_too_empty(expect, tally) if tally.items >= enough else ())]
+
+
+def _too_few(expect: Expectation, tally: Tally) -> Iterator[str]:
+    if expect.min_items is not None and tally.items < expect.min_items:
+        found = "1 item" if tally.items == 1 else f"{tally.items} items"
+        yield f"{found}, expected at least {expect.min_items}"
+
+
+def _too_many_errors(expect: Expectation, tally: Tally) -> Iterator[str]:
+    if expect.max_error_rate is not None and tally.error_rate > expect.max_error_rate:
+        tried = tally.pages + tally.errors
+        yield f"{tally.errors} of {tried} requests failed, expected at most {_percent(expect.max_error_rate)}"
+
+
+def _too_empty(expect: Expectation, tally: Tally) -> Iterator[str]:
+    if tally.filled is None or not tally.items:
+        return
+    for name, share in expect.fields.items():
+        count = tally.filled.get(name, 0)
+        if count / tally.items < share:
+            yield f"{count} of {tally.items} items have {name!r}, expected at least {_percent(share)}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:g} %"
