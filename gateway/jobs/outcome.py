@@ -24,8 +24,19 @@ _FOR_GOOD = re.compile(
     # not every ImportError: one node alone may lack a library
     r"((ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError: cannot import name"
     r"|NotSupported: Unsupported URL scheme|HTTP 4(?!29)\d\d|KeyError: .Spider not found"
+    r"|KeyError: '\w+' \(there is no such variable"
     r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
 )
+
+#: At the end of a log: a frame of a traceback, the one in which `os.environ` looks a name up, a line of the log
+#: itself, and what pydantic adds to each of its errors.
+_FRAME = re.compile(r'\s+File ".+", line \d+')
+_OS_ENVIRON = re.compile(r'\s+File ".*\bos(\.py)?>?", line \d+, in __getitem__')
+_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+_NOTHING_SAID = re.compile(r"\s+For further information visit https://")
+_NO_VARIABLE = re.compile(r"KeyError: '(\w+)'")
+#: Characters of an exception that a job's message quotes.
+_MAX_WORDS = 500
 
 
 class Outcome(NamedTuple):
@@ -64,10 +75,30 @@ def _judge(exit_report: ExitReport) -> Outcome:
 
 
 def _failed(message: str, exit_report: ExitReport, *, retryable: bool = True) -> Outcome:
-    lines = (line.strip() for line in reversed((exit_report.log_tail or "").splitlines()))
-    last_line = next(filter(None, lines), "")
-    retryable = retryable and not _FOR_GOOD.match(last_line)
-    return Outcome(JobStatus.ERROR, f"{message}: {last_line}" if last_line else message, retryable)
+    reason = _last_words((exit_report.log_tail or "").rstrip())
+    retryable = retryable and not _FOR_GOOD.match(reason)
+    return Outcome(JobStatus.ERROR, f"{message}: {reason}" if reason else message, retryable)
+
+
+def _last_words(log_tail: str) -> str:
+    """The exception of the traceback that a log ends with, also where it takes several lines; else the last line."""
+    lines = log_tail.splitlines()
+    after_frames = max((number for number, line in enumerate(lines, 1) if _FRAME.match(line)), default=len(lines))
+    # between a frame and its exception the frame's source is shown, indented
+    exception = next((number for number in range(after_frames, len(lines)) if not lines[number][:1].isspace()), None)
+    if exception is None or any(map(_LOG_LINE.match, lines[exception:])):
+        return lines[-1].strip() if lines else ""
+    said = " ".join(" ".join(line for line in lines[exception:] if not _NOTHING_SAID.match(line)).split())
+    words = said if len(said) <= _MAX_WORDS else f"{said[:_MAX_WORDS]}…"
+    return f"{words}{_variable_advice(words, lines[after_frames - 1])}"
+
+
+def _variable_advice(words: str, last_frame: str) -> str:
+    """What to do about `os.environ["NAME"]` where there is no such variable."""
+    name = _NO_VARIABLE.fullmatch(words)
+    if name is None or not _OS_ENVIRON.match(last_frame):
+        return ""
+    return f" (there is no such variable: `discoverybot env set {name[1]} --project …`)"
 
 
 def _never_ran(exit_report: ExitReport) -> Outcome | None:

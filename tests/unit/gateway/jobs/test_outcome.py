@@ -162,6 +162,36 @@ def test_the_message_of_a_crash_ends_with_the_last_line_of_its_traceback() -> No
     assert decide(facts).message == "the spider process ended with exit code 1: ImportError: no module 'x'"
 
 
+FRAME = '  File "/eggs/shop/settings.py", line 3, in <module>\n    KEY = make(environ)\n          ^^^^^^^^^^^^^\n'
+
+
+@pytest.mark.parametrize(
+    ("log_tail", "words"),
+    [
+        (
+            f"{FRAME}ValidationError: 1 error for Params\n  No URL.\n    For further information visit https://x.example\n",
+            "ValidationError: 1 error for Params No URL.",
+        ),
+        (f"{FRAME}ValueError: no price\n\nnor a name\n", "ValueError: no price nor a name"),
+        (f"{FRAME}ValueError: {'x' * 900}\n", f"ValueError: {'x' * 488}…"),
+        (f"{FRAME}ValueError: no price\n2026-11-22T16:12:27.222Z [scrapy] INFO: Bye\nKilled\n", "Killed"),
+        (f"{FRAME}KeyError: 'colour'\n", "KeyError: 'colour'"),
+        ("  one indented line", "one indented line"),
+    ],
+)
+def test_the_message_of_a_crash_has_all_of_its_exception(log_tail: str, words: str) -> None:
+    message = decide(ended(None, exit_code=1, log_tail=log_tail)).message
+    assert message == f"the spider process ended with exit code 1: {words}"
+
+
+@pytest.mark.parametrize("file", ["<frozen os>", "/usr/lib/python3.11/os.py"])
+def test_a_variable_that_is_not_set_is_named_with_the_command_that_sets_it_and_not_waited_for(file: str) -> None:
+    frame = f'  File "{file}", line 679, in __getitem__\n    raise KeyError(key) from None\n'
+    crashed = decide(ended(None, exit_code=1, log_tail=f"{FRAME}{frame}KeyError: 'API_KEY'\n"))
+    assert "KeyError: 'API_KEY' (there is no such variable: `discoverybot env set API_KEY" in crashed.message
+    assert not crashed.retryable
+
+
 def test_backoff_doubles_up_to_five_minutes_and_is_spread_over_its_upper_half() -> None:
     whole = [backoff(failures, jitter=lambda: 1.0).total_seconds() for failures in range(1, 12)]
     assert whole == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
