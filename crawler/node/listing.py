@@ -11,13 +11,14 @@ import dis
 import inspect
 import json
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from traceback import FrameSummary, StackSummary, extract_tb
+from traceback import FrameSummary, StackSummary, extract_tb, walk_tb
 from typing import TYPE_CHECKING, Any
 
 from crawler.node import projects
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scrapy import Spider
+    from scrapy.settings import BaseSettings
 
 #: Seconds. Scrapyd gives up earlier; this is for the case that it was killed.
 _LONGEST = 90
@@ -98,6 +100,12 @@ def _frames(error: BaseException) -> Iterable[FrameSummary]:
 
 
 def _advice(error: BaseException, egg: projects.Egg) -> str:
+    if (
+        isinstance(error, FileNotFoundError)
+        and isinstance(name := error.filename, str)
+        and not Path(name).is_absolute()
+    ):
+        return f". Nothing runs in the project's own folder: open it as Path(__file__).parent / {name!r}"
     if not isinstance(error, ImportError) or not error.name:
         return ""
     missing = error.name.partition(".")[0]
@@ -107,11 +115,38 @@ def _advice(error: BaseException, egg: projects.Egg) -> str:
     if find_spec(missing) is None:
         return (
             f". Add {missing} to the project's requirements and install these on every node, or put it into the egg "
-            "(scrapyd-deploy --include-dependencies)"
+            f"(scrapyd-deploy --include-dependencies){_also_missing(missing, egg)}"
         )
     with suppress(PackageNotFoundError):
-        return f". This node has {missing} {version(missing)}, where it is not: write the project for that version"
+        return f". {_wrong_version(error, missing, egg)}"
     return ""
+
+
+def _wrong_version(error: ImportError, library: str, egg: projects.Egg) -> str:
+    """Raises `PackageNotFoundError`."""
+    modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    importer = next((module for module in reversed(modules) if module != "importlib"), "")
+    if importer in egg.packages or importer == library or not (owners := packages_distributions().get(importer)):
+        return f"This node has {library} {version(library)}, where it is not: write the project for that version"
+    return (
+        f"{owners[0]} {version(owners[0])} needs another version of {library} than this node's {version(library)}: "
+        f"use a version of {owners[0]} that works with it"
+    )
+
+
+#: `import a.b` and `from a.b import c`, where they stand alone: one in a `try` or in a function may be optional.
+_IMPORT = re.compile(rb"^(?:import|from) +([A-Za-z]\w*)(?=[\w.]*(?: +import\b| +as\b| *[,#\r]| *$))", re.MULTILINE)
+#: As many are named as a message has room for.
+_NAMED = 8
+
+
+def _also_missing(missing: str, egg: projects.Egg) -> str:
+    """The other modules that the project imports and the node lacks, so that they need not be found one by one."""
+    imported = {name.decode() for path in egg.path.rglob("*.py") for name in _IMPORT.findall(path.read_bytes())}
+    there = {missing, *egg.packages, *sys.stdlib_module_names}
+    names = sorted(name for name in imported - there if find_spec(name) is None)
+    more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
+    return f". It also imports {', '.join(names[:_NAMED])}{more}, which this node lacks too" if names else ""
 
 
 # --- what can be said of a spider without running it
@@ -131,12 +166,42 @@ def spider_infos(project: str, version: str | None) -> list[dict[str, Any]]:
     settings = project_settings()
     AddonManager.load_pre_crawler_settings(settings)
     loader = get_spider_loader(settings)
-    known = _of_ours if project == projects.OWN_PROJECT else _of_an_egg
+    spiders = {str(name): loader.load(name) for name in sorted(loader.list())}
+    if project == projects.OWN_PROJECT:
+        return [
+            {"project": project, "version": version, "name": name, **_of_ours(spider)}
+            for name, spider in spiders.items()
+        ]
+    _import_components(settings, [*spiders.values()])
     return [
         # by the name under which the loader finds it
-        {"project": project, "version": version, "name": str(name), **known(loader.load(name))}
-        for name in sorted(loader.list())
+        {"project": project, "version": version, "name": name, **_of_an_egg(spider)}
+        for name, spider in spiders.items()
     ]
+
+
+#: Settings that name classes which every crawl loads before its first request.
+_COMPONENTS = ("ITEM_PIPELINES", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS")
+
+
+def _import_components(settings: BaseSettings, spiders: list[type[Spider]]) -> None:
+    """What cannot be imported would end every crawl, unless a spider chooses for itself.
+
+    Raises anything that their modules raise.
+    """
+    from scrapy import Spider  # noqa: PLC0415 - it is there by now
+    from scrapy.exceptions import NotConfigured  # noqa: PLC0415 - as above
+    from scrapy.utils.misc import load_object  # noqa: PLC0415 - as above
+
+    scrapys = Spider.update_settings.__func__  # type: ignore[attr-defined]  # mypy takes it for a function
+    if any(getattr(spider.update_settings, "__func__", None) is not scrapys for spider in spiders):
+        return
+    chosen = {name for spider in spiders for name in spider.custom_settings or ()}
+    for setting in (name for name in _COMPONENTS if name not in chosen):
+        for component, order in settings.getdict(setting).items():
+            if order is not None and isinstance(component, str):
+                with suppress(NotConfigured):
+                    load_object(component)
 
 
 def _of_ours(spider: type[Spider]) -> dict[str, Any]:
@@ -195,6 +260,8 @@ def _needs_urls(spider: type[Spider]) -> bool:
     if inspect.getattr_static(spider, "start_urls", None) or any(map(_makes_start_urls, _constructors(spider))):
         return False
     own = spider.start if spider.start is not Spider.start else getattr(spider, "start_requests", None)
+    if own is not None and any("url" in name for name in (_declared_params(spider) or {}).get("properties", ())):
+        return False  # a parameter of its own (`url`, `urls_file`) says where it starts
     # one that walks through `self.start_urls` waits for the crawl's
     return own is None or _touches(own, "LOAD_ATTR")
 

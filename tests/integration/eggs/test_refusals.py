@@ -38,6 +38,42 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         egg(source("needy", spiders="import no_such_dependency.at_all\n")),
         ("ModuleNotFoundError", "'no_such_dependency'", "needy/spiders.py", "requirements", "--include-dependencies"),
     ),
+    "several missing dependencies": (
+        egg(
+            source(
+                "poor",
+                spiders="import no_such_dependency\n",
+                pipelines="import json, re\nfrom no_such_other.part import one\n",
+                optional="try:\n    import no_such_third\nexcept ImportError: ...\n",
+            )
+        ),
+        ("'no_such_dependency'", "It also imports no_such_other, which this node lacks too"),
+    ),
+    "a pipeline whose dependency is missing": (
+        egg(
+            source(
+                "leaky",
+                settings="SPIDER_MODULES = ['leaky.spiders']\nITEM_PIPELINES = {'leaky.pipelines.Save': 300}\n",
+                spiders=SPIDER,
+                pipelines="import no_such_store\n",
+            )
+        ),
+        ("ModuleNotFoundError", "'no_such_store'", "(leaky/pipelines.py, line 1)"),
+    ),
+    "an extension that is not there": (
+        egg(
+            source(
+                "short",
+                settings="SPIDER_MODULES = ['short.spiders']\nEXTENSIONS = {'short.spiders.Gone': 300}\n",
+                spiders=SPIDER,
+            )
+        ),
+        ("NameError", "'short.spiders'", "'Gone'"),
+    ),
+    "a file of the folder in which it was written": (
+        egg(source("astray", settings="COOKIE = open('cookie.txt').read()\n")),
+        ("FileNotFoundError", "astray/settings.py, line ", "Path(__file__).parent / 'cookie.txt'"),
+    ),
     "a module that was not packed": (
         egg(source("torn", spiders="import torn.gone\n")),
         ("'torn.gone'", "packages in its setup.py"),

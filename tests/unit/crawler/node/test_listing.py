@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -78,6 +83,20 @@ class SaysThatItDoesNot(WalksThrough):
     needs_urls = False
 
 
+class TakesAnother(WalksThrough):
+    """As with `Args` of scrapy-spider-metadata."""
+
+    @classmethod
+    def get_param_schema(cls) -> dict[str, Any]:
+        return {"properties": {"urls_file": {"type": "string"}}}
+
+
+class TakesWhatSaysNotWhere(WalksThrough):
+    @classmethod
+    def get_param_schema(cls) -> dict[str, Any]:
+        return {"properties": {"pages": {"type": "integer"}, "start_urls": {"type": "array"}}}
+
+
 @pytest.mark.parametrize(
     ("spider", "needs"),
     [
@@ -96,6 +115,8 @@ class SaysThatItDoesNot(WalksThrough):
         (Changes, True),
         (SaysThatItNeedsThem, True),
         (SaysThatItDoesNot, False),
+        (TakesAnother, False),
+        (TakesWhatSaysNotWhere, True),
     ],
 )
 def test_a_crawl_needs_start_urls_unless_the_spider_has_them(spider: type[Spider], *, needs: bool) -> None:
@@ -138,3 +159,41 @@ def test_declared_parameters_are_told_but_for_those_that_the_platform_gives() ->
 @pytest.mark.parametrize("spider", [Plain, Fails, NoJson])
 def test_what_is_not_declared_or_not_in_json_is_free_form(spider: type[Spider]) -> None:
     assert _declared_params(spider) is None
+
+
+def listed(folder: Path, files: dict[str, str], **environ: str) -> dict[str, Any]:
+    """What the module says of an unpacked egg."""
+    metadata = {
+        "EGG-INFO/entry_points.txt": "[scrapy]\nsettings = shop.settings\n",
+        "EGG-INFO/PKG-INFO": "Name: shop\n",
+    }
+    for name, text in {**metadata, "shop/__init__.py": "", **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    command = [sys.executable, "-m", "crawler.node.listing", str(folder)]
+    environ = {**os.environ, "SCRAPY_PROJECT": "shop", **environ}
+    answer: dict[str, Any] = json.loads(subprocess.run(command, env=environ, capture_output=True, check=True).stdout)
+    return answer
+
+
+SETTINGS = "SPIDER_MODULES = ['shop.spiders']\n"
+
+
+def test_a_library_that_needs_another_version_of_a_third_is_named(tmp_path: Path) -> None:
+    installed = tmp_path / "installed"
+    (note := installed / "old_splash-0.9.dist-info").mkdir(parents=True)
+    (note / "METADATA").write_text("Metadata-Version: 2.1\nName: old-splash\nVersion: 0.9\n")
+    (note / "RECORD").write_text("old_splash.py,,\n")
+    (installed / "old_splash.py").write_text("from scrapy.utils.url import gone_long_ago\n")
+    files = {"shop/settings.py": SETTINGS, "shop/spiders.py": "import old_splash\n"}
+    problem = listed(tmp_path / "egg", files, PYTHONPATH=str(installed))["problem"]
+    assert "(shop/spiders.py, line 1). old-splash 0.9 needs another version of scrapy than this node's 2." in problem
+
+
+def test_a_component_that_no_spider_loads_may_be_missing(tmp_path: Path) -> None:
+    spider = (
+        "import scrapy\n\nclass Own(scrapy.Spider):\n    name = 'own'\n    custom_settings = {'ITEM_PIPELINES': {}}\n"
+    )
+    settings = f"{SETTINGS}ITEM_PIPELINES = {{'gone.Pipeline': 300}}\nEXTENSIONS = {{'gone.Extension': None}}\n"
+    answer = listed(tmp_path, {"shop/settings.py": settings, "shop/spiders.py": spider})
+    assert (answer.get("problem"), [one["name"] for one in answer["spiders"]]) == (None, ["own"])
