@@ -229,6 +229,10 @@ _OPTIONS = (
     option("depth", "How many links to follow from a URL; 0: none.", kind=int),
     option("max_pages", "Stop after this many pages.", kind=int),
     option("max_items", "Stop after this many items.", kind=int),
+    option("timeout", "Stop after this many seconds.", kind=int),
+    option("max_retries", "How often it is tried again after it failed.", kind=int),
+    option("priority", "Those with a higher one go first, -100 to 100.", kind=int),
+    option("tags", "A tag, to find it by; repeatable.", "--tag", kind=list[str]),
     option("min_items", "Expect this many items; with fewer it is partial.", kind=int),
     option("expect", "All that is expected: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),
     option("project", "The spider's project. Default: the platform's own, else the only one that has it."),
@@ -314,7 +318,8 @@ def _spider_and_urls(spider: str | None, words: list[str]) -> tuple[str, list[st
     if spider is None and not words:
         raise typer.BadParameter("name a spider, or where to start", param_hint="[SPIDER] [URL…]")
     if wrong := next((word for word in words if "://" not in word), None):
-        raise typer.BadParameter(f"{wrong!r} is no URL: it begins with https:// or http://", param_hint="URL…")
+        hint = "" if spider else ". A spider's name comes before the URLs"
+        raise typer.BadParameter(f"{wrong!r} is no URL: it begins with https:// or http://{hint}", param_hint="URL…")
     return spider or _DEFAULT_SPIDER, words
 
 

@@ -98,7 +98,7 @@ def read_project(folder: Path) -> ScrapyProject:
     config = ConfigParser(interpolation=None, strict=False)
     try:
         if not config.read(path, encoding="utf-8"):
-            raise EggError(f"{folder} is not a Scrapy project: it has no scrapy.cfg")
+            raise EggError(_no_project(folder))
         settings = config.get("settings", "default", fallback="")
     except (ParsingError, UnicodeDecodeError) as error:
         raise EggError(f"{path} cannot be read: {error}") from None
@@ -108,6 +108,22 @@ def read_project(folder: Path) -> ScrapyProject:
         raise EggError(f"{path} says that the settings are {settings}, but there is no such module in {folder}")
     name = _of_target(config, "project") or settings.partition(".")[0]
     return ScrapyProject(folder, settings, name, _of_target(config, "version"))
+
+
+def _no_project(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder}: there is no such folder, and no such egg"
+    # not to any depth: the folder may be somebody's home
+    found = (path for depth in range(1, 4) for path in folder.glob("*/" * depth + "scrapy.cfg"))
+    inside = sorted(path.parent.relative_to(folder).as_posix() for path in found)
+    if inside:
+        return f"{folder} is not a Scrapy project, but has some in it; deploy one of them: {', '.join(inside)}"
+    settings = sorted([*folder.glob("settings.py"), *folder.glob("*/settings.py")])
+    example = ".".join(settings[0].relative_to(folder).with_suffix("").parts) if settings else "<package>.settings"
+    return (
+        f"{folder} is not a Scrapy project: it has no scrapy.cfg. If its settings are {example}, write one with the "
+        f"lines [settings] and default = {example}"
+    )
 
 
 def build_egg(project: ScrapyProject, version: str, target: Path) -> None:

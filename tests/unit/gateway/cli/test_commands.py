@@ -46,9 +46,10 @@ def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> No
         Answer(200, {"spiders": [{"project": "default", "name": "seo", "latest": True, "params_schema": schema}]}),
     )
     options = ("--depth", "2", "--max-pages", "9", "--max-items", "5", "--user", "me", "--ignore-cache", "--render")
+    limits = ("--timeout", "60", "--max-retries", "0", "--priority", "-1", "--tag", "nightly", "--tag", "eu")
     expect = ("--expect", '{"fields": {"title": 0.9}, "min_items": 1}', "--min-items", "3")
     params = ("--params", '{"text": "0", "list": [1]}', "-p", "deep=true", "-p", "text=1")
-    done = run("crawl", "https://a.example", "https://b.example", *options, *expect, *params)
+    done = run("crawl", "https://a.example", "https://b.example", *options, *limits, *expect, *params)
     assert done.returncode == 0, done.stderr
     assert gateway.asked("/crawl")[0].body == {
         "user_id": "me",
@@ -57,6 +58,10 @@ def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> No
         "depth": 2,
         "max_pages": 9,
         "max_items": 5,
+        "timeout": 60,
+        "max_retries": 0,
+        "priority": -1,
+        "tags": ["nightly", "eu"],
         "expect": {"fields": {"title": 0.9}, "min_items": 3},
         "ignore_cache": True,
         "params": {"text": "1", "list": [1], "deep": True, "render": True},
@@ -93,6 +98,7 @@ def test_a_spider_is_named_before_the_urls_if_it_needs_any(
         ((), "name a spider, or where to start"),
         (("offers", "a.example"), "'a.example' is no URL"),
         (("a.example", "-s", "seo"), "'a.example' is no URL"),
+        (("https://a.example", "offers"), "A spider's name comes before the URLs"),
     ],
 )
 def test_what_names_neither_spider_nor_url_is_refused_before_anything_is_sent(

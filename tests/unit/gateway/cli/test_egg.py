@@ -87,6 +87,16 @@ def test_what_is_no_project_is_refused_with_what_is_missing(folder: Path, config
         read_project(folder)
 
 
+def test_a_folder_without_scrapy_cfg_is_told_what_else_there_is(folder: Path) -> None:
+    with pytest.raises(EggError, match="there is no such folder"):
+        read_project(folder / "gone")
+    with pytest.raises(EggError, match=r"has some in it; deploy one of them: project$"):
+        read_project(folder.parent)
+    (folder / "scrapy.cfg").unlink()
+    with pytest.raises(EggError, match=r"default = shop\.settings$"):
+        read_project(folder)
+
+
 def test_what_is_no_egg_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.egg").write_text("x")
     with zipfile.ZipFile(tmp_path / "empty.egg", "w"):
