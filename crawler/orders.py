@@ -91,6 +91,7 @@ class CrawlOrder:
     site_rate_limit: str | None = None
     user_id: str = ""
     correlation_id: str | None = None
+    left_on: str | None = None
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Self:

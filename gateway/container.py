@@ -194,6 +194,10 @@ class Container(Builder):
         return self.dead_after
 
     @value
+    def pause_limit(self) -> timedelta:
+        return timedelta(days=self.settings.paused_job_days)
+
+    @value
     def allowed_networks(self) -> tuple[Network, ...]:
         return self.settings.allowed_networks
 

@@ -353,6 +353,8 @@ class Settings(ScrapydSettings):
     job_retention_days: float = Field(default=90, ge=0, le=36_500)
     item_retention_days: float = Field(default=90, ge=0, le=36_500)
     log_retention_days: float = Field(default=30, ge=0, le=36_500)
+    #: Days after which a paused job is cancelled; 0 is never.
+    paused_job_days: float = Field(default=7, ge=0, le=36_500)
     #: Days for which audit entries are kept.
     audit_retention_days: float = Field(default=365, ge=0, le=36_500)
     #: Seconds that `POST /jobs/scrape?mode=sync` waits for the run to end.

@@ -177,6 +177,7 @@ class ResumableScheduler(Scheduler):
                 len(found.pending),
                 self._report.items_count,
             )
+        self._report.note_frontier(is_kept=True)
 
     def _read(self, before: Path) -> FrontierState | None:
         try:
@@ -441,6 +442,7 @@ class ResumableScheduler(Scheduler):
         if self._file is None:
             return
         logger.warning("If this crawl is interrupted, it will begin anew: %s", why)
+        self._report.note_frontier(is_kept=False)
         file, self._file = self._file, None
         with suppress(OSError):
             file.remove()

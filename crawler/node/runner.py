@@ -27,6 +27,7 @@ from scrapy.utils.spider import iter_spider_classes
 
 from crawler import extras, setting_names
 from crawler.closing import hurry
+from crawler.frontier.journal import attempt_to_continue
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
 from crawler.orders import CrawlOrder, node_rules, read_order
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
@@ -130,6 +131,8 @@ def crawl(spec: CrawlOrder, folder: str, log_level: str) -> int:
     theirs = choices(settings)
     process = _Process(settings)
     logger.info("Attempt %s of job %s, correlation id %s", spec.attempt, spec.job_id, spec.correlation_id)
+    if spec.left_on and attempt_to_continue(Path(folder)) is None:
+        logger.info("Begins anew: what there was still to fetch is on node %s alone", spec.left_on)
     spider = process.spider_loader.load(spec.spider)
     _tell_overruled({**theirs, **(spider.custom_settings or {})}, settings)
     crawl = process.crawl(_crawler(spec, spider, settings), **_arguments(spec, spider).given)

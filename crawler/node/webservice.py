@@ -36,7 +36,7 @@ from crawler.node.webroot import Form, NodeRequest
 from gateway.clock import time_of_node, utc_now
 from gateway.contract import outbox
 from gateway.contract.environment import MAX_HANDED_BYTES, MAX_VARIABLES, check_variables
-from gateway.contract.outbox import AttemptId
+from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.records import NodeSpec
 from gateway.crash_points import state_change
 from gateway.errors import DiscoveryBotError, InvalidRequestError
@@ -198,21 +198,22 @@ class Cancel(webservice.WsResource):
     @param("project")
     @param("job")
     @param("signal", required=False, default="INT")
+    @param("why", required=False, default="cancel")
     def render_POST(  # noqa: N802 - Twisted's name
-        self, _request: Request, project: str, job: str, signal: str
+        self, _request: Request, project: str, job: str, signal: str, why: str
     ) -> dict[str, str | None]:
         if project not in self.root.poller.queues:
             refuse(f"project '{project}' not found")
-        number = _signal_number(signal)
+        number, reason = _signal_number(signal), _stop_reason(why)
         launcher = self.root.launcher
         running = [p for p in launcher.processes.values() if (p.project, p.job) == (project, job)]
         if job in launcher.orphans:
             running.append(launcher.orphans[job])
         for process in running:
-            process.stop("cancel", number)
+            process.stop(reason, number)
             if number == signals.SIGKILL:
                 process.kill()
-        pending = Intake(launcher, self.root.poller.queues).withdraw(project, job)
+        pending = Intake(launcher, self.root.poller.queues).withdraw(project, job, reason)
         return {"prevstate": "running" if running else "pending" if pending else None}
 
 
@@ -241,6 +242,13 @@ def _signal_number(text: str) -> int:
         return signals.Signals(int(text)) if text.isdigit() else signals.Signals[f"SIG{text.removeprefix('SIG')}"]
     except (KeyError, ValueError):
         refuse(f"signal '{text}' is unknown")
+
+
+def _stop_reason(text: str) -> StopReason:
+    for reason in outbox.WITHDRAWN:
+        if text == reason:
+            return reason
+    refuse(f"why '{text}' is unknown: {' or '.join(outbox.WITHDRAWN)}")
 
 
 # --- deploying and removing eggs
@@ -412,24 +420,24 @@ class Intake:
         if free < self._min_free_bytes:
             raise NodeUnfitError(f"the disk of this node is nearly full: {free >> 20} MiB are free")
 
-    def withdraw(self, project: str, job: str) -> bool:
+    def withdraw(self, project: str, job: str, why: StopReason = "cancel") -> bool:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""
         pending = bool(_remove(self._queues[project], job))
         self._environments.pop(job, None)
         attempt = AttemptId.parse(job)
         if attempt is not None and not outbox.is_there(outbox.attempt_dir(self._outbox, attempt) / outbox.STARTED):
             try:
-                self._bar(attempt)
+                self._bar(attempt, why)
             except OSError:  # a full disk; it is out of the queue
-                log.failure("cannot write down that {job} was cancelled", job=job)
+                log.failure("cannot write down that {job} was withdrawn", job=job)
         return pending
 
-    def _bar(self, attempt: AttemptId) -> None:
+    def _bar(self, attempt: AttemptId, why: StopReason) -> None:
         """Make the attempt's mark, so that nobody can launch it. Raises `OSError`."""
         folder = outbox.attempt_dir(self._outbox, attempt)
         if folder.exists() and (mark := StartedMark.make(folder, utc_now())):
             try:
-                write_refusal(folder, attempt, "cancelled", stopped_by="cancel")
+                write_refusal(folder, attempt, outbox.WITHDRAWN[why], stopped_by=why)
             finally:
                 mark.release()
 

@@ -171,6 +171,10 @@ class Report:
         self._spool.find_end()
         self._give = give
 
+    def note_frontier(self, *, is_kept: bool) -> None:
+        """Say whether another attempt could go on where this one is."""
+        self._progress.can_go_on = is_kept
+
     def _give_at_once(self, line: bytes) -> bool:
         self.write_items([line])
         return True
@@ -319,6 +323,7 @@ class _Counts:
     items_count: int = 0
     errors_count: int = 0
     pages_per_s: float = 0.0
+    can_go_on: bool = False
     #: How many of the completed pages were answered with a 4xx.
     refused_pages: int = 0
 
@@ -326,7 +331,7 @@ class _Counts:
         return {**{name: getattr(self, name) for name in _SHOWN}, "at": to_iso(utc_now())}
 
 
-_SHOWN = ("requested_pages", "completed_pages", "items_count", "errors_count", "pages_per_s")
+_SHOWN = ("requested_pages", "completed_pages", "items_count", "errors_count", "pages_per_s", "can_go_on")
 _COUNTERS = ("requested_pages", "completed_pages", "errors_count", "refused_pages")
 _REQUESTED, _COMPLETED, _ERRORS, _REFUSED = range(len(_COUNTERS))
 _NOTHING = (0, 0, 0, 0)

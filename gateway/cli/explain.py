@@ -63,6 +63,7 @@ _NOT_SEEN = ("no worker has looked at it yet", "wait; if that lasts, `{program} 
 _NEXT = {
     "scheduled": "wait for its time, {next_run}, or `{program} cancel {id}`",
     "running": "`{program} logs -f {id}` to watch it, `{program} cancel {id}` to stop it",
+    "paused": "`{program} resume {id}` to go on, `{program} cancel {id}` to end it",
     "finished": "`{program} items {id}` for what it found",
     "partial": "`{program} items {id}` for what it found, `{program} jobs retry {id}` to run it again",
     "error": "`{program} logs {id} --level ERROR` for what went wrong, `{program} {again} {id}` to run it again",
@@ -97,11 +98,19 @@ def explain(job: Record, _: Record) -> Text:
         *(line for attempt in job["attempts"] for line in _attempt(attempt)),
         ("queue", f"place {job['queue_position']}" if job["queue_position"] else None),
         ("cancel", f"asked for at {shown(job['cancel_requested_at'])}" if job["cancel_requested_at"] else None),
+        ("pause", _pause(job)),
         ("result" if job["status"] == "finished" else "why", why),
         ("webhooks", job["webhook_message"]),
         ("to do", todo and todo.format(**names)),
     ]
     return Text("\n").join(_headed(head, text) for head, text in lines if text)
+
+
+def _pause(job: Record) -> str | None:
+    if not job["pause_requested_at"]:
+        return None
+    end = f", it is cancelled at {shown(job['expires_at'])} unless it is resumed" if job["expires_at"] else ""
+    return f"asked for at {shown(job['pause_requested_at'])}{end}"
 
 
 def _headed(head: str, text: str | Text) -> Text:

@@ -145,6 +145,11 @@ def _cancelled(answer: Record, options: Record) -> str:
     return f"{options['id']}: {asked}{answer.get('status', '')}"
 
 
+def _paused(answer: Record, options: Record) -> str:
+    asked = "pause asked for; it is " if answer.get("status") != "paused" else ""
+    return f"{options['id']}: {asked}{answer.get('status', '')}"
+
+
 _JOB_FILTERS = (
     option("status", "Only those in this status."),
     SPIDER,
@@ -181,6 +186,17 @@ JOBS = Resource(
             "Stop a crawl: ask it to end, then kill it.",
             _cancelled,
             alone="cancel",
+        ),
+        Action(
+            "pause",
+            "POST /jobs/{id}/pause?begin_anew={begin_anew}",
+            "Have a crawl wait until it is resumed; it frees its slot.",
+            _paused,
+            (flag("begin_anew", "Also where it cannot go on later, and begins anew."),),
+            alone="pause",
+        ),
+        Action(
+            "resume", "POST /jobs/{id}/resume", "Go on with a paused crawl.", _says("{id}: {status}"), alone="resume"
         ),
         Action("retry", "POST /jobs/{id}/retry", "Run an ended job again; prints the new id.", _says("{job_id}")),
         Action("delete", "DELETE /jobs/{id}", "Delete an ended job with its items and its log.", _DELETED),

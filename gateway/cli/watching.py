@@ -99,6 +99,7 @@ STATUS_STYLES = {
     "scheduled": "blue",
     "pending": "blue",
     "running": "cyan",
+    "paused": "yellow",
     "finished": "green",
     "partial": "yellow",
     "error": "red",

@@ -51,6 +51,8 @@ class NodeSpec(CrawlSpec, extra="ignore"):
     instance: str | None = None
     #: Variables belong to the attempt, which are handed over beside the spec: they are never in this file.
     has_env: bool = False
+    #: The node where an earlier attempt has left what is still to be fetched.
+    left_on: str | None = None
 
 
 class Progress(_Record):
@@ -62,6 +64,8 @@ class Progress(_Record):
     errors_count: Int64 = 0
     #: Completed pages per second since the previous report.
     pages_per_s: float = 0.0
+    #: Whether another attempt could go on from here; nodes of older versions do not say.
+    can_go_on: bool | None = None
     at: datetime | None = None
 
 
@@ -88,7 +92,7 @@ class ExitReport(_Record):
     exit_code: Int64 | None = None
     #: Signal number that ended the process.
     signal: Int64 | None = None
-    #: What made the launcher end it: `timeout`, `memory`, `log`, `stall`, `cancel`, `shutdown`.
+    #: What made the launcher end it: one of `outbox.STOP_REASONS`.
     stopped_by: str | None = None
     #: Seconds in which nothing had happened, if it was stopped for that (`stall`).
     stall_seconds: float | None = None

@@ -16,7 +16,7 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
-from gateway.contract.outbox import AttemptId
+from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.records import NodeSpec
 from gateway.dispatch.capacity import NodeChoice, without_outdated
 from gateway.dispatch.fair_queue import FairQueue, Selection
@@ -28,7 +28,7 @@ from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
 from gateway.jobs.messages import EventPublisher, about, correlation_of
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import Candidate, JobQueue
-from gateway.jobs.store import JobStore
+from gateway.jobs.store import CANCEL_SECONDS, JobStore
 from gateway.nodes.health import NodeHealth, NodeProbe
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.node import browser_resource, node_resource, user_resource
@@ -44,6 +44,7 @@ def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
     return NodeSpec(
         **{**dict(job.spec), "env": {}, "settings": given.settings},
         has_env=bool(given.env),
+        left_on=job.prefer,
         job_id=job.id,
         attempt=assignment.attempt,
         not_after=assignment.until,
@@ -371,7 +372,9 @@ class Dispatch:
         # None: the tailer saw the attempt run before this worker recorded it
         if running is not None:
             self._publisher.status(running)
-            if running.cancel_requested_at is not None:
+            if running.stop_reason:
+                # asked for in the meantime; if the call has no effect, the sweeper asks again
+                self._jobs.attend_later(running.id, CANCEL_SECONDS)
                 self.cancel(running)
         return True, True
 
@@ -473,14 +476,17 @@ class Dispatch:
     # --- calls in the background; the caller asks again if a call has no effect
 
     def cancel(self, job: Job) -> None:
-        """Ask the node to stop the running attempt. The exit report says how the attempt really ended."""
+        """Ask the node to stop the running attempt, to end the job or to pause it. The exit report says how the
+        attempt really ended.
+        """
         attempt = job.current
         if attempt is not None and attempt.exit is None:
-            self.stop(attempt.node, job.spec.project, AttemptId(job.id, attempt.attempt))
+            why = job.stop_reason or "cancel"
+            self.stop(attempt.node, job.spec.project, AttemptId(job.id, attempt.attempt), why)
 
-    def stop(self, node_id: str, project: str, attempt: AttemptId) -> None:
+    def stop(self, node_id: str, project: str, attempt: AttemptId, why: StopReason = "cancel") -> None:
         """Ask the node to stop the attempt."""
-        self._calls.make(node_id, lambda node: self._scrapyd.cancel(node.url, project, attempt))
+        self._calls.make(node_id, lambda node: self._scrapyd.cancel(node.url, project, attempt, why))
 
     def post_again(self, job: Job) -> None:
         """The attempt shows no sign of life: post it to its node again. That changes nothing if the node has it."""

@@ -259,7 +259,12 @@ def _lives(job: Job, attempt: AttemptId, held: Held) -> bool:
     if job.assignment is not None and job.assignment.attempt == attempt.attempt:
         return _needs(held, job.assignment.node)
     current = job.current
-    if job.status is not JobStatus.RUNNING or current is None or current.attempt != attempt.attempt:
+    if current is None or current.attempt != attempt.attempt:
+        return False
+    if job.status is JobStatus.PAUSED:
+        # it has no slot any more, and keeps its site
+        return held.resource == job.exclusive
+    if job.status is not JobStatus.RUNNING:
         return False
     return _needs(held, current.node)
 
@@ -366,13 +371,17 @@ class Sweeper:
             return False
         if job.assignment is not None:
             return True
-        if job.cancel_requested_at is None:
-            return self._waits_no_longer(job)
-        if job.status is JobStatus.RUNNING:
+        if job.status is JobStatus.RUNNING and job.stop_reason:
             self._waker.wake(messages.CANCEL_CRAWL, job.id)
             self._jobs.attend_later(job.id, CANCEL_SECONDS)
-        else:
+        elif job.stop_reason == "cancel":
             self._completion.end_waiting(job, CANCELLED)
+        elif job.status is JobStatus.PAUSED:
+            self._completion.look_at_paused(job)
+        elif job.stop_reason == "pause":
+            self._completion.pause(job)
+        else:
+            return self._waits_no_longer(job)
         return False
 
     def _waits_no_longer(self, job: Job) -> bool:

@@ -41,8 +41,8 @@ class WaitingStore:
         return self._jobs.count_documents({"status": JobStatus.PENDING}, limit=limit)
 
     def of_user(self, limit: int, user_id: str) -> int:
-        """Jobs of the user that wait for a slot or for their start time."""
-        statuses = (JobStatus.PENDING, JobStatus.SCHEDULED)
+        """Jobs of the user that wait for a slot, for their start time, or to be resumed."""
+        statuses = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.PAUSED)
         return sum(
             self._jobs.count_documents({"status": status, "user_id": user_id}, limit=limit) for status in statuses
         )

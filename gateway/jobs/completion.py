@@ -6,7 +6,7 @@ Each step is a compare-and-set or idempotent, so any process may repeat it at an
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 from attrs import define, field
@@ -24,7 +24,7 @@ from gateway.jobs.job import GOOD_STATUSES, Attempt, Job, JobStatus
 from gateway.jobs.messages import EventPublisher, Waker, about
 from gateway.jobs.outcome import CANCELLED, Outcome, decide
 from gateway.jobs.queue import JobQueue
-from gateway.jobs.store import JobStore
+from gateway.jobs.store import CANCEL_SECONDS, JobStore
 from gateway.nodes.health import NodeHealth
 from gateway.nodes.holds import HoldStore
 from gateway.nodes.store import NodeStore
@@ -35,6 +35,8 @@ log = structlog.get_logger()
 #: Attempts that nodes accepted and did not start count as no failure of the job up to this number. The limit ends a
 #: job that no node can start.
 MAX_NEVER_STARTED = 8
+#: How long a job may be paused.
+PAUSE_LIMIT = timedelta(days=7)
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -47,6 +49,8 @@ class Completion:
     _publisher: EventPublisher
     _waker: Waker
     _clock: Clock = utc_now
+    #: No time is no limit.
+    _pause_limit: timedelta = PAUSE_LIMIT
     _health: NodeHealth = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -62,6 +66,7 @@ class Completion:
             self._publisher.status(started)
             with about(started):
                 log.info("attempt_started", attempt=attempt, status=started.status.value)
+            self._stop_if_asked(started)
 
     def record_exit(self, attempt_id: AttemptId, facts: ExitReport, log_end: int) -> bool:
         """Record the facts, then wake a worker to decide. Returns whether the job knows the attempt; the facts of an
@@ -107,6 +112,44 @@ class Completion:
                 self._settle_soon(finished)
         return finished
 
+    def pause(self, job: Job) -> Job | None:
+        """Pause a job that no node has. It frees its slots, and keeps its site. `None` if it has gone on by now."""
+        if attempt := job.current:
+            slots = [resource for resource in job.resources(attempt.node) if resource != job.exclusive]
+            self._holds.free(str(AttemptId(job.id, attempt.attempt)), slots)
+        expires_at = self._clock() + self._pause_limit if self._pause_limit else None
+        paused = self._jobs.pause(job, _paused(job), expires_at)
+        if paused is not None:
+            with about(paused):
+                log.info("job_paused", job_id=job.id, message=paused.message)
+            self._publisher.status(paused)
+            self._waker.wake(messages.ENQUEUE_CRAWL)
+        return paused
+
+    def look_at_paused(self, job: Job) -> None:
+        """End a job that has been paused for too long."""
+        if job.expires_at is None:
+            self._jobs.attended(job)
+        elif (ahead := (job.expires_at - self._clock()).total_seconds()) > 0:
+            # it could not be read for a time
+            self._jobs.attend_later(job.id, ahead)
+        else:
+            message = f"it was paused, and not resumed before {job.expires_at:%Y-%m-%d %H:%M} UTC"
+            self.end_waiting(job, Outcome(JobStatus.CANCELLED, message))
+
+    def resume(self, job: Job) -> Job | None:
+        """Have a paused job wait for a slot again. `None` if it is not paused any more."""
+        resumed = self._jobs.resume(job)
+        if resumed is not None:
+            with about(resumed):
+                log.info("job_resumed", job_id=job.id)
+            if attempt := job.current:
+                # its site: the next attempt takes it anew, and this job comes before younger ones
+                self.free(job, attempt.attempt, attempt.node)
+            self._publisher.status(resumed)
+            self._waker.wake_job(resumed)
+        return resumed
+
     def settle(self, job: Job) -> None:
         """Carry out all consequences of the job's end. The sweeper repeats this until all of them succeed."""
         if job.settled is not False:
@@ -149,6 +192,12 @@ class Completion:
             self._publisher.status(admitted)
         return admitted
 
+    def _stop_if_asked(self, job: Job) -> None:
+        """Ask a worker to stop an attempt that was to be stopped before it began. The sweeper repeats it."""
+        if job.status is JobStatus.RUNNING and job.stop_reason:
+            self._jobs.attend_later(job.id, CANCEL_SECONDS)
+            self._waker.wake(messages.CANCEL_CRAWL, job.id)
+
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
         """The job, if it has this attempt. If the dispatcher died before it recorded the dispatch, record it now."""
         try:
@@ -170,6 +219,10 @@ class Completion:
         if again and job.cancel_requested_at is not None:
             # the job would be retried, but its cancellation was requested
             again, outcome = False, CANCELLED
+        elif _pauses(job, attempt, outcome, again=again):
+            if self.pause(job) is not None:
+                self._health.judge(job, attempt)
+            return
         if again:
             admitted = self.free(job, attempt.attempt, attempt.node)
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
@@ -187,7 +240,26 @@ class Completion:
 def never_started(job: Job) -> int:
     """Attempts that nodes did not start for reasons of the nodes, up to `MAX_NEVER_STARTED`. They cost no retry."""
     ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit and attempt.exit.refused]
-    return min(MAX_NEVER_STARTED, sum(end.fault != "job" for end in ends))
+    return min(MAX_NEVER_STARTED, sum(end.fault != "job" and end.stopped_by != "pause" for end in ends))
+
+
+def _pauses(job: Job, attempt: Attempt, outcome: Outcome, *, again: bool) -> bool:
+    """Whether the job is paused now: its attempt was stopped for that, or would be followed by another one."""
+    if job.stop_reason != "pause" or outcome.status is not JobStatus.ERROR or attempt.exit is None:
+        return False
+    return again or (outcome.retryable and attempt.exit.stopped_by in {"pause", "shutdown"})
+
+
+def _paused(job: Job) -> str:
+    """What is said of the job while it is paused."""
+    last = job.current
+    if last is None:
+        return "paused before it began"
+    if job.status is JobStatus.RUNNING and last.exit and not last.exit.refused:
+        node = last.node if last.exit.can_go_on else None
+    else:
+        node = job.prefer
+    return f"paused: it goes on where it is, on node {node}" if node else "paused: it begins anew when it is resumed"
 
 
 # Ends a job early: the request is recorded in the document first, and carried out by the process that has the job
@@ -212,3 +284,62 @@ class Cancellation:
             else:
                 self._waker.wake(messages.CANCEL_CRAWL, job_id)
             return job
+
+
+# Has a job wait until it is resumed. A running crawl is stopped as at a node's shutdown, and goes on later
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Pausing:
+    _jobs: JobStore
+    _completion: Completion
+    _waker: Waker
+
+    def pause(self, job_id: str, *, begin_anew: bool = False) -> Job:
+        """The job as it is now: a waiting job is paused, a running one has been asked to stop.
+
+        Raises `JobNotFoundError`; `ConflictError` if the job cannot be paused, or, without `begin_anew`, if it would
+        begin anew.
+        """
+        with mongo_errors():
+            for _ in range(_TRIES):
+                job = self._jobs.get(job_id)
+                _require_pausable(job, begin_anew=begin_anew)
+                if job.status is JobStatus.PENDING and job.assignment is None:
+                    changed = self._completion.pause(job)
+                elif changed := self._jobs.request_pause(job_id):
+                    self._waker.wake(messages.CANCEL_CRAWL, job_id)
+                if changed is not None:
+                    return changed
+                # None: the job went on in between
+            raise ConflictError(f"the job changes all the time (it is {job.status}); ask again")
+
+    def resume(self, job_id: str) -> Job:
+        """The job as it is now: it waits for a slot. Raises `JobNotFoundError`, and `ConflictError` if it is not
+        paused.
+        """
+        with mongo_errors():
+            job = self._jobs.get(job_id)
+            if job.status is JobStatus.PAUSED and (resumed := self._completion.resume(job)):
+                return resumed
+            now = self._jobs.get(job_id)
+            asked = " and about to be paused" if now.stop_reason == "pause" else ""
+            raise ConflictError(f"only a paused job can be resumed (it is {now.status}{asked})")
+
+
+#: How often a pause is tried while the job goes from one state to the next.
+_TRIES = 5
+
+
+def _require_pausable(job: Job, *, begin_anew: bool) -> None:
+    """Raises `ConflictError`."""
+    if job.is_final:
+        raise ConflictError(f"the job has ended already ({job.status})")
+    if job.status is JobStatus.SCHEDULED:
+        raise ConflictError(f"the job is {job.status} for later: only a job that waits for a slot or runs is paused")
+    if job.status is JobStatus.PAUSED or job.stop_reason == "pause":
+        raise ConflictError(f"the job is paused already, or about to be (it is {job.status})")
+    if job.stop_reason is not None:
+        raise ConflictError(f"the job is being cancelled (it is {job.status})")
+    loses = job.status is JobStatus.RUNNING and job.progress is not None and job.progress.can_go_on is False
+    if loses and not begin_anew:
+        why = "its log says why; with begin_anew=true it is paused all the same"
+        raise ConflictError(f"the crawl cannot go on where it is, it would begin anew when it is resumed: {why}")

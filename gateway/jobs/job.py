@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
+from gateway.contract.outbox import StopReason
 from gateway.contract.records import ExitReport, Progress
 from gateway.errors import RunNotFoundError
 from gateway.nodes.node import browser_resource, node_resource, user_resource
@@ -132,6 +133,8 @@ class JobStatus(StrEnum):
     SCHEDULED = "scheduled"
     PENDING = "pending"
     RUNNING = "running"
+    #: Somebody has asked it to wait until it is resumed.
+    PAUSED = "paused"
     FINISHED = "finished"
     PARTIAL = "partial"
     ERROR = "error"
@@ -146,9 +149,10 @@ LIVE_STATUSES = frozenset(JobStatus) - FINAL_STATUSES
 #: Which status may follow which. `Step` makes every compare-and-set of a status from it.
 TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.SCHEDULED: frozenset({JobStatus.PENDING, JobStatus.CANCELLED}),
-    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELLED, JobStatus.ERROR}),
+    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.CANCELLED, JobStatus.ERROR}),
     # back to pending: a failed attempt is followed by a new attempt of the same job
-    JobStatus.RUNNING: frozenset({JobStatus.PENDING}) | FINAL_STATUSES,
+    JobStatus.RUNNING: frozenset({JobStatus.PENDING, JobStatus.PAUSED}) | FINAL_STATUSES,
+    JobStatus.PAUSED: frozenset({JobStatus.PENDING, JobStatus.CANCELLED}),
     **{status: frozenset[JobStatus]() for status in FINAL_STATUSES},
 }
 
@@ -170,6 +174,7 @@ class Step(NamedTuple):
 PROMOTED = Step.of(JobStatus.SCHEDULED, JobStatus.PENDING)
 ACCEPTED = Step.of(JobStatus.PENDING, JobStatus.RUNNING)
 RETRIED = Step.of(JobStatus.RUNNING, JobStatus.PENDING)
+RESUMED = Step.of(JobStatus.PAUSED, JobStatus.PENDING)
 
 
 class WaitingReason(StrEnum):
@@ -307,6 +312,10 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     dispatch_failures: int = 0
     progress: Progress | None = None
     cancel_requested_at: datetime | None = None
+    #: Absent again once it is resumed.
+    pause_requested_at: datetime | None = None
+    #: When it ends if it is still paused; absent unless it is paused.
+    expires_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     message: str | None = None
@@ -340,6 +349,13 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     @property
     def is_final(self) -> bool:
         return self.status in FINAL_STATUSES
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why its attempt is to be stopped, if it is."""
+        if self.cancel_requested_at is not None:
+            return "cancel"
+        return None if self.pause_requested_at is None else "pause"
 
     @property
     def current(self) -> Attempt | None:
@@ -391,6 +407,8 @@ RUN_STATUSES: dict[JobStatus, RunStatus] = {
     JobStatus.SCHEDULED: RunStatus.QUEUED,
     JobStatus.PENDING: RunStatus.QUEUED,
     JobStatus.RUNNING: RunStatus.RUNNING,
+    # it waits, if only for somebody to resume it
+    JobStatus.PAUSED: RunStatus.QUEUED,
     JobStatus.FINISHED: RunStatus.SUCCEEDED,
     JobStatus.PARTIAL: RunStatus.PARTIAL,
     JobStatus.ERROR: RunStatus.FAILED,

@@ -63,7 +63,7 @@ def log_event(attempt: int, entries: list[LogEntry]) -> bytes:
 
 
 def progress_event(attempt: int, progress: Progress) -> bytes:
-    data = progress.model_dump(mode="json", exclude={"at"})
+    data = progress.model_dump(mode="json", exclude={"at", "can_go_on"})
     return orjson.dumps({"kind": "progress", "attempt": attempt, "data": data})
 
 

@@ -65,7 +65,7 @@ def decide(
 
 
 def _judge(exit_report: ExitReport) -> Outcome:
-    for rule in (_never_ran, _was_stopped, _crashed, _could_not_be_kept):
+    for rule in (_never_ran, _was_to_pause, _was_stopped, _crashed, _could_not_be_kept):
         if outcome := rule(exit_report):
             return outcome
     report = exit_report.report
@@ -106,6 +106,14 @@ def _never_ran(exit_report: ExitReport) -> Outcome | None:
         return None
     # retryable: a stale attempt is the platform's fault, a failed spawn may be the machine's
     return _failed(f"the node did not start it ({exit_report.refused})", exit_report)
+
+
+def _was_to_pause(exit_report: ExitReport) -> Outcome | None:
+    report = exit_report.report
+    # without a report it was killed; with another reason it came to its end by itself, just before it was asked
+    if exit_report.stopped_by == "pause" and (report is None or report.finish_reason == "shutdown"):
+        return Outcome(JobStatus.ERROR, "stopped to be paused", retryable=True)
+    return None
 
 
 def _was_stopped(exit_report: ExitReport) -> Outcome | None:

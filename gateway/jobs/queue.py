@@ -269,7 +269,7 @@ class JobQueue:
         now = self._clock()
         due: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING}
         jobs = self._documents.many(self._jobs.find(due, limit=limit))
-        waiting = [job for job in jobs if not (job.assignment or job.blocked or job.cancel_requested_at)]
+        waiting = [job for job in jobs if not (job.assignment or job.blocked or job.stop_reason)]
         still = due | dict.fromkeys(("assignment", "blocked", "lane"))
         self._requeue(waiting, still, now)
         return [job for job in jobs if job.assignment]

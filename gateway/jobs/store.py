@@ -17,6 +17,7 @@ from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFound
 from gateway.jobs.job import (
     ACCEPTED,
     LIVE_STATUSES,
+    RESUMED,
     RETRIED,
     Assignment,
     Attempt,
@@ -24,6 +25,7 @@ from gateway.jobs.job import (
     JobStatus,
     Step,
     WaitingReason,
+    rank,
 )
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import JobDocuments, avoiding, change
@@ -255,7 +257,10 @@ class JobStore:
         return self._change(
             {"_id": job.id, **step.query, "attempt": job.attempt, **_decided_on(job)},
             changes,
-            unset=("live_key", "assignment", "waiting_reason", "blocked", "held", "lane"),
+            unset=(
+                *("live_key", "assignment", "waiting_reason", "blocked", "held", "lane"),
+                *("pause_requested_at", "expires_at"),
+            ),
         )
 
     @state_change("jobs.retry")
@@ -331,6 +336,50 @@ class JobStore:
         # a job with an assignment keeps its own `attend_at`
         return self._change({**unasked, "assignment": None}, attended) or self._change(unasked, asked)
 
+    @state_change("jobs.request_pause")
+    def request_pause(self, job_id: str) -> Job | None:
+        """Ask for the pause of a job that a node has, or may have. `None` if none has it, its attempt has ended, or
+        the job is to be stopped already.
+        """
+        now = self._clock()
+        unasked = {"cancel_requested_at": {"$exists": False}, "pause_requested_at": {"$exists": False}}
+        asked = {"pause_requested_at": now}
+        running = {"_id": job_id, "status": JobStatus.RUNNING, **unasked}
+        attended = {**asked, "attend_at": now + timedelta(seconds=CANCEL_SECONDS)}
+        # a job with an assignment keeps its own `attend_at`
+        assigned = {"_id": job_id, **ACCEPTED.query, "assignment.attempt": {"$gte": 1}, **unasked}
+        return self._change(running, attended) or self._change(assigned, asked)
+
+    @state_change("jobs.pause")
+    def pause(self, job: Job, message: str, expires_at: datetime | None) -> Job | None:
+        """The job waits until it is resumed. `None` if it has gone on since it was read."""
+        now, step = self._clock(), Step.of(job.status, JobStatus.PAUSED)
+        changes: Document = {**step.change, "message": message, **_kept_frontier(job)}
+        changes["pause_requested_at"] = job.pause_requested_at or now
+        if expires_at is not None:
+            changes |= {"expires_at": expires_at, "attend_at": expires_at}
+        if job.status is JobStatus.RUNNING:
+            changes |= _attempt_outcome(job, Outcome(JobStatus.PAUSED, message))
+            if (current := job.current) and current.exit and current.exit.report:
+                changes["progress"] = current.exit.report.progress.model_dump(exclude_none=True)
+        unasked = {"cancel_requested_at": {"$exists": False}}
+        return self._change(
+            {"_id": job.id, **step.query, "attempt": job.attempt, "assignment": None, **unasked, **_decided_on(job)},
+            changes,
+            unset=("lane", "blocked", "waiting_reason", "node", *([] if expires_at else ["attend_at"])),
+        )
+
+    @state_change("jobs.resume")
+    def resume(self, job: Job) -> Job | None:
+        """The job waits for a slot again, in the order of its age. `None` if it is not paused any more."""
+        now = self._clock()
+        place = {"lane": str(job.partition), "rank": rank(job.created_at, job.priority), "not_before": now}
+        return self._change(
+            {"_id": job.id, **RESUMED.query, "cancel_requested_at": {"$exists": False}},
+            {**RESUMED.change, **place},
+            unset=("pause_requested_at", "expires_at", "attend_at", "message"),
+        )
+
     def to_attend(self, before: datetime, limit: int) -> list[Job]:
         """Jobs that a beat or a worker must look at by then, the longest due first."""
         due = {"attend_at": {"$lte": before}}
@@ -375,6 +424,14 @@ def _next_node(job: Job) -> Document:
     if last.exit and last.exit.can_go_on:
         return {"avoid": [node for node in job.avoid if node != last.node], "prefer": last.node}
     return {"avoid": avoiding(job, last.node), "prefer": None}
+
+
+def _kept_frontier(job: Job) -> Document:
+    """A pause is no node's fault. An attempt that was not started leaves what the one before it has left."""
+    last = job.current
+    if job.status is not JobStatus.RUNNING or last is None or last.exit is None or last.exit.refused:
+        return {}
+    return {"prefer": last.node if last.exit.can_go_on else None}
 
 
 def _attempt_outcome(job: Job, outcome: Outcome) -> Document:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.contract.outbox import WITHDRAWN
 from gateway.contract.records import ExitReport
 
 #: Seconds that a node rests after its first failure; each further failure in a row doubles them.
@@ -14,8 +15,6 @@ REST_SECONDS = 2.0
 MAX_REST_SECONDS = 300.0
 #: Failures in a row from which on a node that rests is in quarantine.
 QUARANTINE_AFTER = 3
-#: What the launcher says of an attempt that was cancelled before it ran.
-_CANCELLED = "cancelled"
 
 
 class NodeState(StrEnum):
@@ -49,7 +48,7 @@ def fault_of_node(exit_report: ExitReport, project: str, *, ran: bool) -> str | 
     node. A deployed egg may crash at once for reasons of its own, and must not put the nodes of all others to rest.
     """
     if exit_report.refused is not None:
-        innocent = exit_report.refused == _CANCELLED or exit_report.fault == "job"
+        innocent = exit_report.refused in WITHDRAWN.values() or exit_report.fault == "job"
         return None if innocent else f"it did not start an attempt ({exit_report.refused})"
     if exit_report.report is not None or exit_report.stopped_by is not None:
         return None

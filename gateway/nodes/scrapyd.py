@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway.clock import VERDICT_SECONDS, remaining
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import BY_PLATFORM, AttemptId
+from gateway.contract.outbox import BY_PLATFORM, AttemptId, StopReason
 from gateway.contract.records import NodeSpec, SpiderInfo
 from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
 
@@ -71,9 +71,9 @@ class ScrapydClient:
             form["env"] = json.dumps(dict(env))
         self._post(f"{url}/schedule.json", form)
 
-    def cancel(self, url: str, project: str, attempt: AttemptId) -> None:
+    def cancel(self, url: str, project: str, attempt: AttemptId, why: StopReason = "cancel") -> None:
         """Ask the attempt to stop; SIGKILL follows after the node's grace. Raises as `schedule` does."""
-        self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt)})
+        self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt), "why": why})
 
     def add_version(self, url: str, project: str, version: str, egg: Path) -> Taken:
         """Deploy an egg. The node lists its spiders before it answers. Raises as `schedule`."""

@@ -160,6 +160,7 @@ class TailerParts(Container):
             self.live,
             self.mongo,
             keep=timedelta(seconds=settings.node_keep_seconds),
+            pause_limit=self.pause_limit,
             disk=self.disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
             clock=partial(time_of_node, settings.node_dir),

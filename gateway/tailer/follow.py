@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from contextlib import suppress
@@ -246,6 +247,8 @@ class _Kept(NamedTuple):
     until: float
     #: The attempt stays until then, even on a full disk.
     relaunchable_until: float
+    #: Until then a job may be paused that goes on from this attempt.
+    resumable_until: float = 0.0
 
 
 @define(eq=False, repr=False, slots=False)
@@ -256,6 +259,8 @@ class Follower:
     _live: SinkThread
     _mongo: SinkThread
     _keep: timedelta = field(kw_only=True)
+    #: How long a job may be paused; no time is no limit.
+    _pause_limit: timedelta = field(kw_only=True)
     _disk: Disk = field(kw_only=True)
     _plain_logs: PlainLogs = field(kw_only=True)
     _clock: Clock = field(kw_only=True)
@@ -350,7 +355,7 @@ class Follower:
                 attempt = self._open.get(attempt_id) or self._admit(attempt_id)
                 with attempt.in_log():
                     self._look_at(attempt)
-            elif self._kept[attempt_id].until < self._clock().timestamp():
+            elif self._kept[attempt_id].until < self._clock().timestamp() and not self._may_be_resumed(attempt_id):
                 self._remove(attempt_id)
         except OSError as error:
             log.warning("attempt_troubled", attempt=str(attempt_id), error=str(error))
@@ -392,9 +397,23 @@ class Follower:
         spec = records.read_record(attempt.folder / files.SPEC, records.NodeSpec)
         relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
         until = max(ended + self._keep.total_seconds(), relaunchable)
-        self._kept[attempt.id] = _Kept(until, relaunchable)
+        self._kept[attempt.id] = _Kept(until, relaunchable, self._resumable_until(attempt, ended))
         self._open.pop(attempt.id, None)
         self._forget_sinks(attempt.id)
+
+    def _resumable_until(self, attempt: Attempt, ended: float) -> float:
+        """Of what is to be fetched only this node has the file, and it must outlast the pause of the job."""
+        stopped_by = files.stopping_reason(attempt.folder)
+        if stopped_by == "cancel" or not files.is_there(attempt.folder / files.FRONTIER):
+            return 0.0
+        return ended + self._pause_limit.total_seconds() if self._pause_limit else math.inf
+
+    def _may_be_resumed(self, attempt_id: files.AttemptId) -> bool:
+        """Whether a later attempt may go on from this one."""
+        job_id, attempt = attempt_id
+        if self._kept[attempt_id].resumable_until < self._clock().timestamp():
+            return False
+        return not any(other.job_id == job_id and other.attempt > attempt for other in (*self._kept, *self._open))
 
     def _remove(self, attempt_id: files.AttemptId) -> None:
         self._outbox.remove(attempt_id)

@@ -51,6 +51,8 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
     Scope.CRAWL: (
         "POST /crawl",
         "POST /jobs/{job_id}/cancel",
+        "POST /jobs/{job_id}/pause",
+        "POST /jobs/{job_id}/resume",
         "POST /jobs/{job_id}/retry",
         "DELETE /jobs/{job_id}",
         "POST /dead-letters/{letter_id}/requeue",

@@ -40,6 +40,9 @@ ELSEWHERE = {
     "holds.open": "needs a node that was drained: services/test_node_draining.py",
     "nodes.try": "needs a node that has failed: services/test_node_health.py",
     "jobs.block": "needs jobs that exclude each other: services/test_lease_kills.py",
+    **dict.fromkeys(
+        ("jobs.request_pause", "jobs.pause", "jobs.resume"), "needs a job that is paused: services/test_pausing.py"
+    ),
     "jobs.unblock": "needs jobs that exclude each other: services/test_lease_kills.py",
     "nodes.failed": "needs a node that fails: services/test_node_health.py",
     "nodes.succeeded": "needs a node that has failed: services/test_node_health.py",

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from gateway.errors import ConflictError
-from gateway.jobs.completion import Cancellation
+from gateway.jobs.completion import Cancellation, Pausing
 from gateway.jobs.job import RUN_STATUSES, Job, JobStatus, RunStatus, WaitingReason, run_id_of
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.jobs.rerun import DeadLetters, Resubmission
@@ -103,6 +103,35 @@ def cancel_job(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusVie
         return JobStatusView.of(parts[Cancellation].cancel(job_id))
     parts[ScheduleChanges].cancel(job_id)
     return get_status(job_id, parts)
+
+
+BeginAnew = Annotated[
+    bool,
+    Query(description="Pause a running crawl also where it cannot go on later, and begins anew when it is resumed."),
+]
+
+
+@router.post("/{job_id}/pause", summary="Pause a job", responses=problems(404, 409, 503))
+def pause_job(job_id: JobId, parts: Parts, begin_anew: BeginAnew = False) -> JobStatusView:  # noqa: FBT002 - a query
+    """A waiting job is `paused` at once. A running crawl is asked to stop: until it has, its status stays `running`,
+    with `pause_requested_at` set. It writes down what it still has to fetch, and frees its node.
+
+    A paused job waits for `POST /jobs/{id}/resume`; after `PAUSED_JOB_DAYS` days it is cancelled. It still answers
+    repeated requests, and no other run of its site or schedule begins. A schedule has a pause of its own.
+    """
+    if parts[JobOrSchedule].is_schedule(job_id):
+        raise ConflictError(f"it is a schedule: POST /schedules/{job_id}/pause starts no run until it is resumed")
+    return JobStatusView.of(parts[Pausing].pause(job_id, begin_anew=begin_anew))
+
+
+@router.post("/{job_id}/resume", summary="Resume a paused job", responses=problems(404, 409, 503))
+def resume_job(job_id: JobId, parts: Parts) -> JobStatusView:
+    """The job is `pending` again, ahead of younger ones. On the node where it was it goes on; on another one, because
+    that one is full or gone, it begins anew, and its log says so.
+    """
+    if parts[JobOrSchedule].is_schedule(job_id):
+        raise ConflictError(f"it is a schedule: POST /schedules/{job_id}/resume goes on with its next run")
+    return JobStatusView.of(parts[Pausing].resume(job_id))
 
 
 @router.post(

@@ -60,6 +60,8 @@ class JobStatusView(BaseModel):
     started_at: Timestamp | None
     finished_at: Timestamp | None
     cancel_requested_at: Timestamp | None
+    pause_requested_at: Timestamp | None = Field(description="Null again once the job is resumed.")
+    expires_at: Timestamp | None = Field(description="When a paused job is cancelled if nobody resumes it.")
     message: str | None
     dead: bool = Field(description="Whether it is a dead letter: it failed and has no retries left.")
 
@@ -104,7 +106,9 @@ class ExitView(BaseModel):
 
     exit_code: int | None
     signal: int | None
-    stopped_by: str | None = Field(description="`timeout`, `memory`, `log`, `stall`, `cancel` or `shutdown`.")
+    stopped_by: str | None = Field(
+        description="`timeout`, `memory`, `log`, `stall`, `cancel`, `pause` or `shutdown`."
+    )
     refused: str | None = Field(description="Why the node did not start it.")
     lost: bool = Field(description="Whether the process disappeared, so that nobody saw it end.")
     items_lost: str | None = Field(
@@ -129,6 +133,9 @@ class ExitView(BaseModel):
 
 
 class ProgressView(Progress):
+    can_go_on: bool | None = Field(
+        default=None, description="Whether the crawl goes on where it is if it is interrupted or paused."
+    )
     # in the job's documents it stays a plain time
     at: Timestamp | None = None
 
@@ -226,7 +233,7 @@ def _standing(job: Job, queue_position: int | None) -> dict[str, Any]:
     return {
         **job.model_dump(include=_SAME_OF_JOB),
         **job.spec.model_dump(include={"spider", "version", "max_items", "site"}),
-        **progress.model_dump(exclude={"at"}),
+        **progress.model_dump(exclude={"at", "can_go_on"}),
         "job_id": job.id,
         "queue_position": queue_position,
         "spider_job_id": str(AttemptId(job.id, current.attempt)) if current else None,
@@ -241,4 +248,5 @@ def _standing(job: Job, queue_position: int | None) -> dict[str, Any]:
 _SAME_OF_JOB = {
     *("status", "attempt", "schedule_id", "trigger", "message", "dead"),
     *("created_at", "started_at", "finished_at", "cancel_requested_at"),
+    *("pause_requested_at", "expires_at"),
 }

@@ -169,6 +169,7 @@ def test_what_cannot_be_written_down_is_named_and_begins_anew(start: Start, slow
     assert "cannot be written down: callback" in first.log
     crawl = start("nameless", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
     assert CONTINUED not in crawl.log
+    assert crawl.report["progress"]["can_go_on"] is False
     assert len({item["url"] for item in crawl.items}) > PAGES
 
 
@@ -191,6 +192,12 @@ def test_a_frontier_that_cannot_be_read_is_left_alone(start: Start, slow_site: S
     crawl = start("plain", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
     assert "Begins anew" in crawl.log
     assert crawl.report["finish_reason"] == "finished"
+
+
+def test_an_attempt_on_another_node_says_that_it_begins_anew(start: Start, slow_site: Site) -> None:
+    crawl = start("plain", f"{slow_site.url}/p/0", cwd=WALK, attempt=2, left_on="n1").wait()
+    assert "Begins anew: what there was still to fetch is on node n1 alone" in crawl.log
+    assert crawl.report["progress"]["can_go_on"]
 
 
 def test_without_the_setting_there_is_none(start: Start, slow_site: Site) -> None:

@@ -168,6 +168,14 @@ def test_a_running_attempt_is_cancelled_whatever_the_case_of_its_project(node: A
         assert node.exit_of(folder)["stopped_by"] == "cancel"
 
 
+def test_an_attempt_says_that_it_was_stopped_for_a_pause_and_knows_no_other_reasons(node: Any) -> None:
+    folder = node.run_until_ready("polite")
+    form = {"project": "discoverybot", "job": folder.name, "why": "shutdown"}
+    assert "why 'shutdown' is unknown" in node.client.post("/cancel.json", data=form).json()["message"]
+    node.cancel(folder, why="pause")
+    assert node.exit_of(folder)["stopped_by"] == "pause"
+
+
 def test_a_second_cancellation_sends_no_second_signal_and_kill_kills(node: Any) -> None:
     folder = node.run_until_ready("stubborn")
     node.cancel(folder)
@@ -177,14 +185,15 @@ def test_a_second_cancellation_sends_no_second_signal_and_kill_kills(node: Any) 
     assert (report["stopped_by"], report["signal"]) == ("cancel", signal.SIGKILL)
 
 
-def test_a_waiting_attempt_is_cancelled_and_never_runs(node: Any) -> None:
+def test_a_waiting_attempt_is_cancelled_or_paused_and_never_runs(node: Any) -> None:
     busy = [node.run_until_ready("polite") for _ in range(3)]
-    waiting = node.spec("quick")
-    node.post(waiting)
-    folder = node.outbox / f"{waiting['job_id']}-1"
-    assert node.cancel(folder) == "pending"
-    report = node.exit_of(folder)
-    assert (report["refused"], report["stopped_by"]) == ("cancelled", "cancel")
+    for why, refused in (("cancel", "cancelled"), ("pause", "paused")):
+        waiting = node.spec("quick")
+        node.post(waiting)
+        folder = node.outbox / f"{waiting['job_id']}-1"
+        assert node.cancel(folder, why=why) == "pending"
+        report = node.exit_of(folder)
+        assert (report["refused"], report["stopped_by"]) == (refused, why)
     assert node.post(waiting)["status"] == "ok"
     for running in busy:
         node.cancel(running)

@@ -122,7 +122,8 @@ def test_the_status_of_a_running_job_has_its_counts(gateway: httpx.Client, keep:
     )
     status = gateway.get(f"/jobs/{job.id}/status").json()
     assert (status["status"], status["spider_job_id"], status["node"]) == ("running", f"{job.id}-2", "n1")
-    assert {name: status[name] for name in progress.model_dump(exclude={"at"})} == progress.model_dump(exclude={"at"})
+    counts = progress.model_dump(exclude={"at", "can_go_on"})
+    assert {name: status[name] for name in counts} == counts
     assert status["started_at"].endswith("Z")
     assert (status["queue_position"], status["waiting_reason"]) == (None, None)
 
@@ -155,6 +156,43 @@ def test_a_running_job_is_asked_to_end(gateway: httpx.Client, keep: Keep, user: 
     assert answer["cancel_requested_at"].endswith("Z")
 
 
+def test_a_job_is_paused_and_resumed_and_each_only_once(
+    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+) -> None:
+    job = keep(make_job(user_id=user))
+    counted = gateway.get("/jobs/health").json()["jobs"]["paused"]
+    refused = gateway.post(f"/jobs/{job.id}/resume")
+    assert (refused.status_code, "pending" in refused.json()["error"]["message"]) == (409, True)
+    paused = gateway.post(f"/jobs/{job.id}/pause").json()
+    assert (paused["status"], paused["waiting_reason"]) == ("paused", None)
+    assert paused["expires_at"] > paused["pause_requested_at"]
+    again = gateway.post(f"/jobs/{job.id}/pause")
+    assert (again.status_code, "paused already" in again.json()["error"]["message"]) == (409, True)
+    listed = gateway.get("/jobs", params={"user_id": user, "status": "paused"}).json()["jobs"]
+    assert [one["job_id"] for one in listed] == [job.id]
+    assert gateway.get("/jobs/health").json()["jobs"]["paused"] == counted + 1
+    assert gateway.delete(f"/jobs/{job.id}").status_code == 409
+    assert jobs.find_live(job.fingerprint)
+    resumed = gateway.post(f"/jobs/{job.id}/resume").json()
+    assert (resumed["status"], resumed["pause_requested_at"], resumed["message"]) == ("pending", None, None)
+    gateway.post(f"/jobs/{job.id}/pause")
+    assert gateway.post(f"/jobs/{job.id}/cancel").json()["status"] == "cancelled"
+
+
+def test_a_crawl_that_would_begin_anew_is_paused_only_if_that_is_asked_for(
+    gateway: httpx.Client, keep: Keep, user: str
+) -> None:
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+    progress = Progress(completed_pages=3, can_go_on=False)
+    job = keep(
+        make_job(user_id=user, status=JobStatus.RUNNING, attempt=1, attempts={"1": attempt}, progress=progress)
+    )
+    refused = gateway.post(f"/jobs/{job.id}/pause")
+    assert (refused.status_code, "begin_anew" in refused.json()["error"]["message"]) == (409, True)
+    asked = gateway.post(f"/jobs/{job.id}/pause", params={"begin_anew": True}).json()
+    assert (asked["status"], asked["pause_requested_at"] is None) == ("running", False)
+
+
 def test_an_ended_job_is_run_again_as_a_new_one(gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str) -> None:
     old = keep(make_job(user_id=user, **ENDED))
     answer = gateway.post(f"/jobs/{old.id}/retry").json()
@@ -181,7 +219,10 @@ def test_a_living_job_is_not_deleted(gateway: httpx.Client, keep: Keep, user: st
     assert gateway.get(f"/jobs/{job.id}").status_code == 200
 
 
-@pytest.mark.parametrize(("method", "what"), [("POST", "/cancel"), ("POST", "/retry"), ("DELETE", "")])
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [("POST", "/cancel"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/retry"), ("DELETE", "")],
+)
 def test_nothing_can_be_done_with_a_job_that_is_not_there(gateway: httpx.Client, method: str, what: str) -> None:
     response = gateway.request(method, f"/jobs/{'f' * 32}{what}")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "job_not_found")

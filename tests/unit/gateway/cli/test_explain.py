@@ -15,6 +15,7 @@ DETAIL: dict[str, Any] = {
     "next_run": None, "schedule_id": "0d4f", "site": "board", "version": "1.4", "message": None, "dead": False,
     "user_id": "anne", "created_at": "2026-01-01T00:00:00.000Z", "completed_pages": 0, "items_count": 0,
     "errors_count": 0, "attempts": [], "webhook_message": None, "cancel_requested_at": None,
+    "pause_requested_at": None, "expires_at": None,
     "spec": {"project": "shop", "spider": "offers", "start_urls": ["https://a.example", "https://b.example"]},
 }  # fmt: skip
 ATTEMPT = {
@@ -86,6 +87,7 @@ def test_a_failed_job_says_why_and_how_to_run_it_again(gateway: StandIn, run: Ru
         ("partial", "items"),
         ("scheduled", "cancel"),
         ("cancelled", "jobs"),
+        ("paused", "resume"),
     ],
 )
 def test_a_job_in_any_other_state_says_what_can_be_done(gateway: StandIn, run: Run, status: str, todo: str) -> None:

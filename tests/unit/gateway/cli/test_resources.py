@@ -71,6 +71,8 @@ def test_pages_that_are_read_to_the_end_are_one_document(gateway: StandIn, run: 
     [
         (("jobs", "show", JOB), f"GET /jobs/{JOB}", {"job_id": JOB}),
         (("cancel", JOB), f"POST /jobs/{JOB}/cancel", {"status": "cancelled"}),
+        (("pause", JOB), f"POST /jobs/{JOB}/pause", {"status": "paused"}),
+        (("resume", JOB), f"POST /jobs/{JOB}/resume", {"status": "pending"}),
         (("jobs", "retry", JOB), f"POST /jobs/{JOB}/retry", RECEIPT),
         (("requeue", JOB), f"POST /dead-letters/{JOB}/requeue", RECEIPT),
         (("crawl", "https://a.example", "--no-follow"), "POST /crawl", RECEIPT),
@@ -93,6 +95,14 @@ def test_every_answer_is_printed_as_json_on_request(
     gateway.says(route, Answer(200, answer))
     done = run(*command, "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, answer), done.stderr
+
+
+def test_a_crawl_that_begins_anew_later_is_paused_only_on_request(gateway: StandIn, run: Run) -> None:
+    gateway.says(f"POST /jobs/{JOB}/pause", Answer(200, {"status": "running"}))
+    assert run("pause", JOB).stdout == f"{JOB}: pause asked for; it is running\n"
+    run("pause", JOB, "--begin-anew")
+    asked = gateway.asked(f"/jobs/{JOB}/pause")
+    assert [request.query for request in asked] == ["begin_anew=False", "begin_anew=True"]
 
 
 def test_an_empty_answer_is_null_and_an_error_prints_no_document(gateway: StandIn, run: Run) -> None:

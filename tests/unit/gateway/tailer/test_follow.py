@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from gateway.clock import utc_now
-from gateway.contract.outbox import SHIPPED, SPEC, AttemptId
+from gateway.clock import Clock, utc_now
+from gateway.contract.outbox import EXIT, FRONTIER, SHIPPED, SPEC, STOPPING, AttemptId
 from gateway.tailer.follow import Follower, SinkThread
 from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs
 
@@ -21,6 +21,13 @@ class NoSink:
         return isinstance(error, ConnectionError)
 
 
+def follower_of(outbox: Outbox, path: Path, clock: Clock = utc_now) -> Follower:
+    return Follower(
+        outbox, SinkThread(NoSink()), SinkThread(NoSink()), keep=timedelta(days=1), pause_limit=timedelta(days=7),
+        disk=Disk(path, 0), plain_logs=PlainLogs(path, timedelta(), utc_now), clock=clock,
+    )  # fmt: skip
+
+
 def test_an_attempt_nobody_can_make_sense_of_is_in_nobodys_way(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path, tmp_path / "outbox")
     for attempt_id in (ODD, FINE):
@@ -28,12 +35,30 @@ def test_an_attempt_nobody_can_make_sense_of_is_in_nobodys_way(tmp_path: Path) -
     # a time to which no margin can be added
     spec = b'{"job_id":"a","attempt":1,"project":"p","spider":"s","start_urls":[],"not_after":"9999-12-31T23:59:59Z"}'
     (outbox.path / str(ODD) / SPEC).write_bytes(spec)
-    live, mongo = SinkThread(NoSink()), SinkThread(NoSink())
-    follower = Follower(
-        outbox, live, mongo, keep=timedelta(days=1), disk=Disk(tmp_path, 0),
-        plain_logs=PlainLogs(tmp_path, timedelta(), utc_now), clock=utc_now,
-    )  # fmt: skip
+    follower = follower_of(outbox, tmp_path)
     follower.sweep()
     assert set(follower.present) == {ODD, FINE}
     assert not (outbox.path / str(ODD) / SHIPPED).exists()
     assert (outbox.path / str(FINE) / SHIPPED).exists()
+
+
+def test_what_a_crawl_may_go_on_from_stays_as_long_as_a_job_may_be_paused(tmp_path: Path) -> None:
+    outbox, ahead = Outbox(tmp_path, tmp_path / "outbox"), [timedelta()]
+    resumed, paused, cancelled, ended = (AttemptId(letter * 32, 1) for letter in "abcd")
+    later = AttemptId(resumed.job_id, 2)
+    for attempt_id in (resumed, later, paused, cancelled, ended):
+        folder = outbox.path / str(attempt_id)
+        folder.mkdir(parents=True)
+        (folder / EXIT).write_text("{}")
+        (folder / SHIPPED).write_text('{"acknowledged": true, "log_end": 0}')
+        if attempt_id not in {ended, later}:
+            (folder / FRONTIER).touch()
+            (folder / STOPPING).write_text("cancel" if attempt_id == cancelled else "pause")
+    follower = follower_of(outbox, tmp_path, lambda: utc_now() + ahead[0])
+    for days, kept in ((0.5, 5), (2, 1), (6, 1), (8, 0)):
+        ahead[0] = timedelta(days=days)
+        for _ in range(2):  # the first one finds them
+            follower.sweep()
+        found = outbox.scan()
+        assert len(found) == kept
+        assert kept != 1 or found == [paused]

@@ -1,0 +1,54 @@
+"""Each job is paused in its first attempt, resumed, and finished in its second one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+from dispatch_story import ROUNDS, PlatformAtHand, check_limits, is_over
+from node_double import NodeDouble
+
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, Progress, SpiderReport
+from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.errors import ConflictError
+from gateway.jobs.completion import Pausing
+from gateway.stores.mongo import connect
+
+
+def tell(mongo_url: str, redis_url: str, node_url: str) -> None:
+    double = cast("NodeDouble", SimpleNamespace(url=node_url))
+    platform = PlatformAtHand(redis_url, double, connect(mongo_url))
+    pausing = Pausing(jobs=platform.jobs, completion=platform.completion, waker=platform)
+    for _ in range(ROUNDS):
+        platform.ahead += TAKEN_FOR + timedelta(seconds=1)
+        platform.heartbeat(slots=9)
+        platform.sweeper.sweep()
+        platform.dispatch.fill()
+        check_limits(platform)
+        for job in list(platform.database["jobs"].find({"status": {"$in": ["running", "paused"]}})):
+            take_part(platform, pausing, job)
+        if is_over(platform):
+            return
+    raise AssertionError(f"stuck: {list(platform.database['jobs'].find({}))}, {platform.held()}")
+
+
+def take_part(platform: PlatformAtHand, pausing: Pausing, job: dict[str, Any]) -> None:
+    """What a person asks for, and what the node reports."""
+    if job["status"] == "paused":
+        pausing.resume(job["_id"])
+        return
+    is_first = len(job["attempts"]) == 1
+    if is_first:
+        with suppress(ConflictError):  # asked for by one who died since
+            pausing.pause(job["_id"])
+    now, progress = platform.clock(), Progress(completed_pages=1)
+    report = SpiderReport(finish_reason="shutdown" if is_first else "finished", progress=progress, ended_at=now)
+    facts = ExitReport(
+        attempt=job["attempt"], exit_code=0, ended_at=now, report=report,
+        stopped_by="pause" if is_first else None, can_go_on=is_first,
+    )  # fmt: skip
+    platform.completion.record_exit(AttemptId(job["_id"], job["attempt"]), facts, 0)
+    platform.completion.conclude(job["_id"])
