@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
+import pytest
 import structlog
 
 _TESTS = Path(__file__).parent
@@ -16,6 +19,10 @@ sys.path[:0] = [str(_TESTS / "support"), str(_TESTS)]
 
 for _name in ("MONGO_URI", "REDIS_URL", "BROKER_URL", "RABBITMQ_URL", "DISCOVERYBOT_HOME", "DISCOVERYBOT_URL"):
     os.environ.pop(_name, None)
+
+# without byte code each worker would rewrite the asserts of all tests anew, and each process compile all of ours
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # a shell that started us in the background has it ignored, also by all that we start and interrupt
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -33,6 +40,17 @@ hypothesis.settings.load_profile("shared")
 
 # where a test does not configure logging a traceback comes with all its variables, which takes half a minute to draw
 structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported for the tests stays, and nobody looks through it for garbage again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_make_parametrize_id(val: Any, argname: str) -> str | None:

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, NotFoundError
-from gateway.nodes.scrapyd import CALL_SECONDS
+from gateway.nodes.scrapyd import CALL_SECONDS, authorities
 
 #: Largest page, log or file of items, in bytes, that is passed on; a client must ask for a `Range` of a larger one.
 MAX_BYTES = 1 << 30
@@ -43,7 +43,9 @@ class NodeConsole:
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
         # trust_env: a proxy of the host's environment must never see the nodes' password
-        self._http = httpx.AsyncClient(auth=auth, timeout=_TIMEOUT, limits=_AT_ONCE, trust_env=False)
+        self._http = httpx.AsyncClient(
+            auth=auth, timeout=_TIMEOUT, limits=_AT_ONCE, trust_env=False, verify=authorities()
+        )
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,12 @@ _CONNECT_SECONDS = 3.0
 _INFOS = TypeAdapter(tuple[SpiderInfo, ...])
 
 
+@cache
+def authorities() -> ssl.SSLContext:
+    """For all clients of nodes: loading them takes longer than a dozen calls."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class Taken(NamedTuple):
     """What a node says of an egg that it has taken."""
 
@@ -50,7 +58,9 @@ class ScrapydClient:
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=15)
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
         # trust_env: a proxy of the host's environment must never see the nodes' password
-        self._http = httpx.AsyncClient(auth=auth, timeout=timeout, limits=limits, trust_env=False)
+        self._http = httpx.AsyncClient(
+            auth=auth, timeout=timeout, limits=limits, trust_env=False, verify=authorities()
+        )
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 

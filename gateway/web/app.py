@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -61,20 +60,6 @@ class DescribedAPI(FastAPI):
                 for parameter in operation.get("parameters", ()):
                     _forbid_null(parameter["schema"])
         return document
-
-    def query_parameters(self, path: str, method: str) -> frozenset[str] | None:
-        """Names that the operation takes; `None` if it is not described. HEAD takes the same names as GET."""
-        return self._query_parameters.get((path, "get" if method == "HEAD" else method.lower()))
-
-    @cached_property
-    def _query_parameters(self) -> dict[tuple[str, str], frozenset[str]]:
-        return {
-            (path, method): frozenset(
-                parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"
-            )
-            for path, methods in self.openapi()["paths"].items()
-            for method, operation in methods.items()
-        }
 
 
 def _security(route: str) -> list[dict[str, list[str]]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
-from inspect import iscoroutinefunction
+from collections.abc import Callable, Iterator
+from inspect import isclass, iscoroutinefunction
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Path, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from gateway.errors import (
     JobNotFoundError,
@@ -55,18 +57,28 @@ async def _parts(request: Request) -> GatewayParts:
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
-    """Dependency of every route. The API's own description says which parameters there are."""
-    if not request.query_params:
+    """Dependency of every route. A route that is not described says itself what it refuses; HEAD is as GET is."""
+    route = request.scope["route"]
+    if not request.query_params or not (route.include_in_schema or request.method == "HEAD"):
         return
-    known = request.app.query_parameters(request.scope["route"].path_format, request.method)
-    if known is None:
-        # a method that the path does not take: the route says so
-        return
+    known = set(_query_parameters(route.dependant))
     unknown = dict.fromkeys(name for name in request.query_params if name not in known)
     if unknown:
         raise RequestValidationError(
             [{"type": "extra_forbidden", "loc": ("query", name), "msg": "unknown"} for name in unknown]
         )
+
+
+def _query_parameters(dependant: Dependant) -> Iterator[str]:
+    """Names that a function takes, and those that what it depends on takes."""
+    for field in dependant.query_params:
+        model = field.field_info.annotation
+        if isclass(model) and issubclass(model, BaseModel):
+            yield from (one.alias or name for name, one in model.model_fields.items())
+        else:
+            yield field.alias
+    for needed in dependant.dependencies:
+        yield from _query_parameters(needed)
 
 
 def _given_by_crawl(example: str) -> Any:

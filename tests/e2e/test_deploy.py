@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import warm
 from eggs import egg, source
 from nodes import ExtraNode, nodes_beside
 from sites.server import Site, links
-from stack import ROOT, Stack, running_stack
+from stack import Stack, running_stack
 
 pytestmark = [pytest.mark.stack]
 
@@ -53,21 +54,18 @@ class Teller(scrapy.Spider):
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("stack") / "home", NODE_FORK="false") as stack:
+    with running_stack(tmp_path_factory.mktemp("stack") / "home") as stack:
         yield stack
 
 
 @pytest.fixture(scope="module")
 def second(stack: Stack) -> Iterator[ExtraNode]:
-    with nodes_beside(stack, "second", NODE_FORK="false") as (node,):
+    with nodes_beside(stack, "second") as (node,):
         yield node
 
 
 def command(stack: Stack, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway.cli.main", *words, "--url", stack.url],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = warm.run("gateway.cli.main", *words, "--url", stack.url, env=os.environ)
     assert done.returncode == code, done.stderr
     return done
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import eggs
 import pytest
+import warm
 from sites.job_board import JobBoard, job_board
 from sites.server import html
 from stack import ROOT, Stack, running_stack, wait_until
@@ -112,6 +113,13 @@ def board(stack: Stack) -> Iterator[JobBoard]:
         for name in ("myboard", "exampleboard"):
             stack.http.post(f"{stack.url}/sites", json={**record, "name": name}).raise_for_status()
         yield board
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Path]:
+    """`discoverybot`, at once: there are a hundred of it, each of which would take half a second to be imported."""
+    with warm.command("discoverybot", "gateway.cli.main") as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -212,30 +220,40 @@ def _written(name: str, text: str) -> str:
     return f"cat > {name} <<'END'\n{text}END\n"
 
 
-def run(commands: str, stack: Stack, folder: Path) -> str:
+Run = Callable[[str, Path], str]
+
+
+@pytest.fixture
+def run(stack: Stack, commands: Path) -> Run:
+    """Run a script in a folder; what it prints."""
+    places = (commands, Path(sys.executable).parent, os.environ["PATH"])
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(map(str, places)),
         "DISCOVERYBOT_URL": stack.url,
         "DISCOVERYBOT_HOME": str(stack.home),
         "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
         "COLUMNS": "200",
     }
-    shell = ["bash", "-euxo", "pipefail", "-c", PRELUDE + commands]
-    done = subprocess.run(
-        shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
-    )
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+
+    def run_script(text: str, folder: Path) -> str:
+        shell = ["bash", "-euxo", "pipefail", "-c", PRELUDE + text]
+        done = subprocess.run(
+            shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
+        )
+        assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    return run_script
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/tutorial.md"])
-def test_the_commands_of_a_page_run_as_printed(page: str, stack: Stack, example: Example, folder: Path) -> None:
-    run(script(page, example), stack, folder)
+def test_the_commands_of_a_page_run_as_printed(page: str, run: Run, example: Example, folder: Path) -> None:
+    run(script(page, example), folder)
 
 
-def test_the_tutorial_leads_to_where_it_says(stack: Stack, example: Example, tmp_path: Path) -> None:
-    told = run(script("docs/tutorial.md", example), stack, tmp_path)
+def test_the_tutorial_leads_to_where_it_says(run: Run, example: Example, tmp_path: Path) -> None:
+    told = run(script("docs/tutorial.md", example), tmp_path)
     project = tmp_path / "harbour"
     tried, cows = (_lines(project / name) for name in ("ships.jsonl", "cows.jsonl"))
     assert (len(tried), [ship["name"] for ship in cows]) == (5, ["The Little Anna"])

@@ -116,8 +116,6 @@ class Arena:
             "DISCOVERYBOT_CRASH_PLAN": str(self.plan),
             "PYTHONPATH": str(Path(__file__).parent),
         }
-        # every process would compile all of ours anew
-        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._numbers = iter(range(1000))
         self.client = pymongo.MongoClient[dict[str, Any]](mongo, tz_aware=True)
         self.database: Database[dict[str, Any]] = self.client.get_default_database()

@@ -32,8 +32,6 @@ class ExtraNode:
         self._stack = stack
         own = {"NODE_NAME": name, "SCRAPYD_PORT": str(self.port), "DISCOVERYBOT_HOME": str(self.home)}
         self._environment = {**stack.environment(), **own, **variables}
-        # every process would compile all of ours anew
-        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self.scrapyd: subprocess.Popen[bytes] | None = None
         self.tailer: subprocess.Popen[bytes] | None = None
 
@@ -72,7 +70,7 @@ class ExtraNode:
             assert process is None or process.poll() is None, self.log()
         ready = self._stack.ready
         key = (ready["scrapyd_username"], ready["scrapyd_password"])
-        return httpx.get(f"{self.url}/daemonstatus.json", auth=key, trust_env=False).status_code == httpx.codes.OK
+        return self._stack.http.get(f"{self.url}/daemonstatus.json", auth=key).status_code == httpx.codes.OK
 
     def is_known(self) -> bool:
         """Its tailer has told of it."""

@@ -130,8 +130,6 @@ def running_stack(home: Path, *, forked: bool = True, **variables: str) -> Itera
     ready.unlink(missing_ok=True)
     output = home / "up.log"
     environment = {**os.environ, "DISCOVERYBOT_HOME": str(home), "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8", **variables}
-    # every process would compile all of ours anew
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     arguments = ("up", "--free-ports", "--ready-file", str(ready))
     if forked:
         process = warm.start("gateway.cli.main", *arguments, env=environment, cwd=ROOT, stdout=output)

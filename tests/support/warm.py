@@ -6,14 +6,18 @@ What starts otherwise under `python -m` takes a second of processor time before 
 from __future__ import annotations
 
 import importlib
+import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -34,6 +38,7 @@ class Told(NamedTuple):
     arguments: tuple[str, ...]
     env: dict[str, str]
     cwd: Path
+    stdin: Path
     stdout: Path
     stderr: Path
 
@@ -75,12 +80,19 @@ class WarmProcess:
 
 
 def start(
-    module: str, *arguments: str, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path | None = None
+    module: str,
+    *arguments: str,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdout: Path,
+    stderr: Path | None = None,
+    stdin: Path = Path(os.devnull),
 ) -> WarmProcess:
     """As good as `python -m <module> <arguments>`: its `main()` is called. Output is appended to the files, to one of
     them if there is no other.
     """
-    told = Told(module, arguments, {name: str(value) for name, value in env.items()}, cwd, stdout, stderr or stdout)
+    variables = {name: str(value) for name, value in env.items()}
+    told = Told(module, arguments, variables, cwd, stdin, stdout, stderr or stdout)
     return WarmProcess(_fork_server().Process(target=_become, args=(told,), name=module, daemon=True))
 
 
@@ -90,6 +102,64 @@ def run(module: str, *arguments: str, env: Mapping[str, str], cwd: Path = ROOT) 
         out, err = Path(folder) / "stdout", Path(folder) / "stderr"
         code = start(module, *arguments, env=env, cwd=cwd, stdout=out, stderr=err).wait(_PATIENCE)
         return subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
+
+
+#: Stands for a command of a shell: hands its arguments, variables, folder and standard files to us, and ends as the
+#: process ends that is forked for it.
+_STAND_IN = """#!{python} -IS
+import json, os, socket, sys
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({address!r})
+socket.send_fds(connection, [b"+"], [0, 1, 2])
+connection.sendall(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode())
+connection.shutdown(socket.SHUT_WR)
+sys.exit(int(connection.recv(16)))
+"""
+
+
+@contextmanager
+def command(name: str, module: str) -> Iterator[Path]:
+    """A folder for a script's PATH: each `name <arguments>` of the script is as good as `python -m <module>`."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        address = f"{folder}/socket"
+        listener.bind(address)
+        listener.listen()
+        (path := Path(folder, "bin", name)).parent.mkdir()
+        path.write_text(_STAND_IN.format(python=sys.executable, address=address))
+        path.chmod(0o755)
+        answering = threading.Thread(target=_answer, args=(listener, module))
+        answering.start()
+        try:
+            yield path.parent
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            answering.join()
+
+
+def _answer(listener: socket.socket, module: str) -> None:
+    """Until the listener is shut down. What a pipe joins runs side by side."""
+    with ExitStack() as running:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            one = threading.Thread(target=_run_for, args=(connection, module))
+            one.start()
+            running.callback(one.join)
+
+
+def _run_for(connection: socket.socket, module: str) -> None:
+    with connection, suppress(BrokenPipeError):  # of a command that was killed meanwhile
+        _, fds, _, _ = socket.recv_fds(connection, 1, 3, socket.MSG_CMSG_CLOEXEC)
+        try:
+            arguments, env, cwd = json.loads(connection.makefile("rb").read())
+            stdin, stdout, stderr = (Path(f"/proc/{os.getpid()}/fd/{fd}") for fd in fds)
+            process = start(module, *arguments, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr)
+            connection.sendall(str(process.wait(_PATIENCE)).encode())
+        finally:
+            for fd in fds:
+                os.close(fd)
 
 
 @cache
@@ -105,6 +175,8 @@ def _fork_server() -> ForkServerContext:
 
 def _become(told: Told) -> None:
     os.setsid()
+    sys.stdin = told.stdin.open(encoding="utf-8")
+    os.dup2(sys.stdin.fileno(), 0)
     for path, fd in ((told.stdout, 1), (told.stderr, 2)):
         with path.open("ab") as file:
             os.dup2(file.fileno(), fd)
