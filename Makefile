@@ -24,7 +24,7 @@ quick: $(STAMP) ## Run the unit tests: no system packages, no stores
 
 test: $(STAMP) ## Run all tests
 	@tests/install-system-packages
-	@exec $(PYTEST) -n 3  # on two cores, for many tests wait
+	@exec $(PYTEST) -n 4  # on two cores, for many tests wait
 
 faults: $(STAMP) ## Run the fault tests in full, and print their table
 	@tests/install-system-packages

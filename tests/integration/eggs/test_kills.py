@@ -41,7 +41,8 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, plan: Path) -> Iterator[EggNode]:
-    node = new_node(tmp_path_factory.mktemp("home"), DISCOVERYBOT_CRASH_PLAN=str(plan))
+    # without a warm process, which each start after a kill would have to warm again
+    node = new_node(tmp_path_factory.mktemp("home"), DISCOVERYBOT_CRASH_PLAN=str(plan), NODE_FORK="false")
     try:
         yield node.start()
     finally:
