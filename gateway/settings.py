@@ -54,6 +54,9 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_ENV_FD",
         "DISCOVERYBOT_EGG",
         "DISCOVERYBOT_SPIDER_MODULE",
+        "DISCOVERYBOT_VENV",
+        "DISCOVERYBOT_PROJECTS_PYTHON",
+        "DISCOVERYBOT_BUILD",
         "DISCOVERYBOT_KEEPER",
         "DISCOVERYBOT_SECRETS",  # the folder of settings that are files
         "DISCOVERYBOT_URL",  # where the CLI finds the gateway
@@ -292,6 +295,20 @@ class ScrapydSettings(NodeSettings):
 
     scrapyd_username: str = "discoverybot"
     scrapyd_password: SecretStr = SecretStr("")
+    #: The index from which projects' requirements are installed, with a password if it has one; `none` is none.
+    project_index_url: str = "https://pypi.org/simple"
+    #: Further indexes (comma-separated), which come first.
+    project_extra_index_urls: Listed = ()
+    #: Folders (or pages) with wheels, comma-separated.
+    project_wheels: Listed = ()
+    #: Beginnings of URLs (comma-separated) from which a requirement may be taken directly: `name @ git+https://…`.
+    project_sources: Listed = ()
+    #: Whether packages without a wheel are built, which runs their code as Scrapyd's own user.
+    project_build_sources: bool = False
+    #: Seconds that an installation may take.
+    project_build_seconds: float = Field(default=600, gt=0)
+    #: Largest environment, in bytes.
+    project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
 
 
 class Settings(ScrapydSettings):

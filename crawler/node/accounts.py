@@ -26,6 +26,7 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from crawler.node import process_tree
+from crawler.node.building import VENVS
 from crawler.node.keeper import KEEPER, MOST
 from crawler.node.reactor import reactor
 from crawler.node.unpacking import UNPACKED
@@ -323,7 +324,7 @@ def close_to_others(settings: NodeSettings) -> None:
     settings.outbox.chmod(0o771)
     for path in (*node.glob("*"), *(node / "eggs").glob("*"), *settings.outbox.glob("*")):
         ours = path.lstat().st_uid == os.geteuid() and not path.is_symlink()
-        if ours and path not in {settings.outbox, node / UNPACKED}:
+        if ours and path not in {settings.outbox, node / UNPACKED, node / VENVS}:
             path.chmod(path.stat().st_mode & 0o770)
 
 

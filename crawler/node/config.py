@@ -30,7 +30,7 @@ class NodeConfig(Config):
 
     def __init__(self, config: Config, settings: ScrapydSettings) -> None:
         self.cp = config.cp
-        self.settings: NodeSettings = settings
+        self.settings: ScrapydSettings = settings
         self._set("http_port", settings.scrapyd_port)
         self._set("max_proc", settings.node_slots)
         self._set("node_name", settings.node_name)

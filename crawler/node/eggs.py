@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from scrapyd.eggstorage import FilesystemEggStorage
 from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
+from crawler.node.building import VENVS
 from crawler.node.projects import ProjectCode, is_project_name
 from crawler.node.unpacking import UNPACKED
 from gateway.contract.outbox import read_file, write_atomically
@@ -90,6 +91,11 @@ class EggStorage(FilesystemEggStorage):
         """The folder of all contents (`crawler.node.unpacking`)."""
         return Path(self.basedir).with_name(UNPACKED)
 
+    @property
+    def venvs(self) -> Path:
+        """The folder of all virtual environments (`crawler.node.building`)."""
+        return Path(self.basedir).with_name(VENVS)
+
     def wanted(self, project: str, version: str | None) -> str | None:
         """The version that a job is to run which names `version`, or none: then the newest. `None` for a project
         without eggs. Raises `EggMissingError`.
@@ -133,7 +139,7 @@ def stored_version(version: str) -> str:
 # --- what was found in each egg, written down beside it: an egg is unpacked and imported once, not at every start
 
 #: Raised when more is found out about an egg, so that every egg is looked at again.
-_FORMAT = 3
+_FORMAT = 4
 #: Bytes; twice what a listing may say (`crawler.node.spawn`).
 MAX_LISTING = 16 << 20
 
@@ -148,6 +154,8 @@ class Contents(BaseModel):
     egg: tuple[int, int]
     #: Where it lies, in the folder of all contents.
     folder: Path
+    #: What it depends on, in the folder of all virtual environments.
+    venv: Path | None = None
     spiders: list[SpiderInfo]
 
     def module_of(self, spider: str) -> str | None:
@@ -169,7 +177,7 @@ class EggContents:
         expected = stamp and Contents(egg=stamp, folder=Path(), spiders=[])
         if found is None or expected is None or _key(found) != _key(expected):
             return None
-        if not (self._storage.unpacked / found.folder).is_dir():
+        if not all(path.is_dir() for path in self._paths(found)):
             return None
         self._known[path] = found
         return found
@@ -183,23 +191,31 @@ class EggContents:
         if contents is None:
             why = self.problems.get((project, wanted), "it is not unpacked yet")
             raise EggMissingError(f"version '{wanted}' of project '{project}' cannot be run on this node: {why}")
-        return ProjectCode(egg=self._storage.unpacked / contents.folder, spider_module=contents.module_of(spider))
+        egg, venv = self._storage.unpacked / contents.folder, self.venv(contents)
+        return ProjectCode(egg=egg, spider_module=contents.module_of(spider), venv=venv)
 
     def used(self) -> Iterator[Path]:
-        """Where the eggs of all versions lie."""
+        """Where the eggs of all versions lie, and what they depend on."""
         for project in self._storage.list_projects():
             for version in self._storage.list(project):
                 if (contents := self.get(project, version)) is not None:
-                    yield self._storage.unpacked / contents.folder
+                    yield from self._paths(contents)
+
+    def venv(self, contents: Contents) -> Path | None:
+        return None if contents.venv is None else self._storage.venvs / contents.venv
+
+    def _paths(self, contents: Contents) -> list[Path]:
+        return [self._storage.unpacked / contents.folder, *filter(None, [self.venv(contents)])]
 
     @state_change("node.write_listing")
-    def keep(self, project: str, version: str, egg: Path, spiders: list[SpiderInfo]) -> None:
+    def keep(self, project: str, version: str, egg: Path, venv: Path | None, spiders: list[SpiderInfo]) -> None:
         """Write down what is in the egg that is stored now, and lies unpacked as `egg`. Raises `OSError`."""
         stamp = self._stamp(project, version)
         if stamp is None:
             return
         path = self._storage.listing_path(project, version)
-        contents = Contents(egg=stamp, folder=egg.relative_to(self._storage.unpacked), spiders=spiders)
+        folder, place = egg.relative_to(self._storage.unpacked), venv and venv.relative_to(self._storage.venvs)
+        contents = Contents(egg=stamp, folder=folder, venv=place, spiders=spiders)
         self._known[path] = contents
         write_atomically(path, contents.model_dump_json().encode())
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 from configparser import ConfigParser
 from configparser import Error as ParsingError
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -138,8 +138,10 @@ def _elsewhere(package: str) -> str | None:
 
 #: In the environment of that process.
 EGG, SPIDER_MODULE = "DISCOVERYBOT_EGG", "DISCOVERYBOT_SPIDER_MODULE"
-#: The same; set if the process runs in a Python of its project's own, where of ours is only what a crawl needs.
-PROJECTS_PYTHON = "DISCOVERYBOT_PROJECTS_PYTHON"
+#: The same: its virtual environment, if it has one; then, of ours only what a crawl needs is there.
+VENV, PROJECTS_PYTHON = "DISCOVERYBOT_VENV", "DISCOVERYBOT_PROJECTS_PYTHON"
+#: In the folder of all virtual environments: the packages of ours that a crawl needs, and nothing else.
+RUNTIME = ".runtime"
 
 
 class ProjectCode(NamedTuple):
@@ -147,28 +149,40 @@ class ProjectCode(NamedTuple):
     installed there.
     """
 
-    python: str = sys.executable
     #: The unpacked egg; our own project has none.
     egg: Path | None = None
     #: The one of its spiders' modules to be imported; without one, all are.
     spider_module: str | None = None
+    #: The virtual environment with what the project depends on; without one, it runs with what the node has.
+    venv: Path | None = None
+
+    @property
+    def python(self) -> str:
+        return str(self.venv / "bin" / "python") if self.venv else sys.executable
 
     @property
     def environment(self) -> dict[str, str]:
         """By which the runner finds it."""
-        own = None if self.python == sys.executable else 1
-        names = {EGG: self.egg, SPIDER_MODULE: self.spider_module, PROJECTS_PYTHON: own}
-        return {name: str(value) for name, value in names.items() if value is not None}
+        names = {EGG: self.egg, SPIDER_MODULE: self.spider_module}
+        env = {name: str(value) for name, value in names.items() if value is not None}
+        return {**env, **python_environment(self.venv)}
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Nobody removes it in here. Raises `FileNotFoundError` if that was done."""
-        fd = hold(self.egg) if self.egg else None
-        try:
+        with ExitStack() as stack:
+            for path in filter(None, (self.egg, self.venv)):
+                stack.callback(os.close, hold(path))
             yield
-        finally:
-            if fd is not None:
-                os.close(fd)
+
+
+def python_environment(venv: Path | None) -> dict[str, str]:
+    """With which a virtual environment's Python finds our part of a crawl, and what it starts finds that Python."""
+    if venv is None:
+        return {}
+    path = f"{venv / 'bin'}:{os.environ.get('PATH', os.defpath)}"
+    runtime = str(venv.parent.parent / RUNTIME)
+    return {VENV: str(venv), PROJECTS_PYTHON: "1", "PYTHONPATH": runtime, "VIRTUAL_ENV": str(venv), "PATH": path}
 
 
 def activate(path: Path) -> Egg:
@@ -179,6 +193,8 @@ def activate(path: Path) -> Egg:
     """
     try:
         hold(path)
+        if venv := os.environ.get(VENV):
+            hold(Path(venv))
     except FileNotFoundError:
         raise EggError("it was removed from this node a moment ago: deploy it again") from None
     egg = read_egg(path)

@@ -178,8 +178,9 @@ _MAX_COMPLAINT = 64 << 10
 class Command(ProcessProtocol):
     """`python -m <args>`; `result` is its stdout, or `RunnerError` with what it said instead."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, seconds: float = COMMAND_TIMEOUT) -> None:
         self._account = account
+        self._seconds = seconds
         self.result: Deferred[bytes] = Deferred()
         self._out = bytearray()
         self._err = bytearray()
@@ -187,11 +188,18 @@ class Command(ProcessProtocol):
 
     @classmethod
     def start(
-        cls, args: list[str], env: Mapping[str, str], account: Account = _OWN, folder: Path | None = None
+        cls,
+        args: list[str],
+        env: Mapping[str, str],
+        account: Account = _OWN,
+        folder: Path | None = None,
+        *,
+        python: str = sys.executable,
+        seconds: float = COMMAND_TIMEOUT,
     ) -> Command:
         """In `folder`; by default, where Scrapyd was started. Raises `OSError`."""
-        command = cls(account)
-        line = [sys.executable, "-m", *args]
+        command = cls(account, seconds)
+        line = [python, "-m", *args]
         if isinstance(account, KeptAccount):
             _Kept(command, account, line, env, folder)
         else:
@@ -199,9 +207,12 @@ class Command(ProcessProtocol):
         return command
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
-        self._timer = reactor.callLater(
-            COMMAND_TIMEOUT, self.kill, f"it took longer than {COMMAND_TIMEOUT:g} seconds"
-        )
+        self._timer = reactor.callLater(self._seconds, self.kill, f"it took longer than {self._seconds:g} seconds")
+
+    @property
+    def said(self) -> str:
+        """What it has written to stderr, or the end of that."""
+        return self._err.decode("utf-8", "replace")
 
     def outReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._out += data

@@ -9,6 +9,7 @@ in between waits without keeping others waiting.
 # Twisted is typed in parts only.
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +36,7 @@ from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
 from crawler.node.unpacking import prepare, take_away
+from crawler.node.venvs import WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
 from gateway.contract.outbox import CATALOG, CLOCK, DEPLOYED, NOTED, is_there, remove_tree, write_atomically
 from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
@@ -61,8 +63,9 @@ class Listing(BaseModel):
     spiders: list[SpiderInfo] = []
     #: Why it cannot be run.
     problem: str | None = None
-    #: Where the egg lies unpacked; Scrapyd knows it better than the process that lists.
+    #: Where the egg lies unpacked, and what it depends on; Scrapyd knows it better than the process that lists.
     egg: Path | None = None
+    venv: Path | None = None
 
 
 #: Module that unpacks an egg, under Scrapyd's own user, whatever the project's is.
@@ -89,6 +92,7 @@ class SpiderLists(Service):
         self._settings = config.settings
         self._eggs: EggStorage = app.getComponent(IEggStorage)
         self._contents = EggContents(self._eggs)
+        self._venvs = Venvs(config.settings, self._eggs.venvs)
         #: Eggs that are being looked at: unpacked, but not yet those of a version.
         self._examined = 0
         #: Projects with versions that are to be unpacked before any of their jobs is launched.
@@ -106,6 +110,7 @@ class SpiderLists(Service):
         super().startService()
         self._eggs.discard()
         prepare(self._eggs.unpacked, shared=bool(self._settings.user_range))
+        self._venvs.start()
         self._sweep.start(_SWEEP)
         self._in_background(self._find_browser(), "the browser")
         self._in_background(self._list_all(), "the spiders")
@@ -115,6 +120,7 @@ class SpiderLists(Service):
         self._sweep.stop()
         if self._retry is not None and self._retry.active():
             self._retry.cancel()
+        self._venvs.stop()
         for command in list(self._running):
             command.kill("Scrapyd is shut down")
 
@@ -147,9 +153,12 @@ class SpiderLists(Service):
         finally:
             self._examined -= 1
 
-    async def examine(self, egg: Path, project: str, version: str) -> Listing:
-        """What there is in an egg that may not be stored yet, now unpacked. Raises `RunnerError` where nobody can
-        say, and `NodeUnfitError`.
+    async def examine(
+        self, egg: Path, project: str, version: str, *, fresh: bool = True, within: float | None = WAIT
+    ) -> Listing:
+        """What there is in an egg that may not be stored yet, now unpacked, with what it depends on: installed now if
+        that is to be `fresh`, which may take `within` seconds. Raises `RunnerError` where nobody can say, and
+        `NodeUnfitError`.
         """
         keep_free = self._settings.node_min_free_bytes
         args = [_UNPACKER, str(egg), str(self._eggs.unpacked), str(keep_free)]
@@ -158,15 +167,27 @@ class SpiderLists(Service):
             raise NodeUnfitError(f"it cannot be unpacked: {unpacked.unfit}")
         if unpacked.folder is None:
             return Listing(problem=unpacked.problem or "it cannot be unpacked")
+        venv = None
+        self._venvs.forget(project, version)
+        if (requirements := requirements_of(unpacked.folder)) is not None:
+            built = await self._venvs.build(requirements, project, version, fresh=fresh, within=within)
+            if built.venv is None:
+                return Listing(problem=built.problem or "what it depends on cannot be installed")
+            venv = built.venv
         account = self._accounts.of(project)
         with account.folder_for_a_moment() as folder:
-            listing = await self._list([str(unpacked.folder)], project, version, folder)
-        return listing.model_copy(update={"egg": unpacked.folder})
+            listing = await self._list([str(unpacked.folder)], project, version, folder, venv)
+        return listing.model_copy(update={"egg": unpacked.folder, "venv": venv})
+
+    def dependencies(self, project: str, version: str) -> dict[str, Any]:
+        """How the installation of what this version depends on has gone."""
+        contents = self._contents.get(project, version)
+        return self._venvs.told(project, version, self._contents.venv(contents) if contents else None)
 
     def deployed(self, project: str, version: str, listing: Listing) -> None:
         """An egg that was examined has come to count. Raises `OSError`."""
         if listing.egg is not None:
-            self._contents.keep(project, version, listing.egg, listing.spiders)
+            self._contents.keep(project, version, listing.egg, listing.venv, listing.spiders)
         self.write_catalog()
 
     def undeployed(self) -> None:
@@ -179,7 +200,8 @@ class SpiderLists(Service):
         then it is looked at again, a while later.
         """
         if self._examined == 0:
-            for folder in take_away(self._eggs.unpacked, self._contents.used()):
+            used = list(self._contents.used())
+            for folder in (*take_away(self._eggs.unpacked, used), *self._venvs.remove_unused(used)):
                 deferToThread(remove_tree, folder)
 
     async def make_known(self, project: str, version: str) -> None:
@@ -261,7 +283,8 @@ class SpiderLists(Service):
     async def _list_egg(self, project: str, version: str) -> list[SpiderInfo]:
         with self.examining():
             try:
-                listing = await self.examine(self._eggs.path(project, version), project, version)
+                egg = self._eggs.path(project, version)
+                listing = await self.examine(egg, project, version, fresh=False, within=None)
             except (RunnerError, NodeUnfitError) as error:
                 listing = Listing(problem=str(error))
             known = self._contents.get(project, version)
@@ -286,24 +309,35 @@ class SpiderLists(Service):
         for waiter in self._waiting.pop(key):
             waiter.callback(result)
 
-    async def _list(self, args: list[str], project: str, version: str | None, folder: Path | None) -> Listing:
-        account = self._accounts.of(project)
+    async def _list(
+        self, args: list[str], project: str, version: str | None, folder: Path | None, venv: Path | None = None
+    ) -> Listing:
+        account, code = self._accounts.of(project), ProjectCode(venv=venv)
         env = self._app.getComponent(IEnvironment).for_project(project, version)
         env = {**env, **(account.environment(folder) if folder else {}), "PYTHONIOENCODING": "UTF-8"}
-        output = await self._run([self._lister, *args], env, folder, account)
+        output = await self._run([self._lister, *args], {**env, **code.environment}, folder, account, code.python)
         try:
             return Listing.model_validate_json(output)
         except ValueError:
             raise RunnerError("it ended before it could tell its spiders") from None
 
-    async def _run(self, args: list[str], env: dict[str, str], folder: Path | None, account: Account) -> bytes:
-        output: bytes = await self._turn.run(self._start, args, env, folder, account)
+    async def _run(
+        self,
+        args: list[str],
+        env: dict[str, str],
+        folder: Path | None,
+        account: Account,
+        python: str = sys.executable,
+    ) -> bytes:
+        output: bytes = await self._turn.run(self._start, args, env, folder, account, python)
         return output
 
-    def _start(self, args: list[str], env: dict[str, str], folder: Path | None, account: Account) -> Deferred[bytes]:
+    def _start(
+        self, args: list[str], env: dict[str, str], folder: Path | None, account: Account, python: str
+    ) -> Deferred[bytes]:
         if not self.running:
             raise RunnerError("Scrapyd is shut down")
-        command = Command.start(args, env, account, folder)
+        command = Command.start(args, env, account, folder, python=python)
         self._running.add(command)
 
         def ended(result: Any) -> Any:

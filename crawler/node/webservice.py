@@ -229,6 +229,18 @@ class ListSpiders(AsyncService):
         return {"spiders": await spider_lists(self.root.app).names(project, version)}
 
 
+class Dependencies(AsyncService):
+    """`dependencies.json`: how the installation of what a version depends on has gone, be it refused."""
+
+    method = "GET"
+
+    @param("project")
+    @param("version")
+    async def answer(self, _request: Request, project: str, version: str) -> dict[str, Any]:
+        _require_names(project, version)
+        return spider_lists(self.root.app).dependencies(project, stored_version(version))
+
+
 def _arguments(request: Request) -> dict[str, str]:
     arguments = {name.decode(): values[0].decode() for name, values in request.args.items()}
     for name, value in arguments.items():

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
+import yaml
+from uv import find_uv_bin
 
 from gateway.cli.api import Api, ApiError
 from gateway.cli.console import counted, gateway_url, new_table, out, print_json
@@ -179,6 +181,57 @@ def _is_source(path: Path, package: Path) -> bool:
     return path.suffix != ".pyc" and not any(part.startswith(".") or part == "__pycache__" for part in parts)
 
 
+# --- what the project depends on: the first of these that it has
+
+#: Seconds in which uv reads a lock.
+_EXPORT = 60
+_SCRAPINGHUB = "scrapinghub.yml"
+
+
+class Requirements(NamedTuple):
+    #: Where they are from.
+    name: str
+    content: bytes
+
+
+def find_requirements(folder: Path) -> Requirements | None:
+    """Those that scrapinghub.yml names, those of uv.lock, or requirements.txt. Raises `EggError`, `OSError`."""
+    if (named := _named_for_scrapinghub(folder)) is not None:
+        return Requirements(named, (folder / named).read_bytes())
+    if (folder / "uv.lock").is_file() and (folder / "pyproject.toml").is_file():
+        return Requirements("uv.lock", _exported(folder))
+    path = folder / "requirements.txt"
+    return Requirements(path.name, path.read_bytes()) if path.is_file() else None
+
+
+def _named_for_scrapinghub(folder: Path) -> str | None:
+    path = folder / _SCRAPINGHUB
+    if not path.is_file():
+        return None
+    try:
+        said = yaml.safe_load(path.read_bytes())
+    except yaml.YAMLError as error:
+        raise EggError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+    said = said if isinstance(said, dict) else {}
+    requirements = said.get("requirements")
+    name = requirements.get("file") if isinstance(requirements, dict) else said.get("requirements_file")
+    return str(name) if name else None
+
+
+def _exported(folder: Path) -> bytes:
+    """What the lock says, without the project itself and what is needed for its development only."""
+    kept = ["--frozen", "--no-dev", "--no-emit-workspace", "--no-annotate", "--no-header", "--quiet"]
+    command = [find_uv_bin(), "export", "--offline", "--no-python-downloads", *kept, "--project", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, timeout=_EXPORT)  # noqa: S603 - ours
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode("utf-8", "replace").strip()
+        raise EggError(f"{folder / 'uv.lock'} cannot be read: {said}") from None
+    except subprocess.TimeoutExpired:
+        raise EggError(f"{folder / 'uv.lock'} could not be read within {_EXPORT} s") from None
+    return done.stdout
+
+
 # --- the version, which may be that of the source: `GIT` and `HG` mean what they mean to `scrapyd-deploy`
 
 #: What may not stand in a version; a node would replace it by the same.
@@ -229,15 +282,29 @@ _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
     argument("source", "FOLDER|EGG", _SOURCE, kind=Path, default=Path()),
     option("project", "Its name. Default: as scrapy.cfg deploys it, else its package."),
     option("version", "Default: as scrapy.cfg says, else the time. GIT, HG: what the source is at."),
+    option(
+        "requirements", "What it depends on. Default: what the project has.", metavar="FILE", kind=Path, default=None
+    ),
+    flag("without", "Run it with what the nodes have.", "--no-requirements"),
     JSON,
     URL,
 )
-def deploy(*, source: Path, project: str | None, version: str | None, as_json: bool, url: str | None) -> None:
+def deploy(
+    *,
+    source: Path,
+    project: str | None,
+    version: str | None,
+    requirements: Path | None,
+    without: bool,
+    as_json: bool,
+    url: str | None,
+) -> None:
     """Deploy a Scrapy project to every crawl node; crawls that name no version get the one deployed last."""
     try:
         with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
             name, version, egg = _egg(source, version, Path(folder))
-            answer = _upload(Api(gateway_url(url)), project or name, version, egg)
+            needs = None if without else _requirements(source, requirements)
+            answer = _upload(Api(gateway_url(url)), project or name, version, egg, needs)
     except ApiError as error:
         nodes = error.detail.get("nodes", ()) if isinstance(error.detail, dict) else ()
         if as_json or len({node["message"] for node in nodes}) <= 1:
@@ -266,10 +333,22 @@ def _egg(source: Path, version: str | None, folder: Path) -> tuple[str, str, Pat
     return found.name, version, egg
 
 
-def _upload(api: Api, project: str, version: str, egg: Path) -> Any:
+def _requirements(source: Path, file: Path | None) -> Requirements | None:
+    try:
+        if file is not None:
+            return Requirements(file.name, file.read_bytes())
+        return None if source.is_file() else find_requirements(source.resolve())
+    except (EggError, OSError) as error:
+        raise ApiError(str(error)) from None
+
+
+def _upload(api: Api, project: str, version: str, egg: Path, requirements: Requirements | None) -> Any:
     if (size := egg.stat().st_size) > _MAX_EGG:
         raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
     path = f"/projects/{quote(project, safe='')}/versions"
-    headers = {"Content-Type": "application/octet-stream"}
     with egg.open("rb") as file:
+        if requirements is not None:
+            files = {"egg": ("project.egg", file), "requirements": (requirements.name, requirements.content)}
+            return api.post(path, params={"version": version}, files=files, timeout=_TIMEOUT)
+        headers = {"Content-Type": "application/octet-stream"}
         return api.post(path, params={"version": version}, content=file, headers=headers, timeout=_TIMEOUT)

@@ -232,6 +232,10 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
         return self.model_copy(update={"fetch": fetch, "env": dict.fromkeys(self.env, MASK)})
 
 
+#: In an egg: what it depends on. `REQUIREMENTS_ON_TOP` counts where the first is not there.
+REQUIREMENTS, REQUIREMENTS_ON_TOP = "EGG-INFO/requirements.txt", "requirements.txt"
+
+
 class Egg(NamedTuple):
     """One version of a deployed project."""
 

@@ -92,6 +92,11 @@ class ScrapydClient:
             answer = self._post(f"{url}/addversion.json", form, files={"egg": file}, seconds=DEPLOY_SECONDS)
         return Taken(int(answer.get("spiders", 0)), _infos(answer.get("infos"), Egg(project, version)))
 
+    def dependencies(self, url: str, egg: Egg) -> dict[str, Any]:
+        """How the installation of what an egg depends on has gone. Raises as `schedule`."""
+        params = {"project": egg.project, "version": egg.version}
+        return self._ask("GET", f"{url}/dependencies.json", params=params)
+
     def probe(self, url: str) -> None:
         """Ask whether Scrapyd is well. Raises as `schedule` does."""
         self._ask("GET", f"{url}/daemonstatus.json", seconds=VERDICT_SECONDS)

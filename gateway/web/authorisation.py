@@ -80,6 +80,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "POST /projects/{project}/versions/{version}/activate",
         "POST /projects/{project}/rollback",
         "DELETE /projects/{project}/versions/{version}",
+        "GET /projects/{project}/versions/{version}/dependencies",
         "GET /projects/{project}/env",
         "PUT /projects/{project}/env",
         "PUT /projects/{project}/env/{variable}",

@@ -53,6 +53,7 @@ ELSEWHERE = {
     "node.stage_version": "deploys an egg: eggs/test_kills.py",
     "node.discard_version": "deploys an egg: eggs/test_kills.py",
     "node.unpack": "deploys an egg: eggs/test_kills.py",
+    "node.put_venv": "installs what an egg depends on: eggs/test_venvs.py",
     "node.take_away": "removes an egg: eggs/test_kills.py",
     "node.write_listing": "deploys an egg: eggs/test_kills.py",
     "node.delete_version": "removes an egg: eggs/test_kills.py",

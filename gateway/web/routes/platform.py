@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
@@ -15,9 +16,11 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as PathParameter
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
+from starlette.datastructures import UploadFile
 
 from gateway.contract.crawl import Egg
 from gateway.contract.records import SpiderInfo
+from gateway.dispatch.dependencies import MOST_REQUIREMENTS, Dependencies, put_requirements
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.errors import InvalidRequestError
 from gateway.nodes.store import Node, NodeStore
@@ -28,6 +31,7 @@ from gateway.status.health import SharedHealth
 from gateway.stores.mongo import mongo_errors
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import RETRY_AFTER, problems
+from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import Name, QueryModel, Timestamp
 
 _EGG_SPIDER: JsonDict = {
@@ -59,6 +63,19 @@ _DEPLOYED: JsonDict = {
     "version": "1.4",
     "spiders": 1,
     "nodes": [{"node": "n1", "accepted": True, "spiders": 1, "message": None}],
+}
+_DEPENDENCIES: JsonDict = {
+    "project": "shop",
+    "version": "1.4",
+    "nodes": [
+        {
+            "node": "n1",
+            "state": "ready",
+            "message": None,
+            "packages": ["itemloaders==1.3.2", "scrapy==2.14.1"],
+            "log": "resolving the requirements\nInstalled 42 packages in 90ms\n",
+        }
+    ],
 }
 _PROJECT: JsonDict = {"name": "shop", "latest": "1.4", "previous": "1.3", "versions": ["1.3", "1.4"]}
 _KEPT: JsonDict = {
@@ -192,6 +209,25 @@ class DeployedView(BaseModel, json_schema_extra={"examples": [_DEPLOYED]}):
     nodes: list[NodeAnswerView]
 
 
+class NodeDependenciesView(BaseModel):
+    node: str
+    state: Literal["none", "building", "ready", "failed", "unknown"] = Field(
+        description="`none`: the version has no requirements and runs with what the node has. `unknown`: the node "
+        "does not answer."
+    )
+    message: str | None = Field(description="Why it failed, or why the node cannot say it.")
+    packages: list[str] = Field(description="What is installed, as `name==version`.")
+    log: str = Field(description="What the installer has said so far.")
+
+
+class DependenciesView(BaseModel, json_schema_extra={"examples": [_DEPENDENCIES]}):
+    """What one version depends on, and whether each living node has it."""
+
+    project: str
+    version: str
+    nodes: list[NodeDependenciesView]
+
+
 class DeployQuery(QueryModel):
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")] = Field(
         description="The name of the version. A crawl that names none runs the version that was deployed last.",
@@ -309,7 +345,22 @@ VersionName = Annotated[
 ]
 _EGG = {
     "required": True,
-    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    "content": {
+        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["egg"],
+                "properties": {
+                    "egg": {"type": "string", "format": "binary"},
+                    "requirements": {
+                        "type": "string",
+                        "description": "What the project depends on, as a requirements file says it; best a lock.",
+                    },
+                },
+            }
+        },
+    },
 }
 
 
@@ -326,17 +377,22 @@ async def add_version(
     be reached, or that comes later, gets the egg when a crawl waits for it. `discoverybot deploy` builds an egg from
     a Scrapy project and sends it. A caller of this route can run code on the nodes.
 
+    A form has the egg as `egg`, and may have `requirements`: each node installs them in a virtual environment that
+    the project's crawls run in. If they cannot be met, that is an error (422) in the resolver's words. An
+    installation of more than a minute goes on after an error (502) that says so; repeat the call then.
+
     A version that exists is replaced on all nodes. If a node refuses the egg, or no node could be reached, the answer
     is an error whose `detail.nodes` has the answer of each node; it is safe to repeat the call. After the answer, the
     next `POST /crawl` that names no version runs this one, on every node.
     """
-    if request.headers.get("content-type", "").lower().startswith("multipart/"):
-        raise InvalidRequestError("egg", "send the egg itself as the body (curl --data-binary @shop.egg), not a form")
     with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
         egg = Path(folder, "upload.egg")
-        with egg.open("wb") as file:  # noqa: ASYNC230 - pieces of 64 KiB, into the page cache
-            async for piece in request.stream():
-                file.write(piece)
+        if request.headers.get("content-type", "").lower().startswith("multipart/"):
+            await _read_form(request, egg, parts)
+        else:
+            with egg.open("wb") as file:  # noqa: ASYNC230 - pieces of 64 KiB, into the page cache
+                async for piece in request.stream():
+                    file.write(piece)
         answers = await parts.deploys.run(parts[Deployment].deploy, project, query.version, egg)
     return DeployedView(
         project=project,
@@ -344,6 +400,36 @@ async def add_version(
         spiders=max(answer.spiders for answer in answers),
         nodes=[NodeAnswerView(**answer.shown()) for answer in answers],
     )
+
+
+async def _read_form(request: Request, egg: Path, parts: GatewayParts) -> None:
+    """Raises `InvalidRequestError`."""
+    async with request.form(max_files=2, max_fields=2, max_part_size=MOST_REQUIREMENTS + 1) as form:
+        upload, requirements = form.get("egg"), form.get("requirements")
+        if not isinstance(upload, UploadFile):
+            raise InvalidRequestError("egg", "is missing in the form: send it as a file (curl -F egg=@shop.egg)")
+        with egg.open("wb") as file:
+            await parts.deploys.run(copyfileobj, upload.file, file)
+        if isinstance(requirements, UploadFile):
+            content = await requirements.read(MOST_REQUIREMENTS + 1)
+        else:
+            content = (requirements or "").encode()
+        if requirements is not None:
+            await parts.deploys.run(put_requirements, egg, content)
+
+
+@projects_router.get(
+    "/projects/{project}/versions/{version}/dependencies",
+    summary="What a version depends on",
+    responses=problems(404, 409, 503),
+)
+def get_dependencies(project: ProjectName, version: VersionName, parts: Parts) -> DependenciesView:
+    """How the installation of the version's requirements has gone on each living node, with its log. For some time a
+    node also knows that of a version that was refused.
+    """
+    answers = parts[Dependencies].of(project, version)
+    nodes = [NodeDependenciesView(**answer._asdict()) for answer in answers]
+    return DependenciesView(project=project, version=version, nodes=nodes)
 
 
 @projects_router.get("/projects", summary="Projects", responses=problems(503))

@@ -292,11 +292,6 @@ def test_what_is_no_deployment_is_refused_by_name(
     assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (status, field)
 
 
-def test_a_form_is_not_taken_for_an_egg(door: httpx.Client) -> None:
-    answer = door.post("/projects/shop/versions?version=1", files={"egg": egg()})
-    assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (422, "egg")
-
-
 def test_only_an_egg_may_be_larger_than_other_bodies(door: httpx.Client, tmp_path: Path) -> None:
     large = b"x" * (1 << 20)
     assert post(door, large).json()["error"]["detail"]["field"] == "egg"
@@ -308,3 +303,41 @@ def test_only_an_egg_may_be_larger_than_other_bodies(door: httpx.Client, tmp_pat
 def test_a_page_of_another_origin_deploys_nothing(door: httpx.Client) -> None:
     answer = door.post("/projects/shop/versions?version=1", content=egg(), headers={"Origin": "https://evil.example"})
     assert answer.status_code == 403
+
+
+def send_form(door: httpx.Client, **files: bytes | None) -> httpx.Response:
+    form = {"egg": egg(), "requirements": b"", **files}
+    parts = {name: (f"{name}.file", content) for name, content in form.items() if content is not None}
+    return door.post("/projects/shop/versions", params={"version": "2.0"}, files=parts, timeout=60)
+
+
+def test_requirements_in_the_form_become_a_part_of_the_egg_and_decide_whether_it_is_taken(
+    door: httpx.Client, node: Node, living: Callable[..., None]
+) -> None:
+    living(n1=str(node.client.base_url).rstrip("/"))
+    answer = send_form(door, requirements=b"--pre\n")
+    assert answer.status_code == 422, answer.text
+    assert "requirements.txt, line 1: '--pre' is an option" in answer.json()["error"]["message"]
+    (told,) = door.get("/projects/shop/versions/2.0/dependencies").json()["nodes"]
+    assert (told["node"], told["state"], told["packages"]) == ("n1", "failed", [])
+    assert "'--pre' is an option" in told["log"]
+    assert send_form(door, requirements=None).status_code == 200
+    (told,) = door.get("/projects/shop/versions/2.0/dependencies").json()["nodes"]
+    assert told["state"] == "none"
+    assert door.get("/projects/shop/versions/3.0/dependencies").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"egg": None}, "egg: is missing in the form"),
+        ({"egg": b"no ZIP"}, "egg: is not an egg"),
+        ({"requirements": b"\xff"}, "requirements: is not UTF-8 text"),
+        ({"requirements": bytes(3 << 20)}, "requirements: is larger than 2 MiB"),
+        ({"egg": pack({"shop/a.py": "", "EGG-INFO/requirements.txt": ""})}, "requirements: come with the egg"),
+    ],
+)
+def test_a_form_that_cannot_be_used_is_refused_with_the_field(door: httpx.Client, files: Any, why: str) -> None:
+    answer = send_form(door, **files)
+    assert answer.status_code == 422
+    assert why in answer.json()["error"]["message"]

@@ -153,7 +153,8 @@ def test_who_sets_it_beside_the_compose_file_sets_it_for_all_who_read_it(name: s
 
 def test_spiders_are_handed_no_secret_of_the_stores() -> None:
     own_door = {"SCRAPYD_BIND_ADDRESS", "SCRAPYD_USERNAME", "DISCOVERYBOT_SECRETS"}
-    assert set(OURS["scrapyd"].environment) <= NODE_SETTINGS | own_door
+    installers = {name for name in SETTINGS if name.startswith("PROJECT_")}
+    assert set(OURS["scrapyd"].environment) <= NODE_SETTINGS | own_door | installers
 
 
 def test_spiders_know_of_no_redis_but_the_one_that_may_forget() -> None:

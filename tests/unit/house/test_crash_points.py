@@ -31,6 +31,8 @@ NEEDS_NONE = {
     "gateway/sites/edits.py SiteService.edit": "asks the store, which has one",
     "gateway/sites/edits.py TargetService.edit": "asks the store, which has one",
     "crawler/node/accounts.py discard": "what is left is found by the next start, or the next sweep",
+    "crawler/node/building.py _build": "a folder of its own, which the next start removes",
+    "crawler/node/venvs.py Venvs.start": "made anew at each start",
 }
 
 

@@ -45,7 +45,10 @@ def test_what_every_process_reads_is_all_there() -> None:
 
 def test_what_the_platform_reads_is_all_there() -> None:
     own = {name: field for name, field in Settings.model_fields.items() if name not in NodeSettings.model_fields}
-    assert _table("Read by the gateway, workers, beats, tailers and the CLI") == _rows(own)
+    of_scrapyd = {name: field for name, field in own.items() if name.startswith("project_")}
+    others = {name: field for name, field in own.items() if name not in of_scrapyd}
+    assert _table("Read by the gateway, workers, beats, tailers and the CLI") == _rows(others)
+    assert _table("Read by a node's Scrapyd, and by none of its spiders") == _rows(of_scrapyd)
 
 
 def test_what_is_read_elsewhere_is_all_there() -> None:

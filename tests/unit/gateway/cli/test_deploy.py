@@ -107,3 +107,90 @@ def test_a_folder_that_is_no_project_is_refused_before_anything_is_sent(gateway:
     assert done.returncode == 2
     assert "it has no scrapy.cfg" in done.stderr
     assert not gateway.requests
+
+
+def sent_with(gateway: StandIn, run: Run, project: Path, *options: str) -> bytes:
+    """What was sent, when all was well."""
+    gateway.says(
+        "POST /projects/shop/versions", Answer(200, {"project": "shop", "spiders": 1, "nodes": [node("n1")]})
+    )
+    done = run("deploy", str(project), *options)
+    assert done.returncode == 0, done.stderr
+    return gateway.asked("/projects/shop/versions")[-1].body
+
+
+def test_what_the_project_depends_on_is_sent_unless_it_is_not_to_be(
+    gateway: StandIn, run: Run, project: Path, tmp_path: Path
+) -> None:
+    (project / "requirements.txt").write_text("top==1\n")
+    assert b"top==1\n" in sent_with(gateway, run, project)
+    (project / "scrapinghub.yml").write_text("requirements:\n  file: for-cloud.txt\n")
+    (project / "for-cloud.txt").write_text("cloud==1\n")
+    assert b"cloud==1\n" in sent_with(gateway, run, project)
+    (tmp_path / "other.txt").write_text("other==1\n")
+    assert b"other==1\n" in sent_with(gateway, run, project, "--requirements", str(tmp_path / "other.txt"))
+    assert b"==1" not in sent_with(gateway, run, project, "--no-requirements")
+
+
+def test_a_lock_of_uv_is_sent_as_requirements_without_what_is_for_development(
+    gateway: StandIn, run: Run, project: Path
+) -> None:
+    (project / "pyproject.toml").write_text(PYPROJECT)
+    (project / "uv.lock").write_text(LOCK)
+    body = sent_with(gateway, run, project)
+    assert b"colour==1.0 \\\n    --hash=sha256:" in body
+    assert b"toolbox" not in body
+    assert b"-e ." not in body
+
+
+def test_requirements_that_cannot_be_read_are_said_before_anything_is_sent(
+    gateway: StandIn, run: Run, project: Path
+) -> None:
+    (project / "scrapinghub.yml").write_text("requirements:\n  file: nowhere.txt\n")
+    done = run("deploy", str(project))
+    assert done.returncode == 2
+    assert "nowhere.txt" in done.stderr
+    assert not gateway.requests
+
+
+PYPROJECT = """
+[project]
+name = "shop"
+version = "1"
+requires-python = ">=3.11"
+dependencies = ["colour"]
+
+[dependency-groups]
+dev = ["toolbox"]
+"""
+LOCK = f"""
+version = 1
+requires-python = ">=3.11"
+
+[[package]]
+name = "colour"
+version = "1.0"
+source = {{ registry = "https://pypi.org/simple" }}
+wheels = [{{ url = "https://example.com/colour-1.0-py3-none-any.whl", hash = "sha256:{"0" * 64}" }}]
+
+[[package]]
+name = "shop"
+version = "1"
+source = {{ virtual = "." }}
+dependencies = [{{ name = "colour" }}]
+
+[package.dev-dependencies]
+dev = [{{ name = "toolbox" }}]
+
+[package.metadata]
+requires-dist = [{{ name = "colour" }}]
+
+[package.metadata.requires-dev]
+dev = [{{ name = "toolbox" }}]
+
+[[package]]
+name = "toolbox"
+version = "1.0"
+source = {{ registry = "https://pypi.org/simple" }}
+wheels = [{{ url = "https://example.com/toolbox-1.0-py3-none-any.whl", hash = "sha256:{"1" * 64}" }}]
+"""

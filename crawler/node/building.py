@@ -1,0 +1,481 @@
+"""What a project depends on is installed in a virtual environment: `python -m crawler.node.building` builds one, in a
+process of its own, as the `Plan` in its environment says. Its log goes to stderr, its answer to stdout.
+
+Each set of packages has a folder of its own, `<hash>/venv`, which any number of projects share. It is built under
+another name and renamed when it is whole. The node's own packages are not in it, so neither can spoil the other.
+
+Nothing is executed of what is installed: wheels are unpacked, and compiled by an interpreter that does not look at
+them. A source distribution would run code of its own here; it is refused unless the node's settings allow it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+from uuid import uuid4
+
+import psutil
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from pydantic import BaseModel
+from uv import find_uv_bin
+
+from crawler.node.projects import EggError
+from gateway.contract.outbox import read_file, remove_tree
+from gateway.crash_points import state_change
+
+#: The folder of all virtual environments, beside that of the eggs.
+VENVS = "venvs"
+#: In the environment of the process: the plan, as JSON. Indexes may have passwords, which `ps` would show.
+PLAN = "DISCOVERYBOT_BUILD"
+#: What of Scrapyd's own environment uv is given.
+PASSED_ON = ("PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+#: And the process itself.
+OF_TESTS = "DISCOVERYBOT_CRASH_PLAN"
+
+
+class Plan(BaseModel):
+    """What is to be built, and from where it may come."""
+
+    requirements: Path
+    #: The folder of all virtual environments.
+    folder: Path
+    #: Whether newer packages are looked for though there is an environment for these requirements.
+    fresh: bool = True
+    #: Scrapy's version if the requirements have none.
+    scrapy: str
+    index_url: str = ""
+    extra_index_urls: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
+    #: Beginnings of URLs from which a requirement may be taken directly.
+    sources: tuple[str, ...] = ()
+    from_source: bool = False
+    #: Bytes: what is to stay free on the disk, and the largest environment.
+    keep_free: int = 0
+    most_bytes: int = 2 << 30
+    #: Seconds for all of it.
+    seconds: float = 600.0
+
+
+class Answer(BaseModel):
+    #: The virtual environment.
+    venv: Path | None = None
+    #: What is wrong with the requirements, or with this node.
+    problem: str | None = None
+    unfit: str | None = None
+
+
+# --- what requirements may say
+
+#: Bytes; a lock of five hundred packages with all their hashes takes a fifth.
+_MOST_REQUIREMENTS = 2 << 20
+_COMMENT = re.compile(r"(^|\s)#.*")
+_HASH = re.compile(r"\s--hash[= ]\S+")
+_INDEX = re.compile(r"(-i|--index-url|--extra-index-url)[= ]+(?P<url>\S+)")
+
+
+def read_requirements(path: Path, plan: Plan) -> list[str]:
+    """The lines that count, each with its hashes. Raises `EggError` for one that may not be there."""
+    try:
+        text = read_file(path, _MOST_REQUIREMENTS).decode("utf-8-sig")
+    except ValueError:
+        raise EggError("requirements.txt is not UTF-8 text of at most 2 MiB") from None
+    lines = []
+    for number, line in _logical_lines(text):
+        if not _is_known_index(line, plan):
+            _check(line, number, plan)
+            lines.append(line)
+    return lines
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Without comments, and with what follows a backslash at a line's end."""
+    begun, number = "", 0
+    for count, line in enumerate(text.splitlines(), start=1):
+        number = number if begun else count
+        begun += " " + _COMMENT.sub("", line).strip()
+        if begun.endswith("\\"):
+            begun = begun[:-1]
+            continue
+        if wanted := " ".join(begun.split()):
+            yield number, wanted
+        begun = ""
+    if wanted := " ".join(begun.split()):
+        yield number, wanted
+
+
+def _is_known_index(line: str, plan: Plan) -> bool:
+    """Whether it only names an index that the node uses anyway."""
+    index = _INDEX.fullmatch(line)
+    known = {url.rstrip("/") for url in (plan.index_url, *plan.extra_index_urls)}
+    return index is not None and index["url"].rstrip("/") in known
+
+
+def _check(line: str, number: int, plan: Plan) -> None:
+    where = f"requirements.txt, line {number}: {line.split(' --hash', maxsplit=1)[0][:200]!r}"
+    if line.startswith("-"):
+        raise EggError(f"{where} is an option: {_advice(line)}")
+    try:
+        url = Requirement(_HASH.sub("", line)).url
+    except InvalidRequirement:
+        raise EggError(
+            f"{where} is no requirement like 'itemloaders>=1.3': paths and mere URLs are refused"
+        ) from None
+    if url is not None and not url.removeprefix("git+").startswith(plan.sources or ("\0",)):
+        raise EggError(f"{where} comes from a place that PROJECT_SOURCES of the node does not allow")
+
+
+def _advice(line: str) -> str:
+    if _INDEX.match(line) or line.startswith(("-f", "--find-links", "--no-index", "--trusted-host")):
+        return "indexes and folders of wheels are the node's to choose (PROJECT_INDEX_URL, PROJECT_WHEELS)"
+    if line.startswith(("-r", "-c", "--requirement", "--constraint")):
+        return "write the other file's lines into this one"
+    return "leave it out"
+
+
+# --- what else is installed
+
+#: Ours, where the project does not choose a version itself. They depend on nothing, so they cannot conflict; a crawl
+#: does without one that is too old.
+NEEDS = {"orjson": "orjson>=3.10", "redis": "redis>=5", "zstandard": "zstandard>=0.22"}
+OLDEST_SCRAPY = Version("2.11")
+
+
+def _pins(resolved: str) -> dict[str, str]:
+    """Versions by name; no version for what comes from a URL."""
+    pins: dict[str, str] = {}
+    for _, line in _logical_lines(resolved):
+        requirement = Requirement(_HASH.sub("", line))
+        name = canonicalize_name(requirement.name)
+        pins[name] = next((one.version for one in requirement.specifier), "")
+    return pins
+
+
+def _require_scrapy(pins: dict[str, str]) -> None:
+    version = pins.get("scrapy")
+    if version and Version(version) < OLDEST_SCRAPY:
+        raise EggError(
+            f"its requirements ask for Scrapy {version}; a node can run Scrapy {OLDEST_SCRAPY} and later: "
+            "raise that requirement"
+        )
+
+
+def _added(pins: dict[str, str], plan: Plan) -> list[str]:
+    ours = [requirement for name, requirement in NEEDS.items() if name not in pins]
+    return ours if "scrapy" in pins else [*ours, f"scrapy=={plan.scrapy}"]
+
+
+# --- one environment: whole or not at all
+
+#: Raised when something else is put into an environment.
+_FORMAT = 1
+_INCOMING = ".incoming-"
+BUILD_LOG, _LOCK_FILE = "build.log", "requirements.txt"
+_VENV = "venv"
+#: Name of the file by which a folder says for which requirements it was built.
+_FOR = "for-"
+
+
+def build(plan: Plan, log: Log) -> Path:
+    """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
+    lines = read_requirements(plan.requirements, plan)
+    asked = _digest(sorted(lines), plan)
+    is_locked = bool(lines) and all("--hash" in line for line in lines)
+    found = _found(plan.folder, asked)
+    if found is not None and (is_locked or not plan.fresh):
+        return found
+    _require_room(plan)
+    work = plan.folder / f"{_INCOMING}{uuid4().hex}"
+    try:
+        work.mkdir()
+        venv = _build(plan, lines, work, Uv(plan, work, log))
+        (venv.parent / f"{_FOR}{asked}").touch()
+        return venv
+    finally:
+        remove_tree(work)
+
+
+def _build(plan: Plan, lines: list[str], work: Path, uv: Uv) -> Path:
+    (work / "asked.txt").write_text("".join(f"{line}\n" for line in lines))
+    resolved = uv.resolve(work / "asked.txt")
+    pins = _pins(resolved)
+    _require_scrapy(pins)
+    added = _added(pins, plan)
+    hashes = sorted(line for line in lines if "--hash" in line)
+    content = plan.folder / _digest([*sorted(resolved.splitlines()), *added, *hashes], plan)
+    with _alone(content):
+        if not content.exists():
+            (work / "new").mkdir()
+            (work / "resolved.txt").write_text(resolved)
+            (work / "added.txt").write_text("\n".join(added))
+            _fill(work, content, uv)
+            (work / "new" / BUILD_LOG).write_text(uv.log.text())
+            _put(work / "new", content)
+    return content / _VENV
+
+
+def _fill(work: Path, content: Path, uv: Uv) -> None:
+    venv = work / "new" / _VENV
+    uv.create(venv)
+    uv.install(venv, work)
+    uv.log.say("compiling")
+    _compile(venv, content / _VENV, uv)
+    shutil.copy(work / "resolved.txt", work / "new" / _LOCK_FILE)
+    if (size := _make_read_only(venv)) > uv.plan.most_bytes:
+        raise EggError(f"its requirements take {size >> 20} MiB; {uv.plan.most_bytes >> 20} are allowed")
+
+
+@state_change("node.put_venv")
+def _put(new: Path, content: Path) -> None:
+    try:
+        new.rename(content)
+    except OSError:
+        if not content.exists():  # or somebody else was faster
+            raise
+
+
+def _require_room(plan: Plan) -> None:
+    if shutil.disk_usage(plan.folder).free < plan.keep_free:
+        raise OSError(errno.ENOSPC, "the disk of this node is nearly full")
+
+
+def _found(folder: Path, asked: str) -> Path | None:
+    marks = sorted(folder.glob(f"*/{_FOR}{asked}"), key=lambda mark: mark.stat().st_mtime)
+    return marks[-1].parent / _VENV if marks else None
+
+
+def _digest(lines: Iterable[str], plan: Plan) -> str:
+    """A name for all that decides what an environment has in it."""
+    python = [sys.version, sysconfig.get_platform(), sys.base_prefix]
+    places = [plan.index_url, *plan.extra_index_urls, "", *plan.wheels, "", str(plan.from_source), plan.scrapy]
+    whole = json.dumps([_FORMAT, python, places, sorted(NEEDS.values()), list(lines)])
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+@contextmanager
+def _alone(content: Path) -> Iterator[None]:
+    """Two that build the same: the second waits, and takes the first one's."""
+    with content.with_name(f"{_INCOMING}{content.name}.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(venv: Path, final: Path, uv: Uv) -> None:
+    """Write byte code, by an interpreter that does not look into the environment: a wheel may have files that one
+    would run when it starts. What cannot be compiled is said when it is imported.
+    """
+    packages = next((venv / "lib").glob("python*/site-packages"))
+    moved = ["-s", str(venv), "-p", str(final)]
+    mode = ["--invalidation-mode", "unchecked-hash"]
+    compiler = [os.path.realpath(sys.executable), "-I", "-m", "compileall", "-qq", "-j", "2", *mode, *moved]
+    uv.run([*compiler, str(packages)], "compile", may_fail=True)
+
+
+def _make_read_only(venv: Path) -> int:
+    """How many bytes it has. A spider of the same user could still change it, but not by accident."""
+    size = 0
+    for folder, _, files in os.walk(venv, topdown=False):
+        for name in files:
+            path = Path(folder, name)
+            if not path.is_symlink():
+                found = path.stat()
+                size += found.st_size
+                path.chmod(found.st_mode & 0o555)
+        Path(folder).chmod(0o555)
+    return size
+
+
+# --- uv: under limits, with nothing of the machine's configuration
+
+#: Bytes of memory, and of one file: the largest wheels have a library of a gigabyte.
+_MEMORY, _FILE = 4 << 30, 2 << 30
+#: Seconds between two looks at the clock and the disk.
+_LOOK = 0.5
+#: Bytes of a problem's text that are told, and of the log that is kept.
+_MOST_TOLD, _MOST_LOG = 4000, 256 << 10
+#: Bytes of the cache, above which it is emptied.
+_MOST_CACHE = 4 << 30
+CACHE = ".cache"
+#: What the system calls a full disk, in uv's words.
+_FULL = os.strerror(errno.ENOSPC)
+
+
+class Log:
+    """What is said goes to stderr, too."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self._lines.append(line)
+        with suppress(OSError):
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    def text(self) -> str:
+        return "\n".join(self._lines)[-_MOST_LOG:] + "\n"
+
+
+class Uv:
+    def __init__(self, plan: Plan, work: Path, log: Log) -> None:
+        self.plan = plan
+        self.log = log
+        self._work = work
+        self._end = time.monotonic() + plan.seconds
+        self._env = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | self._places()
+
+    def resolve(self, asked: Path) -> str:
+        """The lock. Raises `EggError` in uv's words."""
+        target = self._work / "lock.txt"
+        quiet = ["--no-header", "--no-annotate", "--quiet", "--output-file", str(target)]
+        self.log.say("resolving the requirements")
+        self._uv(["pip", "compile", *quiet, str(asked)], "the requirements cannot be met")
+        return target.read_text()
+
+    def create(self, venv: Path) -> None:
+        self._uv(["venv", "--quiet", "--relocatable", "--no-project", str(venv)], "cannot make an environment")
+
+    def install(self, venv: Path, work: Path) -> None:
+        """Install what was resolved; the hashes that the project gives must be those of what comes."""
+        target = [*self._source(), "--python", str(venv / "bin" / "python"), "--link-mode", "copy"]
+        files = ["-r", str(work / "asked.txt"), "-r", str(work / "added.txt"), "-c", str(work / "resolved.txt")]
+        self._uv(["pip", "install", *target, *files], "the requirements cannot be installed")
+
+    def run(self, command: list[str], failed: str, *, may_fail: bool = False) -> None:
+        """Raises `EggError`, and `OSError` if it was stopped for the node's sake."""
+        process = subprocess.Popen(  # noqa: S603 - ours
+            command,
+            env=self._env,
+            cwd=self._work,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            preexec_fn=_limit,  # noqa: PLW1509 - there is no other thread now
+        )
+        said: list[str] = []
+        with _Watch(process, self.plan, self._end) as watch:
+            for line in process.stdout or ():
+                self.log.say(line.rstrip())
+                said.append(line)
+            code = process.wait()
+        if watch.why is not None:
+            raise watch.why
+        if code and not may_fail:
+            text = _readable("".join(said)) or f"uv ended with {code}"
+            _require_room(self.plan)
+            raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(f"{failed}: {text}")
+
+    def _uv(self, args: list[str], failed: str) -> None:
+        python = ["--python", sys.executable] if "--python" not in args else []
+        source = self._source() if args[:2] == ["pip", "compile"] else []
+        self.run([find_uv_bin(), *args, *source, *python, "--no-config", "--no-progress", "--color", "never"], failed)
+
+    def _source(self) -> list[str]:
+        """Where all comes from, but for what the environment says, and how."""
+        offline = [] if self.plan.index_url or self.plan.extra_index_urls else ["--no-index"]
+        return [*offline, *([] if self.plan.from_source else ["--no-build"])]
+
+    def _places(self) -> dict[str, str]:
+        plan = self.plan
+        env = {"UV_CACHE_DIR": str(plan.folder / CACHE), "UV_PYTHON_DOWNLOADS": "never"}
+        indexes = [url for url in (*plan.extra_index_urls, plan.index_url) if url]
+        if indexes:  # those before the last one come first
+            env["UV_DEFAULT_INDEX"] = indexes.pop()
+            env["UV_INDEX"] = " ".join(indexes)
+        if plan.wheels:
+            env["UV_FIND_LINKS"] = ",".join(plan.wheels)
+        if not (plan.index_url or plan.extra_index_urls or plan.sources):  # nothing is to be asked
+            env["UV_OFFLINE"] = "1"
+        return env
+
+
+class _Watch:
+    """Ends the process when its time is over, or the disk nearly full; `why` then says so."""
+
+    def __init__(self, process: subprocess.Popen[str], plan: Plan, end: float) -> None:
+        self.why: Exception | None = None
+        self._process, self._plan, self._end = process, plan, end
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.is_set():
+            if time.monotonic() > self._end:
+                self._stop(EggError(f"its requirements could not be installed within {self._plan.seconds:g} s"))
+            elif shutil.disk_usage(self._plan.folder).free < self._plan.keep_free:
+                self._stop(OSError(errno.ENOSPC, "the disk of this node is nearly full"))
+            self._done.wait(_LOOK)
+
+    def _stop(self, why: Exception) -> None:
+        self.why = self.why or why
+        with suppress(psutil.Error):
+            started = psutil.Process(self._process.pid)
+            for process in [*started.children(recursive=True), started]:
+                process.kill()
+
+
+def _limit() -> None:
+    for limit, most in ((resource.RLIMIT_DATA, _MEMORY), (resource.RLIMIT_FSIZE, _FILE), (resource.RLIMIT_CORE, 0)):
+        with suppress(ValueError, OSError):  # there is a lower one, or the system knows none
+            resource.setrlimit(limit, (most, most))
+
+
+def _readable(said: str) -> str:
+    """What uv says, as one sentence: it draws a tree."""
+    return " ".join(re.sub(r"[╰─▶├│×]+", " ", said).split())[:_MOST_TOLD]
+
+
+def empty_cache(folder: Path) -> None:
+    """Of what was downloaded, if it has become large."""
+    cache = folder / CACHE
+    size = sum(path.lstat().st_size for path in cache.rglob("*"))
+    if size > _MOST_CACHE:
+        remove_tree(cache)
+
+
+# --- the process
+
+
+def main() -> None:
+    os.umask(0o022)
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+    plan, log = Plan.model_validate_json(os.environ.pop(PLAN)), Log()
+    try:
+        answer = Answer(venv=build(plan, log))
+    except EggError as error:
+        answer = Answer(problem=str(error))
+    except OSError as error:
+        answer = Answer(unfit=error.strerror or str(error))
+    log.say(answer.problem or answer.unfit or "the environment is ready")
+    sys.stdout.write(answer.model_dump_json())
+
+
+if __name__ == "__main__":
+    main()

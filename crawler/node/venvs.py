@@ -1,0 +1,218 @@
+"""The virtual environments of projects, on Scrapyd's side: who waits for which build, and how each has gone."""
+
+# mypy: allow-untyped-calls
+# Twisted is typed in parts only.
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+from scrapyd.exceptions import RunnerError
+from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
+from twisted.internet.defer import TimeoutError as TooLongError
+from twisted.internet.threads import deferToThread
+
+import crawler
+import gateway
+from crawler.node.attempt_files import NodeUnfitError
+from crawler.node.building import BUILD_LOG, OF_TESTS, PASSED_ON, PLAN, Answer, Plan, empty_cache
+from crawler.node.projects import RUNTIME
+from crawler.node.reactor import reactor
+from crawler.node.spawn import Command
+from crawler.node.unpacking import prepare, take_away
+from gateway.contract.crawl import REQUIREMENTS, REQUIREMENTS_ON_TOP
+from gateway.contract.outbox import read_file
+from gateway.settings import ScrapydSettings
+
+_BUILDER = "crawler.node.building"
+#: Seconds for which a deployment waits for a build, which goes on after that.
+WAIT = 60.0
+#: Builds at the same time: each compiles on two processors.
+_AT_ONCE = 2
+#: Seconds for which one is kept that no version uses (yet): its deployment may have waited in vain.
+KEPT_UNUSED = 900.0
+#: Builds of which it is remembered how they have gone.
+_REMEMBERED = 200
+_MOST_LOG = 1 << 20
+
+
+def requirements_of(egg: Path) -> Path | None:
+    """What an unpacked egg says that it depends on."""
+    return next((egg / name for name in (REQUIREMENTS, REQUIREMENTS_ON_TOP) if (egg / name).is_file()), None)
+
+
+class Build:
+    """One build, for which any number may wait."""
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+        self._command: Command | None = None
+        self._log = ""
+        self._waiting: list[Deferred[Answer]] = []
+
+    @property
+    def log(self) -> str:
+        return self._command.said if self._command else self._log
+
+    @property
+    def state(self) -> str:
+        if self.answer is None:
+            return "building"
+        return "ready" if self.answer.venv else "failed"
+
+    def begun(self, command: Command) -> None:
+        self._command = command
+
+    def ended(self, answer: Answer) -> None:
+        self._log, self._command = self.log, None
+        self.answer = answer
+        for waiter in self._waiting:
+            waiter.callback(answer)
+        self._waiting.clear()
+
+    async def wait(self, seconds: float | None) -> Answer:
+        """Raises `NodeUnfitError` if it takes longer."""
+        if self.answer is not None:
+            return self.answer
+        waiter: Deferred[Answer] = Deferred()
+        self._waiting.append(waiter)
+        if seconds is not None:
+            waiter.addTimeout(seconds, reactor)
+        try:
+            return await waiter
+        except TooLongError:
+            self._waiting.remove(waiter)
+            raise NodeUnfitError(
+                f"what it depends on is still being installed after {seconds:g} s, which goes on: "
+                "deploy it again to see how that ends"
+            ) from None
+
+
+class Venvs:
+    def __init__(self, settings: ScrapydSettings, folder: Path) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._turn = DeferredSemaphore(_AT_ONCE)
+        #: By what is asked for: those that have not ended.
+        self._going_on: dict[bytes, Build] = {}
+        #: By project and version, in the order of their beginning.
+        self._of: dict[tuple[str, str], Build] = {}
+        self._commands: set[Command] = set()
+
+    def start(self) -> None:
+        """Raises `OSError`."""
+        prepare(self._folder, shared=bool(self._settings.user_range))
+        runtime = self._folder / RUNTIME
+        runtime.mkdir(exist_ok=True)
+        runtime.chmod(0o755)
+        for package in (crawler, gateway):
+            link = runtime / package.__name__
+            link.unlink(missing_ok=True)
+            link.symlink_to(Path(package.__path__[0]))
+
+    def stop(self) -> None:
+        for command in list(self._commands):
+            command.kill("Scrapyd is shut down")
+
+    async def build(
+        self, requirements: Path, project: str, version: str, *, fresh: bool, within: float | None
+    ) -> Answer:
+        """Have installed what they say, or find it installed. Raises `NodeUnfitError`, also if that takes longer than
+        `within` seconds, and `OSError`.
+        """
+        asked = b"%d" % fresh + read_file(requirements, _MOST_LOG * 2)
+        going_on = self._going_on.get(asked)
+        if going_on is None:
+            going_on = self._going_on[asked] = Build()
+            ensureDeferred(self._build(going_on, requirements, asked, fresh=fresh))
+        self.forget(project, version)
+        self._of[project, version] = going_on
+        for old in list(self._of)[:-_REMEMBERED]:
+            del self._of[old]
+        answer = await going_on.wait(within)
+        if answer.unfit is not None:
+            raise NodeUnfitError(f"what it depends on cannot be installed here: {answer.unfit}")
+        return answer
+
+    def forget(self, project: str, version: str) -> None:
+        """The version has other requirements now, or none."""
+        self._of.pop((project, version), None)
+
+    def told(self, project: str, version: str, venv: Path | None) -> dict[str, Any]:
+        """How the installation for this version has gone; it runs in `venv`, if it has one."""
+        build = self._of.get((project, version))
+        if build is not None and (build.answer is None or build.answer.venv is None or venv is None):
+            message = build.answer and (build.answer.problem or build.answer.unfit)
+            return {"state": build.state, "log": build.log, "message": message, "packages": []}
+        if venv is None:
+            return {"state": "none", "log": "", "message": None, "packages": []}
+        return {"state": "ready", "log": _log_of(venv), "message": None, "packages": sorted(_packages(venv))}
+
+    def remove_unused(self, used: Iterable[Path]) -> Iterator[Path]:
+        """Take away what no version uses any more; what is to be removed."""
+        recent = time.time() - KEPT_UNUSED
+        with suppress(OSError):
+            young = [path / "venv" for path in self._folder.iterdir() if path.lstat().st_mtime > recent]
+            yield from take_away(self._folder, [*used, *young])
+
+    async def _build(self, build: Build, requirements: Path, asked: bytes, *, fresh: bool) -> None:
+        try:
+            answer = await self._turn.run(self._run, build, requirements, fresh)
+        except RunnerError:  # its words are the log
+            answer = Answer(unfit="the installation was interrupted")
+        except (OSError, ValueError) as error:
+            answer = Answer(unfit=str(error))
+        finally:
+            del self._going_on[asked]
+        build.ended(answer)
+        if not self._going_on:
+            deferToThread(empty_cache, self._folder)
+
+    def _run(self, build: Build, requirements: Path, fresh: bool) -> Any:  # noqa: FBT001 - by position, from above
+        plan = self._plan(requirements, fresh=fresh)
+        env = {name: os.environ[name] for name in (*PASSED_ON, "LANG", OF_TESTS) if name in os.environ}
+        # its own limit comes first, and says more
+        seconds = self._settings.project_build_seconds + 30
+        env = {**env, PLAN: plan.model_dump_json()}
+        command = Command.start([_BUILDER], env, seconds=seconds)
+        self._commands.add(command)
+        build.begun(command)
+        return command.result.addCallback(Answer.model_validate_json).addBoth(self._forget, command)
+
+    def _forget(self, result: Any, command: Command) -> Any:
+        self._commands.discard(command)
+        return result
+
+    def _plan(self, requirements: Path, *, fresh: bool) -> Plan:
+        settings = self._settings
+        return Plan(
+            requirements=requirements,
+            folder=self._folder,
+            fresh=fresh,
+            scrapy=version_of("scrapy"),
+            index_url="" if settings.project_index_url == "none" else settings.project_index_url,
+            extra_index_urls=settings.project_extra_index_urls,
+            wheels=settings.project_wheels,
+            sources=settings.project_sources,
+            from_source=settings.project_build_sources,
+            keep_free=settings.node_min_free_bytes,
+            most_bytes=settings.project_max_installed_bytes,
+            seconds=settings.project_build_seconds,
+        )
+
+
+def _log_of(venv: Path) -> str:
+    with suppress(OSError):
+        return read_file(venv.parent / BUILD_LOG, _MOST_LOG).decode("utf-8", "replace")
+    return ""
+
+
+def _packages(venv: Path) -> Iterator[str]:
+    for info in venv.glob("lib/python*/site-packages/*.dist-info"):
+        name, _, version = info.name.removesuffix(".dist-info").partition("-")
+        yield f"{name.lower().replace('_', '-')}=={version}"

@@ -1,0 +1,95 @@
+"""What a version depends on, beside Scrapy: how its requirements come into its egg, and whether nodes have them."""
+
+from __future__ import annotations
+
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from attrs import define
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import REQUIREMENTS, Egg
+from gateway.errors import ConflictError, InvalidRequestError, NodeError, VersionNotFoundError
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import Node, NodeStore
+from gateway.projects.eggs import EggStore
+from gateway.stores.mongo import mongo_errors
+
+#: Bytes; a lock of five hundred packages with all their hashes takes a fifth.
+MOST_REQUIREMENTS = 2 << 20
+#: How many nodes are asked at the same time.
+_AT_ONCE = 8
+
+
+def put_requirements(egg: Path, requirements: bytes) -> None:
+    """Make them a file of the egg, so that they are kept, delivered and replaced with it.
+
+    Raises `InvalidRequestError` for what is no egg, for an egg that has some, and for what is no text.
+    """
+    if len(requirements) > MOST_REQUIREMENTS:
+        raise InvalidRequestError("requirements", f"is larger than {MOST_REQUIREMENTS >> 20} MiB")
+    if not zipfile.is_zipfile(egg):  # to which it would be put at the end of any file
+        raise InvalidRequestError("egg", "is not an egg: it is not a ZIP file")
+    try:
+        requirements.decode()
+        with zipfile.ZipFile(egg, "a") as archive:
+            if REQUIREMENTS in archive.namelist():
+                raise InvalidRequestError("requirements", f"come with the egg already ({REQUIREMENTS})")
+            archive.writestr(REQUIREMENTS, requirements)
+    except UnicodeDecodeError:
+        raise InvalidRequestError("requirements", "is not UTF-8 text") from None
+    except zipfile.BadZipFile:
+        raise InvalidRequestError("egg", "is not an egg: it is not a ZIP file") from None
+
+
+class NodeDependencies(NamedTuple):
+    """How the installation of what a version depends on has gone on one node."""
+
+    node: str
+    #: `none` (the version has no requirements), `building`, `ready`, `failed`; `unknown` if the node does not answer.
+    state: str
+    #: Why it failed, or the node does not answer.
+    message: str | None = None
+    #: What is installed, as `name==version`.
+    packages: tuple[str, ...] = ()
+    log: str = ""
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Dependencies:
+    _nodes: NodeStore
+    _eggs: EggStore
+    _scrapyd: ScrapydClient
+    _dead_after: timedelta
+    _clock: Clock = utc_now
+
+    def of(self, project: str, version: str) -> list[NodeDependencies]:
+        """What every living node says. A version that was refused is not kept, but its log is, for a while.
+
+        Raises `ConflictError` if there is no living node, `VersionNotFoundError`, `UnavailableError`.
+        """
+        egg = Egg(project, version)
+        with mongo_errors():
+            now = self._clock()
+            nodes = [node for node in self._nodes.all(attempts=False) if node.is_alive(now, self._dead_after)]
+            kept = self._eggs.get(egg)
+        if not nodes:
+            raise ConflictError("no crawl node is alive that could say it")
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="dependencies-of") as threads:
+            answers = list(threads.map(lambda node: self._ask(node, egg), nodes))
+        is_kept = kept is not None and kept.content is not None
+        if not is_kept and all(answer.state in {"none", "unknown"} for answer in answers):
+            raise VersionNotFoundError(project, version)
+        return answers
+
+    def _ask(self, node: Node, egg: Egg) -> NodeDependencies:
+        try:
+            said = self._scrapyd.dependencies(node.url, egg)
+        except NodeError as error:
+            return NodeDependencies(node.id, "unknown", error.message)
+        packages = tuple(map(str, said.get("packages", ())))
+        message = said.get("message")
+        return NodeDependencies(node.id, str(said.get("state")), message, packages, str(said.get("log", "")))

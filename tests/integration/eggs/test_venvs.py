@@ -1,0 +1,216 @@
+"""Projects with requirements of their own: each runs with them, side by side with others that contradict them.
+
+No index is asked. The wheels are made here; that of Scrapy only leads to the Scrapy that is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eggs import egg, source
+from wheels import write_wheel
+
+from .conftest import Crawl, EggNode, new_node
+
+SPIDER = """
+import os, sys
+import colour
+import scrapy
+
+class Teller(scrapy.Spider):
+    name = "teller"
+
+    async def start(self):
+        yield {"colour": colour.NAME, "python": sys.prefix, "version": os.environ["VIRTUAL_ENV"]}
+"""
+WAIT = """
+        import asyncio, pathlib
+        pathlib.Path("../ready").touch()
+        while not pathlib.Path("../go").exists():
+            await asyncio.sleep(0.02)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    elsewhere = {"elsewhere.pth": f"{site.getsitepackages()[0]}\n"}
+    write_wheel(folder, "scrapy", version("scrapy"), elsewhere)
+    write_wheel(folder, "scrapy", "2.5.1", {})
+    for name in ("orjson", "redis", "zstandard"):
+        write_wheel(folder, name, version(name), {})
+    write_wheel(folder, "colour", "1.0", {"colour.py": "NAME = 'red'"})
+    write_wheel(folder, "colour", "2.0", {"colour.py": "NAME = 'blue'"})
+    for name in ("before", "after"):
+        write_wheel(folder, name, "1.0", {})
+    write_wheel(folder, "paint", "1.0", {"paint.py": ""}, needs=("colour<2",))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plan")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, wheels: Path, plan: Path) -> Iterator[EggNode]:
+    places = {"PROJECT_INDEX_URL": "none", "PROJECT_WHEELS": str(wheels), "DISCOVERYBOT_CRASH_PLAN": str(plan)}
+    node = new_node(tmp_path_factory.mktemp("home"), **places)
+    try:
+        yield node.start()
+    finally:
+        node.clean_up()
+
+
+def shop(requirements: str, package: str = "shop", spider: str = SPIDER) -> bytes:
+    return egg({**source(package, spiders=spider), "requirements.txt": requirements})
+
+
+def deployed(node: EggNode, project: str, requirements: str, version: str = "1.0") -> dict[str, Any]:
+    return node.deploy(project, version, shop(requirements))
+
+
+def deploy(node: EggNode, project: str, requirements: str, version: str = "1.0") -> None:
+    answer = deployed(node, project, requirements, version)
+    assert answer["status"] == "ok", answer
+
+
+def told(crawl: Crawl) -> Any:
+    assert crawl.exit["exit_code"] == 0, crawl.log
+    return crawl.items[0]
+
+
+def dependencies(node: EggNode, project: str, version: str = "1.0") -> dict[str, Any]:
+    answer: dict[str, Any] = node.client.get(
+        "/dependencies.json", params={"project": project, "version": version}
+    ).json()
+    assert answer["status"] == "ok", answer
+    return answer
+
+
+def venvs(node: EggNode) -> set[str]:
+    return {path.name for path in (node.home / "node/venvs").iterdir() if not path.name.startswith(".")}
+
+
+def test_two_projects_whose_pins_contradict_run_side_by_side(node: EggNode) -> None:
+    for project, pin in (("red", "colour==1.0"), ("blue", "colour==2.0")):
+        deploy(node, project, pin)
+    attempts = [node.run("teller", project=project) for project in ("red", "blue")]
+    red, blue = (told(node.ended(attempt)) for attempt in attempts)
+    assert (red["colour"], blue["colour"]) == ("red", "blue")
+    assert red["python"] == red["version"] != blue["python"]
+    answer = dependencies(node, "red")
+    assert answer["state"] == "ready"
+    assert "colour==1.0" in answer["packages"]
+    assert f"scrapy=={version('scrapy')}" in answer["packages"]
+    assert "+ colour==1.0" in answer["log"]
+
+
+def test_a_conflict_is_told_in_the_resolvers_words_and_the_old_version_stays(node: EggNode) -> None:
+    deploy(node, "painter", "colour==1.0")
+    answer = deployed(node, "painter", "paint==1.0\ncolour==2.0\n", "2.0")
+    assert answer["status"] == "error"
+    assert "colour<2. And because you require colour==2.0" in answer["message"]
+    assert "unsatisfiable" in dependencies(node, "painter", "2.0")["log"]
+    assert dependencies(node, "painter", "2.0")["state"] == "failed"
+    assert told(node.ended(node.run("teller", project="painter")))["colour"] == "red"
+
+
+@pytest.mark.parametrize(
+    ("requirements", "why"),
+    [
+        ("scrapy==2.5.1\n", "Scrapy 2.5.1; a node can run Scrapy 2.11 and later"),
+        (
+            "colour\n--index-url https://example.com/simple\n",
+            "line 2: '--index-url https://example.com/simple' is",
+        ),
+        ("-r base.txt", "write the other file's lines into this one"),
+        ("colour @ https://example.com/colour-1.0-py3-none-any.whl", "PROJECT_SOURCES"),
+        ("colour \\\n  ==1.0 # and\n./local", "line 3: './local' is no requirement"),
+        ("nowhere", "nowhere was not found"),
+        ("colour==1.0 --hash=sha256:" + "0" * 64, "Hash mismatch"),
+    ],
+)
+def test_requirements_that_cannot_be_met_are_refused_with_the_reason(
+    node: EggNode, requirements: str, why: str
+) -> None:
+    answer = deployed(node, "refused", requirements)
+    assert answer["status"] == "error"
+    assert why in answer["message"]
+    assert "refused" not in node.client.get("/listprojects.json").json()["projects"]
+
+
+def test_the_same_requirements_are_installed_once(node: EggNode) -> None:
+    same = "colour>=1 # the newest\n"
+    with ThreadPoolExecutor(2) as threads:
+        answers = threads.map(lambda project: deployed(node, project, same), ("twin1", "twin2"))
+        assert [answer["status"] for answer in answers] == ["ok", "ok"]
+    first, second = (told(node.ended(node.run("teller", project=project))) for project in ("twin1", "twin2"))
+    assert first["python"] == second["python"]
+    assert first["colour"] == "blue"
+
+
+def test_what_is_installed_cannot_be_changed_by_accident(node: EggNode) -> None:
+    deploy(node, "red", "colour==1.0")
+    for module in (node.home / "node/venvs").glob("*/venv/lib/*/site-packages/colour.py"):
+        assert module.stat().st_mode & 0o222 == 0
+        assert module.parent.stat().st_mode & 0o222 == 0
+        assert module.stat().st_nlink == 1
+        assert list((module.parent / "__pycache__").glob("colour.*.pyc"))
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_an_installation_that_is_killed_leaves_nothing_half_done(node: EggNode, plan: Path, side: str) -> None:
+    requirements = f"colour==1.0\n{side}\n"
+    (plan / f"node.put_venv.{side}").touch()
+    answer = deployed(node, "cut", requirements)
+    assert (answer["status"], "was interrupted" in answer["message"]) == ("error", True)
+    deploy(node, "cut", requirements)
+    assert told(node.ended(node.run("teller", project="cut")))["colour"] == "red"
+
+
+def test_what_no_version_uses_any_more_is_removed_but_not_under_a_crawl(node: EggNode) -> None:
+    before = venvs(node)
+    requirements = "colour==2.0\npaint==1.0 ; python_version < '3'\norjson\n"
+    slow = SPIDER.replace("        yield", f"{WAIT}        yield")
+    answer = node.deploy("brief", "1.0", shop(requirements, spider=slow))
+    assert answer["status"] == "ok", answer
+    (new,) = venvs(node) - before
+    os.utime(node.home / "node/venvs" / new, (0, 0))
+    attempt = node.run_until_ready("teller", project="brief")
+    node.ask("delproject", project="brief")
+    assert new in venvs(node)
+    (attempt / "go").touch()
+    assert told(node.ended(attempt))["colour"] == "blue"
+    node.wait_until_idle()
+    deploy(node, "red", "colour==1.0")  # after which what is not used is removed
+    node.wait_for(lambda: new not in venvs(node))
+
+
+def test_a_node_that_starts_again_runs_what_was_installed_without_asking_for_anything(
+    node: EggNode, wheels: Path
+) -> None:
+    deploy(node, "red", "colour==1.0")
+    away = wheels.rename(wheels.with_name("away"))
+    try:
+        node.end()
+        left = node.home / "node/venvs/.incoming-left"
+        left.mkdir()
+        node.start()
+        node.wait_for(lambda: not left.exists())
+        assert told(node.ended(node.run("teller", project="red")))["colour"] == "red"
+        # what a node knows of its eggs may be of another release: then it looks at them anew
+        for listing in (node.home / "node/eggs").glob("*/*.spiders.json"):
+            listing.unlink()
+        node.end()
+        node.start()
+        assert told(node.ended(node.run("teller", project="red")))["colour"] == "red"
+    finally:
+        away.rename(wheels)
