@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import posixpath
 from typing import TYPE_CHECKING, Any
 
 from scrapy.settings import SETTINGS_PRIORITIES, Settings, get_settings_priority
@@ -46,6 +47,8 @@ class ProjectGuard:
     def update_settings(self, settings: BaseSettings) -> None:
         _hold(settings)
         _close_schemes(settings)
+        if settings.get(ATTEMPT_DIR):
+            _keep_files(settings)
 
 
 def choices(settings: BaseSettings) -> dict[str, Any]:
@@ -84,6 +87,37 @@ def _close_schemes(settings: BaseSettings) -> None:
         logger.warning("%s is not used for %s: its connections cannot be checked", handlers[scheme], scheme)
         handlers[scheme] = None
     settings.set("DOWNLOAD_HANDLERS", handlers, priority=_FORCED)
+
+
+# --- files that a project writes: those on the node's disk lie in the attempt's folder, where it works
+
+#: Where Scrapy's pipelines put files if the project does not say: Scrapy would not run the pipelines at all.
+_STORES = {"FILES_STORE": "files", "IMAGES_STORE": "images"}
+
+
+def _keep_files(settings: BaseSettings) -> None:
+    for name, default in _STORES.items():
+        _force(settings, name, in_folder(settings[name] or default))
+    if feeds := settings.getdict("FEEDS"):
+        _force(settings, "FEEDS", {in_folder(place): options for place, options in feeds.items()})
+    if settings["FEED_URI"]:
+        _force(settings, "FEED_URI", in_folder(settings["FEED_URI"]))
+
+
+def in_folder(place: Any) -> str:
+    """`place` below the folder that the spider works in, as if that were the root of all folders: `/data/images` is
+    `data/images`, and `../images` is `images`. A place that is no folder or file stays.
+    """
+    text = str(place)
+    scheme, colon, rest = text.partition(":")
+    if not text.startswith("/") and colon and scheme.isidentifier():
+        if scheme.lower() != "file":
+            return text
+        text = rest
+    path = posixpath.normpath(f"/{text}").lstrip("/")
+    if path != text:
+        logger.info("%s is %s in this attempt's files", place, path or ".")
+    return path or "."
 
 
 def _force(settings: BaseSettings, name: str, value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.conf import build_component_list
 
 from crawler.addon import DiscoveryBot
-from crawler.project_guard import OUR_ADDONS, ProjectGuard, ProjectSettings
+from crawler.project_guard import OUR_ADDONS, ProjectGuard, ProjectSettings, in_folder
 from crawler.setting_names import ALLOWED_HANDLERS, ATTEMPT_DIR, NODE_LOG_LEVEL
 
 
@@ -104,3 +105,26 @@ def test_nothing_ranks_above_the_command_line_where_ours_rank() -> None:
     settings.set("ADDONS", {Theirs: 1})
     AddonManager.load_pre_crawler_settings(settings)
     assert settings.getbool("REMOTE_CONTROL_ENABLED") is False
+
+
+# --- where files are written
+
+
+@pytest.mark.parametrize(
+    ("place", "there"),
+    [
+        ("images", "images"),
+        ("./out//items.csv", "out/items.csv"),
+        ("/data/images", "data/images"),
+        ("../../etc/passwd", "etc/passwd"),
+        ("a/../../b", "b"),
+        ("/", "."),
+        ("file:///data/%(name)s/%(time)s.json", "data/%(name)s/%(time)s.json"),
+        (Path("/data/x.csv"), "data/x.csv"),
+        ("s3://bucket/images", "s3://bucket/images"),
+        ("ftp://host/x.csv", "ftp://host/x.csv"),
+        ("stdout:", "stdout:"),
+    ],
+)
+def test_a_place_on_the_disk_is_below_the_folder_of_the_attempt(place: Any, there: str) -> None:
+    assert in_folder(place) == there
