@@ -18,7 +18,7 @@ RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev
 FROM python:3.14-slim-trixie AS runtime
 # eggs are other people's code: no root, and nothing of ours that they could write to
 RUN useradd --system --uid 10001 --home-dir /data --no-create-home discoverybot \
-    && install --directory --owner=discoverybot --group=discoverybot --mode=0750 /data
+    && install --directory --owner=discoverybot --group=discoverybot --mode=0750 /data /files
 COPY --from=build /app /app
 ENV PATH="/app/.venv/bin:$PATH" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 DISCOVERYBOT_HOME=/data
 USER discoverybot

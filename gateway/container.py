@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gateway.clock import Clock
     from gateway.contract.node_list import NodeList
     from gateway.dispatch.fair_queue import FairQueue
+    from gateway.files.store import FileBytes
     from gateway.jobs.admission import Quotas
     from gateway.jobs.messages import Waker
     from gateway.nodes.scrapyd import ScrapydClient
@@ -249,6 +250,24 @@ class Container(Builder):
 
         settings = self.settings
         return self.opened(ScrapydClient(settings.scrapyd_username, settings.scrapyd_password.get_secret_value()))
+
+    # --- files
+
+    @part
+    def file_bytes(self) -> FileBytes:
+        from gateway.files.store import FileBytes, FilesPlace
+
+        settings = self.settings
+        endpoint, secret_key = settings.files_endpoint, settings.files_secret_key
+        return FileBytes(
+            FilesPlace(
+                settings.files_location,
+                endpoint=str(endpoint).rstrip("/") if endpoint else None,
+                region=settings.files_region,
+                access_key=settings.files_access_key,
+                secret_key=secret_key.get_secret_value() if secret_key else None,
+            )
+        )
 
     # --- projects
 

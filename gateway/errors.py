@@ -147,6 +147,24 @@ class VariableNotFoundError(NotFoundError):
         super().__init__(f"project {project!r} has no variable {name!r}")
 
 
+class WrittenFileNotFoundError(NotFoundError):
+    """The job has no file of this name."""
+
+    code = "file_not_found"
+
+    def __init__(self, job_id: str, name: str) -> None:
+        super().__init__(f"job {job_id!r} has no file {name!r}")
+
+
+class FileNotStoredError(NotFoundError):
+    """The file is listed, and the file store does not have it: it was removed there, or stored elsewhere."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"the file store has no {place!r}: it was removed there, or FILES_URL is not the same for all processes"
+        )
+
+
 class ScheduleNotFoundError(NoSuchError):
     """No schedule has this id."""
 
@@ -201,6 +219,15 @@ class SiteDisabledError(ConflictError):
 
 class UnavailableError(DiscoveryBotError):
     """MongoDB is away: nothing was accepted, ask again."""
+
+
+class FileStoreAwayError(UnavailableError):
+    """The file store cannot be reached, or refuses."""
+
+    def __init__(self, url: str, error: Exception) -> None:
+        # what else it says is for programmers
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        super().__init__(f"the file store at {url} is not available: {reason}")
 
 
 class SecretsKeyError(UnavailableError):

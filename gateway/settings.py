@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from pydantic import BeforeValidator, Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -36,6 +36,18 @@ def read_origin(text: str) -> str:
         raise ValueError(f"{text!r} is not an origin: {why}")
     scheme, host, port = found.groups()
     return f"{scheme}://{host}" if port in {None, _DEFAULT_PORTS[scheme]} else f"{scheme}://{host}:{port}"
+
+
+def read_files_url(text: str) -> str:
+    """`s3://bucket/prefix`, or `file://` and an absolute path, which may also be given alone. Raises `ValueError`."""
+    parts = urlsplit(text.strip() if "://" in text else f"file://{text.strip()}")
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("must have no user, ? or #; the key of S3 is set by FILES_ACCESS_KEY and FILES_SECRET_KEY")
+    if parts.scheme == "s3" and parts.netloc:
+        return parts.geturl()
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return parts.geturl()
+    raise ValueError(f"{text!r} is neither an absolute path nor s3://bucket/prefix")
 
 
 #: Variables with these prefixes are ours; one that is no setting is a spelling mistake. (`NODE_` would include
@@ -92,6 +104,8 @@ _PASSWORDS = {
 #: A file in DISCOVERYBOT_HOME.
 SIGNING_KEY_FILE = "signing-key"
 SECRETS_KEY_FILE = "secrets-key"
+#: A folder there.
+FILES_FOLDER = "files"
 _MIN_KEY = 32
 
 
@@ -376,6 +390,18 @@ class Settings(ScrapydSettings):
     audit_retention_days: float = Field(default=365, ge=0, le=36_500)
     #: Seconds that `POST /jobs/scrape?mode=sync` waits for the run to end.
     scrape_sync_timeout: float = Field(default=30, gt=0, le=600)
+    #: Where files that crawls write are kept: a folder, or `s3://bucket/prefix`; the same for gateways, workers and
+    #: tailers. Default: `files` in DISCOVERYBOT_HOME.
+    files_url: str | None = None
+    #: For S3: the server (default: Amazon's), its region, and the key. What is not set, the variables `AWS_…` say.
+    files_endpoint: HttpUrl | None = None
+    files_region: str | None = None
+    files_access_key: str | None = None
+    files_secret_key: SecretStr | None = None
+    #: How many files of one attempt are kept, how large each may be, and how large all of them together.
+    files_max_count: int = Field(default=10_000, ge=0, le=1_000_000)
+    files_max_file_bytes: int = Field(default=1 << 30, ge=0)
+    files_max_bytes: int = Field(default=4 << 30, ge=0)
     #: Seconds between two ticks of a beat; a tick finds the work that no message has announced.
     tick_seconds: float = Field(default=1.0, gt=0, le=60)
     #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
@@ -406,6 +432,16 @@ class Settings(ScrapydSettings):
         if value is not None and not _RATES.fullmatch(value.strip()):
             raise ValueError("must be like 1200/minute;50/second (second, minute, hour or day), or none")
         return value.strip() if value else None
+
+    @field_validator("files_url", "files_endpoint", "files_region", "files_access_key", mode="before")
+    @classmethod
+    def _unset_if_empty(cls, value: object) -> object:
+        return value or None
+
+    @field_validator("files_url")
+    @classmethod
+    def _check_files_url(cls, value: str | None) -> str | None:
+        return value and read_files_url(value)
 
     @field_validator("secrets_key")
     @classmethod
@@ -441,6 +477,10 @@ class Settings(ScrapydSettings):
     def secrets_keys(self) -> tuple[str, ...]:
         """The first one seals. Raises `SettingsError` if no key is set and none can be kept."""
         return _keys(self.secrets_key) if self.secrets_key else (self._kept("SECRETS_KEY", SECRETS_KEY_FILE),)
+
+    @property
+    def files_location(self) -> str:
+        return self.files_url or f"file://{self.discoverybot_home.absolute() / FILES_FOLDER}"
 
     def _kept(self, setting: str, file: str) -> str:
         try:

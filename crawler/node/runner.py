@@ -31,7 +31,9 @@ from crawler.frontier.journal import attempt_to_continue
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
 from crawler.orders import CrawlOrder, node_rules, read_order
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
+from gateway.contract.outbox import FILES
 from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
+from gateway.contract.written_files import SCRAPY_CFG
 from gateway.crash_points import state_change
 from gateway.process import hide_process
 
@@ -118,8 +120,6 @@ def _leave(code: int) -> None:
 # by its name, since it is `__main__` where it was started and not forked
 logger = logging.getLogger("crawler.node.runner")
 
-#: In an attempt's folder: what a deployed project writes under relative names.
-FILES = "files"
 _SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\n"
 
 
@@ -145,7 +145,7 @@ def crawl(spec: CrawlOrder, folder: str, log_level: str) -> int:
 def enter(files: Path) -> None:
     """Work in a folder of the attempt's own, so that a feed or file with a relative name is part of it."""
     files.mkdir(exist_ok=True)
-    (files / "scrapy.cfg").write_text(_SCRAPY_CFG)
+    (files / SCRAPY_CFG).write_text(_SCRAPY_CFG)
     os.chdir(files)
 
 

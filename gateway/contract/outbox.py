@@ -15,6 +15,7 @@ what happened:
 `report.json`      Scrapy's own account of how it ended, written by the add-on
 `stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively, before it is asked
 `exit.json`        how the process ended; written exclusively, by the launcher or, if that was killed, the tailer
+`files/`           what the spider of a deployed project has written: it works in there (`written_files.py`)
 `shipped.json`     the tailer's checkpoints
 =================  ===========================================================================================
 
@@ -51,6 +52,7 @@ REPORT = "report.json"
 STOPPING = "stopping"
 EXIT = "exit.json"
 SHIPPED = "shipped.json"
+FILES = "files"
 #: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
 CATALOG = "catalog.json"
 #: Beside the attempts: `{"moment", "steady"}`, MongoDB's time when the machine's steady clock showed so many seconds.
@@ -191,7 +193,7 @@ def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
         try:
             fd = os.open(path.name, flags | careful, 0o644, dir_fd=folder)
         except OSError as error:
-            raise _with_reason(error, path) from error
+            raise with_reason(error, path) from error
         try:
             _require_regular(os.fstat(fd), os.fstat(folder), path)
             os.set_blocking(fd, True)
@@ -280,7 +282,7 @@ def _folder_of(path: Path) -> Iterator[int]:
     try:
         folder = os.open(path.parent, _FOLDER | own)
     except OSError as error:
-        raise _with_reason(error, path.parent) from error
+        raise with_reason(error, path.parent) from error
     try:
         yield folder
     finally:
@@ -319,7 +321,7 @@ _INSTEAD = {
 _KINDS = {stat.S_IFDIR: "is a folder", stat.S_IFIFO: "is a FIFO", stat.S_IFSOCK: "is a socket"}
 
 
-def _with_reason(error: OSError, path: Path) -> OSError:
+def with_reason(error: OSError, path: Path) -> OSError:
     instead = _INSTEAD.get(error.errno or 0)
     return HostileFileError(error.errno, f"{path.name} {instead}") if instead else error
 

@@ -83,6 +83,18 @@ class SpiderReport(_Record):
     ended_at: datetime
 
 
+class FilesKept(_Record):
+    """What was kept of the files that an attempt has written."""
+
+    count: Int64 = 0
+    bytes: Int64 = 0
+    #: How many files were not kept, and of the first few of them the name and the reason: `{"name", "reason"}`.
+    refused_count: Int64 = 0
+    refused: list[dict[str, str]] = Field(default_factory=list)
+    #: The file store could not be reached when the attempt ended: they are kept once it is back.
+    pending: bool = False
+
+
 class ExitReport(_Record):
     """`exit.json`: how the process ended, with the spider's own report where there is one."""
 
@@ -103,9 +115,11 @@ class ExitReport(_Record):
     #: Its end was not seen: its lock was free and there was no exit report.
     lost: bool = False
     #: Why its items, or its log, are incomplete: what the tailer found instead of the file. Only the tailer sets
-    #: these.
+    #: these, and `files`.
     items_lost: str | None = None
     log_lost: str | None = None
+    #: Absent if it has written no files.
+    files: FilesKept | None = None
     #: It left a frontier: another attempt on this node goes on where this one was interrupted.
     can_go_on: bool = False
     #: CPU seconds and peak resident bytes of the process, if the operating system reports them.

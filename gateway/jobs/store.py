@@ -11,7 +11,7 @@ from pymongo.database import Database
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from gateway.clock import Clock, utc_now
-from gateway.contract.records import ExitReport, Progress
+from gateway.contract.records import ExitReport, FilesKept, Progress
 from gateway.crash_points import state_change
 from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
 from gateway.jobs.job import (
@@ -220,6 +220,15 @@ class JobStore:
         if recorded is None and not (facts.lost or facts.refused) and facts.stopped_by not in _GIVEN_UP:
             return self._correct(job_id, attempt, facts_set)
         return recorded
+
+    @state_change("jobs.record_files")
+    def record_files(self, job_id: str, attempt: int, kept: FilesKept) -> bool:
+        """Record what was kept of an ended attempt's files. Returns whether the job has that attempt's end."""
+        path = f"attempts.{attempt}.exit"
+        found = self._jobs.update_one(
+            {"_id": job_id, path: {"$exists": True}}, {"$set": {f"{path}.files": kept.model_dump()}}
+        )
+        return found.matched_count == 1
 
     def _correct(self, job_id: str, attempt: int, facts_set: Document) -> Job | None:
         path = f"attempts.{attempt}"

@@ -19,7 +19,8 @@ from gateway.access.key_store import read_key
 from gateway.clock import Clock, utc_now
 from gateway.contract import redis_keys
 from gateway.crash_points import state_change
-from gateway.errors import ConflictError, JobNotFoundError, UnreadableError
+from gateway.errors import ConflictError, FileStoreAwayError, JobNotFoundError, UnreadableError
+from gateway.files.store import FileRecord, FileStore
 from gateway.items.items import ItemStore, read_item
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
@@ -110,6 +111,7 @@ READERS: dict[str, Reader[Any]] = {
     "keys": read_key,
     "audit": reader(AuditEntry),
     "items": read_item,
+    "files": reader(FileRecord),
     "heartbeats": read_heartbeat,
     "static_entries": read_static_entry,
 }
@@ -148,11 +150,12 @@ class UnreadableStore:
 class Deletion:
     _jobs: JobStore
     _items: ItemStore
+    _files: FileStore
     _logs: LogStore
     _dedupe: DedupeRelease
 
     def delete(self, job_id: str) -> None:
-        """Raises `JobNotFoundError`, and `ConflictError` for a job that has not ended."""
+        """Raises `JobNotFoundError`, `ConflictError` for a job that has not ended, `FileStoreAwayError`."""
         with mongo_errors():
             job = self._jobs.get(job_id)
             if not job.is_final or not job.settled:
@@ -163,6 +166,7 @@ class Deletion:
             except RedisError as error:
                 # the key would answer repeated requests with a job that is gone
                 raise ConflictError("the job cannot be deleted while Redis is away; ask again") from error
+            self._files.delete(job_id)
             self._items.delete(job_id)
             self._logs.delete(job_id)
             self._jobs.delete(job_id)
@@ -202,6 +206,7 @@ class Retention:
     _deletion: Deletion
     _dedupe: DedupeRelease
     _items: ItemStore
+    _files: FileStore
     _logs: LogStore
     _nodes: NodeStore
     _spiders: SpiderStore
@@ -258,7 +263,15 @@ class Retention:
             log.warning("retention_stopped", job_id=ended.job_id, reason=str(error))
             return False
         self._expiry.mark_removed(ended.job_id, part, now)
-        (self._items if part == "items" else self._logs).delete(ended.job_id)
+        if part == "logs":
+            self._logs.delete(ended.job_id)
+            return True
+        try:
+            self._files.delete(ended.job_id)
+        except FileStoreAwayError as error:
+            log.warning("retention_stopped", job_id=ended.job_id, reason=error.message)
+            return False
+        self._items.delete(ended.job_id)
         return True
 
     def _remove_jobs(self, now: datetime, deadline: float) -> None:
@@ -281,7 +294,7 @@ class Retention:
             if job_id not in self._passed_over:
                 self._passed_over.add(job_id)
                 log.error("job_unreadable", job_id=job_id, reason=error.message)  # noqa: TRY400 - no traceback
-        except ConflictError as error:
+        except (ConflictError, FileStoreAwayError) as error:
             log.warning("retention_stopped", job_id=job_id, reason=error.message)
             return False
         return True

@@ -113,13 +113,16 @@ class NodeChecks:
         return Check("down", f"the disk is nearly full on {names}", todo)
 
     def files(self) -> Check:
-        """Whether the files that crawls write can be read. Only its own job misses a file that cannot be read."""
+        """Whether the files that crawls write can be read, and stored. Only its own job misses one that cannot be."""
         troubled = [node for node in self.living() if node.troubles]
         if not troubled:
-            return Check("ok", "every crawl's files can be read")
+            return Check("ok", "every crawl's files can be read and stored")
         names = ", ".join(f"{node.id} ({'; '.join(node.troubles)})" for node in troubled)
-        todo = "cancel those crawls, or see their spiders: a file of theirs is a FIFO, a link, a folder or endless"
-        return Check("down", f"unreadable on {names}", todo)
+        todo = (
+            "cancel those crawls, or see their spiders: a file of theirs is a FIFO, a link, a folder or endless; "
+            "if it is the file store, see FILES_URL: files wait on their nodes"
+        )
+        return Check("down", f"not kept from {names}", todo)
 
     def listed(self) -> Check:
         """Compare the nodes that `SCRAPYD_URL` names with those that have registered."""

@@ -29,9 +29,10 @@ from gateway.process import hide_process
 from gateway.settings import Settings, SettingsError
 from gateway.stores.redis import connect as connect_redis
 from gateway.tailer.eggs import EggShipper
+from gateway.tailer.file_shipping import FileLimits, FileSink
 from gateway.tailer.follow import Follower, SinkThread
 from gateway.tailer.heartbeat import Catalog, CatalogPublisher, Heartbeat
-from gateway.tailer.outbox import Disk, Outbox, PlainLogs
+from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs
 from gateway.tailer.shipping import LiveSink, MongoSink
 
 log = structlog.get_logger()
@@ -145,6 +146,20 @@ class TailerParts(Container):
         return SinkThread(self[MongoSink])
 
     @part
+    def file_sink(self) -> FileSink:
+        settings = self.settings
+        limits = FileLimits(settings.files_max_count, settings.files_max_file_bytes, settings.files_max_bytes)
+        return self.build(FileSink, limits=limits, on_kept=self._look_for_end)
+
+    def _look_for_end(self, attempt: Attempt) -> None:
+        """Its end waits for its files. Not bound before: that thread's sink needs the file store's."""
+        self.mongo.look_at(attempt)
+
+    @value
+    def files(self) -> SinkThread:
+        return SinkThread(self[FileSink])
+
+    @part
     def outbox(self) -> Outbox:
         return Outbox(self.settings.node_dir, self.settings.outbox)
 
@@ -159,6 +174,7 @@ class TailerParts(Container):
             self.outbox,
             self.live,
             self.mongo,
+            self.files,
             keep=timedelta(seconds=settings.node_keep_seconds),
             pause_limit=self.pause_limit,
             disk=self.disk,
@@ -177,7 +193,7 @@ class TailerParts(Container):
             catalog=catalog,
             settings=settings,
             present=lambda: self.follower.present,
-            troubles=lambda: self.mongo.troubles,
+            troubles=lambda: [*self.mongo.troubles, *self.file_sink.troubles],
         )
 
     @part
@@ -229,7 +245,7 @@ def _run(parts: TailerParts) -> None:
         signal.signal(number, lambda *_: follower.stop())
     # before the first heartbeat: attempts that it does not name as present are taken for gone
     follower.sweep()
-    threads = (parts.live, parts.mongo, parts.heartbeat, parts.eggs)
+    threads = (parts.live, parts.mongo, parts.files, parts.heartbeat, parts.eggs)
     for thread in threads:
         thread.start()
     log.info("tailer_started", outbox=str(parts.outbox.path))

@@ -258,6 +258,7 @@ class Follower:
     _outbox: Outbox
     _live: SinkThread
     _mongo: SinkThread
+    _files: SinkThread
     _keep: timedelta = field(kw_only=True)
     #: How long a job may be paused; no time is no limit.
     _pause_limit: timedelta = field(kw_only=True)
@@ -367,7 +368,7 @@ class Follower:
 
     def _admit(self, attempt_id: files.AttemptId) -> Attempt:
         attempt = self._open[attempt_id] = Attempt(self._outbox.path, attempt_id, self._longest_log)
-        if attempt.checkpoint.acknowledged and attempt.log_end is not None:
+        if attempt.checkpoint.acknowledged and attempt.are_files_told and attempt.log_end is not None:
             # readers who still want the rest of an acknowledged log read MongoDB
             self._set_aside(attempt)
         return attempt
@@ -377,9 +378,11 @@ class Follower:
             return
         self._look_for_end(attempt)
         attempt.save(now=attempt.checkpoint.acknowledged)
+        if attempt.has_ended and not attempt.are_files_told:
+            self._files.look_at(attempt)
         if not attempt.checkpoint.acknowledged:
             self._mongo.look_at(attempt)
-        elif attempt.is_live_shipped or self._needs_room:
+        elif attempt.are_files_told and (attempt.is_live_shipped or self._needs_room):
             self._set_aside(attempt)
             return
         self._live.look_at(attempt)
@@ -428,3 +431,4 @@ class Follower:
     def _forget_sinks(self, attempt_id: files.AttemptId) -> None:
         self._live.forget(attempt_id)
         self._mongo.forget(attempt_id)
+        self._files.forget(attempt_id)

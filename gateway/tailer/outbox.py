@@ -150,6 +150,15 @@ class LogPosition(BaseModel, frozen=True):
     level: str = HEADLESS_LEVEL
 
 
+class FilesPosition(BaseModel, frozen=True):
+    """As `LogPosition`. Files are shipped in the order of their names."""
+
+    #: The last one that was shipped, or refused.
+    name: str = ""
+    #: What was kept up to there.
+    kept: records.FilesKept = Field(default_factory=records.FilesKept)
+
+
 class Checkpoint(BaseModel):
     """`shipped.json`. Each field has one writer."""
 
@@ -165,6 +174,12 @@ class Checkpoint(BaseModel):
     lost: dict[str, str] = Field(default_factory=dict)
     #: Whether MongoDB has acknowledged the log, the items and the exit.
     acknowledged: bool = False
+    #: How far its files are in the file store; and what was kept of them, once all are.
+    files_position: FilesPosition = FilesPosition()
+    files_kept: records.FilesKept | None = None
+    #: Whether the job knows what was kept: by the exit, which came later, or by a report of its own.
+    files_in_exit: bool = False
+    files_told: bool = False
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -221,7 +236,7 @@ SAVE_EVERY = 0.5
 TRIES = 5
 TRIES_OF_THE_DISK = 50
 #: Errors that mean a fault of this process, and not of the file.
-_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+FAULTS_OF_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class Attempt:
@@ -242,6 +257,8 @@ class Attempt:
         self.start_reported = False
         self.progress_published = ProgressWatch(self.folder)
         self.progress_recorded = ProgressWatch(self.folder)
+        #: Since when MongoDB is not told of the end because files are shipped (monotonic).
+        self.waits_for_files_since: float | None = None
         #: When the lock was first found free without an exit report (monotonic).
         self.free_since: float | None = None
         self._saved = b""
@@ -304,12 +321,24 @@ class Attempt:
         end = self.log_end
         return files.LOG in self.checkpoint.lost or (end is not None and self.log_stored >= end)
 
+    @property
+    def has_files(self) -> bool:
+        """Whether there is a folder for them; crawls of our own project have none."""
+        return files.is_there(self.folder / files.FILES)
+
+    @property
+    def are_files_told(self) -> bool:
+        """Whether the files are in the file store, and the job knows."""
+        checkpoint = self.checkpoint
+        is_told = checkpoint.files_in_exit or checkpoint.files_told
+        return is_told if checkpoint.files_kept is not None else not self.has_files
+
     def was_read(self, name: str) -> None:
         self._failures.pop(name, None)
 
     def not_read(self, name: str, error: OSError) -> None:
         """Note a failed read. If the attempt has ended and there were too many in a row, go on without the file."""
-        if error.errno in _OURS or not self.has_ended:
+        if error.errno in FAULTS_OF_OURS or not self.has_ended:
             return
         self._failures[name] += 1
         if self._failures[name] < (TRIES if isinstance(error, files.HostileFileError) else TRIES_OF_THE_DISK):

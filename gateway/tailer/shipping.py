@@ -22,11 +22,13 @@ from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
 from gateway.errors import JobNotFoundError, UnavailableError
+from gateway.files.store import FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.completion import Completion
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore, LogStream
 from gateway.stores.mongo import is_passing
+from gateway.tailer.file_shipping import FileSink
 from gateway.tailer.outbox import Attempt, LogPosition, started_at
 
 
@@ -384,6 +386,8 @@ class MongoSink:
     _items: ItemStore
     _logs: LogStore
     _completion: Completion
+    _file_store: FileStore
+    _files: FileSink
 
     def ship(self, attempt: Attempt) -> bool:
         """Ship some; returns whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
@@ -397,7 +401,7 @@ class MongoSink:
         more = self._ship_files(attempt, ended=ended)
         if not ended:
             self._ship_progress(attempt)
-        elif not more and attempt.is_log_stored:
+        elif not more and attempt.is_log_stored and not self._files.keeps_waiting(attempt):
             self._end(attempt)
         return more
 
@@ -425,12 +429,13 @@ class MongoSink:
         return more
 
     def _end(self, attempt: Attempt) -> None:
-        lost = attempt.checkpoint.lost
-        facts = read_facts(attempt).model_copy(
-            update={"items_lost": lost.get(files.ITEMS), "log_lost": lost.get(files.LOG)}
-        )
+        lost, kept = attempt.checkpoint.lost, attempt.checkpoint.files_kept
+        written = (kept or records.FilesKept(pending=True)) if attempt.has_files else None
+        said = {"items_lost": lost.get(files.ITEMS), "log_lost": lost.get(files.LOG), "files": written}
+        facts = read_facts(attempt).model_copy(update=said)
         if not self._completion.record_exit(attempt.id, facts, attempt.log_end or 0):
             self._remove_orphans(attempt.id.job_id)
+        attempt.checkpoint.files_in_exit = kept is not None
         attempt.checkpoint.acknowledged = True
 
     def _remove_orphans(self, job_id: str) -> None:
@@ -440,6 +445,7 @@ class MongoSink:
         except JobNotFoundError:
             self._items.delete(job_id)
             self._logs.delete(job_id)
+            self._file_store.delete(job_id)
 
     def is_away(self, error: Exception) -> bool:
         return isinstance(error, UnavailableError) or is_passing(error)

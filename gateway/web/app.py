@@ -25,6 +25,7 @@ from gateway.web.routes import (
     access,
     crawl,
     environment,
+    files,
     items,
     jobs,
     logs,
@@ -115,7 +116,8 @@ _TAGS = [
 # order matters: `/jobs/queue/status` and its like come before `/jobs/{job_id}`
 _ROUTERS = (
     *(reference.router, crawl.router),
-    *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router, items.router),
+    *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router),
+    *(items.router, files.router),
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(platform.spiders_router, platform.projects_router, environment.router, nodes.router, nodes.console_router),

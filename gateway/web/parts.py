@@ -82,6 +82,11 @@ class GatewayParts(Container):
         return self._threads(8, "read", _LIST_SECONDS)
 
     @value
+    def downloads(self) -> ThreadPool:
+        """For reading files, which may be slow: the file store is another machine's."""
+        return self._threads(4, "download")
+
+    @value
     def deploys(self) -> ThreadPool:
         """For deployments, which wait for nodes to take an egg."""
         return self._threads(2, "deploy")

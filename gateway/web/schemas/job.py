@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
-from gateway.contract.records import ExitReport, Progress
+from gateway.contract.records import ExitReport, FilesKept, Progress
 from gateway.jobs.job import Attempt, Job, JobStatus, TargetRun, Trigger, WaitingReason
 from gateway.nodes.node import NodeState
 from gateway.web.schemas.types import Timestamp
@@ -101,6 +101,16 @@ class JobPage(BaseModel):
     )
 
 
+class FilesView(FilesKept):
+    """What was kept of the files that the attempt has written."""
+
+    count: int = Field(description="How many files were kept.")
+    bytes: int
+    refused_count: int = Field(description="How many were not: too large, too many, or no files at all.")
+    refused: list[dict[str, str]] = Field(description="The first of those: name and reason.")
+    pending: bool = Field(description="Whether they are still to be stored: the file store was away at its end.")
+
+
 class ExitView(BaseModel):
     """How the spider's process ended, as the node saw it."""
 
@@ -115,6 +125,7 @@ class ExitView(BaseModel):
         description="Why some or all of its items could not be read on the node. The items before them were kept."
     )
     log_lost: str | None = Field(description="The same for its log.")
+    files: FilesView | None = Field(description="Null if it has written no files.")
     finish_reason: str | None = Field(description="Scrapy's finish reason.")
     cpu_seconds: float | None
     peak_memory_bytes: int | None
@@ -187,10 +198,11 @@ class JobDetail(JobStatusView):
     attempts: list[AttemptView]
     logs_url: str
     items_url: str
+    files_url: str
     logs_removed_at: Timestamp | None = Field(
         description="When its log was removed because its retention time was over."
     )
-    items_removed_at: Timestamp | None = Field(description="The same for its items.")
+    items_removed_at: Timestamp | None = Field(description="The same for its items and files.")
 
     @classmethod
     def of(cls, job: Job, queue_position: int | None = None) -> JobDetail:
@@ -209,6 +221,7 @@ class JobDetail(JobStatusView):
             attempts=[AttemptView.of(job, attempt) for attempt in attempts],
             logs_url=f"/jobs/{job.id}/logs",
             items_url=f"/jobs/{job.id}/items",
+            files_url=f"/jobs/{job.id}/files",
         )  # fmt: skip
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from structlog.testing import capture_logs
 
 from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
 from gateway.contract import redis_keys
+from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
 from gateway.errors import JobNotFoundError
+from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job, JobStatus
@@ -31,16 +34,18 @@ Retain = Callable[..., Retention]
 
 
 @pytest.fixture
-def retain(platform: Platform) -> Retain:
+def retain(platform: Platform, tmp_path: Path) -> Retain:
     """To be called with what to keep."""
     items, logs = ItemStore(platform.database), LogStore(platform.database)
     dedupe = DedupeRelease(platform.redis)
+    files = file_store(platform, tmp_path)
 
     def make(keep: Keep = KEEP, **parts: Any) -> Retention:
         given = {
             "expiry": ExpiryStore(platform.database),
-            "deletion": Deletion(jobs=platform.jobs, items=items, logs=logs, dedupe=dedupe), "dedupe": dedupe,
-            "items": items, "logs": logs, "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
+            "deletion": Deletion(jobs=platform.jobs, items=items, files=files, logs=logs, dedupe=dedupe),
+            "dedupe": dedupe, "items": items, "files": files, "logs": logs,
+            "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
             "unreadable": UnreadableStore(platform.database),
@@ -49,6 +54,18 @@ def retain(platform: Platform) -> Retain:
         return Retention(keep=keep, clock=platform.clock, **{**given, **parts})
 
     return make
+
+
+def file_store(platform: Platform, folder: Path) -> FileStore:
+    return FileStore(platform.database, FileBytes(FilesPlace(f"file://{folder}/kept")))
+
+
+def with_file(platform: Platform, job: Job, folder: Path) -> Path:
+    """Where the file store has the job's file."""
+    attempt, store, now = AttemptId(job.id, 1), file_store(platform, folder), platform.clock()
+    store.keep(attempt, "a", [b"a"])
+    store.note(FileRecord.of(attempt, "a", size=1, sha256="", modified_at=now, stored_at=now))
+    return folder / "kept" / job.id / "1" / "a"
 
 
 def ended(platform: Platform, *, days: float, settled: bool = True) -> Job:
@@ -85,6 +102,29 @@ def test_log_items_and_job_go_when_their_time_is_over_and_not_before(platform: P
     platform.ahead = timedelta(days=2)
     retain().run()
     assert left(platform, jobs[29]) == (False, True, True)
+
+
+def test_files_go_with_the_items(platform: Platform, retain: Retain, tmp_path: Path) -> None:
+    files = {days: with_file(platform, ended(platform, days=days), tmp_path) for days in (59, 61, 91)}
+    retain().run()
+    assert {days: file.exists() for days, file in files.items()} == {59: True, 61: False, 91: False}
+
+
+@pytest.mark.parametrize("days", [61, 91])
+def test_what_has_files_stays_while_the_file_store_is_away(
+    platform: Platform, retain: Retain, tmp_path: Path, days: int
+) -> None:
+    job = ended(platform, days=days)
+    file = with_file(platform, job, tmp_path)
+    file.parents[2].rename(tmp_path / "away")
+    (tmp_path / "kept").write_text("no folder")
+    retain().run()
+    assert left(platform, job) == (False, True, True)
+    (tmp_path / "kept").unlink()
+    (tmp_path / "away").rename(tmp_path / "kept")
+    retain().run()
+    assert left(platform, job) == (False, False, days < 90)
+    assert not file.exists()
 
 
 def test_nothing_is_removed_of_what_is_kept_for_ever(platform: Platform, retain: Retain) -> None:

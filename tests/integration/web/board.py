@@ -13,6 +13,7 @@ from pymongo.database import Database
 
 from gateway.clock import utc_now
 from gateway.contract.records import Progress, SpiderInfo
+from gateway.files.store import FileBytes, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus, new_job_id
 from gateway.jobs.messages import EventPublisher
@@ -42,6 +43,7 @@ class Board:
         self.database: Database[dict[str, Any]] = connect(settings.mongo_uri)
         self.jobs = JobStore(self.database)
         self.items = ItemStore(self.database)
+        self.files = FileStore(self.database, FileBytes(FilesPlace(settings.files_location)))
         self.redis = redis.Redis.from_url(settings.redis_location)
         self.publisher = EventPublisher(self.redis)
 

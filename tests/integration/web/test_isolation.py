@@ -16,6 +16,8 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
+from gateway.contract.outbox import AttemptId
+from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.settings import Settings
 from gateway.web.app import create_app
@@ -92,11 +94,19 @@ def _belongings(board: Board, key: str) -> dict[str, str]:
     ended = {"status": JobStatus.ERROR, "settled": True, "live_key": None, "dead": True, "message": MARK}
     job = make_job(user_id="anne", spec=spec, trigger=Trigger.MANUAL, tags=[MARK], **ended)
     board.jobs.insert(job)
+    _keep_file(board, job.id)
     body = {**BODIES["POST /schedules"], "name": MARK, "start_urls": ["https://example.com/" + MARK]}
     answer = board.http.post("/schedules", json=body, headers={"Authorization": f"Bearer {key}"})
     assert answer.status_code == 201, answer.text
     ids = {"job_id": job.id, "letter_id": job.id, "run_id": f"manual_{job.id}"}
     return {**ids, "schedule_id": answer.json()["schedule_id"]}
+
+
+def _keep_file(board: Board, job_id: str) -> None:
+    """By the name that a `{name}` in a route stands for."""
+    attempt, now = AttemptId(job_id, 1), utc_now()
+    board.files.keep(attempt, "board", [MARK.encode()])
+    board.files.note(FileRecord.of(attempt, "board", size=len(MARK), sha256=MARK, modified_at=now, stored_at=now))
 
 
 def test_each_route_has_a_rule() -> None:

@@ -51,7 +51,7 @@ SECRETS = {
 }
 PLATFORM_NET, NODES_NET = "discoverybot-network", "discoverybot-nodes"
 #: Settings that the compose file has a default of its own for: it serves a whole machine.
-OWN_DEFAULT = {"GATEWAY_WORKERS", "NODE_NAME", "NODE_UIDS"}
+OWN_DEFAULT = {"GATEWAY_WORKERS", "NODE_NAME", "NODE_UIDS", "FILES_URL"}
 SETTINGS = {name.upper() for name in Settings.model_fields}
 NODE_SETTINGS = {name.upper() for name in NodeSettings.model_fields}
 OURS = {name: COMPOSE.services[name] for name in PROCESSES}
@@ -162,9 +162,17 @@ def test_spiders_know_of_no_redis_but_the_one_that_may_forget() -> None:
     assert told == {"redis://redis-cache:6379/0"}
 
 
+def test_who_stores_serves_and_removes_files_sees_the_same_folder_and_no_spider_does() -> None:
+    seeing = {name for name, service in OURS.items() if "files:/files" in service.volumes}
+    assert seeing == {"scheduler", "worker", "tailer"}
+    assert all(OURS[name].environment["FILES_URL"] == "${FILES_URL:-/files}" for name in seeing)
+    assert " /files" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
 def test_each_scrapyd_takes_a_place_on_the_volume_of_which_the_tailer_serves_all() -> None:
     scrapyd, tailer = OURS["scrapyd"], OURS["tailer"]
-    assert scrapyd.volumes == tailer.volumes == ["nodes:/data"]
+    assert scrapyd.volumes == ["nodes:/data"]
+    assert scrapyd.volumes[0] in tailer.volumes
     for name in ("NODES_DIR", "NODE_NAME", "NODE_SLOTS", "NODE_RENDER_SLOTS"):
         assert scrapyd.environment[name] == tailer.environment[name]
     assert not {"NODE_URL", "DISCOVERYBOT_HOME"} & {*scrapyd.environment, *tailer.environment}

@@ -23,7 +23,7 @@ class NoSink:
 
 def follower_of(outbox: Outbox, path: Path, clock: Clock = utc_now) -> Follower:
     return Follower(
-        outbox, SinkThread(NoSink()), SinkThread(NoSink()), keep=timedelta(days=1), pause_limit=timedelta(days=7),
+        outbox, *(SinkThread(NoSink()) for _ in range(3)), keep=timedelta(days=1), pause_limit=timedelta(days=7),
         disk=Disk(path, 0), plain_logs=PlainLogs(path, timedelta(), utc_now), clock=clock,
     )  # fmt: skip
 

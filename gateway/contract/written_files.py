@@ -1,0 +1,150 @@
+"""What a crawl has written as files: images, downloads, feeds, screenshots, and everything else below `files/`.
+
+A spider chooses the names, the kinds and the sizes. So each folder on the way to a file is opened from the one above
+it, and no link is followed; only a regular file is opened, and nothing waits; the number of entries and the depth are
+limited.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.contract.outbox import FILES, HostileFileError, with_reason
+
+#: Written by us: it makes the folder a Scrapy project's.
+SCRAPY_CFG = "scrapy.cfg"
+#: Folders within each other; Scrapy's own pipelines make two.
+MAX_DEPTH = 32
+#: Bytes of a name, its folders included: S3 takes as many.
+MAX_NAME = 1000
+#: Entries that are looked at for each file that may be kept: a folder without an end must not hold up a node.
+_LOOKED_AT = 4
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class Found(NamedTuple):
+    """A file, or something else that was found in its place."""
+
+    #: Its path below `files/`, as text that can be stored.
+    name: str
+    size: int
+    #: Why it cannot be kept.
+    problem: str | None = None
+
+
+def find_files(attempt_folder: Path, most: int) -> Iterator[Found]:
+    """The files, in no order. Names that begin with a dot are left out: caches, and files in the making.
+
+    Ends with a `Found` that says so if there are far more than `most`. Raises `OSError`, `FileNotFoundError` if the
+    crawl has written none.
+    """
+    looked_at = 0
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        for entry in _entries(attempt_folder, folder):
+            looked_at += 1
+            if looked_at > _LOOKED_AT * most:
+                yield Found(FILES, 0, f"there are more than {looked_at - 1} entries; the rest was not looked at")
+                return
+            name = f"{folder}/{entry}" if folder else entry
+            if entry.startswith(".") or name == SCRAPY_CFG:
+                continue
+            found = _look_at(attempt_folder, name)
+            if found is None:
+                waiting.append(name)
+            else:
+                yield found
+
+
+def open_written(attempt_folder: Path, name: str) -> int:
+    """A descriptor of this file. Raises `FileNotFoundError`; `HostileFileError` for anything but a regular file that
+    may be read; `OSError`.
+    """
+    with ExitStack() as opened:
+        *folders, last = name.split("/")
+        folder = _open_folder(attempt_folder, "/".join(folders), opened)
+        try:
+            fd = os.open(last, _FILE, dir_fd=folder)
+        except OSError as error:
+            raise with_reason(error, Path(name)) from error
+        try:
+            _require_own_file(os.fstat(fd), attempt_folder.lstat(), name)
+            os.set_blocking(fd, True)
+        except BaseException:
+            os.close(fd)
+            raise
+    return fd
+
+
+def _open_folder(attempt_folder: Path, name: str, opened: ExitStack) -> int:
+    """A descriptor, closed with `opened`, of a folder below `files/`. No part of the path to it may be a link."""
+    fd: int | None = None
+    for part in (str(attempt_folder), FILES, *filter(None, name.split("/"))):
+        try:
+            fd = os.open(part, _FOLDER, dir_fd=fd)
+        except OSError as error:
+            raise with_reason(error, Path(part)) from error
+        opened.callback(os.close, fd)
+    assert fd is not None  # noqa: S101 - there are two parts at least
+    return fd
+
+
+def _entries(attempt_folder: Path, folder: str) -> Iterator[str]:
+    with ExitStack() as opened:
+        try:
+            fd = _open_folder(attempt_folder, folder, opened)
+        except OSError:
+            if not folder:
+                raise
+            # replaced, or closed to others, since it was seen
+            return
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                yield entry.name
+
+
+def _look_at(attempt_folder: Path, name: str) -> Found | None:
+    """The entry of this name; `None` for a folder to look into."""
+    try:
+        shown = name.encode().decode()
+    except UnicodeEncodeError:
+        return Found(name.encode(errors="surrogateescape").decode(errors="replace"), 0, "its name is no UTF-8")
+    if len(name.encode()) > MAX_NAME:
+        return Found(f"{shown[:100]}…", 0, f"its name has more than {MAX_NAME} bytes")
+    with ExitStack() as opened:
+        *folders, last = name.split("/")
+        try:
+            folder = _open_folder(attempt_folder, "/".join(folders), opened)
+            status = os.stat(last, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            return Found(shown, 0, str(error.strerror))
+    if stat.S_ISDIR(status.st_mode):
+        return None if name.count("/") < MAX_DEPTH else Found(shown, 0, "it is too deep in folders")
+    with suppress(HostileFileError):
+        _require_own_file(status, attempt_folder.lstat(), name)
+        return Found(shown, status.st_size)
+    return Found(shown, 0, _KINDS.get(stat.S_IFMT(status.st_mode), "it is a hard link to a file of another user"))
+
+
+_KINDS = {
+    stat.S_IFLNK: "it is a link",
+    stat.S_IFIFO: "it is a FIFO",
+    stat.S_IFSOCK: "it is a socket",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+}
+
+
+def _require_own_file(status: os.stat_result, folder: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise HostileFileError(errno.EINVAL, f"{name} is no file")
+    if status.st_nlink > 1 and status.st_uid != folder.st_uid:
+        raise HostileFileError(errno.EINVAL, f"{name} is a hard link to a file of another user")

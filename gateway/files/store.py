@@ -1,0 +1,243 @@
+"""Files that crawls have written: their bytes in the file store (`FILES_URL`), and in MongoDB what there is of each.
+
+A job, an attempt and a name identify a file, so storing it twice changes nothing. The bytes are stored first: a file
+that is listed can be fetched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from mimetypes import MimeTypes
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import LocalStore, S3Store
+from pydantic import BaseModel, Field
+from pymongo import ASCENDING
+from pymongo.database import Database
+
+from gateway.contract.outbox import AttemptId
+from gateway.crash_points import state_change
+from gateway.errors import FileNotStoredError, FileStoreAwayError
+from gateway.stores.documents import Documents, reader
+from gateway.stores.mongo import Document, mongo_errors
+
+#: Seconds that one request to S3 may take, and that it may be repeated for.
+_REQUEST = timedelta(seconds=30)
+_REPEATED = timedelta(seconds=10)
+#: Bytes of a part of an upload, and how many may be under way.
+PART = 5 << 20
+_PARTS_AT_ONCE = 2
+#: Names that are their own place in the store: nothing in them means anything to a file system, a shell or a URL.
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
+_LONGEST_PLAIN = 200
+#: The types that Python knows by itself: those of a machine's own list would differ from machine to machine.
+_TYPES = MimeTypes()
+_ANY_TYPE = "application/octet-stream"
+
+
+class FileRecord(BaseModel, frozen=True):
+    """A file that is in the store."""
+
+    #: `<job>:<name>//<attempt>`: files of one name stand together, the latest attempt last.
+    id: Annotated[str, Field(alias="_id")]
+    job_id: str
+    attempt: int
+    #: Its path below the folder that the crawl works in.
+    name: str
+    size: int
+    type: str
+    sha256: str
+    #: When the crawl wrote it last.
+    modified_at: datetime
+    stored_at: datetime
+
+    @classmethod
+    def of(cls, attempt: AttemptId, name: str, **facts: Any) -> FileRecord:
+        job_id, number = attempt
+        known = {"job_id": job_id, "attempt": number, "name": name, "type": type_of(name)}
+        return cls(_id=_id(job_id, name, number), **known, **facts)
+
+    @property
+    def place(self) -> str:
+        return place_of(AttemptId(self.job_id, self.attempt), self.name)
+
+
+def type_of(name: str) -> str:
+    """The media type, by the name alone."""
+    kind, packed = _TYPES.guess_type(name.rpartition("/")[2])
+    return kind if kind and not packed else _ANY_TYPE
+
+
+def place_of(attempt: AttemptId, name: str) -> str:
+    """Where the store has it: under its own name, if that is plain, so that other tools find it as well."""
+    is_plain = len(name) <= _LONGEST_PLAIN and _PLAIN.fullmatch(name)
+    place = name if is_plain else f"~{hashlib.sha256(name.encode()).hexdigest()}"
+    return f"{attempt.job_id}/{attempt.attempt}/{place}"
+
+
+def _id(job_id: str, name: str, attempt: int) -> str:
+    # no name has two slashes in a row
+    return f"{job_id}:{name}//{attempt:06d}"
+
+
+# --- the file store: a folder, or a bucket of S3 or of another store that speaks its protocol
+
+
+class FilesPlace(NamedTuple):
+    """Where files are stored. What is not given for S3, the usual `AWS_…` variables and files say."""
+
+    url: str
+    endpoint: str | None = None
+    region: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = None
+
+
+class FileBytes:
+    """The bytes. Every method raises `FileStoreAwayError` if the store cannot be reached, or refuses."""
+
+    def __init__(self, place: FilesPlace) -> None:
+        self._place = place
+        self._opened: LocalStore | S3Store | None = None
+
+    @state_change("files.put")
+    def put(self, place: str, pieces: Iterable[bytes]) -> None:
+        """Replace what is there. Nothing is there before the last piece is. An error of `pieces` passes through."""
+        with self._errors() as store:
+            # an empty iterator would make a multipart upload without a part, which S3 refuses
+            iterator = iter(pieces)
+            first = next(iterator, b"")
+            if len(first) < PART:
+                obstore.put(store, place, first)
+            else:
+                obstore.put(store, place, _then(first, iterator), chunk_size=PART, max_concurrency=_PARTS_AT_ONCE)
+
+    def read(self, place: str, start: int, length: int) -> bytes:
+        """Raises `FileNotStoredError` if there is nothing in this place."""
+        if not length:
+            return b""
+        with self._errors(place) as store:
+            return bytes(obstore.get_range(store, place, start=start, length=length))
+
+    @state_change("files.remove")
+    def remove(self, prefix: str) -> None:
+        """Remove all that is below."""
+        with self._errors() as store:
+            while found := next(iter(obstore.list(store, prefix=prefix)), None):
+                with suppress(FileNotFoundError):  # another process removes it as well
+                    obstore.delete(store, [one["path"] for one in found])
+
+    @contextmanager
+    def _errors(self, place: str | None = None) -> Iterator[LocalStore | S3Store]:
+        try:
+            if self._opened is None:
+                self._opened = _open(self._place)
+            yield self._opened
+        except FileNotFoundError as error:
+            if place is None:
+                raise FileStoreAwayError(self._place.url, error) from error
+            raise FileNotStoredError(place) from error
+        except (BaseError, OSError) as error:
+            raise FileStoreAwayError(self._place.url, error) from error
+
+
+def _then(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _open(place: FilesPlace) -> LocalStore | S3Store:
+    parts = urlsplit(place.url)
+    if parts.scheme != "s3":
+        # of the process's own making: no other user of the machine needs to see it
+        Path(parts.path).mkdir(mode=0o750, parents=True, exist_ok=True)
+        return LocalStore(parts.path, automatic_cleanup=True)
+    given = {
+        "endpoint": place.endpoint,
+        "region": place.region,
+        "access_key_id": place.access_key,
+        "secret_access_key": place.secret_key,
+    }
+    return S3Store(
+        parts.netloc,
+        prefix=parts.path.strip("/") or None,
+        config={name: value for name, value in given.items() if value},  # type: ignore[arg-type]  # names from above
+        client_options={"timeout": _REQUEST, "connect_timeout": "5s", "allow_http": True},
+        retry_config={"max_retries": 2, "retry_timeout": _REPEATED},
+    )
+
+
+# --- what there is, and the two together
+
+
+class FileStore:
+    """Files of jobs. Methods raise PyMongo's errors, and `FileStoreAwayError` where they touch the bytes."""
+
+    def __init__(self, database: Database[Document], data: FileBytes) -> None:
+        self._files = database["files"]
+        self._documents = Documents(self._files, reader(FileRecord))
+        self._data = data
+
+    def keep(self, attempt: AttemptId, name: str, pieces: Iterable[bytes]) -> None:
+        """Store the bytes; the record follows by `note`."""
+        self._data.put(place_of(attempt, name), pieces)
+
+    @state_change("files.note")
+    def note(self, record: FileRecord) -> None:
+        self._files.replace_one({"_id": record.id}, record.model_dump(by_alias=True), upsert=True)
+
+    def page(
+        self, job_id: str, attempt: int | None, after: str | None, limit: int
+    ) -> tuple[list[FileRecord], str | None]:
+        """Up to `limit` files in the order of their names, after the name `after`, and the name to go on from; `None`
+        at the end. Of all attempts if `attempt` is `None`: then the latest of each name.
+        """
+        found: list[FileRecord] = []
+        since = f"{job_id}:" if after is None else f"{job_id}:{after}//:"
+        of_attempt = {} if attempt is None else {"attempt": attempt}
+        while True:
+            query = {"_id": {"$gt": since, "$lt": f"{job_id};"}, **of_attempt}
+            batch = self._documents.find(query, limit + 1, [("_id", ASCENDING)])
+            for record in batch:
+                if found and found[-1].name == record.name:
+                    found.pop()
+                found.append(record)
+            if len(found) > limit:
+                return found[:limit], found[limit - 1].name
+            if len(batch) <= limit:
+                return found, None
+            since = batch[-1].id
+
+    def find(self, job_id: str, attempt: int | None, name: str) -> FileRecord | None:
+        """The file of this name; the latest if `attempt` is `None`."""
+        last = "//:" if attempt is None else f"//{attempt:06d}"
+        first = "//" if attempt is None else last
+        query = {"_id": {"$gte": f"{job_id}:{name}{first}", "$lte": f"{job_id}:{name}{last}"}}
+        found = self._documents.collection.find_one(query, sort=[("_id", -1)])
+        return self._documents.optional(found)
+
+    def read(self, record: FileRecord, start: int, length: int) -> bytes:
+        """Raises `FileNotStoredError`."""
+        return self._data.read(record.place, start, length)
+
+    def delete(self, job_id: str) -> None:
+        """Delete all files of a job: first the bytes, so that no record means that nothing is left."""
+        query = {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
+        # most jobs have no file, and must not need the store
+        with mongo_errors():
+            if self._files.find_one(query, {"_id": 1}) is None:
+                return
+            self._data.remove(f"{job_id}/")
+            self._forget(query)
+
+    @state_change("files.forget")
+    def _forget(self, query: Document) -> None:
+        self._files.delete_many(query)

@@ -1,0 +1,217 @@
+"""Ships what an attempt has written as files to the file store, once it has ended: a feed is written until then."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import NamedTuple
+
+import structlog
+from attrs import define, field
+
+from gateway.clock import Clock, truncate, utc_now
+from gateway.contract import outbox as files
+from gateway.contract import records
+from gateway.contract.written_files import Found, find_files, open_written
+from gateway.errors import FileStoreAwayError, JobNotFoundError, UnavailableError, UnreadableError
+from gateway.files.store import PART, FileRecord, FileStore
+from gateway.jobs.store import JobStore
+from gateway.stores.mongo import is_passing
+from gateway.tailer.outbox import FAULTS_OF_OURS, Attempt, FilesPosition
+
+log = structlog.get_logger()
+
+#: Files, or bytes, that are shipped before other attempts have their turn.
+TURN_FILES = 50
+TURN_BYTES = 64 << 20
+#: Seconds that the end of an attempt waits for its files, so that whoever sees it ended finds them.
+PATIENCE = 30.0
+#: How many refused files a job names.
+NAMED = 20
+#: Characters of such a name.
+_LONGEST = 300
+
+
+class FileLimits(NamedTuple):
+    """Of one attempt."""
+
+    files: int
+    file_bytes: int
+    all_bytes: int
+
+
+@define(eq=False, repr=False, slots=False)
+class FileSink:
+    """Only the thread that ships may call `ship`."""
+
+    name = "the file store"
+    _store: FileStore
+    _jobs: JobStore
+    _limits: FileLimits
+    #: Called when all files of an attempt are shipped.
+    _on_kept: Callable[[Attempt], None]
+    _clock: Clock = utc_now
+    #: Why the last call failed; `None` if it did not.
+    _problem: str | None = field(init=False, default=None)
+    #: What is still to be shipped of ended attempts, the last name first.
+    _left: dict[files.AttemptId, list[Found]] = field(init=False, factory=dict)
+
+    @property
+    def troubles(self) -> list[str]:
+        return [self._problem] if self._problem else []
+
+    def keeps_waiting(self, attempt: Attempt) -> bool:
+        """Whether the end of the attempt has to wait for its files: for a while, and not while the store is away."""
+        if self._problem is not None or attempt.checkpoint.files_kept is not None or not attempt.has_files:
+            return False
+        if attempt.waits_for_files_since is None:
+            attempt.waits_for_files_since = time.monotonic()
+        return time.monotonic() - attempt.waits_for_files_since < PATIENCE
+
+    def ship(self, attempt: Attempt) -> bool:
+        """Ship some files. Returns whether there may be more. Raises `FileStoreAwayError`, PyMongo's errors."""
+        if not attempt.has_ended or attempt.are_files_told:
+            return False
+        try:
+            more = attempt.checkpoint.files_kept is None and self._ship_some(attempt)
+            if not more and attempt.checkpoint.acknowledged and not attempt.checkpoint.files_in_exit:
+                self._tell(attempt)
+        except FileStoreAwayError as error:
+            self._problem = error.message
+            # it need not wait any longer
+            self._on_kept(attempt)
+            raise
+        self._problem = None
+        return more
+
+    def is_away(self, error: Exception) -> bool:
+        return isinstance(error, UnavailableError) or is_passing(error)
+
+    def _ship_some(self, attempt: Attempt) -> bool:
+        left = self._left.get(attempt.id)
+        if left is None:
+            left = self._left[attempt.id] = self._find(attempt)
+        end = attempt.checkpoint.files_position.kept.bytes + TURN_BYTES
+        for _ in range(TURN_FILES):
+            position = attempt.checkpoint.files_position
+            if not left or position.kept.bytes > end:
+                break
+            kept = self._ship_file(attempt, left[-1], position.kept)
+            attempt.checkpoint.files_position = FilesPosition(name=left.pop().name, kept=kept)
+        if not left:
+            attempt.checkpoint.files_kept = attempt.checkpoint.files_position.kept
+            del self._left[attempt.id]
+            self._on_kept(attempt)
+        return bool(left)
+
+    def _find(self, attempt: Attempt) -> list[Found]:
+        """What is still to be shipped, the last name first."""
+        after, found = attempt.checkpoint.files_position.name, list[Found]()
+        # a folder that is none, or cannot be opened, has no files
+        with suppress(FileNotFoundError, files.HostileFileError):
+            found = [one for one in find_files(attempt.folder, self._limits.files) if one.name > after]
+        return sorted(found, key=attrgetter("name"), reverse=True)
+
+    def _ship_file(self, attempt: Attempt, found: Found, kept: records.FilesKept) -> records.FilesKept:
+        """`kept`, with this file."""
+        problem = found.problem or self._too_much(kept, found.size)
+        try:
+            if problem is None:
+                size = self._send(attempt, found)
+                return kept.model_copy(update={"count": kept.count + 1, "bytes": kept.bytes + size})
+        except FileNotFoundError:
+            return kept
+        except _Unfit as error:
+            problem = str(error)
+        named = {"name": found.name[:_LONGEST], "reason": str(problem)[:_LONGEST]}
+        refused = [*kept.refused, *([named] if len(kept.refused) < NAMED else [])]
+        return kept.model_copy(update={"refused_count": kept.refused_count + 1, "refused": refused})
+
+    def _too_much(self, kept: records.FilesKept, size: int) -> str | None:
+        limits = self._limits
+        if size > limits.file_bytes:
+            return f"it has {size} bytes; {limits.file_bytes} are allowed (FILES_MAX_FILE_BYTES)"
+        if kept.count >= limits.files:
+            return f"there are {limits.files} files already (FILES_MAX_COUNT)"
+        if kept.bytes + size > limits.all_bytes:
+            return f"all files together would have more than {limits.all_bytes} bytes (FILES_MAX_BYTES)"
+        return None
+
+    def _send(self, attempt: Attempt, found: Found) -> int:
+        """Raises `_Unfit`, `FileNotFoundError`, `FileStoreAwayError`."""
+        try:
+            fd = open_written(attempt.folder, found.name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno in FAULTS_OF_OURS:
+                raise
+            raise _Unfit(str(error.strerror)) from error
+        with os.fdopen(fd, "rb") as file:
+            pieces = _Pieces(file.fileno(), found.size)
+            self._store.keep(attempt.id, found.name, pieces.read())
+            modified = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
+        self._store.note(
+            FileRecord.of(
+                attempt.id,
+                found.name,
+                size=pieces.size,
+                sha256=pieces.digest.hexdigest(),
+                modified_at=truncate(modified),
+                stored_at=self._clock(),
+            )
+        )
+        return pieces.size
+
+    def _tell(self, attempt: Attempt) -> None:
+        """Tell the job about files that were shipped after its end, when the store was back."""
+        kept = attempt.checkpoint.files_kept
+        if kept is not None and not self._jobs.record_files(*attempt.id, kept) and not self._is_there(attempt):
+            # nothing else would find them
+            self._store.delete(attempt.id.job_id)
+        attempt.checkpoint.files_told = True
+
+    def _is_there(self, attempt: Attempt) -> bool:
+        """False if the job was deleted meanwhile."""
+        try:
+            self._jobs.get(attempt.id.job_id)
+        except JobNotFoundError:
+            return False
+        except UnreadableError:
+            return True
+        return True
+
+
+class _Unfit(Exception):  # noqa: N818 - it is no error of ours: the file stays where it is
+    """The file cannot be shipped; the message says why."""
+
+
+class _Pieces:
+    """Reads a file once, in parts, up to the size that it had when it was found; it may be cut, or grow."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self._most = size
+        self.size = 0
+        self.digest = hashlib.sha256()
+
+    def read(self) -> Iterator[bytes]:
+        while data := self._next():
+            self.size += len(data)
+            self.digest.update(data)
+            yield data
+
+    def _next(self) -> bytes:
+        """A part is shorter only at the end."""
+        try:
+            return os.pread(self._fd, min(PART, self._most - self.size), self.size)
+        except OSError as error:
+            if error.errno in FAULTS_OF_OURS | {errno.EINTR}:
+                raise
+            raise _Unfit(str(error.strerror)) from error

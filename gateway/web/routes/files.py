@@ -1,0 +1,243 @@
+"""`GET /jobs/{job_id}/files`: what a crawl has written as files, and each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated, NamedTuple
+from urllib.parse import quote
+
+from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.convertors import Convertor, register_url_convertor
+
+from gateway.contract.written_files import MAX_NAME
+from gateway.errors import WrittenFileNotFoundError
+from gateway.files.store import FileRecord, FileStore
+from gateway.jobs.job import Job
+from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.stores.mongo import mongo_errors
+from gateway.web.dependencies import JobId, Parts, StoreRoute
+from gateway.web.errors import Responses, problems
+from gateway.web.parts import GatewayParts
+from gateway.web.schemas.types import QueryModel, Timestamp
+
+router = APIRouter(tags=["jobs"], route_class=StoreRoute)
+
+#: Bytes that are read at a time; a client that reads slowly holds no more of them.
+PIECE = 1 << 20
+#: No page of ours or of others may run what a spider has fetched.
+POLICY = "sandbox; default-src 'none'; frame-ancestors 'none'"
+_ATTEMPT = Field(ge=1, le=999_999)
+
+
+class FilesQuery(QueryModel):
+    attempt: Annotated[int, _ATTEMPT] | None = Field(
+        default=None,
+        description="Only files of this attempt. Default: of all attempts, and of each name the latest.",
+    )
+    limit: int = Field(default=100, ge=1, le=1000)
+    after: Annotated[str, Field(min_length=1, max_length=MAX_NAME)] | None = Field(
+        default=None, description="The `next` of the previous page."
+    )
+
+
+class FileQuery(QueryModel):
+    attempt: Annotated[int, _ATTEMPT] | None = Field(
+        default=None, description="The file as this attempt wrote it. Default: as the latest did that wrote it."
+    )
+
+
+class FileView(BaseModel):
+    name: str = Field(description="Its path below the folder that the spider works in.")
+    size: int = Field(description="Bytes.")
+    type: str = Field(description="The media type, by its name.")
+    sha256: str
+    attempt: int = Field(description="The attempt that wrote it.")
+    modified_at: Timestamp = Field(description="When the spider wrote it last.")
+    stored_at: Timestamp
+    url: str = Field(description="Where it can be fetched.")
+
+    @classmethod
+    def of(cls, record: FileRecord) -> FileView:
+        url = f"/jobs/{record.job_id}/files/{quote(record.name)}?attempt={record.attempt}"
+        return cls(**record.model_dump(exclude={"id", "job_id"}), url=url)
+
+
+class FilePage(BaseModel):
+    files: list[FileView]
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
+    pending: bool = Field(
+        description="Whether more may come: the job has not ended, or the file store was away at its end."
+    )
+    removed_at: Timestamp | None = Field(description="When they were removed because their retention time was over.")
+
+
+_EXAMPLE = {
+    "files": [
+        {
+            "name": "images/full/0a79c461a4062ac3.jpg",
+            "size": 48213,
+            "type": "image/jpeg",
+            "sha256": "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+            "attempt": 1,
+            "modified_at": "2027-06-01T09:00:01.250Z",
+            "stored_at": "2027-06-01T09:00:04.000Z",
+            "url": "/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a/files/images/full/0a79c461a4062ac3.jpg?attempt=1",
+        }
+    ],
+    "next": None,
+    "pending": False,
+    "removed_at": None,
+}
+_LISTED: Responses = {
+    200: {"description": "Files, by name.", "content": {"application/json": {"example": _EXAMPLE}}},
+    **problems(404, 503),
+}
+
+
+@router.get("/jobs/{job_id}/files", summary="List the files that a crawl has written", responses=_LISTED)
+def list_files(job_id: JobId, query: Annotated[FilesQuery, Query()], parts: Parts) -> FilePage:
+    """What pipelines, feeds and the spider itself have written in the attempt's folder, once the attempt has ended.
+    For a schedule, these are the files of the run under way, or of the one before.
+    """
+    job = _job(parts, job_id)
+    if job is None:
+        return FilePage(files=[], next=None, pending=False, removed_at=None)
+    with mongo_errors():
+        found, following = parts[FileStore].page(job.id, query.attempt, query.after, query.limit)
+    ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit]
+    return FilePage(
+        files=[FileView.of(record) for record in found],
+        next=following,
+        pending=not job.is_final or any(end.files.pending for end in ends if end.files),
+        removed_at=job.items_removed_at,
+    )
+
+
+def _job(parts: GatewayParts, identity: str) -> Job | None:
+    """The job, or a schedule's run; `None` for a schedule without one. Raises `JobNotFoundError`."""
+    named = parts[JobOrSchedule].find(identity)
+    return named.job if isinstance(named, RunOf) else named
+
+
+# --- one file
+
+
+class _Anything(Convertor[str]):
+    """A name may have slashes, and even newlines, which Starlette's `path` leaves out."""
+
+    regex = "(?s:.+)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("any", _Anything())
+
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_FETCHED: Responses = {
+    200: {"description": "The file.", "content": {"application/octet-stream": _BYTES}},
+    206: {"description": "The part that `Range` asks for.", "content": {"application/octet-stream": _BYTES}},
+    304: {"description": "The file is the one that `If-None-Match` names."},
+    416: {"description": "The file ends before the part that `Range` asks for."},
+    **problems(404, 503),
+}
+
+
+@router.get(
+    "/jobs/{job_id}/files/{name:any}",
+    summary="Fetch a file that a crawl has written",
+    response_class=Response,
+    responses=_FETCHED,
+)
+async def get_file(
+    *,
+    job_id: JobId,
+    name: Annotated[str, Path(description="As the list has it.", examples=["images/full/0a79c461.jpg"])],
+    query: Annotated[FileQuery, Query()],
+    parts: Parts,
+    wanted: Annotated[str | None, Header(alias="Range", description="One range of bytes.")] = None,
+    if_range: Annotated[str | None, Header(description="`Range` counts only for this `ETag`.")] = None,
+    if_none_match: Annotated[str | None, Header(description="The `ETag` that the client has.")] = None,
+) -> Response:
+    """A browser saves it under its own name, and shows or runs nothing of it."""
+    record = await parts.downloads.run(_find, parts, job_id, name, query.attempt)
+    headers = _headers(record)
+    if if_none_match and headers["ETag"] in if_none_match:
+        return Response(status_code=304, headers=headers)
+    part = read_range(wanted if if_range in {None, headers["ETag"]} else None, record.size)
+    if part is None:
+        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{record.size}"})
+    headers["Content-Length"] = str(part.length)
+    if part.is_partial:
+        headers["Content-Range"] = f"bytes {part.start}-{part.start + part.length - 1}/{record.size}"
+    # before the answer begins, so that an absent store still leads to an error
+    first = await parts.downloads.run(parts[FileStore].read, record, part.start, min(PIECE, part.length))
+    return StreamingResponse(
+        _stream(parts, record, part, first),
+        status_code=206 if part.is_partial else 200,
+        headers=headers,
+    )
+
+
+def _find(parts: GatewayParts, job_id: str, name: str, attempt: int | None) -> FileRecord:
+    job = _job(parts, job_id)
+    with mongo_errors():
+        record = parts[FileStore].find(job.id, attempt, name) if job else None
+    if record is None:
+        raise WrittenFileNotFoundError(job_id, name)
+    return record
+
+
+def _headers(record: FileRecord) -> dict[str, str]:
+    own_name = record.name.rpartition("/")[2]
+    return {
+        # as it is: nothing is known of a text's encoding
+        "Content-Type": record.type,
+        "ETag": f'"{record.sha256}"',
+        "Accept-Ranges": "bytes",
+        # without a plain `filename`: nothing in a name can end the header, or lead out of a folder
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(own_name, safe='')}",
+        "Content-Security-Policy": POLICY,
+        "X-Attempt": str(record.attempt),
+    }
+
+
+async def _stream(parts: GatewayParts, record: FileRecord, part: ByteRange, first: bytes) -> AsyncIterator[bytes]:
+    yield first
+    position, end = part.start + len(first), part.start + part.length
+    while position < end:
+        data = await parts.downloads.run(parts[FileStore].read, record, position, min(PIECE, end - position))
+        position += len(data)
+        yield data
+
+
+class ByteRange(NamedTuple):
+    start: int
+    length: int
+    is_partial: bool
+
+
+_RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
+
+
+def read_range(header: str | None, size: int) -> ByteRange | None:
+    """What `Range` asks for of so many bytes; all of them if it asks for something else than one range, as RFC 9110
+    allows. `None` if there is nothing of it.
+    """
+    match = _RANGE.fullmatch(header.replace(" ", "")) if header else None
+    if match is None:
+        return ByteRange(0, size, is_partial=False)
+    first, last, suffix = match.groups()
+    if suffix is not None:
+        start, end = max(0, size - int(suffix)), size
+    else:
+        start, end = int(first), min(size, int(last) + 1) if last else size
+        if last and int(last) < start:
+            return ByteRange(0, size, is_partial=False)
+    return ByteRange(start, end - start, is_partial=True) if start < end else None

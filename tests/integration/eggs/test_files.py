@@ -1,0 +1,60 @@
+"""Where the files of a project go that writes them as Scrapy's documentation shows it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from eggs import egg, source
+from sites.server import Site
+
+from .conftest import Crawl, EggNode
+
+SETTINGS = """
+SPIDER_MODULES = ['gallery.spiders']
+ITEM_PIPELINES = {'scrapy.pipelines.files.FilesPipeline': 1}
+FILES_STORE = '/srv/gallery/downloads'
+FEEDS = {'file:///srv/export/%(name)s.json': {'format': 'json'}, '../lines.jsonl': {'format': 'jsonlines'}}
+"""
+SPIDER = """
+import scrapy
+
+class Gallery(scrapy.Spider):
+    name = "gallery"
+
+    def parse(self, response):
+        yield {"file_urls": [response.urljoin("/a"), response.urljoin("/b")]}
+        with open("shot.png", "wb") as shot:
+            shot.write(b"png")
+"""
+UNSET = SETTINGS.replace("FILES_STORE", "NO_STORE").replace("gallery.spiders", "unset.spiders")
+
+
+@pytest.fixture(scope="module")
+def crawl(node: EggNode, site: Site) -> Crawl:
+    answer = node.deploy("gallery", "1.0", egg(source("gallery", settings=SETTINGS, spiders=SPIDER)))
+    assert answer["status"] == "ok", answer
+    ended = node.ended(node.run("gallery", project="gallery", start_urls=[site.url]))
+    assert ended.exit["report"]["finish_reason"] == "finished", ended.log
+    return ended
+
+
+def test_places_on_the_nodes_disk_are_in_the_attempts_folder(crawl: Crawl) -> None:
+    (item,) = crawl.items
+    for one in item["files"]:
+        assert (crawl.folder / "files/srv/gallery/downloads" / one["path"]).is_file()
+    assert json.loads((crawl.folder / "files/srv/export/gallery.json").read_text()) == [item]
+    assert json.loads((crawl.folder / "files/lines.jsonl").read_text()) == item
+    assert (crawl.folder / "files/shot.png").read_bytes() == b"png"
+
+
+def test_the_log_says_where_they_are(crawl: Crawl) -> None:
+    assert "/srv/gallery/downloads is srv/gallery/downloads in this attempt's files" in crawl.log
+
+
+def test_a_pipeline_works_though_the_project_names_no_place(node: EggNode, site: Site) -> None:
+    node.deploy("unset", "1.0", egg(source("unset", settings=UNSET, spiders=SPIDER)))
+    ended = node.ended(node.run("gallery", project="unset", start_urls=[site.url]))
+    (item,) = ended.items
+    for one in item["files"]:
+        assert (ended.folder / "files/files" / one["path"]).is_file()
