@@ -119,5 +119,14 @@ def hide_process() -> None:
     The price is that there are no core dumps. Programs that this process executes are not protected; root reads
     everything anyway.
     """
+    _set_dumpable(0)
+
+
+def show_process() -> None:
+    """Undo `hide_process`, in a fork of a process that has hidden itself."""
+    _set_dumpable(1)
+
+
+def _set_dumpable(value: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, value, 0, 0, 0)

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from crawler.node.accounts import Account
 from crawler.node.attempt_files import fault_of
 from crawler.node.reactor import reactor
-from crawler.node.spawn import SpawnedProcess, Usage, ended_reason, spawn, watch
+from crawler.node.spawn import SpawnedProcess, Usage, ended_reason, readable, spawn, watch
 from crawler.node.started_mark import StartedMark, read_mark
 from crawler.node.zygote import MAX_FRAME
 from gateway.contract.outbox import Fault, is_locked, open_file
@@ -160,7 +160,8 @@ class ZygoteProcess(Int32StringReceiver):
         self._owner = owner
         self._process = process
         self._retired = False
-        self._asked: dict[int, tuple[ForkedProcess, int]] = {}
+        #: With the descriptors that are closed once it has answered.
+        self._asked: dict[int, tuple[ForkedProcess, ExitStack]] = {}
         self._running: dict[int, ForkedProcess] = {}
         self._heard = True
         self._pulse: DelayedCall = reactor.callLater(WARM_UP, self.kill)
@@ -187,12 +188,20 @@ class ZygoteProcess(Int32StringReceiver):
 
     def fork(self, process: ForkedProcess) -> None:
         """Ask for a fork. Raises `OSError` if its log cannot be opened."""
-        start = process.start
-        output = open_file(start.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self.forks += 1
-        self._asked[self.forks] = process, output
-        request = {"id": self.forks, "command": start.args, "env": dict(start.env)}
-        for fd in (output, start.mark.fd):
+        start, ends = process.start, ExitStack()
+        with ends:
+            fds = [open_file(start.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)]
+            ends.callback(os.close, fds[0])
+            fds.append(start.mark.fd)
+            if start.variables:
+                fds.append(readable(start.variables))
+                ends.callback(os.close, fds[-1])
+            self.forks += 1
+            # they are sent some time later
+            self._asked[self.forks] = process, ends.pop_all()
+        has_variables = bool(start.variables)
+        request = {"id": self.forks, "command": start.args, "env": dict(start.env), "variables": has_variables}
+        for fd in fds:
             self.transport.sendFileDescriptor(fd)
         self.sendString(json.dumps(request).encode())
 
@@ -220,8 +229,8 @@ class ZygoteProcess(Int32StringReceiver):
         if self._pulse.active():
             self._pulse.cancel()
         self._owner.zygote_ended(self)
-        for process, output in self._asked.values():
-            os.close(output)
+        for process, fds in self._asked.values():
+            fds.close()
             process.lose_zygote()
         for process in self._running.values():
             process.lose_zygote()
@@ -247,8 +256,8 @@ class ZygoteProcess(Int32StringReceiver):
         self._leave()
 
     def _answered(self, number: int) -> ForkedProcess:
-        process, output = self._asked.pop(number)
-        os.close(output)
+        process, fds = self._asked.pop(number)
+        fds.close()
         return process
 
     def _ask(self) -> None:
@@ -294,7 +303,7 @@ class Start(NamedTuple):
     output: Path
     mark: StartedMark
     account: Account
-    #: Of a crawl that is started from here: they go through its stdin, which a zygote does not hand on.
+    #: They go through its stdin: its environment can be read by others of the same user.
     variables: Mapping[str, str] = {}
 
     def spawn(self, protocol: ProcessProtocol) -> None:

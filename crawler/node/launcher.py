@@ -193,10 +193,10 @@ class NodeLauncher(Launcher):
 
     def _run(self, process: AttemptProcess, start: Start, code: ProjectCode) -> None:
         """Have it forked from what is warm, if that is of its user and its Python. Else have it started by a process
-        that is small: Linux takes the peak memory of who starts it for its own. Variables need a start from here.
+        that is small: Linux takes the peak memory of who starts it for its own.
         """
         warm = self._warm if code.python == sys.executable else None
-        for forks in filter(None, () if start.variables else (warm, self._starter)):
+        for forks in filter(None, (warm, self._starter)):
             if forks.account is start.account and forks.fork(process, start):
                 return
         start.spawn(process)

@@ -13,8 +13,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account, KeptAccount
 from crawler.node.reactor import reactor
+from crawler.node.zygote import VARIABLES_FD
 from gateway.contract.outbox import open_file
 
 log = Logger()
@@ -111,26 +112,24 @@ def spawn(
 
     Raises `OSError` if it cannot be started. One that ends at once may have ended before this returns.
     """
-    output_fd = open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        with _readable(variables) as stdin:
-            extra = {} if stdin is None else {0: stdin}
-            env = env if stdin is None else {**env, "DISCOVERYBOT_ENV_FD": "0"}
-            pid = account.start(args, env, {**extra, 1: output_fd, 2: output_fd}, inherited_fd)
-    finally:
-        os.close(output_fd)
+    with ExitStack() as ends:
+        output_fd = open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        ends.callback(os.close, output_fd)
+        fds = {1: output_fd, 2: output_fd}
+        if variables:
+            fds[0] = readable(variables)
+            ends.callback(os.close, fds[0])
+            env = {**env, VARIABLES_FD: "0"}
+        pid = account.start(args, env, fds, inherited_fd)
     return watch(pid, protocol, account)
 
 
-@contextmanager
-def _readable(variables: Mapping[str, str] | None) -> Iterator[int | None]:
-    """A descriptor from which they can be read as JSON; `None` if there are none. Raises `OSError`."""
-    if not variables:
-        yield None
-        return
+def readable(variables: Mapping[str, str]) -> int:
+    """A descriptor from which they can be read as JSON, for the caller to close. Raises `OSError`."""
     content = json.dumps(dict(variables), ensure_ascii=False).encode()
     read, write = os.pipe()
-    try:
+    with ExitStack() as failed:
+        failed.callback(os.close, read)
         try:
             # a pipe holds more than they may have
             os.set_blocking(write, False)
@@ -139,9 +138,8 @@ def _readable(variables: Mapping[str, str] | None) -> Iterator[int | None]:
             os.close(write)
         if written < len(content):
             raise OSError(errno.EMSGSIZE, "its variables do not fit into a pipe")
-        yield read
-    finally:
-        os.close(read)
+        failed.pop_all()
+    return read
 
 
 def watch(pid: int, protocol: ProcessProtocol, account: Account = _OWN, *, ends_group: bool = True) -> SpawnedProcess:

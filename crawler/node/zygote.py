@@ -29,14 +29,18 @@ from gateway.process import (
     NotForkableError,
     check_one_thread,
     close_all_but,
+    hide_process,
     importing_for_forks,
     redirect,
     restore_signals,
     run_and_end,
+    show_process,
 )
 
 #: `ru_maxrss` counts KiB on Linux and bytes on macOS.
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+#: Says in a crawl's environment from which descriptor it reads its variables.
+VARIABLES_FD = "DISCOVERYBOT_ENV_FD"
 #: What may be sent to a child before it has its own handlers for it.
 _HELD_BACK = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
@@ -126,6 +130,8 @@ def _imported(module: str) -> Callable[[], object]:
 def main() -> None:
     run = _imported(sys.argv[1]) if sys.argv[1:] else execute
     check_forkable()
+    # others of this user could read, from its descriptors, the variables that are on their way to a crawl
+    hide_process()
     with suppress(BrokenPipeError, ConnectionResetError):  # Scrapyd is gone
         Zygote(ForkChannel(socket.socket(fileno=0)), run).serve()
     os._exit(0)  # nothing of a child's is to be run here
@@ -152,9 +158,14 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
     os.setsid()
     channel.forget()
     redirect(request.output_fd)
-    close_all_but(request.mark_fd)
     os.environ.clear()
     os.environ.update(request.env, DISCOVERYBOT_MARK_FD=str(request.mark_fd))
+    if request.variables_fd is None:
+        show_process()
+    else:
+        os.dup2(request.variables_fd, 0)
+        os.environ[VARIABLES_FD] = "0"
+    close_all_but(request.mark_fd)
     sys.orig_argv, sys.argv = request.command, request.command[2:]
     random.seed()
     restore_signals()
@@ -164,7 +175,8 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
 
 #: Bytes of a frame; a request is the names of a crawl and its environment.
 MAX_FRAME = 1 << 20
-#: Descriptors that go with a request: where its output goes, and its mark.
+#: Descriptors that go with each request: where its output goes, and its mark. With some a third one goes: a pipe with
+#: the variables that only the crawl itself may read.
 FDS = 2
 _LENGTH = struct.Struct("!I")
 _READ = 1 << 16
@@ -178,11 +190,13 @@ class ForkRequest(NamedTuple):
     env: dict[str, str]
     output_fd: int
     mark_fd: int
+    variables_fd: int | None = None
 
     def close(self) -> None:
-        for fd in (self.output_fd, self.mark_fd):
+        for fd in (self.output_fd, self.mark_fd, self.variables_fd):
             with suppress(OSError):
-                os.close(fd)
+                if fd is not None:
+                    os.close(fd)
 
 
 class ForkChannel:
@@ -209,8 +223,8 @@ class ForkChannel:
             if message.get("ping"):
                 self.send(pong=True)
                 continue
-            output_fd, mark_fd = (self._fds.popleft() for _ in range(FDS))
-            yield ForkRequest(message["id"], message["command"], message["env"], output_fd, mark_fd)
+            fds = [self._fds.popleft() for _ in range(FDS + bool(message.get("variables")))]
+            yield ForkRequest(message["id"], message["command"], message["env"], *fds)
 
     def is_deserted(self) -> bool:
         """Whether nobody is at the other end any more, though there may still be something to read."""

@@ -123,7 +123,11 @@ def test_what_is_running_shows_them_to_nobody_who_lists_processes(variables_node
     node.wait_for((folder / "files/here").exists, 60)
     assert node.process is not None
     family = psutil.Process(node.process.pid).children(recursive=True)
-    assert [one for one in family if str(folder) in one.cmdline()]
+    spider = psutil.Process(json.loads((folder / "started").read_text())["pid"])
+    assert spider in family
+    starter = spider.parent()
+    assert starter
+    assert "crawler.node.zygote" in starter.cmdline()
     for process in (psutil.Process(node.process.pid), *family):
         assert SECRET not in " ".join(process.cmdline())
         assert SECRET not in str(process.environ())

@@ -47,6 +47,22 @@ def test_requests_survive_being_cut_anywhere_and_keep_their_descriptors(
         os.close(fd)
 
 
+def test_some_requests_have_a_third_descriptor(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    given = [os.open(os.devnull, os.O_RDONLY) for _ in range(2 * FDS + 1)]
+    some = {"command": ["crawl"], "env": {}}
+    socket.send_fds(ours, [frame(id=1, variables=True, **some) + frame(id=2, variables=False, **some)], given)
+    first, second = ForkChannel(theirs).receive()
+    assert first.variables_fd is not None
+    assert second.variables_fd is None
+    received = {first.output_fd, first.mark_fd, first.variables_fd, second.output_fd, second.mark_fd}
+    assert len(received) == len(given)
+    for request in (first, second):
+        request.close()
+    for fd in given:
+        os.close(fd)
+
+
 def test_a_frame_that_is_larger_than_any_request_is_an_error(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     ours.sendall(struct.pack("!I", MAX_FRAME + 1))
