@@ -421,25 +421,23 @@ class SpiderStore:
 
     @state_change("spiders.publish")
     def publish(self, node: str, infos: Sequence[SpiderInfo]) -> None:
-        """Replace the spiders that `node` can run. Schemas are kept as they are: their `$ref` and `$defs` keys may be
-        stored since MongoDB 5, but not in every tool, hence the JSON text.
+        """Replace the spiders that `node` can run. Only what differs is written: there may be thousands, and a node
+        publishes all of them when it starts, and again if it was cut short. Schemas are kept as they are: their
+        `$ref` and `$defs` keys may be stored since MongoDB 5, but not in every tool, hence the JSON text.
         """
-        kept, now = [], self._clock()
+        now = self._clock()
+        stored = {one["_id"]: one.get("info") for one in self._spiders.find({"node": node}, {"info": 1})}
         for info in infos:
             name = f"{node}/{info.project}/{info.version or ''}/{info.name}"
-            document = {
-                "node": node,
-                "project": info.project,
-                "name": info.name,
-                "info": info.model_dump_json(),
-                "published_at": now,
-            }
-            self._spiders.update_one({"_id": name}, {"$set": document}, upsert=True)
-            kept.append(name)
-        self._spiders.delete_many({"node": node, "_id": {"$nin": kept}})
+            text = info.model_dump_json()
+            if stored.pop(name, None) != text:
+                described = {"node": node, "project": info.project, "name": info.name, "info": text}
+                self._spiders.update_one({"_id": name}, {"$set": {**described, "published_at": now}}, upsert=True)
+        if stored:
+            self._spiders.delete_many({"_id": {"$in": list(stored)}})
 
     def all(self) -> list[SpiderInfo]:
-        """Every spider once, as the node that published last describes it: a dead node may have an older release of
+        """Every spider once, by the description that was published last: a dead node may have an older release of
         ours. The spiders of an egg that no node has any more stay as last described, because the egg can be delivered
         to another node. The spiders of a deleted version are left out, though a dead node may have it. By project,
         name and version.

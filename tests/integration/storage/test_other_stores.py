@@ -218,6 +218,19 @@ def test_a_node_publishes_what_it_can_run_now(database: Documents) -> None:
     assert spiders.all() == [seo]
 
 
+def test_a_node_that_publishes_again_writes_what_has_changed_alone(database: Documents) -> None:
+    begin = utc_now()
+    same, before, after = (
+        SpiderInfo(project="default", name=name, description=text)
+        for name, text in (("same", "it"), ("other", "before"), ("other", "after"))
+    )
+    SpiderStore(database, lambda: begin).publish("n1", [same, before])
+    SpiderStore(database, lambda: begin + timedelta(hours=1)).publish("n1", [same, after])
+    written = {one["name"]: one["published_at"] - begin for one in database["spiders"].find()}
+    assert written == {"same": timedelta(), "other": timedelta(hours=1)}
+    assert SpiderStore(database).all() == [after, same]
+
+
 def test_a_spider_is_what_the_node_says_that_published_last(database: Documents) -> None:
     now = utc_now()
     before, after = (SpiderInfo(project="default", name="seo", description=text) for text in ("before", "after"))
