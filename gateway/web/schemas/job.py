@@ -163,6 +163,9 @@ class AttemptView(BaseModel):
     log_bytes: int | None = Field(description="The size of the attempt's log; known once it has ended.")
     progress: ProgressView | None
     exit: ExitView | None
+    filled: dict[str, int] | None = Field(
+        description="How many of its items have each field that `expect` names; null without any, or before its end."
+    )
     stats: dict[str, Any] = Field(description="Scrapy's stats.")
 
     @classmethod
@@ -175,6 +178,7 @@ class AttemptView(BaseModel):
             log_bytes=attempt.log_end,
             progress=ProgressView(**progress.model_dump()) if progress else None,
             exit=ExitView.of(attempt.exit) if attempt.exit else None,
+            filled=report.filled if report else None,
             stats=report.stats if report else {},
         )
 

@@ -22,7 +22,11 @@ def ran(number: int = 1, *, errors: int = 0) -> Attempt:
     now = utc_now()
     progress = Progress(requested_pages=5, completed_pages=4, items_count=4, errors_count=errors, at=now)
     report = SpiderReport(
-        finish_reason="finished", progress=progress, stats={"downloader/request_count": 5}, ended_at=now
+        finish_reason="finished",
+        progress=progress,
+        filled={"title": 4, "price": 3},
+        stats={"downloader/request_count": 5},
+        ended_at=now,
     )
     return Attempt(
         attempt=number,
@@ -138,6 +142,7 @@ def test_the_detail_lists_every_attempt_with_its_own_record(gateway: httpx.Clien
     assert first["progress"]["at"] == first["ended_at"], "in whole milliseconds, as every time"
     assert (first["progress"]["errors_count"], first["stats"]) == (3, {"downloader/request_count": 5})
     assert (first["exit"]["finish_reason"], first["exit"]["exit_code"]) == ("finished", 0)
+    assert first["filled"] == {"title": 4, "price": 3}
     assert detail["spec"]["start_urls"] == ["http://site.example/"]
 
 
