@@ -18,6 +18,7 @@ from w3lib.url import canonicalize_url, safe_url_string
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.crash_points import state_change
+from gateway.errors import InvalidRequestError
 
 
 def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
@@ -26,6 +27,8 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
     for schedules, the times.
 
     `ignore_cache` is left out, because it says how to find the answer and not what is asked.
+
+    Raises `InvalidRequestError` for values that JSON or MongoDB cannot hold.
     """
     identity = {
         "user": user_id,
@@ -47,7 +50,11 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
     if spec.expect is not None:
         # absent otherwise, so that requests without it keep their fingerprint
         identity["expect"] = spec.expect.model_dump(mode="json", exclude_defaults=True)
-    return hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    try:
+        text = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
+    except TypeError as error:
+        raise InvalidRequestError("params", "must hold only valid Unicode and integers of 64 bits") from error
+    return hashlib.sha256(text).hexdigest()
 
 
 @lru_cache(maxsize=1024)  # most requests repeat an earlier one

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.contract.crawl import CrawlSpec, Expect, FetchOptions
+from gateway.errors import InvalidRequestError
 from gateway.jobs.dedupe import fingerprint
 
 BASE: dict[str, Any] = {"spider": "seo", "start_urls": ("https://a.example/x", "https://b.example/"), "depth": 2}
@@ -130,3 +131,8 @@ def test_jobs_and_schedules_that_are_stored_already_answer_the_same_requests(
 ) -> None:
     """The fingerprints are those that version 0.1.0 has stored."""
     assert fingerprint("u", CrawlSpec(**document), when=when) == stored
+
+
+def test_what_no_store_can_hold_is_refused_by_its_field() -> None:
+    with pytest.raises(InvalidRequestError, match="params"):
+        fingerprint("u", CrawlSpec(**BASE, params={"page": 2**64}))
