@@ -92,4 +92,4 @@ def time_of_node(folder: Path) -> datetime:
 
 def to_iso(moment: datetime) -> str:
     """`2027-06-01T09:00:01.250Z`: the one spelling of a time in JSON, logs and files."""
-    return truncate(moment).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return truncate(moment).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

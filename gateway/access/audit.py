@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from pydantic import BaseModel, Field
@@ -83,10 +83,12 @@ class AuditStore:
         self._audit = database["audit"]
         self._documents = Documents(self._audit, reader(AuditEntry))
 
-    @state_change("audit.insert")
     def insert(self, entries: Sequence[AuditEntry]) -> None:
+        self.insert_documents([entry.model_dump(by_alias=True, exclude_none=True) for entry in entries])
+
+    @state_change("audit.insert")
+    def insert_documents(self, documents: Sequence[Document]) -> None:
         """Insert the entries. Those that are there already, because an answer was lost, stay."""
-        documents = [entry.model_dump(by_alias=True, exclude_none=True) for entry in entries]
         try:
             self._audit.insert_many(documents, ordered=False)
         except BulkWriteError as error:
@@ -158,7 +160,7 @@ class AuditTrail:
     def __init__(self, store: AuditStore, clock: Clock = utc_now) -> None:
         self._store = store
         self._clock = clock
-        self._waiting: deque[AuditEntry] = deque()
+        self._waiting: deque[Document] = deque()
         self._failures: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._lost = 0
@@ -175,7 +177,10 @@ class AuditTrail:
         if self._waiting:
             log.warning("audit_entries_lost", count=len(self._waiting))
 
-    def note(self, entry: AuditEntry) -> None:
+    def note(self, at: datetime, **fields: Any) -> None:
+        """Note a call, with the fields of an `AuditEntry`. A model for each call takes as long as all the rest."""
+        known = {name: value for name, value in fields.items() if value is not None}
+        entry = {"_id": secrets.token_hex(16), "at": at, "kind": AuditKind.CALL, **known}
         with self._lock:
             if len(self._waiting) >= MOST:
                 self._waiting.popleft()
@@ -210,7 +215,7 @@ class AuditTrail:
                 batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
             try:
                 with mongo_errors():
-                    self._store.insert(batch)
+                    self._store.insert_documents(batch)
             except UnavailableError:
                 with self._lock:
                     self._waiting.extendleft(reversed(batch))

@@ -167,7 +167,7 @@ class CeleryWaker:
     #: is not worth the time that another failing call takes.
     PATIENCE = 5.0
     #: Seconds between two messages that ask for looks, and the most that one of them asks for.
-    PAUSE = 0.01
+    PAUSE = 0.025
     MOST_LOOKS = 100
 
     def __init__(self, app: Celery, *, threads: int = 4) -> None:

@@ -42,6 +42,8 @@ _FEW_URLS = 50
 #: Batches of new jobs that are inserted at once; and the seconds that one waits if those before it take long.
 _BATCHES = 1
 _BATCH_WAITS = 0.05
+#: Seconds for which jobs are gathered while requests come together: a batch costs several times as much as a job.
+_GATHERED = 0.002
 
 
 class Order(NamedTuple):
@@ -204,9 +206,7 @@ class Submission:
                 raise
             return known
         except errors.JobExistsError:
-            if order.webhook_url:
-                self._jobs.add_webhook(entry.job_id, order.webhook_url)
-            return Receipt(entry.job_id, cached=True, cached_at=_moment(entry))
+            return self._joined(order, entry.job_id, _moment(entry))
         except errors.LiveTwinError:
             # None: the other job has just ended, or must first give up its live key
             return self._join(order, identity)
@@ -224,14 +224,18 @@ class Submission:
     def _find_present(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
         """An existing job that answers the request, although no further job is admitted."""
         with suppress(errors.JobNotFoundError):
-            return Receipt(self._jobs.get(entry.job_id).id, cached=True, cached_at=_moment(entry))
+            self._jobs.get(entry.job_id)
+            return self._joined(order, entry.job_id, _moment(entry))
         return self._join(order, identity)
 
     def _join(self, order: Order, identity: str) -> Receipt | None:
         twin = None if order.spec.ignore_cache else self._jobs.find_live(identity)
-        if twin and order.webhook_url:
-            self._jobs.add_webhook(twin.id, order.webhook_url)
-        return Receipt(twin.id, cached=True, cached_at=twin.created_at) if twin else None
+        return self._joined(order, twin.id, twin.created_at) if twin else None
+
+    def _joined(self, order: Order, job_id: str, since: datetime) -> Receipt:
+        if order.webhook_url:
+            self._jobs.add_webhook(job_id, order.webhook_url)
+        return Receipt(job_id, cached=True, cached_at=since)
 
     def _find_idempotent(self, order: Order, identity: str) -> Receipt | None:
         key = order.unique_idempotency_key
@@ -312,23 +316,33 @@ class Batches:
     _waiting: list[_Wanted] = field(init=False, factory=list)
     #: Batches that are being inserted.
     _under_way: int = field(init=False, default=0)
+    #: The last batch had several jobs, so more jobs will come soon.
+    _is_crowded: bool = field(init=False, default=False)
 
     async def insert(self, order: Order, identity: str, entry: Entry) -> bool:
         """Whether the job was inserted: if not, it has to be tried alone. Raises `UnavailableError`."""
         loop = asyncio.get_running_loop()
         wanted = _Wanted(order, identity, entry, loop.create_future())
         self._waiting.append(wanted)
-        if self._under_way < _BATCHES:
-            self._begin()
-        elif len(self._waiting) == 1:
+        if len(self._waiting) == 1:
+            self._plan()
+        return await wanted.inserted
+
+    def _plan(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._under_way >= _BATCHES:
             # batches that take long hold up the next one no longer than this
             loop.call_later(_BATCH_WAITS, self._begin)
-        return await wanted.inserted
+        elif self._is_crowded:
+            loop.call_later(_GATHERED, self._begin)
+        else:
+            self._begin()
 
     def _begin(self) -> None:
         batch, self._waiting = self._waiting, []
         if not batch:
             return
+        self._is_crowded = len(batch) > 1
         try:
             inserted = self._executor.submit(self._insert, batch)
         except errors.UnavailableError as error:
@@ -345,7 +359,8 @@ class Batches:
 
     def _end(self, batch: Sequence[_Wanted], inserted: Future[set[int]]) -> None:
         self._under_way -= 1
-        self._begin()
+        if self._waiting:
+            self._plan()
         # threads that are shut down cancel what they have not begun
         is_cancelled = inserted.cancelled()
         _answer(batch, asyncio.CancelledError() if is_cancelled else inserted.exception() or inserted.result())

@@ -6,7 +6,6 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -17,7 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.access.audit import AuditEntry, AuditTrail
+from gateway.access.audit import AuditTrail
 from gateway.access.keys import ANYBODY, Caller
 from gateway.access.keys import Scope as KeyScope
 from gateway.web.authentication import READING, signs_in
@@ -133,7 +132,7 @@ class _Sent:
         if "route" not in scope or status == HTTPStatus.METHOD_NOT_ALLOWED or (refused and signs_in(scope)):
             return
         parts: GatewayParts = scope["app"].state.parts
-        parts[AuditTrail].note(_entry(scope, status, {} if refused else _made(body), parts.clock()))
+        parts[AuditTrail].note(parts.clock(), **_facts(scope, status, {} if refused else _made(body)))
 
 
 def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
@@ -246,23 +245,23 @@ def _made(body: bytes) -> dict[str, str]:
     return {name: fields[name][:_LONGEST] for name in _IDS if isinstance(fields.get(name), str)}
 
 
-def _entry(scope: Scope, status: int, made: dict[str, str], at: datetime) -> AuditEntry:
+def _facts(scope: Scope, status: int, made: dict[str, str]) -> dict[str, Any]:
+    """The fields of an `AuditEntry`."""
     state = scope.get("state", {})
     caller: Caller = state.get("caller", ANYBODY)
     key = caller.key
     named = {name: _storable(str(value)) for name, value in scope.get("path_params", {}).items()}
-    return AuditEntry(
-        at=at,
-        user_id=key.user_id if key else None,
-        key_id=key.id if key else None,
-        scope=[one for one in KeyScope if one in caller.scopes][-1] if key else None,
-        method=scope["method"],
-        route=scope["route"].path_format,
-        resources={**made, **named},
-        status=status,
-        request_id=state.get("request_id"),
-        address=str(scope["client"][0]) if scope.get("client") else None,
-    )
+    return {
+        "user_id": key.user_id if key else None,
+        "key_id": key.id if key else None,
+        "scope": [one for one in KeyScope if one in caller.scopes][-1] if key else None,
+        "method": scope["method"],
+        "route": scope["route"].path_format,
+        "resources": {**made, **named},
+        "status": status,
+        "request_id": state.get("request_id"),
+        "address": str(scope["client"][0]) if scope.get("client") else None,
+    }
 
 
 def _storable(text: str) -> str:

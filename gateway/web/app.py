@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
@@ -169,6 +170,11 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
         async with gateway_parts(settings) as parts:
             app.state.parts = parts
             app.state.event_streams = parts.streams
-            yield
+            # what exists by now stays: no search for garbage has to look at it
+            gc.freeze()
+            try:
+                yield
+            finally:
+                gc.unfreeze()
 
     return lifespan

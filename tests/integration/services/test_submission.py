@@ -280,6 +280,18 @@ async def test_a_webhook_in_a_repeat_is_added_to_the_job(platform: Platform, sub
     assert platform.jobs.get(first.job_id).webhooks == ["https://hook.example/"]
 
 
+async def test_a_webhook_of_a_request_for_which_there_is_no_place_is_added_to_the_job_that_answers_it(
+    platform: Platform, submission: Submission
+) -> None:
+    first = await submission.submit(order())
+    # as if the gateway had died before it confirmed the key
+    platform.redis.set(key_of(order()), Entry(first.job_id, 1_700_000_000_000, confirmed=False).encode())
+    submission._admission = Admission(WaitingStore(platform.database), Quotas(waiting=1))
+    again = await submission.submit(order(webhooks=("https://hook.example/",)))
+    assert (again.job_id, again.cached) == (first.job_id, True)
+    assert platform.jobs.get(first.job_id).webhooks == ["https://hook.example/"]
+
+
 async def test_submission_works_while_redis_is_away(platform: Platform, submission: Submission) -> None:
     client = connect_async("redis://127.0.0.1:1/0", timeout=0.2)
     submission._dedupe = Dedupe(client, ttl=60)
