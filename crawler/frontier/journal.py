@@ -16,6 +16,7 @@ The keys of the JSON object:
 `state`   length of the blob with the changes of the spider's own state
 `jar`     length of the blob with the cookies, where they have changed
 `facts`   counters, and whether `start()` is at its end (`started`); those of the last frame count
+`samples` the first errors and refusals, where they have changed
 ========  ==================================================================================================
 
 A frame is written first and its items right after it. A last frame whose `end` is beyond the end of `items.jsonl`
@@ -91,6 +92,7 @@ class FrontierState:
         self.end = 0
         self.next_id = START + 1
         self.facts: dict[str, Any] = {}
+        self.samples: dict[str, Any] = {}
 
     def apply(self, head: dict[str, Any], blobs: bytes) -> None:
         """Add one frame."""
@@ -103,7 +105,7 @@ class FrontierState:
         if jar:
             self.jar = blobs[at + changes : at + changes + jar]
         self.given.update({int(number): count for number, count in head.get("gave", {}).items()})
-        self.end, self.facts = head["end"], head["facts"]
+        self.end, self.facts, self.samples = head["end"], head["facts"], head.get("samples", self.samples)
         if "next" in head:
             self.next_id = head["next"]
             self.seen.update(head["seen"])
@@ -130,6 +132,7 @@ class FrontierState:
             "jar": len(self.jar),
             "end": self.end,
             "facts": self.facts,
+            "samples": self.samples,
         }
         return frame(head, [*(request.data for request in requests), bytes(self.changes), self.jar])
 

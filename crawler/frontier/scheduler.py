@@ -166,6 +166,7 @@ class ResumableScheduler(Scheduler):
         self._again = {parent: Counter(prints) for parent, prints in state.children.items()}
         self._start_to_skip = state.given.get(START, 0)
         self._seen |= state.seen
+        self._samples = state.samples
         self._attach(spider)
         self._follow()
         self._follows = True
@@ -198,7 +199,7 @@ class ResumableScheduler(Scheduler):
             entry.is_kept, entry.to_skip = True, state.given.get(kept.id, 0)
             self._waiting[request] = entry
             self._mqpush(request)
-        self._report.restore(state.facts.get("report", {}))
+        self._report.restore(state.facts.get("report", {}), state.samples)
         self._restore_counters(state)
 
     def _restore_counters(self, state: FrontierState) -> None:
@@ -421,8 +422,11 @@ class ResumableScheduler(Scheduler):
             "end": self._report.items_end + sum(map(len, items)),
             "facts": self._facts(len(items)),
         }
+        if (samples := self._report.samples()) != self._samples:
+            head["samples"] = samples
         head |= {name: len(value) if isinstance(value, bytes) else value for name, value in about.items() if value}
         file.append(head, [*(entry.data for entry in new), changes, jar])
+        self._samples = samples
         for entry in new:
             entry.is_kept, entry.data = True, b""
             if self._not_kept.get(entry.print) is entry:

@@ -128,14 +128,18 @@ class Report:
         progress = self.committed
         counts = [getattr(progress, name) for name in _COUNTERS]
         items = progress.items_count + new_items
-        return {"counts": counts, "items": items, "errors": self._errors, "refusals": self._refusals}
+        return {"counts": counts, "items": items}
 
-    def restore(self, facts: dict[str, Any]) -> None:
+    def samples(self) -> dict[str, Any]:
+        """The first errors and refusals so far, for `restore` as well; they seldom change."""
+        return {"errors": list(self._errors), "refusals": list(self._refusals)}
+
+    def restore(self, facts: dict[str, Any], samples: dict[str, Any]) -> None:
         if facts:
             for what, count in enumerate(facts["counts"]):
                 _add(self.committed, what, count)
             self.committed.items_count = facts["items"]
-            self._errors, self._refusals = list(facts["errors"]), list(facts["refusals"])
+            self._errors, self._refusals = list(samples.get("errors", ())), list(samples.get("refusals", ()))
             self._count_fields_before()
             self._progress, self._published = copy(self.committed), copy(self.committed)
 

@@ -194,6 +194,8 @@ class LinkLedger(KeptState):
     def __init__(self) -> None:
         self._awaited: dict[str, list[Mention]] = {}
         self._broken: dict[str, Breakage] = {}
+        #: Links that an attempt before has reported as broken, of pages that may run again.
+        self._told: set[Mention] = set()
 
     def expect(self, url: str) -> None:
         """`url` has been, or is about to be, asked for."""
@@ -202,7 +204,10 @@ class LinkLedger(KeptState):
             self.note("expect", url)
 
     def mention(self, url: str, mention: Mention) -> Breakage | None:
-        """Note a link to `url`; what is wrong with it if that is known already."""
+        """Note a link to `url`; what is wrong with it if that is known already, and was not reported."""
+        if mention in self._told:
+            self._told.discard(mention)
+            return None
         if url in self._awaited:
             self.wait(url, mention)
         return self._broken.get(url)
@@ -218,9 +223,16 @@ class LinkLedger(KeptState):
 
     def breaks(self, url: str, breakage: Breakage) -> list[Mention]:
         """Remember that `url` is broken; all the mentions so far."""
+        mentions = self._awaited.pop(url, [])
         self._broken[url] = breakage
-        self.note("breaks", url, breakage)
-        return self._awaited.pop(url, [])
+        self.note("broke", url, breakage, mentions)
+        return mentions
+
+    def broke(self, url: str, breakage: Breakage, told: list[Mention]) -> None:
+        """What `breaks` did in an attempt before. A page that was not done then will mention it once more."""
+        self._awaited.pop(url, None)
+        self._broken[url] = breakage
+        self._told.update(told)
 
     def is_broken(self, url: str) -> bool:
         return url in self._broken

@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from sites.job_board import job_board
 from sites.server import Site, links
 from stack import wait_until
+
+from crawler.frontier.journal import frames
 
 from .conftest import ROOT, Attempt, Crawl, Start
 
@@ -181,6 +184,21 @@ def test_items_of_a_long_callback_are_there_before_its_end_and_not_twice_after_a
     crawl = start("slow", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
     assert [item["number"] for item in crawl.items] == list(range(200))
     assert slow_site.hits("/p/0") == 2, "its request was not done"
+
+
+def test_the_first_errors_are_written_where_they_have_changed_and_are_those_of_the_next_attempt(
+    start: Start, slow_site: Site
+) -> None:
+    attempt = start("plain", f"{slow_site.url}/p/0", cwd=WALK)
+    assert kill(attempt, 30)
+    with (attempt.folder / "frontier").open("rb") as file:
+        heads = [head for head, _ in frames(file)]
+    samples = [head["samples"] for head in heads if "samples" in head]
+    assert len(samples) < len(heads)
+    assert all(before != after for before, after in pairwise(samples))
+    crawl = start("plain", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
+    errors = samples[-1]["errors"]
+    assert crawl.report["errors"][: len(errors)] == errors
 
 
 def test_a_frontier_that_cannot_be_read_is_left_alone(start: Start, slow_site: Site) -> None:
