@@ -92,7 +92,7 @@ class StoreProcess(str):
     def _is_ready(self) -> bool:
         try:
             self._answers()
-        except (redis.RedisError, PyMongoError):
+        except (OSError, redis.RedisError, PyMongoError):
             return False
         return True
 

@@ -1,0 +1,148 @@
+"""Files on a real S3 server, which goes away; and a tailer that is killed while it ships them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import obstore
+import pytest
+from s3 import BUCKET, KEY, SECRET, s3_server, s3_settings
+from stores import StoreProcess
+from tailer_node import Crawl, Node, eventually
+
+from gateway.contract.records import FilesKept
+from gateway.errors import FileStoreAwayError
+from gateway.files.store import FileBytes, FilesPlace, FileStore
+
+TailingNode = Callable[..., AbstractContextManager[Node]]
+LARGE = os.urandom(11_000_000)
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plan")
+
+
+@pytest.fixture(scope="module")
+def node(
+    *,
+    tmp_path_factory: pytest.TempPathFactory,
+    tailing_node: TailingNode,
+    mongo: StoreProcess,
+    valkey: StoreProcess,
+    s3: StoreProcess,
+    plan: Path,
+) -> Iterator[Node]:
+    variables = {**s3_settings(s3), "DISCOVERYBOT_CRASH_PLAN": str(plan)}
+    with tailing_node(tmp_path_factory.mktemp("home"), mongo, valkey, **variables) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def bytes_there(s3: StoreProcess) -> FileBytes:
+    return FileBytes(FilesPlace(f"s3://{BUCKET}/files", str(s3), "us-east-1", KEY, SECRET))
+
+
+@pytest.fixture(scope="module")
+def store(node: Node, bytes_there: FileBytes) -> FileStore:
+    return FileStore(node._database, bytes_there)
+
+
+def written(node: Node, count: int = 1) -> Crawl:
+    """A crawl that has ended, with a large file and so many small ones."""
+    crawl = node.crawl()
+    folder = crawl.folder / "files"
+    folder.mkdir()
+    (folder / "large").write_bytes(LARGE)
+    for number in range(count):
+        (folder / f"{number:03}.txt").write_text(f"file {number}")
+    crawl.end()
+    return crawl
+
+
+def said(node: Node, crawl: Crawl) -> FilesKept:
+    found = node.ended(crawl).attempts["1"].exit
+    assert found is not None
+    assert found.files is not None
+    return found.files
+
+
+def stored(store: FileStore, crawl: Crawl) -> dict[str, bytes]:
+    records, following = store.page(crawl.id.job_id, None, None, 1000)
+    assert following is None
+    return {record.name: store.read(record, 0, record.size) for record in records}
+
+
+def objects(bytes_there: FileBytes, crawl: Crawl) -> set[str]:
+    """Names in the bucket, without the library's help of ours."""
+    with bytes_there._errors() as opened:
+        pages = obstore.list(opened, prefix=f"{crawl.id.job_id}/1")
+        return {Path(one["path"]).name for page in pages for one in page}
+
+
+def expected(count: int) -> dict[str, bytes]:
+    return {"large": LARGE, **{f"{number:03}.txt": f"file {number}".encode() for number in range(count)}}
+
+
+def test_files_are_stored_read_in_parts_and_removed(node: Node, store: FileStore, bytes_there: FileBytes) -> None:
+    crawl = written(node)
+    assert said(node, crawl).count == 2
+    assert stored(store, crawl) == expected(1)
+    record = store.find(crawl.id.job_id, None, "large")
+    assert record is not None
+    assert store.read(record, 6_000_000, 1000) == LARGE[6_000_000:6_001_000]
+    store.delete(crawl.id.job_id)
+    assert objects(bytes_there, crawl) == set()
+    assert stored(store, crawl) == {}
+
+
+def test_a_tailer_that_is_killed_while_it_ships_loses_and_doubles_nothing(
+    node: Node, store: FileStore, bytes_there: FileBytes, plan: Path
+) -> None:
+    node.kill_tailer()
+    crawl = written(node, 60)
+    for point in ("files.put.before", "files.put.after", "files.note.before", "files.note.after"):
+        (plan / point).touch()
+        node.start_tailer()
+        node.wait_for_tailer()
+        assert len(objects(bytes_there, crawl)) < 61
+    node.start_tailer()
+    # and by chance
+    for least in (20, 40):
+        eventually(lambda least=least: len(objects(bytes_there, crawl)) >= least)
+        node.kill_tailer()
+        node.start_tailer()
+    kept = said(node, crawl)
+    size = sum(map(len, expected(60).values()))
+    assert (kept.count, kept.bytes, kept.refused_count) == (61, size, 0)
+    assert stored(store, crawl) == expected(60)
+    assert objects(bytes_there, crawl) == set(expected(60))
+
+
+def test_a_job_ends_while_the_store_is_away_and_its_files_follow(
+    node: Node, store: FileStore, s3: StoreProcess
+) -> None:
+    s3.kill()
+    crawl = written(node)
+    assert said(node, crawl).pending
+    with pytest.raises(FileStoreAwayError, match="s3://crawls/files is not available"):
+        store._data.read("any", 0, 1)
+    # the attempt's folder is kept, and so is what it says, over a restart
+    node.kill_tailer()
+    node.start_tailer()
+    later = written(node)
+    assert said(node, later).pending
+    s3.start()
+    for one in (crawl, later):
+        eventually(lambda one=one: not said(node, one).pending)
+        assert said(node, one).count == 2
+        assert stored(store, one) == expected(1)
