@@ -52,6 +52,7 @@ _MEANINGS = {
     404: "There is no such thing",
     409: "The current state does not allow this",
     413: "The body is larger than this call takes: 256 KiB, or 64 MiB for an egg",
+    416: "The file ends before the part that `Range` asks for; `Content-Range` has its size",
     422: "Invalid; `detail.field` names the field",
     429: "Too many requests, or too many crawls wait: nothing was done, ask again after `Retry-After` seconds",
     500: "An internal error; the gateway's log has more under the request id",
@@ -100,7 +101,13 @@ _STATUSES: dict[type[DiscoveryBotError], int] = {
     RunGoesOnError: 504,
     DiscoveryBotError: 500,
 }
-_CODES = {403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
+_CODES = {
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "body_too_large",
+    416: "range_not_satisfiable",
+}
 _EXAMPLE_CODES = {**_CODES, **{status: kind.code for kind, status in _STATUSES.items()}, 404: "job_not_found"}
 #: Messages about text, whose characters pydantic calls items. No text of ours has a minimum beyond one character.
 _LENGTHS = {"too_short": "must not be empty", "too_long": "must have at most {max_length} characters"}

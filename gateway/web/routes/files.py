@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.convertors import Convertor, register_url_convertor
@@ -144,8 +144,7 @@ _FETCHED: Responses = {
     200: {"description": "The file.", "content": {"application/octet-stream": _BYTES}},
     206: {"description": "The part that `Range` asks for.", "content": {"application/octet-stream": _BYTES}},
     304: {"description": "The file is the one that `If-None-Match` names."},
-    416: {"description": "The file ends before the part that `Range` asks for."},
-    **problems(404, 503),
+    **problems(404, 416, 503),
 }
 
 
@@ -172,7 +171,7 @@ async def get_file(
         return Response(status_code=304, headers=headers)
     part = read_range(wanted if if_range in {None, headers["ETag"]} else None, record.size)
     if part is None:
-        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{record.size}"})
+        raise HTTPException(416, f"the file has {record.size} bytes", {"Content-Range": f"bytes */{record.size}"})
     headers["Content-Length"] = str(part.length)
     if part.is_partial:
         headers["Content-Range"] = f"bytes {part.start}-{part.start + part.length - 1}/{record.size}"

@@ -138,6 +138,7 @@ def test_a_part_behind_the_end_is_refused_with_the_size(
     answer = gateway.get(f"/jobs/{job.id}/files/{name}", headers={"Range": wanted})
     assert answer.status_code == 416
     assert answer.headers["content-range"] == f"bytes */{len(FILES[2][name])}"
+    assert answer.json()["error"]["code"] == "range_not_satisfiable"
 
 
 def test_who_has_the_file_is_sent_nothing_and_goes_on_only_with_the_same(gateway: httpx.Client, job: Job) -> None:
