@@ -141,7 +141,7 @@ def check_writable(output: str) -> None:
 def save_items(api: Api, job_id: str, item_format: str, output: str, *, escape_formulas: bool = False) -> None:
     """All of them. A file is complete or not there; on a terminal control characters are made visible."""
     query = {"format": item_format, "escape_formulas": "true" if escape_formulas else None}
-    with api.download(f"/jobs/{job_id}/items", **query) as pieces, _writing(output) as file:
+    with api.download(f"/jobs/{job_id}/items", **query) as pieces, writing(output) as file:
         to_terminal = output == STDOUT and sys.stdout.isatty()
         for piece in _visible_lines(pieces, item_format) if to_terminal else pieces:
             file.write(piece)
@@ -158,7 +158,7 @@ def _visible_lines(pieces: Iterable[bytes], item_format: str) -> Iterator[bytes]
 
 
 @contextmanager
-def _writing(output: str) -> Iterator[BinaryIO]:
+def writing(output: str) -> Iterator[BinaryIO]:
     if output == STDOUT:
         with stdout_bytes() as file:
             yield file

@@ -14,6 +14,7 @@ from gateway.cli.commands import command, group
 from gateway.cli.console import err, out, visible
 from gateway.cli.crawl import crawl, items, logs, run
 from gateway.cli.doctor import alive, doctor
+from gateway.cli.files import files
 from gateway.cli.keys import app as keys
 from gateway.cli.keys import reseal
 from gateway.cli.projects import deploy, spiders
@@ -45,7 +46,7 @@ def options(
     """Options before the command."""
 
 
-for function in (up, crawl, scrape, logs, items, spiders, deploy, doctor, demo, alive):
+for function in (up, crawl, scrape, logs, items, files, spiders, deploy, doctor, demo, alive):
     app.command()(function)
 app.add_typer(keys, name="keys")
 for resource in RESOURCES:
