@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from gateway.clock import Clock
-    from gateway.contract.node_list import NodeList
     from gateway.dispatch.fair_queue import FairQueue
     from gateway.files.store import FileBytes
     from gateway.jobs.admission import Quotas
     from gateway.jobs.messages import Waker
+    from gateway.nodes.node import NodeList
     from gateway.nodes.scrapyd import ScrapydClient
     from gateway.projects.environment import SecretBox
     from gateway.retention.retention import Keep
@@ -240,7 +240,7 @@ class Container(Builder):
 
     @part
     def node_list(self) -> NodeList:
-        from gateway.contract.node_list import NodeList
+        from gateway.nodes.node import NodeList
 
         return NodeList(self.settings.scrapyd_url)
 

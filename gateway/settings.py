@@ -291,11 +291,11 @@ class NodeSettings(_Base):
     def allowed_networks(self) -> tuple[Network, ...]:
         return parse_networks(self.crawl_allow_networks)
 
-    @property
+    @cached_property
     def node_dir(self) -> Path:
         return self.discoverybot_home.absolute() / "node"
 
-    @property
+    @cached_property
     def outbox(self) -> Path:
         return self.node_dir / "outbox"
 

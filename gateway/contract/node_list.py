@@ -1,8 +1,7 @@
-"""Which nodes get work: those that `SCRAPYD_URL` names, or all that register themselves."""
+"""How a node is found: by the URL of its Scrapyd, and its place in a folder that several nodes share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,7 +13,7 @@ from gateway.contract.outbox import is_held, read_file
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def _door(url: str) -> tuple[str, str, int | None, str]:
+def door(url: str) -> tuple[str, str, int | None, str]:
     """Scheme, host, port and path: `http://Node` and `http://node:80/` are the same."""
     try:
         parts = urlsplit(url)
@@ -27,29 +26,10 @@ def _door(url: str) -> tuple[str, str, int | None, str]:
 
 def read_node_url(text: str) -> str:
     """The URL as it was written. Raises `ValueError` that quotes a text that cannot be a Scrapyd's URL."""
-    scheme, host, _, _ = _door(text)
+    scheme, host, _, _ = door(text)
     if scheme not in _DEFAULT_PORTS or not host:
         raise ValueError(f"{text!r} is not the URL of a Scrapyd, such as http://node1:6800")
     return text
-
-
-class NodeList:
-    """URLs, kept as they were written and compared by their meaning. If there are none, every node is on the list."""
-
-    def __init__(self, urls: Iterable[str] = ()) -> None:
-        self.urls = tuple(urls)
-        self._doors = frozenset(map(_door, self.urls))
-
-    def has(self, url: str) -> bool:
-        return not self._doors or _door(url) in self._doors
-
-    def missing(self, registered: Iterable[str]) -> list[str]:
-        """The URLs of the list that no `registered` node has."""
-        doors = frozenset(map(_door, registered))
-        return [url for url in self.urls if _door(url) not in doors]
-
-
-EVERY_NODE = NodeList()
 
 
 # --- places for nodes in a folder that several nodes share: replicas of one container on one volume, for example.

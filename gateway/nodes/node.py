@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
 
 from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.contract.node_list import door
 from gateway.contract.outbox import WITHDRAWN
 from gateway.contract.records import ExitReport
 
@@ -72,3 +74,25 @@ def browser_resource(node: str) -> str:
 def user_resource(user_id: str) -> str:
     """The crawls that a user has running."""
     return f"user:{user_id}"
+
+
+# --- which nodes get work: those that `SCRAPYD_URL` names, or all that register themselves
+
+
+class NodeList:
+    """URLs, kept as they were written and compared by their meaning. If there are none, every node is on the list."""
+
+    def __init__(self, urls: Iterable[str] = ()) -> None:
+        self.urls = tuple(urls)
+        self._doors = frozenset(map(door, self.urls))
+
+    def has(self, url: str) -> bool:
+        return not self._doors or door(url) in self._doors
+
+    def missing(self, registered: Iterable[str]) -> list[str]:
+        """The URLs of the list that no `registered` node has."""
+        doors = frozenset(map(door, registered))
+        return [url for url in self.urls if door(url) not in doors]
+
+
+EVERY_NODE = NodeList()

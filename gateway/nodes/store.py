@@ -13,11 +13,18 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.clock import Clock, seconds_ahead, utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.node_list import EVERY_NODE, NodeList
 from gateway.crash_points import state_change
 from gateway.errors import NameTakenError
 from gateway.nodes.holds import Held, HoldStore, Usage
-from gateway.nodes.node import QUARANTINE_AFTER, NodeState, browser_resource, node_resource, rest
+from gateway.nodes.node import (
+    EVERY_NODE,
+    QUARANTINE_AFTER,
+    NodeList,
+    NodeState,
+    browser_resource,
+    node_resource,
+    rest,
+)
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
 from gateway.stores.unanswered import Unanswered

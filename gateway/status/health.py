@@ -20,12 +20,11 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, seconds_ahead, utc_now
-from gateway.contract.node_list import EVERY_NODE, NodeList
 from gateway.dispatch.capacity import NodeChoice
 from gateway.jobs.job import Job, WaitingReason
 from gateway.jobs.queries import JobStatistics
 from gateway.nodes import health
-from gateway.nodes.node import NodeState
+from gateway.nodes.node import EVERY_NODE, NodeList, NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.retention.retention import UnreadableStore

@@ -22,9 +22,9 @@ from gateway.nodes.console import NodeConsole
 from gateway.settings import Settings
 from gateway.status.health import Health, SharedHealth
 from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect
+from gateway.stores.readiness import MongoReadiness, ThreadPool
 from gateway.stores.redis import connect_shared
 from gateway.web.authentication import KeyRing
-from gateway.web.database import MongoReadiness, ThreadPool
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.guard import tell
 

@@ -25,8 +25,8 @@ from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
+from gateway.stores.readiness import Check, CheckedExecutor
 from gateway.stores.redis import connect_async
-from gateway.web.database import Check, CheckedExecutor
 from gateway.web.event_stream.history import History, LogDownload, RunCache
 from gateway.web.event_stream.hub import Hub, wait_for_end
 from gateway.web.event_stream.lines import FAREWELL, RETRY, START, LineFilter, Position, StreamLimits, event

@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFou
 from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemStore
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
-from gateway.web.database import ThreadPool
+from gateway.stores.readiness import ThreadPool
 from gateway.web.dependencies import JobId, Parts, ScheduleId
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts

@@ -11,11 +11,10 @@ from conftest import DEAD_AFTER, Platform
 from node_double import NodeDouble, node_double
 from node_story import ends_well, later, node, state, submitted
 
-from gateway.contract.node_list import NodeList
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.jobs.queries import JobStatistics
 from gateway.nodes.health import report_on
-from gateway.nodes.node import NodeState, node_resource
+from gateway.nodes.node import NodeList, NodeState, node_resource
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import NodeStore
 from gateway.status.health import IdleSlots

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gateway.web.database import ThreadPool
+from gateway.stores.readiness import ThreadPool
 
 
 class Gone(Exception):  # noqa: N818 - it is what is said, not a fault
