@@ -8,6 +8,25 @@ BIN := .venv/bin
 # a file's tests stay together, for what they share is started once; those that take long come first
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 STAMP := .venv/.synced
+#: A Python with the oldest Scrapy that projects may pin, for tests.
+OLDEST := .tools/scrapy-oldest/.synced
+
+# uv on PATH if it is 0.9 or later, else one of our own
+define find-uv
+uv=uv; \
+	case "$$(uv --version 2>/dev/null || true)" in \
+	  "uv 0.9"*|"uv 0."[1-9][0-9]*|"uv "[1-9]*) ;; \
+	  *) uv=.tools/uv/bin/uv; \
+	     if ! [ -x $$uv ]; then \
+	       echo "Installing uv into .tools/"; \
+	       $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	         || { echo "Python 3.11 or later is needed; name one with make PYTHON=…"; exit 1; }; \
+	       $(PYTHON) -m venv .tools/uv \
+	         || { echo "Python's venv module is needed (Debian: apt install python3-venv)"; exit 1; }; \
+	       .tools/uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9'; \
+	     fi ;; \
+	esac
+endef
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -22,7 +41,7 @@ demo: $(STAMP) ## Crawl a small bundled site on a scratch platform and show what
 quick: $(STAMP) ## Run the unit tests: no system packages, no stores
 	@exec $(PYTEST) -n 3 tests/unit
 
-test: $(STAMP) ## Run all tests
+test: $(STAMP) $(OLDEST) ## Run all tests
 	@tests/install-system-packages
 	@exec $(PYTEST) -n 4  # on two cores, for many tests wait
 
@@ -49,21 +68,15 @@ clean: ## Remove what was built and installed here (your data in .discoverybot/ 
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# uv on PATH if it is 0.9 or later, else one of our own
 $(STAMP): pyproject.toml uv.lock
-	@set -e; uv=uv; \
-	case "$$(uv --version 2>/dev/null || true)" in \
-	  "uv 0.9"*|"uv 0."[1-9][0-9]*|"uv "[1-9]*) ;; \
-	  *) uv=.tools/uv/bin/uv; \
-	     if ! [ -x $$uv ]; then \
-	       echo "Installing uv into .tools/"; \
-	       $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	         || { echo "Python 3.11 or later is needed; name one with make PYTHON=…"; exit 1; }; \
-	       $(PYTHON) -m venv .tools/uv \
-	         || { echo "Python's venv module is needed (Debian: apt install python3-venv)"; exit 1; }; \
-	       .tools/uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9'; \
-	     fi ;; \
-	esac; \
+	@set -e; $(find-uv); \
 	echo "Installing what uv.lock names into .venv/"; \
 	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --compile-bytecode; \
+	touch $@
+
+$(OLDEST): tests/scrapy-oldest.txt $(STAMP)
+	@set -e; $(find-uv); \
+	echo "Installing what tests/scrapy-oldest.txt names into .tools/scrapy-oldest/"; \
+	"$$uv" venv --quiet --clear --python 3.11 .tools/scrapy-oldest; \
+	"$$uv" pip sync --quiet --compile-bytecode --python .tools/scrapy-oldest/bin/python tests/scrapy-oldest.txt; \
 	touch $@

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy.core.scheduler import Scheduler
@@ -27,6 +28,7 @@ from crawler.render.setup import browser_handler, use_browser
 from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
 from crawler.report.progress import Report
 from crawler.report.requests import Activity, CountingDownloader
+from crawler.scrapy_versions import RESOLVER_SETTING
 from gateway.contract.outbox import LOG_DATEFORMAT, LOG_FORMAT
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ def _unchangeable(node: NodeRules) -> dict[str, Any]:
         "TELNETCONSOLE_ENABLED": False,
         # without the reactor Scrapy's connections would not ask our resolver
         "TWISTED_REACTOR_ENABLED": True,
-        "TWISTED_DNS_RESOLVER": EgressResolver,
+        RESOLVER_SETTING: EgressResolver,
         setting_names.EGRESS_ALLOWED_NETWORKS: node.crawl_allow_networks,
         setting_names.ALLOWED_HANDLERS: node.crawl_allow_handlers,
         # it would take the environment's proxies; ours takes those of requests
@@ -143,7 +145,8 @@ def _lock_out(settings: BaseSettings) -> None:
     if settings.getdict("EXTENSIONS"):
         # by any of the names that the project knows them by
         for path in _LOCKED_OUT:
-            settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
+            with suppress(ImportError):  # an older Scrapy has not all of them
+                settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
     else:
         # what is off among the defaults is not imported: these would take a quarter of a second
         defaults = {**settings.getdict("EXTENSIONS_BASE"), **dict.fromkeys(_LOCKED_OUT)}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scrapy.exceptions import IgnoreRequest
 
+from crawler.scrapy_versions import engine_slot, process_queue
 from crawler.setting_names import STOP_GRACE
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Closing:
 
 def is_closing(crawler: Crawler) -> bool:
     """Whether the spider is being closed: what has not been asked for yet need not be."""
-    slot = crawler.engine._slot if crawler.engine else None  # noqa: SLF001 - there is no public way to see it
+    slot = engine_slot(crawler)
     return slot is not None and slot.closing is not None
 
 
@@ -84,20 +85,20 @@ def give_up_downloads(crawler: Crawler) -> None:
         slot.close()
         slot.delay = 0
         slot.concurrency = max(slot.concurrency, len(slot.queue) + len(slot.transferring))
-        downloader._process_queue(slot)  # noqa: SLF001 - there is no public way to a queue
+        process_queue(crawler, slot)
 
 
 def give_up_callbacks(crawler: Crawler) -> None:
     """Have the engine forget the callbacks, and items in pipelines, for which it still waits, so that all that comes
     at the end of a crawl comes.
     """
-    slot = crawler.engine._slot if crawler.engine else None  # noqa: SLF001 - there is no public way to either slot
+    slot = engine_slot(crawler)
     if crawler.engine is None or slot is None or slot.closing is None:
         return
     if not slot.closing.called:
         logger.warning("Gave up %d requests whose callbacks do not end", len(slot.inprogress))
         slot.inprogress = _Forgotten()
-        slot._maybe_fire_closing()  # noqa: SLF001 - as above
+        slot._maybe_fire_closing()  # noqa: SLF001 - there is no public way to do it
     asyncio.get_running_loop().call_soon(_empty_scraper, crawler.engine.scraper)
 
 
@@ -111,7 +112,7 @@ def _empty_scraper(scraper: Any) -> None:
     scraper._check_if_closing = _nothing  # noqa: SLF001 - what ends now after all must not close it again
 
 
-def _nothing() -> None:
+def _nothing(*_: Any) -> None:
     """There is nothing left to do."""
 
 

@@ -8,10 +8,10 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 
 from scrapy.settings import SETTINGS_PRIORITIES, Settings, get_settings_priority
-from scrapy.settings.default_settings import TWISTED_REACTOR
 from scrapy.utils.project import get_project_settings
 
 from crawler.net.egress import EgressResolver, is_allowed_handler
+from crawler.scrapy_versions import ASYNCIO_REACTOR
 from crawler.setting_names import ATTEMPT_DIR, NODE_LOG_LEVEL
 
 if TYPE_CHECKING:
@@ -28,7 +28,14 @@ _KNOWN_SCHEMES = frozenset({"http", "https", "data", "file", "ftp", "s3"})
 #: Settings of a project that have no effect here. Another add-on's business, most of them.
 OVERRULED = frozenset(
     {
-        *("DOWNLOADER", "TWISTED_DNS_RESOLVER", "TWISTED_REACTOR", "TWISTED_REACTOR_ENABLED", "HTTPPROXY_ENABLED"),
+        *(
+            "DOWNLOADER",
+            "TWISTED_DNS_RESOLVER",
+            "DNS_RESOLVER",
+            "TWISTED_REACTOR",
+            "TWISTED_REACTOR_ENABLED",
+            "HTTPPROXY_ENABLED",
+        ),
         *("REMOTE_CONTROL_ENABLED", "TELNETCONSOLE_ENABLED", "JOBDIR"),
         *("LOG_FILE", "LOG_ENABLED", "LOG_FORMAT", "LOG_DATEFORMAT", "LOG_LEVEL", "LOG_INSTALL_ROOT_HANDLER"),
     }
@@ -58,7 +65,7 @@ def choices(settings: BaseSettings) -> dict[str, Any]:
 
 def _hold(settings: BaseSettings) -> None:
     # the egress rule, the report and a graceful stop are written for asyncio
-    _force(settings, "TWISTED_REACTOR", TWISTED_REACTOR)
+    _force(settings, "TWISTED_REACTOR", ASYNCIO_REACTOR)
     if settings.getpriority("DNS_RESOLVER"):
         # the deprecated name would win over the other
         _force(settings, "DNS_RESOLVER", EgressResolver)

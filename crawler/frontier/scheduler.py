@@ -29,7 +29,6 @@ from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.extensions.closespider import CloseSpider
 from scrapy.http.request import _find_method
-from scrapy.utils.asyncio import create_looping_call
 from scrapy.utils.request import request_from_dict
 from twisted.python.failure import Failure
 
@@ -47,6 +46,7 @@ from crawler.frontier.journal import (
 )
 from crawler.report.crawl_limits import PageLimit
 from crawler.report.progress import Report
+from crawler.scrapy_versions import HAS_FRONTIER, create_looping_call
 from crawler.setting_names import ATTEMPT_DIR, MAX_UNDONE
 from gateway.contract.outbox import FRONTIER, ITEMS
 
@@ -140,6 +140,8 @@ class ResumableScheduler(Scheduler):
         return opened
 
     def _why_not(self) -> str | None:
+        if not HAS_FRONTIER:
+            return "that takes Scrapy 2.14 or later"
         if self.dqs is not None:
             return "the project keeps its requests by itself (JOBDIR)"
         if type(self.df) is not RFPDupeFilter:

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.downloadermiddlewares.httpproxy import HttpProxyMiddleware
-from scrapy.exceptions import CannotResolveHostError, IgnoreRequest
+from scrapy.exceptions import IgnoreRequest
 from scrapy.resolver import CachingThreadedResolver
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
@@ -26,6 +25,7 @@ from twisted.internet.threads import deferToThreadPool
 from crawler.closing import StoppedError
 from crawler.net.response_limits import ConnectionFactory, ResponseLimits
 from crawler.pace.pacing import Pacing
+from crawler.scrapy_versions import CannotResolveHostError, HTTP11DownloadHandler, middleware
 from crawler.setting_names import ALLOWED_HANDLERS, EGRESS_ALLOWED_NETWORKS
 from gateway.contract import public_address
 from gateway.errors import InvalidRequestError
@@ -86,6 +86,7 @@ def _ipv6_address(name: str) -> str:
     return str(socket.getaddrinfo(name, None, socket.AF_INET6, socket.SOCK_STREAM)[0][4][0])
 
 
+@middleware
 class EgressCheck:
     """Downloader middleware before the cache: what may not be fetched may not come from the cache either."""
 
@@ -151,6 +152,7 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
         """Now that it is the request's turn."""
         if self._stopping:
             raise StoppedError("the crawl was stopped")
+        require_guard()
         self._limits.hold(request)
         task = asyncio.current_task()
         if task:
@@ -214,6 +216,12 @@ def _resolver() -> Any:
     from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
 
     return reactor.resolver
+
+
+def require_guard() -> None:
+    """Raises `EgressBlockedError` where names are not resolved by our resolver: nothing would be checked."""
+    if not isinstance(_resolver(), EgressResolver):
+        raise EgressBlockedError("the address guard of this node is not in place: nothing is fetched without it")
 
 
 def _refusal(request: Request) -> EgressBlockedError | None:

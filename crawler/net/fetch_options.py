@@ -16,6 +16,7 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from crawler.net.egress import EgressBlockedError
 from crawler.pace.pacing import Pauses
+from crawler.scrapy_versions import middleware
 from crawler.setting_names import FETCH_OPTIONS, FETCH_START_URLS, RENDER_PAGES
 from gateway.contract.public_address import ascii_host
 
@@ -65,6 +66,7 @@ def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
     return changed
 
 
+@middleware
 class FetchIdentity:
     """Downloader middleware after Scrapy's own: the crawl's user agent, headers and cookies. The last two are taken
     off again where a redirect, or a copy of a request, carries them elsewhere.
@@ -118,6 +120,7 @@ class FetchIdentity:
             logger.warning("The headers of this crawl are not sent with pages that the browser itself opens")
 
 
+@middleware
 class FetchProxy:
     """Downloader middleware before the one that reads `meta["proxy"]`: every request goes by the crawl's proxy."""
 

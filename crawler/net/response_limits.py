@@ -8,11 +8,11 @@ import math
 from typing import TYPE_CHECKING, Any, Self
 
 from lxml import etree
-from scrapy.core.downloader.handlers.http11 import _LenientHTTP11ClientProtocol, _LenientHTTPClientParser
 from scrapy.exceptions import IgnoreRequest
-from scrapy.http import JsonResponse, TextResponse, XmlResponse
+from scrapy.http import TextResponse, XmlResponse
 from twisted.web.client import _HTTP11ClientFactory
 
+from crawler.scrapy_versions import HttpClientParser, HttpClientProtocol, JsonResponse, middleware
 from crawler.setting_names import MAX_PAGE_BYTES, MAX_PAGE_SECONDS
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _HARMLESS = 32 << 10
 MAX_CODINGS = 3
 
 
+@middleware
 class ResponseLimits:
     """Downloader middleware, the last before the cache, so that what comes from there is decompressed within the
     limits as well; the download handler asks it once more.
@@ -67,6 +68,7 @@ class ResponseLimits:
         meta["download_timeout"] = at_most(self._max_seconds, meta.get("download_timeout", seconds))
 
 
+@middleware
 class AttributeLimit:
     """Downloader middleware, right behind what decompresses. Such a page is an error for every spider.
 
@@ -130,7 +132,7 @@ class HeadersTooLargeError(ValueError):
     """The headers of a response do not end."""
 
 
-class _Parser(_LenientHTTPClientParser):
+class _Parser(HttpClientParser):
     #: Bytes of header lines so far, those of interim responses (1xx) included.
     received = 0
 
@@ -141,7 +143,7 @@ class _Parser(_LenientHTTPClientParser):
         super().lineReceived(line)
 
 
-class _Connection(_LenientHTTP11ClientProtocol):
+class _Connection(HttpClientProtocol):
     def request(self, request: TwistedRequest) -> Deferred[IResponse]:
         response = super().request(request)
         # as Scrapy does with its own: Twisted has no way to choose a parser

@@ -158,14 +158,14 @@ def spider_infos(project: str, version: str | None) -> list[dict[str, Any]]:
 
     Raises anything that its modules raise.
     """
-    from scrapy.addons import AddonManager  # noqa: PLC0415 - Scrapy is a second's work, which a bad egg is not worth
-    from scrapy.spiderloader import get_spider_loader  # noqa: PLC0415 - as above
-
+    from crawler import scrapy_versions  # noqa: PLC0415 - Scrapy is a second's work, which a bad egg is not worth
     from crawler.project_guard import project_settings  # noqa: PLC0415 - as above
 
+    scrapy_versions.refuse_older()
+
     settings = project_settings()
-    AddonManager.load_pre_crawler_settings(settings)
-    loader = get_spider_loader(settings)
+    scrapy_versions.load_pre_crawler_settings(settings)
+    loader = scrapy_versions.get_spider_loader(settings)
     spiders = {str(name): loader.load(name) for name in sorted(loader.list())}
     if project == projects.OWN_PROJECT:
         return [
@@ -251,7 +251,7 @@ def _declared_params(spider: type[Spider]) -> dict[str, Any] | None:
 
 def _needs_urls(spider: type[Spider]) -> bool:
     """Whether a crawl of it must name start URLs. A spider for which this guess is wrong says so: `needs_urls`."""
-    from scrapy import Spider  # noqa: PLC0415 - it is there by now
+    from crawler.scrapy_versions import own_start  # noqa: PLC0415 - it is there by now
 
     said = getattr(spider, "needs_urls", None)
     if isinstance(said, bool):
@@ -259,7 +259,7 @@ def _needs_urls(spider: type[Spider]) -> bool:
     # not `getattr`: a property would answer with itself, and it counts
     if inspect.getattr_static(spider, "start_urls", None) or any(map(_makes_start_urls, _constructors(spider))):
         return False
-    own = spider.start if spider.start is not Spider.start else getattr(spider, "start_requests", None)
+    own = own_start(spider)
     if own is not None and any("url" in name for name in (_declared_params(spider) or {}).get("properties", ())):
         return False  # a parameter of its own (`url`, `urls_file`) says where it starts
     # one that walks through `self.start_urls` waits for the crawl's
@@ -268,9 +268,9 @@ def _needs_urls(spider: type[Spider]) -> bool:
 
 def _has_own_start(spider: type[Spider]) -> bool:
     """Whether it says itself where it starts: in a method of its own, or by what its constructor sets."""
-    from scrapy import Spider  # noqa: PLC0415 - it is there by now
+    from crawler.scrapy_versions import own_start  # noqa: PLC0415 - it is there by now
 
-    if spider.start is not Spider.start or hasattr(spider, "start_requests"):
+    if own_start(spider):
         return True
     return any(_touches(constructor, "STORE_ATTR") for constructor in _constructors(spider))
 

@@ -19,18 +19,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy import Spider
-from scrapy.crawler import AsyncCrawlerProcess, Crawler
+from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 from scrapy.spiderloader import SpiderLoader
-from scrapy.utils.misc import load_object, walk_modules_iter
+from scrapy.utils.misc import load_object
 from scrapy.utils.spider import iter_spider_classes
 
 from crawler import extras, setting_names
 from crawler.closing import hurry
 from crawler.frontier.journal import attempt_to_continue
+from crawler.net.egress import EgressBlockedError, require_guard
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
 from crawler.orders import CrawlOrder, node_rules, read_order
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
+from crawler.scrapy_versions import (
+    AsyncCrawlerProcess,
+    forgets_start_requests,
+    prepare_process,
+    refuse_older,
+    walk_modules_iter,
+)
 from gateway.contract.outbox import FILES
 from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
 from gateway.contract.written_files import SCRAPY_CFG
@@ -58,6 +66,7 @@ def preload() -> None:
 
 
 def main() -> None:
+    refuse_older()
     rules = node_rules()
     folder = os.environ.get("DISCOVERYBOT_ATTEMPT_DIR")
     if not folder:
@@ -104,7 +113,9 @@ def _run_command() -> None:
     from scrapy.cmdline import execute  # noqa: PLC0415 - only plain Scrapyd jobs need it
 
     _activate()
-    execute(settings=_with_lazy_loader(project_settings()))
+    settings = _with_lazy_loader(project_settings())
+    prepare_process(settings)
+    execute(settings=settings)
 
 
 def _leave(code: int) -> None:
@@ -256,13 +267,29 @@ def _log_breakdown(crawl: asyncio.Task[None]) -> None:
 
 
 class _Process(AsyncCrawlerProcess):
-    """Ends within the launcher's grace when it is asked to stop, so that there is a report."""
+    """Begins only behind the address guard, and ends within the launcher's grace when it is asked to stop, so that
+    there is a report.
+    """
+
+    def start(self, *args: Any, **kwargs: Any) -> None:
+        from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
+
+        reactor.callWhenRunning(_require_guard)
+        super().start(*args, **kwargs)
 
     def _signal_shutdown(self, signum: int, _: Any) -> None:
         from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
 
         super()._signal_shutdown(signum, _)
         reactor.callFromThread(hurry, self.crawlers, self.settings.getfloat(setting_names.STOP_GRACE))
+
+
+def _require_guard() -> None:
+    try:
+        require_guard()
+    except EgressBlockedError as error:
+        logger.critical("The crawl does not start: %s", error)
+        _leave(1)
 
 
 # --- of all the project's modules, only the one with the spider is imported
@@ -343,7 +370,7 @@ def complete(spider: Spider, arguments: Arguments) -> None:
     start_urls = {**arguments.given, **arguments.left}.get("start_urls")
     if start_urls and not vars(spider).get("start_urls"):
         _set(spider, "start_urls", start_urls)
-    if type(spider).start is Spider.start and hasattr(spider, "start_requests"):
+    if forgets_start_requests(type(spider)):
         _start_as_before(spider)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.utils.httpobj import urlparse_cached
 
+from crawler.scrapy_versions import HAS_ASYNC_ROBOTS
 from crawler.setting_names import FETCH_OPTIONS
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ def use_robots(settings: BaseSettings) -> None:
     if order is None and options and options.obey_robots:
         order = _SCRAPYS_ORDER
     settings.set_in_component_priority_dict(name, RobotsTxtMiddleware, None)
-    settings.set_in_component_priority_dict(name, Robots, order)
+    settings.set_in_component_priority_dict(name, Robots if HAS_ASYNC_ROBOTS else RobotsTxtMiddleware, order)
 
 
 class Robots(RobotsTxtMiddleware):
     """Scrapy's own, in which the first request to wait for another's look at robots.txt takes the result away from
     all others that wait (one `Deferred` cannot be awaited twice; https://github.com/scrapy/scrapy/pull/6802 changed
-    it): they would be let through.
+    it): they would be let through. Older versions of Scrapy, which answer with a `Deferred`, have no such mistake.
     """
 
     def __init__(self, crawler: Crawler) -> None:

@@ -14,6 +14,7 @@ from scrapy.utils.log import get_scrapy_root_handler
 
 from crawler.closing import Closing
 from crawler.report.progress import Report
+from crawler.scrapy_versions import engine_slot, middleware
 from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS, MAX_LOG_BYTES, MAX_PAGES
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def is_new_page(request: Request) -> bool:
 
 
 # Counts the pages that a crawl asks for, from wherever they are then answered (a site, or the cache)
+@middleware
 class PageCount:
     """Downloader middleware, behind those that drop requests and before the cache that answers them."""
 
@@ -65,6 +67,7 @@ class PageLimitError(IgnoreRequest):
     """The crawl has had all the pages that it was allowed."""
 
 
+@middleware
 class PageLimit:
     """Downloader middleware, after robots.txt: what that forbids is not fetched and costs nothing.
 
@@ -116,15 +119,17 @@ class PageLimit:
     def _end_when_done(self) -> None:
         """A spider whose `start()` goes on for ever is never idle."""
         engine, closing = self._crawler.engine, self._crawler.get_extension(Closing)
-        if engine is None or engine.scheduler is None or engine.scraper.slot is None or closing is None:
+        slot = engine_slot(self._crawler)
+        if engine is None or slot is None or engine.scraper.slot is None or closing is None:
             return
-        if engine.downloader.active or not engine.scraper.slot.is_idle() or engine.scheduler.has_pending_requests():
+        if engine.downloader.active or not engine.scraper.slot.is_idle() or slot.scheduler.has_pending_requests():
             asyncio.get_running_loop().call_later(LOOK_SECONDS, self._end_when_done)
         else:
             closing.close(REASON)
 
 
 # `max_items`: the spider is asked for nothing more once the crawl has had them
+@middleware
 class ItemLimit:
     """Spider middleware nearest to the engine. `Report` counts the items, spools none beyond the limit and closes the
     spider; but a callback that yields for ever would keep the loop, and with it the closing, from its turn.

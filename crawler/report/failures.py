@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from scrapy import exceptions
+from scrapy.exceptions import IgnoreRequest
 
 from crawler.net.egress import EgressBlockedError
+from crawler.scrapy_versions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    ResponseDataLossError,
+)
 
 _CLIENT_ERROR = 400
 _TOO_MANY_REQUESTS = 429
@@ -16,10 +23,10 @@ _SERVER_ERROR = 500
 _GIVEN_UP = ("max redirections reached", "Ignored response")
 #: Where the exception's own text says nothing (Twisted's lists of failures), or nothing without the class.
 _WORDS: dict[type[Exception], str] = {
-    exceptions.CannotResolveHostError: "the host name could not be resolved",
-    exceptions.DownloadConnectionRefusedError: "the connection was refused",
-    exceptions.DownloadFailedError: "the connection broke before the response was complete",
-    exceptions.ResponseDataLossError: "the response ended before it was complete",
+    CannotResolveHostError: "the host name could not be resolved",
+    DownloadConnectionRefusedError: "the connection was refused",
+    DownloadFailedError: "the connection broke before the response was complete",
+    ResponseDataLossError: "the response ended before it was complete",
 }
 _TOO_LARGE = "the page is larger than CRAWL_MAX_PAGE_BYTES allows"
 
@@ -28,12 +35,12 @@ def exception_reason(error: BaseException | None) -> str:
     for kind, words in _WORDS.items():
         if isinstance(error, kind):
             return words
-    if isinstance(error, exceptions.DownloadCancelledError):
+    if isinstance(error, DownloadCancelledError):
         # Scrapy says how large only when the server said so beforehand
         said = str(error).partition(" in request ")[0]
         return f"{_TOO_LARGE}: {said}" if said else _TOO_LARGE
     text = str(error)
-    if isinstance(error, exceptions.IgnoreRequest) and text:
+    if isinstance(error, IgnoreRequest) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -56,6 +63,6 @@ def is_refusal(status: int) -> bool:
 
 
 def is_error(error: BaseException | None) -> bool:
-    if isinstance(error, exceptions.IgnoreRequest) and not isinstance(error, EgressBlockedError):
+    if isinstance(error, IgnoreRequest) and not isinstance(error, EgressBlockedError):
         return str(error).startswith(_GIVEN_UP)
     return True

@@ -20,12 +20,12 @@ from weakref import WeakKeyDictionary
 from itemadapter import ItemAdapter
 from scrapy import signals
 from scrapy.exceptions import NotConfigured
-from scrapy.utils.asyncio import create_looping_call
 
 from crawler import extras
 from crawler.closing import Closing
 from crawler.orders import Expected
 from crawler.report.failures import exception_reason, is_refusal, status_reason
+from crawler.scrapy_versions import create_looping_call
 from crawler.setting_names import ATTEMPT_DIR, EXPECT, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
 from gateway.contract import outbox

@@ -10,13 +10,13 @@ from scrapy import signals
 from scrapy.core.downloader import Downloader
 from scrapy.exceptions import IgnoreRequest, NotConfigured
 from scrapy.http import Request, Response
-from scrapy.utils.asyncio import create_looping_call
 from twisted.python.failure import Failure
 
 from crawler.pace.pacing import Pacing
 from crawler.report.crawl_limits import is_page
 from crawler.report.failures import exception_reason, is_error, is_error_status, status_reason
 from crawler.report.progress import Report
+from crawler.scrapy_versions import create_looping_call, for_spider
 from crawler.setting_names import ATTEMPT_DIR, STALL_SECONDS
 from gateway.contract.outbox import ACTIVE
 from gateway.crash_points import state_change
@@ -40,8 +40,8 @@ class CountingDownloader(Downloader):
         self._report = crawler.get_extension(Report)
         self._activity = crawler.get_extension(Activity)
 
-    def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:  # noqa: ARG002 - Scrapy passes none any more
-        outcome = super().fetch(request)
+    def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
+        outcome = super().fetch(request, *for_spider(spider))
         if self._activity:
             self._activity.note()
             outcome.addBoth(self._note, self._activity)

@@ -13,8 +13,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import warm
+from bare_python import BARE
 from sites.server import Site
 from warm import WarmProcess
+
+from crawler.node.projects import PROJECTS_PYTHON
+from crawler.orders import NODE_RULES, NodeRules
+from gateway.settings import NodeSettings
 
 ROOT = Path(__file__).parents[3]
 JOB_ID = "0123456789abcdef0123456789abcdef"
@@ -54,11 +59,53 @@ class Crawl(NamedTuple):
         return (self.folder / "crawl.log").read_text(errors="replace")
 
 
+class ProjectPython(NamedTuple):
+    """A Python that has Scrapy alone, and of ours what runs there."""
+
+    command: list[str]
+    #: Holds our packages, and nothing else.
+    path: Path
+
+
+#: Made by the set-up of `make test`.
+OLDEST = ROOT / ".tools" / "scrapy-oldest" / "bin" / "python"
+
+
+@pytest.fixture(scope="session")
+def our_part(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a node puts on the path of a project's own Python."""
+    folder = tmp_path_factory.mktemp("ours")
+    for package in ("crawler", "gateway"):
+        (folder / package).symlink_to(ROOT / package)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def oldest(our_part: Path) -> ProjectPython:
+    """The oldest Scrapy that projects may pin."""
+    if not OLDEST.exists():
+        pytest.skip("`make test` makes the Python with the oldest Scrapy")
+    return ProjectPython([str(OLDEST)], our_part)
+
+
+@pytest.fixture(scope="session")
+def newest(our_part: Path) -> ProjectPython:
+    """Today's, and nothing that it does not need."""
+    return ProjectPython([sys.executable, BARE], our_part)
+
+
 class Attempt:
     """A running attempt."""
 
     def __init__(
-        self, folder: Path, spec: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, file_bytes: int | None
+        self,
+        folder: Path,
+        spec: Mapping[str, Any],
+        environ: Mapping[str, str],
+        cwd: Path,
+        *,
+        file_bytes: int | None,
+        python: ProjectPython | None,
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
@@ -72,6 +119,9 @@ class Attempt:
             **({"PYTHONDONTWRITEBYTECODE": "1"} if file_bytes else {}),
             **environ,
         }
+        if python:
+            self.process = self._start_alone(python, spec["spider"], env, cwd)
+            return
         self.process = self._start(spec["spider"], env, cwd, forked=cwd == ROOT and not file_bytes)
         if file_bytes:
             # before it writes anything: importing Scrapy alone takes it half a second
@@ -86,6 +136,19 @@ class Attempt:
             return Popen(
                 [sys.executable, "-m", module, "crawl", spider],
                 stdout=output, stderr=output, stdin=DEVNULL, env=env, cwd=cwd, start_new_session=True,
+            )  # fmt: skip
+
+    def _start_alone(
+        self, python: ProjectPython, spider: str, env: Mapping[str, str], cwd: Path
+    ) -> Popen[bytes] | WarmProcess:
+        """In a project's own Python, as a node does: that knows no settings but those that are handed down."""
+        settings = {name.lower(): value for name, value in env.items() if name.startswith("CRAWL_")}
+        rules = NodeRules.of(NodeSettings.model_validate(settings)).to_json()
+        alone = {NODE_RULES: rules, PROJECTS_PYTHON: "1", "PYTHONPATH": str(python.path), **env}
+        with (self.folder / "crawl.log").open("ab") as output:
+            return Popen(
+                [*python.command, "-m", "crawler.node.runner", "crawl", spider],
+                stdout=output, stderr=output, stdin=DEVNULL, env=alone, cwd=cwd, start_new_session=True,
             )  # fmt: skip
 
     def wait(self) -> Crawl:
@@ -116,6 +179,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         cwd: Path = ROOT,
         file_bytes: int | None = None,
         after: Path | None = None,
+        python: ProjectPython | None = None,
         **spec: Any,
     ) -> Attempt:
         full = {
@@ -128,7 +192,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
             **spec,
         }
         outbox = after.parent if after else tmp_path_factory.mktemp("node")
-        attempt = Attempt(outbox / f"{JOB_ID}-{full['attempt']}", full, environ or {}, cwd, file_bytes)
+        attempt = Attempt(
+            outbox / f"{JOB_ID}-{full['attempt']}", full, environ or {}, cwd, file_bytes=file_bytes, python=python
+        )
         attempts.append(attempt)
         return attempt
 

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from sites.server import Site, links
 
-from .conftest import Crawl, Run
+from .conftest import Crawl, ProjectPython, Run
+
+WALK = Path(__file__).parent / "walk"
+
+
+@pytest.fixture(params=["newest", "oldest"])
+def visit(request: pytest.FixtureRequest, run: Run) -> Run:
+    """Crawls with a spider of ours and today's Scrapy, and with a project's and the oldest."""
+    if request.param == "newest":
+        return lambda *urls, **spec: run("seo", *urls, **spec)
+    python: ProjectPython = request.getfixturevalue("oldest")
+    settings = {"ITEM_PIPELINES": {}, "ROBOTSTXT_OBEY": True}
+    return lambda *urls, **spec: run("plain", *urls, cwd=WALK, python=python, settings=settings, **spec)
 
 
 def refused(crawl: Crawl) -> set[str]:
     return {error["url"] for error in crawl.report["errors"] if "is not a public address" in error["reason"]}
 
 
-def test_loopback_is_refused_in_every_spelling_unless_it_is_allowed(run: Run, site: Site) -> None:
+def test_loopback_is_refused_in_every_spelling_unless_it_is_allowed(visit: Run, site: Site) -> None:
     spellings = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "0")
     urls = [f"http://{host}:{site.port}/" for host in spellings]
-    crawl = run("seo", *urls, depth=0, environ={"CRAWL_ALLOW_NETWORKS": ""})
+    crawl = visit(*urls, depth=0, environ={"CRAWL_ALLOW_NETWORKS": ""})
     assert refused(crawl) == set(urls)
     assert crawl.progress["errors_count"] == len(urls)
     assert crawl.progress["completed_pages"] == 0
     assert site.access_log == [], "not even robots.txt was asked for"
 
 
-def test_a_redirect_to_a_forbidden_address_is_refused_at_its_hop(run: Run) -> None:
+def test_a_redirect_to_a_forbidden_address_is_refused_at_its_hop(visit: Run) -> None:
     with Site(host="127.0.0.2") as inside, Site() as site:
         targets = (
             inside.url,
@@ -30,22 +45,22 @@ def test_a_redirect_to_a_forbidden_address_is_refused_at_its_hop(run: Run) -> No
             "file:///etc/passwd",
         )
         starts = [f"{site.url}/redirect-to?{target}" for target in targets]
-        crawl = run("seo", *starts, depth=0, environ={"CRAWL_ALLOW_NETWORKS": "127.0.0.1/32"})
+        crawl = visit(*starts, depth=0, environ={"CRAWL_ALLOW_NETWORKS": "127.0.0.1/32"})
         assert inside.access_log == []
     assert inside.url in refused(crawl)
-    assert crawl.pages == []
+    assert not any(item.get("type", "page") == "page" for item in crawl.items)
 
 
-def test_a_name_that_does_not_resolve_is_said_to_be_that(run: Run) -> None:
-    crawl = run("seo", "http://nosuchhost.invalid/", depth=0)
+def test_a_name_that_does_not_resolve_is_said_to_be_that(visit: Run) -> None:
+    crawl = visit("http://nosuchhost.invalid/", depth=0)
     reasons = {error["reason"] for error in crawl.report["errors"]}
     assert reasons == {"the host name could not be resolved"}
     assert "UnicodeError" not in crawl.log
     assert crawl.report["stats"]["retry/count"] > 0
 
 
-def test_what_is_allowed_is_fetched_by_name_as_well(run: Run) -> None:
+def test_what_is_allowed_is_fetched_by_name_as_well(visit: Run) -> None:
     with Site({"/": links()}) as site:
-        crawl = run("seo", f"http://localhost:{site.port}/", depth=0)
+        crawl = visit(f"http://localhost:{site.port}/", depth=0)
     assert crawl.progress["completed_pages"] == 1
     assert crawl.progress["errors_count"] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from egress_tricks import NO_URLS, REACH_INSIDE, REACH_LOOPBACK
 from sites.server import Reply, Site, html
 
-from .conftest import Crawl, Run
+from .conftest import Crawl, ProjectPython, Run
 
 SHOP = Path(__file__).parent / "shop"
 #: The one address that crawls here may reach.
@@ -74,9 +75,18 @@ def open_site() -> Iterator[Site]:
         yield site
 
 
-def try_all(run: Run, *urls: str, proxied: Any = (), **environ: str) -> Crawl:
+@pytest.fixture(params=["newest", "oldest"])
+def run_project(request: pytest.FixtureRequest, run: Run) -> Run:
+    """Runs a spider of the shop, with today's Scrapy and with the oldest."""
+    python: ProjectPython | None = request.getfixturevalue("oldest") if request.param == "oldest" else None
+    # its settings are written for today's
+    settings: dict[str, Any] = {"EXTENSIONS": {}} if python else {}
+    return lambda *args, **spec: run(*args, cwd=SHOP, python=python, settings=settings, **spec)
+
+
+def try_all(run_project: Run, *urls: str, proxied: Any = (), **environ: str) -> Crawl:
     params = {"urls": json.dumps(urls), "proxied": json.dumps(proxied)}
-    return run("tricks", "http://nothing.invalid/", cwd=SHOP, params=params, environ={**ENVIRON, **environ})
+    return run_project("tricks", "http://nothing.invalid/", params=params, environ={**ENVIRON, **environ})
 
 
 def answers(crawl: Crawl) -> dict[str, str]:
@@ -92,17 +102,17 @@ def asks_no_dns(url: str) -> bool:
     return True
 
 
-def test_no_trick_reaches_anything(run: Run, canary: Canary) -> None:
+def test_no_trick_reaches_anything(run_project: Run, canary: Canary) -> None:
     inside = [url for url in canary.tricks(REACH_INSIDE) if asks_no_dns(url)]
     urls = [*canary.tricks(REACH_LOOPBACK), *inside, *(url for url in NO_URLS if not url.startswith("data:"))]
-    crawl = try_all(run, *urls)
+    crawl = try_all(run_project, *urls)
     assert len(crawl.items) == len(urls) > 100
     assert answers(crawl) == {}
     assert canary.callers() == []
     assert sum("is not a public address" in item["error"] for item in crawl.items) > 60
 
 
-def test_no_redirect_reaches_anything(run: Run, canary: Canary, open_site: Site) -> None:
+def test_no_redirect_reaches_anything(run_project: Run, canary: Canary, open_site: Site) -> None:
     targets = [url for url in canary.tricks(REACH_LOOPBACK) if url.isprintable()]
     for number, target in enumerate(targets):
         for status in (301, 302, 303, 307, 308):
@@ -112,33 +122,38 @@ def test_no_redirect_reaches_anything(run: Run, canary: Canary, open_site: Site)
         refresh = f'<meta http-equiv="refresh" content="0; url={target}">'
         open_site.pages[f"/meta/{number}"] = html(refresh)
         open_site.pages[f"/header/{number}"] = Reply(html(""), headers={"Refresh": f"0; url={targets[0]}"})
-    crawl = try_all(run, *(open_site.url + path for path in open_site.pages))
+    crawl = try_all(run_project, *(open_site.url + path for path in open_site.pages))
     led_away = {asked: url for asked, url in answers(crawl).items() if not url.startswith(open_site.url)}
     assert led_away == {}
     assert canary.callers() == []
     assert sum("is not a public address" in item.get("error", "") for item in crawl.items) > 5 * 30
 
 
-def test_no_proxy_reaches_anything(run: Run, canary: Canary, open_site: Site) -> None:
+def test_no_proxy_reaches_anything(run_project: Run, canary: Canary, open_site: Site) -> None:
     proxies = [
         (f"{scheme}://{ELSEWHERE}/", url) for url in canary.tricks(REACH_LOOPBACK) for scheme in ("http", "https")
     ]
     targets = [(url, open_site.url) for url in canary.tricks(REACH_LOOPBACK, REACH_INSIDE)]
-    crawl = try_all(run, proxied=[*proxies, *targets])
+    crawl = try_all(run_project, proxied=[*proxies, *targets])
     # of some tricks nothing is left once Scrapy has read the URL
     assert {urlsplit(url).hostname for url in answers(crawl).values()} <= {"example.com"}
     assert {urlsplit(path).hostname for path in open_site.paths()} <= {"example.com"}
     assert canary.callers() == []
 
 
-def test_a_proxy_that_may_be_reached_is_used_for_what_may_be_fetched(run: Run, open_site: Site) -> None:
+def test_a_proxy_that_may_be_reached_is_used_for_what_may_be_fetched(run_project: Run, open_site: Site) -> None:
     target = f"http://{ELSEWHERE}/page"
     open_site.pages[target] = html("through the proxy")
-    crawl = try_all(
-        run, proxied=[(target, open_site.url), (target, open_site.netloc)], http_proxy="http://127.0.0.1:9/"
-    )
-    assert [item.get("url") for item in crawl.items] == [target, target]
-    assert open_site.paths() == [target, target]
+    crawl = try_all(run_project, proxied=[(target, open_site.url)], http_proxy="http://127.0.0.1:9/")
+    assert [item.get("url") for item in crawl.items] == [target]
+    assert open_site.paths() == [target]
+
+
+def test_a_proxy_needs_no_scheme(run: Run, open_site: Site) -> None:
+    target = f"http://{ELSEWHERE}/page"
+    open_site.pages[target] = html("through the proxy")
+    crawl = try_all(partial(run, cwd=SHOP), proxied=[(target, open_site.netloc)])
+    assert [item.get("url") for item in crawl.items] == [target]
 
 
 def test_robots_txt_cannot_lead_inside(run: Run, canary: Canary, open_site: Site) -> None:
@@ -163,11 +178,11 @@ def test_a_sitemap_cannot_lead_inside(run: Run, canary: Canary, open_site: Site)
     assert canary.callers() == []
 
 
-def test_the_address_that_was_checked_is_the_one_connected_to(run: Run) -> None:
+def test_the_address_that_was_checked_is_the_one_connected_to(run_project: Run) -> None:
     with Site(host=OPEN) as site, Site(host="127.0.0.1", port=site.port) as inside:
         site.pages.update({f"/{number}": html("here") for number in range(6)})
         params = {"answers": json.dumps([OPEN, "127.0.0.1"]), "port": site.port}
-        crawl = run("rebinding", "http://nothing.invalid/", cwd=SHOP, params=params, environ=ENVIRON)
+        crawl = run_project("rebinding", "http://nothing.invalid/", params=params, environ=ENVIRON)
         assert sorted("error" in item for item in crawl.items if "asked" in item) == [False] * 3 + [True] * 3
         assert len(site.paths()) == 3
         assert inside.access_log == []
