@@ -49,6 +49,8 @@ NOT_RUN = {
     "docs/reliability.md": "the fault tests, which run by themselves",
     "docs/how-to/crawl-javascript-pages.md": "needs a Chromium; tests/integration/crawler_render has all of it",
     "docs/how-to/run-on-a-server.md": "needs Docker; tests/unit/house/test_compose_file.py reads the file",
+    "docs/reference/dependencies.md": "needs an index of packages; tests/integration/eggs/test_venvs.py",
+    "docs/reference/files.md": "needs a project that writes files; tests/e2e/test_eggs.py",
     "docs/reference/keys.md": "would close the platform to all other pages; tests/integration/web/test_keys.py",
     "docs/reference/quotas.md": "needs quotas; tests/integration/web/test_quotas.py",
 }

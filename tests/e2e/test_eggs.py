@@ -68,6 +68,13 @@ def test_a_deployed_spider_has_items_log_outcome_and_limits(stack: Stack, site: 
     job_id = stack.crawl(f"{site.url}/", project="bookshop", spider="books", params={"category": "new"}, depth=1)
     end = stack.wait_final(job_id)
     assert end["status"] == "finished"
+    # the feed that its settings ask for
+    listed = stack.http.get(f"{stack.url}/jobs/{job_id}/files").json()
+    (feed,) = listed["files"]
+    assert (feed["name"], feed["type"], listed["pending"]) == ("books.csv", "text/csv", False)
+    assert sorted(stack.http.get(stack.url + feed["url"]).text.split()[1:]) == sorted(
+        f"new,{site.url}{path}" for path in ("/", "/a", "/b")
+    )
     assert end["version"] == "1.0"
     assert sorted(item["url"].removeprefix(site.url) for item in stack.items(job_id)) == ["/", "/a", "/b"]
     assert {item["category"] for item in stack.items(job_id)} == {"new"}
