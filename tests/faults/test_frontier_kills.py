@@ -30,8 +30,10 @@ KILLS, PAGES, CRAWLS = (200, 2000, 40) if FULL else (8, 250, 3)
 SLOTS = 4
 #: Of five kills three are of spiders.
 VICTIMS = ("spider", "spider", "spider", "tailer", "scrapyd")
-#: Seconds between two kills.
+#: Seconds between two kills, and in full pages as well: the first crawls would get them all, most while they wait for
+#: their next attempt.
 PAUSE = (0.3, 1.5)
+PAGES_PER_KILL = CRAWLS * PAGES // KILLS if FULL else 0
 #: Requests under way in one crawl (`CRAWL_MAX_UNDONE`), and one that may have been on its way to the site.
 UNDONE = 16
 
@@ -98,7 +100,8 @@ def test_crawls_go_on_where_they_were_killed(stack: Stack) -> None:
                 break
             time.sleep(chance.uniform(*PAUSE))  # at any moment, that is
             deck = deck or chance.sample(VICTIMS, len(VICTIMS))
-            killed += killed < KILLS and kill(stack, deck.pop(), chance)
+            is_due = killed < KILLS and sum(len(crawl.site.paths()) for crawl in crawls) >= killed * PAGES_PER_KILL
+            killed += is_due and kill(stack, deck.pop(), chance)
         last_kill = time.monotonic()
         ends = [stack.wait_final(crawl.job, timeout=240) for crawl in crawls]
         recovered = time.monotonic() - last_kill
