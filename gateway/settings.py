@@ -321,6 +321,8 @@ class ScrapydSettings(NodeSettings):
     project_build_sources: bool = False
     #: Seconds that an installation may take.
     project_build_seconds: float = Field(default=600, gt=0)
+    #: How many virtual environments have a warm process from which crawls are forked; 0: none.
+    project_warm_processes: int = Field(default=4, ge=0, le=100)
     #: Largest environment, in bytes.
     project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
 

@@ -372,10 +372,11 @@ class Uv:
         )
         said: list[str] = []
         with _Watch(process, self.plan, self._end) as watch:
-            for line in process.stdout or ():
-                self.log.say(line.rstrip())
-                said.append(line)
-            code = process.wait()
+            with process:
+                for line in process.stdout or ():
+                    self.log.say(line.rstrip())
+                    said.append(line)
+            code = process.returncode
         if watch.why is not None:
             raise watch.why
         if code and not may_fail:
@@ -472,6 +473,8 @@ def main() -> None:
     except EggError as error:
         answer = Answer(problem=str(error))
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            remove_tree(plan.folder / CACHE)
         answer = Answer(unfit=error.strerror or str(error))
     log.say(answer.problem or answer.unfit or "the environment is ready")
     sys.stdout.write(answer.model_dump_json())

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,13 +39,22 @@ BACKOFF_BASE = 1.0
 BACKOFF_MAX = 60.0
 #: Zygotes in a row that did not fork: one may be killed by accident.
 _TOO_MANY = 2
+_ZYGOTE = ("-m", "crawler.node.zygote")
 
 
 class ForkServer:
     """Keeps a zygote that forks crawls with all of `runner` imported; without one, it executes their commands."""
 
-    def __init__(self, runner: str | None, env: Mapping[str, str], renew_after: int, account: Account) -> None:
+    def __init__(
+        self,
+        runner: str | None,
+        env: Mapping[str, str],
+        renew_after: int,
+        account: Account,
+        python: str = sys.executable,
+    ) -> None:
         self.account = account
+        self._python = python
         self._runner = runner
         self._env = env
         self._renew_after = renew_after
@@ -68,6 +77,17 @@ class ForkServer:
         self._running = False
         if self._restart is not None and self._restart.active():
             self._restart.cancel()
+
+    def retire(self) -> None:
+        """Start no more, and let what there is end with the last of its crawls."""
+        self.stop()
+        for zygote in filter(None, (self._current, self._next)):
+            zygote.retire()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether it forks at once; else what is to be forked waits for the imports."""
+        return self._current is not None and self._current.ready
 
     def fork(self, protocol: ProcessProtocol, start: Start) -> bool:
         """Have the crawl forked; false if there is no zygote now. Raises `OSError` if its log cannot be opened.
@@ -136,10 +156,42 @@ class ForkServer:
 
     def _started(self) -> ZygoteProcess | None:
         try:
-            return ZygoteProcess.launch(self, self._runner, self._env, self.account)
+            return ZygoteProcess.launch(self, [self._python, *_ZYGOTE, *filter(None, [self._runner])], self._env)
         except Exception:  # noqa: BLE001 - no error may harm the crawl that has just been asked for
             log.failure("cannot start a zygote")
             return None
+
+
+class WarmVenvs:
+    """Fork servers of the virtual environments that were used last: each has a Python, and a Scrapy, of its own."""
+
+    def __init__(self, most: int, make: Callable[[Path], ForkServer]) -> None:
+        self._most = most
+        self._make = make
+        #: The one that was used last comes last.
+        self._servers: dict[Path, ForkServer] = {}
+
+    def get(self, venv: Path) -> ForkServer | None:
+        """The one for this environment if it is warm. If there is none, one is started for crawls that come later."""
+        if not self._most:
+            return None
+        server = self._servers.pop(venv, None)
+        if server is None:
+            server = self._make(venv)
+            server.start()
+        self._servers[venv] = server
+        self._retire_some()
+        return server if server.is_warm else None
+
+    def stop(self) -> None:
+        for server in self._servers.values():
+            server.stop()
+
+    def _retire_some(self) -> None:
+        """Those that are too many, and those whose environment was removed."""
+        removed = [venv for venv in self._servers if not venv.is_dir()]
+        for venv in dict.fromkeys([*removed, *list(self._servers)[: -self._most]]):
+            self._servers.pop(venv).retire()
 
 
 # --- one zygote: its process, its socket, and the crawls it was asked to fork
@@ -167,16 +219,15 @@ class ZygoteProcess(Int32StringReceiver):
         self._pulse: DelayedCall = reactor.callLater(WARM_UP, self.kill)
 
     @classmethod
-    def launch(cls, owner: ForkServer, runner: str | None, env: Mapping[str, str], account: Account) -> ZygoteProcess:
+    def launch(cls, owner: ForkServer, command: list[str], env: Mapping[str, str]) -> ZygoteProcess:
         """Start one. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)  # noqa: FBT003 - takes no keyword
-            command = [sys.executable, "-m", "crawler.node.zygote", *filter(None, [runner])]
             # it says what there is to say where Scrapyd does
-            pid = account.start(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
+            pid = owner.account.start(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
             # in its group are, for a moment, what it has just forked
-            zygote = cls(owner, watch(pid, ProcessProtocol(), account, ends_group=False))
+            zygote = cls(owner, watch(pid, ProcessProtocol(), owner.account, ends_group=False))
             factory = Factory.forProtocol(lambda: zygote)
             factory.noisy = False
             reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, factory)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import sys
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ from twisted.logger import Logger
 from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError, fault_of, write_refusal
 from crawler.node.config import NodeConfig, NodeEnvironment
-from crawler.node.fork import ForkServer, Start
+from crawler.node.fork import ForkServer, Start, WarmVenvs
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import spawn
@@ -51,6 +50,8 @@ class NodeLauncher(Launcher):
         #: What crawls are forked from, with all imported that every crawl needs; and what else starts them.
         self._warm: ForkServer | None = None
         self._starter: ForkServer | None = None
+        most = self.settings.project_warm_processes if self.settings.node_fork else 0
+        self._warm_venvs = WarmVenvs(most, self._fork_server)
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         for orphan in find_orphans(self.settings, self.accounts):
@@ -71,6 +72,7 @@ class NodeLauncher(Launcher):
     def stopService(self) -> Deferred[Any]:  # noqa: N802 - Twisted's name
         """Ask every spider to stop and wait for them: no longer than the grace, for then they are killed."""
         self.app.getComponent(IPoller).stop()
+        self._warm_venvs.stop()
         for forks in filter(None, (self._warm, self._starter)):
             forks.stop()
         super().stopService()
@@ -195,11 +197,21 @@ class NodeLauncher(Launcher):
         """Have it forked from what is warm, if that is of its user and its Python. Else have it started by a process
         that is small: Linux takes the peak memory of who starts it for its own.
         """
-        warm = self._warm if code.python == sys.executable else None
-        for forks in filter(None, (warm, self._starter)):
+        for forks in filter(None, (self._warm_for(code, start), self._starter)):
             if forks.account is start.account and forks.fork(process, start):
                 return
         start.spawn(process)
+
+    def _warm_for(self, code: ProjectCode, start: Start) -> ForkServer | None:
+        if code.venv is None:
+            return self._warm
+        # a project's own user has no process but for its crawls, so that nothing of it is left when they have ended
+        return self._warm_venvs.get(code.venv) if start.account.uid is None else None
+
+    def _fork_server(self, venv: Path) -> ForkServer:
+        code, account = ProjectCode(venv=venv), self.accounts.of(OWN_PROJECT)
+        env = {**self.environment.for_project(OWN_PROJECT), **code.environment}
+        return ForkServer(self.runner, env, self.settings.node_fork_renew_after, account, code.python)
 
     def _code(self, message: dict[str, Any]) -> ProjectCode:
         """Raises `EggMissingError`."""

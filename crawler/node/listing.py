@@ -114,8 +114,8 @@ def _advice(error: BaseException, egg: projects.Egg) -> str:
         return ". The egg lacks it: look at packages in its setup.py" if is_gone else ""
     if find_spec(missing) is None:
         return (
-            f". Add {missing} to the project's requirements and install these on every node, or put it into the egg "
-            f"(scrapyd-deploy --include-dependencies){_also_missing(missing, egg)}"
+            f". Add {missing} to the project's requirements.txt, which `discoverybot deploy` sends, or put it into "
+            f"the egg (scrapyd-deploy --include-dependencies){_also_missing(missing, egg)}"
         )
     with suppress(PackageNotFoundError):
         return f". {_wrong_version(error, missing, egg)}"

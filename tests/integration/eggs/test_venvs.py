@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from eggs import egg, source
 from wheels import write_wheel
@@ -28,7 +29,8 @@ class Teller(scrapy.Spider):
     name = "teller"
 
     async def start(self):
-        yield {"colour": colour.NAME, "python": sys.prefix, "version": os.environ["VIRTUAL_ENV"]}
+        found = {"python": sys.prefix, "version": os.environ["VIRTUAL_ENV"], "parent": os.getppid()}
+        yield {"colour": colour.NAME, **found}
 """
 WAIT = """
         import asyncio, pathlib
@@ -61,7 +63,12 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, wheels: Path, plan: Path) -> Iterator[EggNode]:
-    places = {"PROJECT_INDEX_URL": "none", "PROJECT_WHEELS": str(wheels), "DISCOVERYBOT_CRASH_PLAN": str(plan)}
+    places = {
+        "PROJECT_WARM_PROCESSES": "1",
+        "PROJECT_INDEX_URL": "none",
+        "PROJECT_WHEELS": str(wheels),
+        "DISCOVERYBOT_CRASH_PLAN": str(plan),
+    }
     node = new_node(tmp_path_factory.mktemp("home"), **places)
     try:
         yield node.start()
@@ -207,10 +214,34 @@ def test_a_node_that_starts_again_runs_what_was_installed_without_asking_for_any
         node.wait_for(lambda: not left.exists())
         assert told(node.ended(node.run("teller", project="red")))["colour"] == "red"
         # what a node knows of its eggs may be of another release: then it looks at them anew
-        for listing in (node.home / "node/eggs").glob("*/*.spiders.json"):
-            listing.unlink()
+        (node.home / "node/eggs/red/1.0.spiders.json").unlink()
         node.end()
         node.start()
         assert told(node.ended(node.run("teller", project="red")))["colour"] == "red"
     finally:
         away.rename(wheels)
+
+
+def is_forked(item: dict[str, Any]) -> bool:
+    """Whether it came from a process of its environment, which has imported the runner."""
+    command = psutil.Process(item["parent"]).cmdline()
+    return command == [f"{item['version']}/bin/python", "-m", "crawler.node.zygote", "crawler.node.runner"]
+
+
+def test_crawls_are_forked_from_a_warm_process_of_their_environment_once_there_is_one(node: EggNode) -> None:
+    def crawl(project: str) -> dict[str, Any]:
+        item: dict[str, Any] = told(node.ended(node.run("teller", project=project)))
+        return item
+
+    def warm(project: str) -> dict[str, Any] | None:
+        item = crawl(project)
+        return item if is_forked(item) else None
+
+    for project, pin in (("red", "colour==1.0"), ("blue", "colour==2.0")):
+        deploy(node, project, pin)
+    red = node.wait_for(lambda: warm("red"))
+    assert (red["colour"], red["python"]) == ("red", red["version"])
+    # there is room for one: that of the other takes its place
+    blue = node.wait_for(lambda: warm("blue"))
+    assert blue["colour"] == "blue"
+    node.wait_for(lambda: not psutil.pid_exists(red["parent"]))
