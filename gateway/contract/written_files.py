@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,23 +46,27 @@ def find_files(attempt_folder: Path, most: int) -> Iterator[Found]:
     Ends with a `Found` that says so if there are far more than `most`. Raises `OSError`, `FileNotFoundError` if the
     crawl has written none.
     """
-    looked_at = 0
+    room = _LOOKED_AT * most
     waiting = [""]
     while waiting:
         folder = waiting.pop()
-        for entry in _entries(attempt_folder, folder):
-            looked_at += 1
-            if looked_at > _LOOKED_AT * most:
-                yield Found(FILES, 0, f"there are more than {looked_at - 1} entries; the rest was not looked at")
-                return
-            name = f"{folder}/{entry}" if folder else entry
-            if entry.startswith(".") or name == SCRAPY_CFG:
-                continue
+        try:
+            entries = _entries(attempt_folder, folder, room + 1)
+        except OSError as error:
+            if not folder:
+                raise
+            yield Found(folder, 0, f"the folder cannot be opened: {error.strerror}")
+            continue
+        room -= len(entries)
+        for name in entries:
             found = _look_at(attempt_folder, name)
             if found is None:
                 waiting.append(name)
             else:
                 yield found
+        if room < 0:
+            yield Found(FILES, 0, f"there are more than {_LOOKED_AT * most} entries; the rest was not looked at")
+            return
 
 
 def open_written(attempt_folder: Path, name: str) -> int:
@@ -97,18 +102,13 @@ def _open_folder(attempt_folder: Path, name: str, opened: ExitStack) -> int:
     return fd
 
 
-def _entries(attempt_folder: Path, folder: str) -> Iterator[str]:
+def _entries(attempt_folder: Path, folder: str, most: int) -> list[str]:
+    """Names of up to `most` entries, with their folder's. Raises `OSError`."""
     with ExitStack() as opened:
-        try:
-            fd = _open_folder(attempt_folder, folder, opened)
-        except OSError:
-            if not folder:
-                raise
-            # replaced, or closed to others, since it was seen
-            return
+        fd = _open_folder(attempt_folder, folder, opened)
         with os.scandir(fd) as entries:
-            for entry in entries:
-                yield entry.name
+            names = [f"{folder}/{entry.name}" if folder else entry.name for entry in islice(entries, most)]
+    return [name for name in names if name != SCRAPY_CFG and not name.rpartition("/")[2].startswith(".")]
 
 
 def _look_at(attempt_folder: Path, name: str) -> Found | None:

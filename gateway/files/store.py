@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from pymongo import ASCENDING
 from pymongo.database import Database
 
-from gateway.contract.outbox import AttemptId
+from gateway.contract.outbox import AttemptId, remove_tree
 from gateway.crash_points import state_change
 from gateway.errors import FileNotStoredError, FileStoreAwayError
 from gateway.stores.documents import Documents, reader
@@ -134,6 +134,9 @@ class FileBytes:
             while found := next(iter(obstore.list(store, prefix=prefix)), None):
                 with suppress(FileNotFoundError):  # another process removes it as well
                     obstore.delete(store, [one["path"] for one in found])
+            if isinstance(store, LocalStore):
+                # what a process that was killed has left half written has no name that is listed
+                remove_tree(Path(urlsplit(self._place.url).path) / prefix)
 
     @contextmanager
     def _errors(self, place: str | None = None) -> Iterator[LocalStore | S3Store]:

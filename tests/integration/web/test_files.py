@@ -171,6 +171,8 @@ def test_files_go_with_their_job(gateway: httpx.Client, database: Any, store: Fi
     JobStore(database).insert(job)
     keep(store, AttemptId(job.id, 1), "images/a", b"a")
     keep(store, AttemptId(job.id, 1), "~", b"b")
+    # as a tailer leaves it that is killed
+    (settings.discoverybot_home / "files" / job.id / "1" / "images" / "b#1").write_bytes(b"half")
     assert gateway.delete(f"/jobs/{job.id}").status_code == 204
     assert store.find(job.id, None, "images/a") is None
     assert not (settings.discoverybot_home / "files" / job.id).exists()
