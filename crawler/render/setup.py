@@ -79,8 +79,13 @@ def browser_handler(settings: BaseSettings, handler: Any) -> Any:
     """The handler to use for a project that has chosen scrapy-playwright's, else `None`."""
     if not _is_playwrights(handler):
         return None
+    try:
+        rendering = load_object("crawler.render.renderer.RenderingDownloadHandler")
+    except ImportError as error:  # in a project's own Python
+        logger.warning("Pages are not rendered: add %s to the project's requirements", error.name)
+        return None
     _add_renderer(settings)
-    return load_object("crawler.render.renderer.RenderingDownloadHandler")
+    return rendering
 
 
 def _is_playwrights(handler: Any) -> bool:
