@@ -126,11 +126,15 @@ def _wrong_version(error: ImportError, library: str, egg: projects.Egg) -> str:
     """Raises `PackageNotFoundError`."""
     modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
     importer = next((module for module in reversed(modules) if module != "importlib"), "")
+    if importer in projects.OWN_PACKAGES:
+        return f"This node cannot work with {library} {version(library)}: name another in the project's requirements"
     if importer in egg.packages or importer == library or not (owners := packages_distributions().get(importer)):
-        return f"This node has {library} {version(library)}, where it is not: write the project for that version"
+        return (
+            f"It is not in {library} {version(library)}: name the version that has it in the project's requirements"
+        )
     return (
-        f"{owners[0]} {version(owners[0])} needs another version of {library} than this node's {version(library)}: "
-        f"use a version of {owners[0]} that works with it"
+        f"{owners[0]} {version(owners[0])} needs another version of {library} than {version(library)}: "
+        "name versions of both that fit in the project's requirements"
     )
 
 
@@ -146,7 +150,7 @@ def _also_missing(missing: str, egg: projects.Egg) -> str:
     there = {missing, *egg.packages, *sys.stdlib_module_names}
     names = sorted(name for name in imported - there if find_spec(name) is None)
     more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
-    return f". It also imports {', '.join(names[:_NAMED])}{more}, which this node lacks too" if names else ""
+    return f". It also imports {', '.join(names[:_NAMED])}{more}, which are missing, too" if names else ""
 
 
 # --- what can be said of a spider without running it

@@ -195,12 +195,21 @@ class Requirements(NamedTuple):
 
 
 def find_requirements(folder: Path) -> Requirements | None:
-    """Those that scrapinghub.yml names, those of uv.lock, or requirements.txt. Raises `EggError`, `OSError`."""
-    if (named := _named_for_scrapinghub(folder)) is not None:
+    """The first that is there: those that scrapinghub.yml names, those of uv.lock, requirements.txt.
+
+    Raises `EggError`, `OSError`.
+    """
+    named = _named_for_scrapinghub(folder)
+    if named is not None and (folder / named).is_file():
         return Requirements(named, (folder / named).read_bytes())
     if (folder / "uv.lock").is_file() and (folder / "pyproject.toml").is_file():
         return Requirements("uv.lock", _exported(folder))
     path = folder / "requirements.txt"
+    if named is not None and not path.is_file():  # for their cloud it may be made when it is deployed there
+        raise EggError(
+            f"{folder / _SCRAPINGHUB} says that the requirements are in {named}, which is not there: make it, or "
+            "deploy with --requirements FILE or --no-requirements"
+        )
     return Requirements(path.name, path.read_bytes()) if path.is_file() else None
 
 

@@ -190,7 +190,7 @@ def test_what_cannot_be_imported_is_refused_once_with_the_place_and_the_mend(
     assert refused.stderr.count("dateparser_of_nowhere'") == 1
     assert "(shop/spiders.py, line 1)" in refused.stderr
     assert "requirements" in refused.stderr
-    for text, mend in (("class Offers(:\n", ""), ("from scrapy import Gone\n", "This node has scrapy ")):
+    for text, mend in (("class Offers(:\n", ""), ("from scrapy import Gone\n", "It is not in scrapy ")):
         spiders.write_text(text)
         refused = command(stack, "deploy", str(tmp_path), "--project", "broken", code=2)
         assert refused.stderr.count("(shop/spiders.py, line 1)") == 1

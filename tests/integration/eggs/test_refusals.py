@@ -32,7 +32,7 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
     ),
     "what this version of a library has no more": (
         egg(source("dated", spiders="import scrapy\nfrom scrapy.utils import gone_long_ago\n")),
-        ("ImportError", "dated/spiders.py, line 2", "This node has scrapy 2."),
+        ("ImportError", "dated/spiders.py, line 2", "It is not in scrapy 2."),
     ),
     "a missing dependency": (
         egg(source("needy", spiders="import no_such_dependency.at_all\n")),
@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
                 optional="try:\n    import no_such_third\nexcept ImportError: ...\n",
             )
         ),
-        ("'no_such_dependency'", "It also imports no_such_other, which this node lacks too"),
+        ("'no_such_dependency'", "It also imports no_such_other, which"),
     ),
     "a pipeline whose dependency is missing": (
         egg(

@@ -149,8 +149,11 @@ def test_requirements_that_cannot_be_read_are_said_before_anything_is_sent(
     (project / "scrapinghub.yml").write_text("requirements:\n  file: nowhere.txt\n")
     done = run("deploy", str(project))
     assert done.returncode == 2
-    assert "nowhere.txt" in done.stderr
+    assert "in nowhere.txt, which is not there" in done.stderr
+    assert "--no-requirements" in done.stderr
     assert not gateway.requests
+    (project / "requirements.txt").write_text("top==1\n")
+    assert b"top==1\n" in sent_with(gateway, run, project)
 
 
 PYPROJECT = """
