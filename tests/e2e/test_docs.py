@@ -16,6 +16,7 @@ from typing import Any
 import eggs
 import pytest
 import warm
+import yaml
 from sites.job_board import JobBoard, job_board
 from sites.server import html
 from stack import ROOT, Stack, running_stack, wait_until
@@ -35,6 +36,8 @@ PAGES = (
     "docs/how-to/crawl-every-morning.md",
     "docs/how-to/deploy-your-own-spiders.md",
     "docs/how-to/extract-data-with-rules.md",
+    "docs/how-to/move-from-scrapy-cloud.md",
+    "docs/how-to/move-from-scrapyd.md",
     "docs/reference/audit.md",
     "docs/reference/cli.md",
     "docs/reference/environment.md",
@@ -58,6 +61,7 @@ ARTICLE = html(f"<article><h1>Gulls</h1><p>{'Nobody counts the gulls of the harb
 BLOCK = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w+)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 #: A file that a page shows: its name is in its first line, or in the command that follows.
 PYTHON_FILE = re.compile(r"# (\S+\.py)\n")
+WORKFLOW = re.compile(r"# \.github/workflows/\w+\.yml\n")
 JSON_FILE = re.compile(r"(?:@|--file )(\w+\.json)")
 #: What starts servers is left to the fixtures.
 PRELUDE = r"""
@@ -164,6 +168,8 @@ def example(stack: Stack, demo: str, board: JobBoard, folder: Path) -> Example:
         ".venv/bin/discoverybot": "discoverybot",
         "cd ~\n": "",
         "~/shop": str(folder),
+        "sleep 5": "sleep 0.2",
+        " --form requirements=@requirements.txt": "",
         "path/to/project": f"{folder} --project bookshop",
         "show n2": f"show {node['name']}",
         "drain n2": f"drain {node['name']}",
@@ -207,6 +213,8 @@ def script(page: str, example: Example) -> str:
         elif language == "sh":
             lines += [_written(name, shown) for name in JSON_FILE.findall(block) if shown]
             lines.append(block)
+        elif language == "yaml" and WORKFLOW.match(block):
+            lines += _steps(block)
         elif language == "console":
             lines += [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
     pattern = re.compile("|".join(map(re.escape, example)))
@@ -216,6 +224,16 @@ def script(page: str, example: Example) -> str:
         return stand_in if isinstance(stand_in, str) else stand_in()
 
     return pattern.sub(stands_for, "\n".join(lines))
+
+
+def _steps(workflow: str) -> Iterator[str]:
+    """What the workflow of a GitHub Action runs, but for the building of the egg, which is there."""
+    (job,) = yaml.safe_load(workflow)["jobs"].values()
+    assert {name.split("_")[0] for name in job["env"]} == {"DISCOVERYBOT"}
+    assert all(step.keys() & {"uses", "run"} for step in job["steps"])
+    for step in job["steps"]:
+        if "run" in step and "--build-egg=shop.egg" not in step["run"]:
+            yield f"(export GITHUB_SHA={'5f0c' * 10} DISCOVERYBOT_KEY=none\n{step['run']})"
 
 
 def _written(name: str, text: str) -> str:
