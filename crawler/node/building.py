@@ -314,6 +314,8 @@ _MOST_CACHE = 4 << 30
 CACHE = ".cache"
 #: What the system calls a full disk, in uv's words.
 _FULL = os.strerror(errno.ENOSPC)
+#: An index does not answer, in uv's words.
+_AWAY = "error sending request"
 
 
 class Log:
@@ -382,6 +384,8 @@ class Uv:
         if code and not may_fail:
             text = _readable("".join(said)) or f"uv ended with {code}"
             _require_room(self.plan)
+            if _AWAY in text:  # nothing is wrong with the project
+                raise OSError(errno.EHOSTUNREACH, text)
             raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(f"{failed}: {text}")
 
     def _uv(self, args: list[str], failed: str) -> None:
@@ -396,7 +400,7 @@ class Uv:
 
     def _places(self) -> dict[str, str]:
         plan = self.plan
-        env = {"UV_CACHE_DIR": str(plan.folder / CACHE), "UV_PYTHON_DOWNLOADS": "never"}
+        env = {"UV_CACHE_DIR": str(plan.folder / CACHE), "UV_PYTHON_DOWNLOADS": "never", "UV_SYSTEM_CERTS": "1"}
         indexes = [url for url in (*plan.extra_index_urls, plan.index_url) if url]
         if indexes:  # those before the last one come first
             env["UV_DEFAULT_INDEX"] = indexes.pop()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import subprocess
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -74,6 +75,16 @@ def test_a_disk_that_fills_while_it_is_installed_is_the_nodes_fault_and_leaves_n
     with pytest.raises(OSError, match="No space left") as caught:
         build(plan, Log())
     assert caught.value.errno == errno.ENOSPC
+    assert left(plan) == []
+
+
+def test_an_index_that_does_not_answer_is_not_the_projects_fault(tmp_path: Path) -> None:
+    with socket.socket() as closed:  # bound, but nobody listens
+        closed.bind(("127.0.0.1", 0))
+        index = f"http://127.0.0.1:{closed.getsockname()[1]}/simple"
+        plan = plan_for(tmp_path, "anything", index_url=index)
+        with pytest.raises(OSError, match="error sending request"):
+            build(plan, Log())
     assert left(plan) == []
 
 
