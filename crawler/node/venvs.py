@@ -106,10 +106,12 @@ class Venvs:
 
     def start(self) -> None:
         """Raises `OSError`."""
-        prepare(self._folder, shared=bool(self._settings.user_range))
+        shared = bool(self._settings.user_range)
+        prepare(self._folder, shared=shared)
         runtime = self._folder / RUNTIME
         runtime.mkdir(exist_ok=True)
-        runtime.chmod(0o755)
+        # nobody else has to look in here, unless projects have users of their own
+        runtime.chmod(0o755 if shared else 0o700)
         for package in (crawler, gateway):
             link = runtime / package.__name__
             link.unlink(missing_ok=True)
