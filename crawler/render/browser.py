@@ -192,13 +192,14 @@ _PLAYWRIGHTS = (
 )
 
 
-def find_chromium(named: Path | None) -> Path | None:
+def find_chromium(named: str | Path | None) -> Path | None:
     """The one that is named (`CHROMIUM_PATH`), else the first on `PATH`, else Playwright's own.
 
     Where one is named nothing else is looked for: who names one does not want another.
     """
     if named:
-        return named.absolute() if _is_program(named) else None
+        chosen = Path(named).absolute()
+        return chosen if _is_program(chosen) else None
     on_path = next((path for name in _NAMES if (path := shutil.which(name))), None)
     return Path(on_path).absolute() if on_path else _playwrights_own()
 

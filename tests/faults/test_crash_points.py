@@ -54,6 +54,11 @@ ELSEWHERE = {
     "node.discard_version": "deploys an egg: eggs/test_kills.py",
     "node.unpack": "deploys an egg: eggs/test_kills.py",
     "node.put_venv": "installs what an egg depends on: eggs/test_venvs.py",
+    **dict.fromkeys(
+        ("files.put", "files.note", "jobs.record_files"),
+        "needs a crawl that writes files: tailer/test_files_on_s3.py",
+    ),
+    **dict.fromkeys(("files.remove", "files.forget"), "removes files: services/test_retention_kills.py"),
     "node.take_away": "removes an egg: eggs/test_kills.py",
     "node.write_listing": "deploys an egg: eggs/test_kills.py",
     "node.delete_version": "removes an egg: eggs/test_kills.py",

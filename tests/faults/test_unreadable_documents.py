@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ class Spoiler:
         yield "egg_copies", {"_id": f"{self._node}/p/{name}", "node": self._node, "project": 7, "outdated": True}
         yield "audit", {"_id": name, "at": self._before, "kind": "x"}
         yield "items", {"_id": f"{self._job_id}:0001:{name}", "data": {}}
+        yield "files", {"_id": f"{self._job_id}:{name}//000001", "job_id": self._job_id, "attempt": "x"}
         yield "heartbeats", {"_id": f"beat:{name}", "at": "x"}
         yield "heartbeats", {"_id": f"worker:{name}", "at": "x"}
 
@@ -107,7 +109,7 @@ class Spoiler:
 @pytest.mark.stack
 @pytest.mark.timeout(300)
 def test_what_cannot_be_read_is_nobody_elses_trouble(stack: Stack, site: Site) -> None:
-    with CrawlVerifier(stack, site, pages=1) as verifier:
+    with ExitStack() as closing, CrawlVerifier(stack, site, pages=1) as verifier:
         site.pages["/again"] = links()
         order = {"user_id": "patient", "spider": "seo", "start_urls": [f"{site.url}/again"]}
         first = stack.crawl(f"{site.url}/again", user_id="first")
@@ -115,6 +117,7 @@ def test_what_cannot_be_read_is_nobody_elses_trouble(stack: Stack, site: Site) -
         schedule = {**order, "interval": "every 1s", "jitter": 0, "overlap": "allow"}
         schedule_id = stack.http.post(f"{stack.url}/crawl", json=schedule).raise_for_status().json()["job_id"]
         spoiler = Spoiler(stack, first, schedule_id)
+        closing.callback(spoiler.close)
         made = spoiler.spoil()
         others, slowest, end = 0, 0.0, time.monotonic() + SECONDS
         while time.monotonic() < end or not others:
@@ -129,13 +132,12 @@ def test_what_cannot_be_read_is_nobody_elses_trouble(stack: Stack, site: Site) -
         verifier.wait()
         verdict = verifier.verdict()
         assert not spoiler.removed(), "somebody removed what cannot be read"
-        spoiler.close()
     injected = f"{made} in {len(READ)} collections; {others} crawls of others, {SECONDS} s"
     record("Unreadable documents", injected, recovered=None, **verdict)
 
 
 def _lists(job_id: str, schedule_id: str) -> tuple[str, ...]:
-    return (*LISTS, f"/jobs/{job_id}/items", f"/schedules/{schedule_id}/history")
+    return (*LISTS, f"/jobs/{job_id}/items", f"/jobs/{job_id}/files", f"/schedules/{schedule_id}/history")
 
 
 def _code(stack: Stack, path: str) -> int:

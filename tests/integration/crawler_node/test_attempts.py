@@ -156,6 +156,7 @@ def test_a_spider_sees_none_of_the_platforms_secrets(node: Any) -> None:
         "SCRAPY_SETTINGS_MODULE",
         "DISCOVERYBOT_ATTEMPT_DIR",
         "DISCOVERYBOT_MARK_FD",
+        "DISCOVERYBOT_NODE",
         "PYTHONUNBUFFERED",
         "LC_CTYPE",  # Python sets it where there is no locale
     }

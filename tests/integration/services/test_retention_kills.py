@@ -10,7 +10,9 @@ from killed import killed_everywhere
 from stores import embedded_mongo
 
 from gateway.clock import utc_now
+from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
+from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import JobStatus
 from gateway.jobs.store import JobStore
@@ -26,6 +28,7 @@ from gateway.stores.mongo import connect
 POINTS = (
     *("nodes.forget", "spiders.publish", "heartbeats.forget", "expiry.mark_removed", "expiry.advance"),
     *("logs.delete", "items.delete", "dedupe.release", "jobs.delete", "schedule_ledger.forget"),
+    *("files.remove", "files.forget"),
 )
 #: Runs retention as a worker does.
 RUNS = """
@@ -43,11 +46,16 @@ def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path:
         ensure_indexes(database)
         long_ago = utc_now() - timedelta(days=100)
         jobs, items, logs = JobStore(database), ItemStore(database), LogStore(database)
+        kept = tmp_path / "kept"
+        files = FileStore(database, FileBytes(FilesPlace(kept.as_uri())))
         for _ in range(3):
             job = make_job(status=JobStatus.FINISHED, finished_at=long_ago, settled=True, live_key=None)
             jobs.insert(job)
             items.insert([Item(job.id, 1, 9, {"number": 1})])
             logs.append(LogChunk(job.id, 1, 0, 4, "INFO", b"log\n"))
+            attempt, facts = AttemptId(job.id, 1), {"size": 4, "sha256": "0" * 64}
+            files.keep(attempt, "page.html", [b"page"])
+            files.note(FileRecord.of(attempt, "page.html", **facts, modified_at=long_ago, stored_at=long_ago))
         nodes = NodeStore(database, lambda: long_ago)
         nodes.heartbeat("n1", url="http://n1", max_slots=1, alive=[], present=[], beating_since=long_ago)
         SpiderStore(database).publish("n1", [SpiderInfo(project="default", name="seo")])
@@ -57,7 +65,9 @@ def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path:
             job_id="1" * 32, schedule_id="2" * 32, kind=LedgerKind.MISSED, late_by_seconds=9, rev=1, **times
         )
         LedgerStore(database).record([entry])
-        killed_everywhere(tmp_path, POINTS, RUNS, beside=__file__, MONGO_URI=uri, REDIS_URL=redis_url)
-        for collection in ("jobs", "items", "logs", "nodes", "spiders", "heartbeats", "schedule_ledger"):
+        stores = {"MONGO_URI": uri, "REDIS_URL": redis_url, "FILES_URL": kept.as_uri()}
+        killed_everywhere(tmp_path, POINTS, RUNS, beside=__file__, **stores)
+        assert not [path for path in kept.rglob("*") if path.is_file()]
+        for collection in ("jobs", "items", "files", "logs", "nodes", "spiders", "heartbeats", "schedule_ledger"):
             assert database[collection].count_documents({}) == 0, collection
         database.client.close()

@@ -22,8 +22,10 @@ from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
+from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
 from gateway.errors import UnreadableError
+from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobFilter, JobQueries, JobStatistics
@@ -99,6 +101,12 @@ def _ended(database: Mongo, number: int) -> object:
     spec = make_job().spec.model_copy(update={"site": "board"})
     times = {"created_at": NINE, "finished_at": NINE + number * HOUR}
     return JobStore(database).insert(make_job(status=JobStatus.FINISHED, spec=spec, **times))
+
+
+def _file(database: Mongo, number: int) -> object:
+    facts = {"size": 1, "sha256": "0" * 64, "modified_at": NINE, "stored_at": NINE}
+    record = FileRecord.of(AttemptId("j", 1), f"page{number}.html", **facts)
+    return FileStore(database, FileBytes(FilesPlace("file:///nowhere"))).note(record)
 
 
 KINDS = {
@@ -190,6 +198,9 @@ KINDS = {
         lambda db: ItemStore(db).page("j", 1, None, 2),
         "_id",
         ascending=True,
+    ),
+    "files": Kind(
+        _file, lambda db: FileStore(db, FileBytes(FilesPlace("file:///nowhere"))).page("j", None, None, 2)[0], "size"
     ),
     "heartbeats": Kind(
         lambda db, number: HeartbeatStore(db).beat(f"{BEAT}:{number}"), lambda db: HeartbeatStore(db).all(BEAT), "at"
