@@ -255,13 +255,16 @@ class SpiderLists(Service):
 
     async def _list_all(self) -> None:
         await self._try_own()
-        for project in sorted(self._eggs.list_projects()):
-            for version in self._eggs.list(project):
-                if self.running and self._contents.get(project, version) is None:
-                    work = self._shared(f"{project}/{version}", lambda p=project, v=version: self._list_egg(p, v))
-                    await ensureDeferred(work).addErrback(self._report, f"the spiders of {project} {version}")
-            self._unready.discard(project)
-            self._app.getComponent(IPoller).kick()
+        for project in sorted(self._eggs.list_projects()):  # none waits for what another depends on
+            self._in_background(self._make_ready(project), f"the spiders of {project}")
+
+    async def _make_ready(self, project: str) -> None:
+        for version in self._eggs.list(project):
+            if self.running and self._contents.get(project, version) is None:
+                work = self._shared(f"{project}/{version}", lambda v=version: self._list_egg(project, v))
+                await ensureDeferred(work).addErrback(self._report, f"the spiders of {project} {version}")
+        self._unready.discard(project)
+        self._app.getComponent(IPoller).kick()
 
     async def _try_own(self) -> None:
         try:
