@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from attrs import define
+from pydantic import BaseModel, ValidationError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import REQUIREMENTS, Egg
@@ -35,21 +37,33 @@ def put_requirements(egg: Path, requirements: bytes) -> None:
         raise InvalidRequestError("egg", "is not an egg: it is not a ZIP file")
     try:
         requirements.decode()
-        with zipfile.ZipFile(egg, "a") as archive:
-            if REQUIREMENTS in archive.namelist():
-                raise InvalidRequestError("requirements", f"come with the egg already ({REQUIREMENTS})")
-            archive.writestr(REQUIREMENTS, requirements)
     except UnicodeDecodeError:
         raise InvalidRequestError("requirements", "is not UTF-8 text") from None
-    except zipfile.BadZipFile:
-        raise InvalidRequestError("egg", "is not an egg: it is not a ZIP file") from None
+    try:
+        with zipfile.ZipFile(egg) as archive:  # to one that cannot be read, "a" adds a second one
+            if REQUIREMENTS in archive.namelist():
+                raise InvalidRequestError("requirements", f"come with the egg already ({REQUIREMENTS})")
+        with zipfile.ZipFile(egg, "a") as archive:
+            archive.writestr(REQUIREMENTS, requirements)
+    except (zipfile.BadZipFile, RuntimeError, ValueError, OverflowError, struct.error) as error:
+        raise InvalidRequestError("egg", f"is not an egg: the ZIP file cannot be read ({error})") from None
+
+
+class _Said(BaseModel):
+    """A node's answer."""
+
+    state: Literal["none", "building", "ready", "failed"]
+    message: str | None = None
+    packages: tuple[str, ...] = ()
+    log: str = ""
 
 
 class NodeDependencies(NamedTuple):
     """How the installation of what a version depends on has gone on one node."""
 
     node: str
-    #: `none` (the version has no requirements), `building`, `ready`, `failed`; `unknown` if the node does not answer.
+    #: `none` (the version has no requirements), `building`, `ready`, `failed`; `unknown` if the node does not answer,
+    #: or not in a way that is understood.
     state: str
     #: Why it failed, or the node does not answer.
     message: str | None = None
@@ -90,6 +104,8 @@ class Dependencies:
             said = self._scrapyd.dependencies(node.url, egg)
         except NodeError as error:
             return NodeDependencies(node.id, "unknown", error.message)
-        packages = tuple(map(str, said.get("packages", ())))
-        message = said.get("message")
-        return NodeDependencies(node.id, str(said.get("state")), message, packages, str(said.get("log", "")))
+        try:
+            answer = _Said.model_validate(said)
+        except ValidationError:
+            return NodeDependencies(node.id, "unknown", "its answer is of another release")
+        return NodeDependencies(node.id, answer.state, answer.message, answer.packages, answer.log)

@@ -213,7 +213,7 @@ class NodeDependenciesView(BaseModel):
     node: str
     state: Literal["none", "building", "ready", "failed", "unknown"] = Field(
         description="`none`: the version has no requirements and runs with what the node has. `unknown`: the node "
-        "does not answer."
+        "does not answer, or not in a way that is understood."
     )
     message: str | None = Field(description="Why it failed, or why the node cannot say it.")
     packages: list[str] = Field(description="What is installed, as `name==version`.")

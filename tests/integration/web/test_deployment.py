@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -305,6 +307,15 @@ def test_a_page_of_another_origin_deploys_nothing(door: httpx.Client) -> None:
     assert answer.status_code == 403
 
 
+def spoiled(changes: dict[int, int]) -> bytes:
+    """An egg with these bytes in the first entry of its directory."""
+    content = bytearray(egg())
+    entry = content.index(b"PK\x01\x02")
+    for place, byte in changes.items():
+        content[entry + place] = byte
+    return bytes(content)
+
+
 def send_form(door: httpx.Client, **files: bytes | None) -> httpx.Response:
     form = {"egg": egg(), "requirements": b"", **files}
     parts = {name: (f"{name}.file", content) for name, content in form.items() if content is not None}
@@ -327,11 +338,40 @@ def test_requirements_in_the_form_become_a_part_of_the_egg_and_decide_whether_it
     assert door.get("/projects/shop/versions/3.0/dependencies").status_code == 404
 
 
+class OtherRelease(BaseHTTPRequestHandler):
+    """Scrapyd of a node that has a state which nobody knows here."""
+
+    def do_GET(self) -> None:
+        body = b'{"status": "ok", "state": "queued", "message": 7, "packages": null}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_an_answer_that_is_not_understood_is_no_error(
+    door: httpx.Client, node: Node, living: Callable[..., None]
+) -> None:
+    living(n1=str(node.client.base_url).rstrip("/"))
+    assert post(door, egg(), "odd").status_code == 200
+    with ThreadingHTTPServer(("127.0.0.1", 0), OtherRelease) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        living(n1=f"http://127.0.0.1:{server.server_port}")
+        answer = door.get("/projects/odd/versions/1.4/dependencies")
+        server.shutdown()
+    assert answer.status_code == 200, answer.text
+    (told,) = answer.json()["nodes"]
+    assert (told["state"], told["message"]) == ("unknown", "its answer is of another release")
+
+
 @pytest.mark.parametrize(
     ("files", "why"),
     [
         ({"egg": None}, "egg: is missing in the form"),
         ({"egg": b"no ZIP"}, "egg: is not an egg"),
+        ({"egg": spoiled({6: 0xFF})}, "egg: is not an egg: the ZIP file cannot be read (zip file version"),
+        ({"egg": spoiled({9: 0x08, 46: 0xFF})}, "egg: is not an egg: the ZIP file cannot be read ('utf-8'"),
+        ({"egg": spoiled({0: 0x00})}, "egg: is not an egg: the ZIP file cannot be read (Bad magic"),
         ({"requirements": b"\xff"}, "requirements: is not UTF-8 text"),
         ({"requirements": bytes(3 << 20)}, "requirements: is larger than 2 MiB"),
         ({"egg": pack({"shop/a.py": "", "EGG-INFO/requirements.txt": ""})}, "requirements: come with the egg"),
