@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
+from urllib.parse import unquote
 from uuid import uuid4
 
 import psutil
@@ -88,6 +89,9 @@ _MOST_REQUIREMENTS = 2 << 20
 _COMMENT = re.compile(r"(^|\s)#.*")
 _HASH = re.compile(r"\s--hash[= ]\S+")
 _INDEX = re.compile(r"(-i|--index-url|--extra-index-url)[= ]+(?P<url>\S+)")
+#: uv would fetch another URL than the one that is looked at: it puts in variables of its environment, which has the
+#: indexes' passwords, and goes up to folders that are not allowed.
+_MISLEADING = re.compile(r"\$\{|\\|/\.\.")
 
 
 def read_requirements(path: Path, plan: Plan) -> list[str]:
@@ -137,6 +141,8 @@ def _check(line: str, number: int, plan: Plan) -> None:
         raise EggError(
             f"{where} is no requirement like 'itemloaders>=1.3': paths and mere URLs are refused"
         ) from None
+    if url is not None and _MISLEADING.search(unquote(url)):
+        raise EggError(f"{where} has a URL with a backslash, '..' or a variable: write it out")
     if url is not None and not url.removeprefix("git+").startswith(plan.sources or ("\0",)):
         raise EggError(f"{where} comes from a place that PROJECT_SOURCES of the node does not allow")
 
@@ -185,7 +191,8 @@ def _added(pins: dict[str, str], plan: Plan) -> list[str]:
 
 #: Raised when something else is put into an environment.
 _FORMAT = 1
-_INCOMING = ".incoming-"
+#: What begins so is nobody's yet, and is removed when Scrapyd starts.
+INCOMING = ".incoming-"
 BUILD_LOG, _LOCK_FILE = "build.log", "requirements.txt"
 _VENV = "venv"
 #: Name of the file by which a folder says for which requirements it was built.
@@ -201,7 +208,8 @@ def build(plan: Plan, log: Log) -> Path:
     if found is not None and (is_locked or not plan.fresh):
         return found
     _require_room(plan)
-    work = plan.folder / f"{_INCOMING}{uuid4().hex}"
+    _close_cache(plan.folder)
+    work = plan.folder / f"{INCOMING}{uuid4().hex}"
     try:
         work.mkdir()
         venv = _build(plan, lines, work, Uv(plan, work, log))
@@ -220,7 +228,8 @@ def _build(plan: Plan, lines: list[str], work: Path, uv: Uv) -> Path:
     hashes = sorted(line for line in lines if "--hash" in line)
     content = plan.folder / _digest([*sorted(resolved.splitlines()), *added, *hashes], plan)
     with _alone(content):
-        if not content.exists():
+        if not has_python(content / _VENV):
+            remove_tree(content)  # of a Python that is gone
             (work / "new").mkdir()
             (work / "resolved.txt").write_text(resolved)
             (work / "added.txt").write_text("\n".join(added))
@@ -257,7 +266,13 @@ def _require_room(plan: Plan) -> None:
 
 def _found(folder: Path, asked: str) -> Path | None:
     marks = sorted(folder.glob(f"*/{_FOR}{asked}"), key=lambda mark: mark.stat().st_mtime)
-    return marks[-1].parent / _VENV if marks else None
+    venvs = [mark.parent / _VENV for mark in marks]
+    return next((venv for venv in reversed(venvs) if has_python(venv)), None)
+
+
+def has_python(venv: Path) -> bool:
+    """Whether the Python that it stands on is still there."""
+    return (venv / "bin" / "python").exists()
 
 
 def _digest(lines: Iterable[str], plan: Plan) -> str:
@@ -271,7 +286,7 @@ def _digest(lines: Iterable[str], plan: Plan) -> str:
 @contextmanager
 def _alone(content: Path) -> Iterator[None]:
     """Two that build the same: the second waits, and takes the first one's."""
-    with content.with_name(f"{_INCOMING}{content.name}.lock").open("ab") as lock:
+    with content.with_name(f"{INCOMING}{content.name}.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -314,8 +329,14 @@ _MOST_CACHE = 4 << 30
 CACHE = ".cache"
 #: What the system calls a full disk, in uv's words.
 _FULL = os.strerror(errno.ENOSPC)
-#: An index does not answer, in uv's words.
-_AWAY = "error sending request"
+#: An index does not answer, or fails, in uv's words.
+_AWAY = (
+    "error sending request",
+    "HTTP status server error",
+    "network timeout",
+    "operation timed out",
+    "request or response body error",
+)
 
 
 class Log:
@@ -384,7 +405,7 @@ class Uv:
         if code and not may_fail:
             text = _readable("".join(said)) or f"uv ended with {code}"
             _require_room(self.plan)
-            if _AWAY in text:  # nothing is wrong with the project
+            if any(words in text for words in _AWAY):  # nothing is wrong with the project
                 raise OSError(errno.EHOSTUNREACH, text)
             raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(f"{failed}: {text}")
 
@@ -461,7 +482,21 @@ def empty_cache(folder: Path) -> None:
     cache = folder / CACHE
     size = sum(path.lstat().st_size for path in cache.rglob("*"))
     if size > _MOST_CACHE:
-        remove_tree(cache)
+        _clear_cache(folder)
+
+
+def _close_cache(folder: Path) -> None:
+    """Its place is known, and all projects' packages are in it: nobody else may look."""
+    cache = folder / CACHE
+    cache.mkdir(mode=0o700, exist_ok=True)
+    cache.chmod(0o700)
+
+
+def _clear_cache(folder: Path) -> None:
+    """All but the folder itself, which a uv that runs now would make for everybody."""
+    with suppress(FileNotFoundError):
+        for path in (folder / CACHE).iterdir():
+            remove_tree(path)
 
 
 # --- the process
@@ -478,7 +513,7 @@ def main() -> None:
         answer = Answer(problem=str(error))
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            remove_tree(plan.folder / CACHE)
+            _clear_cache(plan.folder)
         answer = Answer(unfit=error.strerror or str(error))
     log.say(answer.problem or answer.unfit or "the environment is ready")
     sys.stdout.write(answer.model_dump_json())

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from scrapyd.eggstorage import FilesystemEggStorage
 from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
-from crawler.node.building import VENVS
+from crawler.node.building import VENVS, has_python
 from crawler.node.projects import ProjectCode, is_project_name
 from crawler.node.unpacking import UNPACKED
 from gateway.contract.outbox import read_file, write_atomically
@@ -177,7 +177,8 @@ class EggContents:
         expected = stamp and Contents(egg=stamp, folder=Path(), spiders=[])
         if found is None or expected is None or _key(found) != _key(expected):
             return None
-        if not all(path.is_dir() for path in self._paths(found)):
+        venv = self.venv(found)
+        if not all(path.is_dir() for path in self._paths(found)) or (venv is not None and not has_python(venv)):
             return None
         self._known[path] = found
         return found

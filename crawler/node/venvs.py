@@ -11,16 +11,18 @@ from contextlib import suppress
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from scrapyd.exceptions import RunnerError
 from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
 from twisted.internet.defer import TimeoutError as TooLongError
 from twisted.internet.threads import deferToThread
+from twisted.logger import Logger
 
 import crawler
 import gateway
 from crawler.node.attempt_files import NodeUnfitError
-from crawler.node.building import BUILD_LOG, OF_TESTS, PASSED_ON, PLAN, Answer, Plan, empty_cache
+from crawler.node.building import BUILD_LOG, INCOMING, OF_TESTS, PASSED_ON, PLAN, Answer, Plan, empty_cache
 from crawler.node.projects import RUNTIME
 from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
@@ -28,6 +30,8 @@ from crawler.node.unpacking import prepare, take_away
 from gateway.contract.crawl import REQUIREMENTS, REQUIREMENTS_ON_TOP
 from gateway.contract.outbox import read_file
 from gateway.settings import ScrapydSettings
+
+log = Logger()
 
 _BUILDER = "crawler.node.building"
 #: Seconds for which a deployment waits for a build, which goes on after that.
@@ -103,6 +107,8 @@ class Venvs:
         #: By project and version, in the order of their beginning.
         self._of: dict[tuple[str, str], Build] = {}
         self._commands: set[Command] = set()
+        #: Then no build begins that waits for its turn.
+        self._is_stopped = False
 
     def start(self) -> None:
         """Raises `OSError`."""
@@ -118,6 +124,7 @@ class Venvs:
             link.symlink_to(Path(package.__path__[0]))
 
     def stop(self) -> None:
+        self._is_stopped = True
         for command in list(self._commands):
             command.kill("Scrapyd is shut down")
 
@@ -127,11 +134,12 @@ class Venvs:
         """Have installed what they say, or find it installed. Raises `NodeUnfitError`, also if that takes longer than
         `within` seconds, and `OSError`.
         """
-        asked = b"%d" % fresh + read_file(requirements, _MOST_LOG * 2)
+        content = read_file(requirements, _MOST_LOG * 2)
+        asked = b"%d" % fresh + content
         going_on = self._going_on.get(asked)
         if going_on is None:
             going_on = self._going_on[asked] = Build()
-            ensureDeferred(self._build(going_on, requirements, asked, fresh=fresh))
+            ensureDeferred(self._build(going_on, content, asked, fresh=fresh))
         self.forget(project, version)
         self._of[project, version] = going_on
         for old in list(self._of)[:-_REMEMBERED]:
@@ -162,20 +170,31 @@ class Venvs:
             young = [path / "venv" for path in self._folder.iterdir() if path.lstat().st_mtime > recent]
             yield from take_away(self._folder, [*used, *young])
 
-    async def _build(self, build: Build, requirements: Path, asked: bytes, *, fresh: bool) -> None:
+    async def _build(self, build: Build, content: bytes, asked: bytes, *, fresh: bool) -> None:
+        # a file of its own: the egg may be removed before its turn comes
+        requirements = self._folder / f"{INCOMING}{uuid4().hex}.txt"
         try:
+            requirements.touch(mode=0o600)  # a URL in it may have a password
+            requirements.write_bytes(content)
             answer = await self._turn.run(self._run, build, requirements, fresh)
         except RunnerError:  # its words are the log
             answer = Answer(unfit="the installation was interrupted")
         except (OSError, ValueError) as error:
             answer = Answer(unfit=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+            log.failure("cannot install what a project depends on")
+            answer = Answer(unfit=f"{type(error).__name__}: {error}")
         finally:
             del self._going_on[asked]
+            with suppress(OSError):
+                requirements.unlink()
         build.ended(answer)
-        if not self._going_on:
+        if not self._going_on and not self._is_stopped:
             deferToThread(empty_cache, self._folder)
 
     def _run(self, build: Build, requirements: Path, fresh: bool) -> Any:  # noqa: FBT001 - by position, from above
+        if self._is_stopped:
+            raise RunnerError("Scrapyd is shut down")
         plan = self._plan(requirements, fresh=fresh)
         env = {name: os.environ[name] for name in (*PASSED_ON, "LANG", OF_TESTS) if name in os.environ}
         # its own limit comes first, and says more

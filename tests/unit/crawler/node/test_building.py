@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from wheels import write_wheel
 
-from crawler.node.building import CACHE, Log, Plan, build, read_requirements
+from crawler.node.building import CACHE, Log, Plan, Uv, build, has_python, read_requirements
 from crawler.node.projects import EggError
 
 
@@ -68,6 +69,36 @@ def test_a_url_is_taken_only_from_a_source_that_the_node_allows(tmp_path: Path) 
         read_requirements(other.requirements, other)
 
 
+@pytest.mark.parametrize(
+    "rest", ["${UV_DEFAULT_INDEX}", "../others/tool", "%2e%2E/others/tool", "..%2fothers/tool", "..\\others\\tool"]
+)
+def test_a_url_that_uv_would_read_as_another_one_is_refused(tmp_path: Path, rest: str) -> None:
+    allowed = "https://git.example.com/team/"
+    plan = plan_for(tmp_path, f"tool @ {allowed}{rest}", sources=(allowed,))
+    with pytest.raises(EggError, match=r"line 1: 'tool @ .* write it out"):
+        read_requirements(plan.requirements, plan)
+
+
+def test_what_was_downloaded_is_closed_to_other_users(tmp_path: Path, wheels: Path) -> None:
+    plan = plan_for(tmp_path, "scrapy", wheels)
+    (plan.folder / CACHE).mkdir(mode=0o755)
+    venv = build(plan, Log())
+    assert (plan.folder / CACHE).stat().st_mode & 0o777 == 0o700
+    assert list((plan.folder / CACHE).iterdir())
+    assert has_python(venv)
+
+
+def test_an_environment_whose_python_is_gone_is_built_anew(tmp_path: Path, wheels: Path) -> None:
+    plan = plan_for(tmp_path, "scrapy", wheels, fresh=False)
+    venv = build(plan, Log())
+    assert build(plan, Log()) == venv
+    (venv / "bin").chmod(0o755)
+    (venv / "bin/python").unlink()
+    (venv / "bin/python").symlink_to(tmp_path / "gone")
+    assert build(plan, Log()) == venv
+    assert has_python(venv)
+
+
 def test_a_disk_that_fills_while_it_is_installed_is_the_nodes_fault_and_leaves_nothing(
     tmp_path: Path, wheels: Path, disk: Path
 ) -> None:
@@ -86,6 +117,15 @@ def test_an_index_that_does_not_answer_is_not_the_projects_fault(tmp_path: Path)
         with pytest.raises(OSError, match="error sending request"):
             build(plan, Log())
     assert left(plan) == []
+
+
+@pytest.mark.parametrize(
+    "words", ["HTTP status server error (503 Service Unavailable) for url", "distribution due to network timeout."]
+)
+def test_an_index_that_fails_is_not_the_projects_fault(tmp_path: Path, words: str) -> None:
+    uv = Uv(plan_for(tmp_path, ""), tmp_path, Log())
+    with pytest.raises(OSError, match="Failed to fetch"):
+        uv.run([sys.executable, "-c", f"raise SystemExit('error: Failed to fetch: cause: {words}')"], "failed")
 
 
 def test_nothing_is_installed_on_a_disk_that_is_nearly_full(tmp_path: Path, wheels: Path, disk: Path) -> None:
