@@ -43,8 +43,8 @@ class Found(NamedTuple):
 def find_files(attempt_folder: Path, most: int) -> Iterator[Found]:
     """The files, in no order. Names that begin with a dot are left out: caches, and files in the making.
 
-    Ends with a `Found` that says so if there are far more than `most`. Raises `OSError`, `FileNotFoundError` if the
-    crawl has written none.
+    Ends with a `Found` that says so if there are far more than `most`; it has no name, so that it comes first among
+    them. Raises `OSError`, `FileNotFoundError` if the crawl has written none.
     """
     room = _LOOKED_AT * most
     waiting = [""]
@@ -58,14 +58,14 @@ def find_files(attempt_folder: Path, most: int) -> Iterator[Found]:
             yield Found(folder, 0, f"the folder cannot be opened: {error.strerror}")
             continue
         room -= len(entries)
-        for name in entries:
+        for name in filter(_may_be_kept, entries):
             found = _look_at(attempt_folder, name)
             if found is None:
                 waiting.append(name)
             else:
                 yield found
         if room < 0:
-            yield Found(FILES, 0, f"there are more than {_LOOKED_AT * most} entries; the rest was not looked at")
+            yield Found("", 0, f"there are more than {_LOOKED_AT * most} entries; the rest was not looked at")
             return
 
 
@@ -107,8 +107,11 @@ def _entries(attempt_folder: Path, folder: str, most: int) -> list[str]:
     with ExitStack() as opened:
         fd = _open_folder(attempt_folder, folder, opened)
         with os.scandir(fd) as entries:
-            names = [f"{folder}/{entry.name}" if folder else entry.name for entry in islice(entries, most)]
-    return [name for name in names if name != SCRAPY_CFG and not name.rpartition("/")[2].startswith(".")]
+            return [f"{folder}/{entry.name}" if folder else entry.name for entry in islice(entries, most)]
+
+
+def _may_be_kept(name: str) -> bool:
+    return name != SCRAPY_CFG and not name.rpartition("/")[2].startswith(".")
 
 
 def _look_at(attempt_folder: Path, name: str) -> Found | None:

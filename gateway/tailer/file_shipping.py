@@ -57,7 +57,7 @@ class FileSink:
     #: Called when all files of an attempt are shipped.
     _on_kept: Callable[[Attempt], None]
     _clock: Clock = utc_now
-    #: Why the last call failed; `None` if it did not.
+    #: Why the store was away at the last call; `None` if it was not.
     _problem: str | None = field(init=False, default=None)
     #: What is still to be shipped of ended attempts, the last name first.
     _left: dict[files.AttemptId, list[Found]] = field(init=False, factory=dict)
@@ -80,14 +80,13 @@ class FileSink:
             return False
         try:
             more = attempt.checkpoint.files_kept is None and self._ship_some(attempt)
-            if not more and attempt.checkpoint.acknowledged and not attempt.checkpoint.files_in_exit:
+            if not more and attempt.checkpoint.acknowledged:
                 self._tell(attempt)
         except FileStoreAwayError as error:
             self._problem = error.message
             # it need not wait any longer
             self._on_kept(attempt)
             raise
-        self._problem = None
         return more
 
     def is_away(self, error: Exception) -> bool:
@@ -112,10 +111,12 @@ class FileSink:
 
     def _find(self, attempt: Attempt) -> list[Found]:
         """What is still to be shipped, the last name first."""
-        after, found = attempt.checkpoint.files_position.name, list[Found]()
+        position, found = attempt.checkpoint.files_position, list[Found]()
+        begins = position == FilesPosition()
         # a folder that is none, or cannot be opened, has no files
         with suppress(FileNotFoundError, files.HostileFileError):
-            found = [one for one in find_files(attempt.folder, self._limits.files) if one.name > after]
+            all_found = find_files(attempt.folder, self._limits.files)
+            found = [one for one in all_found if begins or one.name > position.name]
         return sorted(found, key=attrgetter("name"), reverse=True)
 
     def _ship_file(self, attempt: Attempt, found: Found, kept: records.FilesKept) -> records.FilesKept:
@@ -129,7 +130,7 @@ class FileSink:
             return kept
         except _Unfit as error:
             problem = str(error)
-        named = {"name": found.name[:_LONGEST], "reason": str(problem)[:_LONGEST]}
+        named = {"name": found.name[:_LONGEST] or files.FILES, "reason": str(problem)[:_LONGEST]}
         refused = [*kept.refused, *([named] if len(kept.refused) < NAMED else [])]
         return kept.model_copy(update={"refused_count": kept.refused_count + 1, "refused": refused})
 
@@ -156,6 +157,7 @@ class FileSink:
         with os.fdopen(fd, "rb") as file:
             pieces = _Pieces(file.fileno(), found.size)
             self._store.keep(attempt.id, found.name, pieces.read())
+            self._problem = None
             modified = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
         self._store.note(
             FileRecord.of(
@@ -170,11 +172,12 @@ class FileSink:
         return pieces.size
 
     def _tell(self, attempt: Attempt) -> None:
-        """Tell the job about files that were shipped after its end, when the store was back."""
+        """Tell the job, though its exit may say so: a job keeps the first exit that it got, which may be older."""
         kept = attempt.checkpoint.files_kept
         if kept is not None and not self._jobs.record_files(*attempt.id, kept) and not self._is_there(attempt):
             # nothing else would find them
             self._store.delete(attempt.id.job_id)
+            self._problem = None
         attempt.checkpoint.files_told = True
 
     def _is_there(self, attempt: Attempt) -> bool:

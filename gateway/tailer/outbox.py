@@ -27,6 +27,7 @@ from gateway.clock import Clock, truncate
 from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.contract.log_line import HEADLESS_LEVEL
+from gateway.contract.written_files import find_files
 from gateway.crash_points import state_change
 from gateway.jobs.messages import about_message
 
@@ -177,8 +178,7 @@ class Checkpoint(BaseModel):
     #: How far its files are in the file store; and what was kept of them, once all are.
     files_position: FilesPosition = FilesPosition()
     files_kept: records.FilesKept | None = None
-    #: Whether the job knows what was kept: by the exit, which came later, or by a report of its own.
-    files_in_exit: bool = False
+    #: Whether the job was told what was kept. Its exit may say so already, or be older.
     files_told: bool = False
 
 
@@ -235,6 +235,8 @@ SAVE_EVERY = 0.5
 #: the path is no file, and (`TRIES_OF_THE_DISK`) if the disk fails to give it.
 TRIES = 5
 TRIES_OF_THE_DISK = 50
+#: A quarter of the entries that are looked at to find out whether a crawl has written any file.
+FILES_LOOKED_FOR = 250
 #: Errors that mean a fault of this process, and not of the file.
 FAULTS_OF_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
@@ -259,6 +261,7 @@ class Attempt:
         self.progress_recorded = ProgressWatch(self.folder)
         #: Since when MongoDB is not told of the end because files are shipped (monotonic).
         self.waits_for_files_since: float | None = None
+        self._has_files: bool | None = None
         #: When the lock was first found free without an exit report (monotonic).
         self.free_since: float | None = None
         self._saved = b""
@@ -323,15 +326,21 @@ class Attempt:
 
     @property
     def has_files(self) -> bool:
-        """Whether there is a folder for them; crawls of our own project have none."""
-        return files.is_there(self.folder / files.FILES)
+        """Whether the crawl, which has ended, has written any; every crawl of an egg has a folder for them."""
+        if self._has_files is None:
+            try:
+                self._has_files = any(True for _ in find_files(self.folder, FILES_LOOKED_FOR))
+            except FileNotFoundError:
+                self._has_files = False
+            except OSError:
+                # there is something in the place of the folder, or we cannot look now
+                return True
+        return self._has_files
 
     @property
     def are_files_told(self) -> bool:
         """Whether the files are in the file store, and the job knows."""
-        checkpoint = self.checkpoint
-        is_told = checkpoint.files_in_exit or checkpoint.files_told
-        return is_told if checkpoint.files_kept is not None else not self.has_files
+        return self.checkpoint.files_told if self.checkpoint.files_kept is not None else not self.has_files
 
     def was_read(self, name: str) -> None:
         self._failures.pop(name, None)

@@ -22,7 +22,6 @@ from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
 from gateway.errors import JobNotFoundError, UnavailableError
-from gateway.files.store import FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.completion import Completion
 from gateway.jobs.store import JobStore
@@ -386,7 +385,6 @@ class MongoSink:
     _items: ItemStore
     _logs: LogStore
     _completion: Completion
-    _file_store: FileStore
     _files: FileSink
 
     def ship(self, attempt: Attempt) -> bool:
@@ -435,17 +433,17 @@ class MongoSink:
         facts = read_facts(attempt).model_copy(update=said)
         if not self._completion.record_exit(attempt.id, facts, attempt.log_end or 0):
             self._remove_orphans(attempt.id.job_id)
-        attempt.checkpoint.files_in_exit = kept is not None
         attempt.checkpoint.acknowledged = True
 
     def _remove_orphans(self, job_id: str) -> None:
-        """Remove what was shipped of a job that was deleted while the node was away: nothing else would find it."""
+        """Remove what was shipped of a job that was deleted while the node was away: nothing else would find it. Its
+        files are left to the thread that ships them: their store may be away.
+        """
         try:
             self._jobs.get(job_id)
         except JobNotFoundError:
             self._items.delete(job_id)
             self._logs.delete(job_id)
-            self._file_store.delete(job_id)
 
     def is_away(self, error: Exception) -> bool:
         return isinstance(error, UnavailableError) or is_passing(error)

@@ -16,6 +16,7 @@ from tailer_node import Crawl, Node, eventually
 from gateway.contract.records import FilesKept
 from gateway.errors import FileStoreAwayError
 from gateway.files.store import FileBytes, FilesPlace, FileStore
+from gateway.tailer.outbox import load_checkpoint
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 LARGE = os.urandom(11_000_000)
@@ -76,6 +77,12 @@ def said(node: Node, crawl: Crawl) -> FilesKept:
     return found.files
 
 
+def kept(node: Node, crawl: Crawl) -> FilesKept:
+    """What the job says once all files are stored."""
+    eventually(lambda: not said(node, crawl).pending)
+    return said(node, crawl)
+
+
 def stored(store: FileStore, crawl: Crawl) -> dict[str, bytes]:
     records, following = store.page(crawl.id.job_id, None, None, 1000)
     assert following is None
@@ -95,7 +102,7 @@ def expected(count: int) -> dict[str, bytes]:
 
 def test_files_are_stored_read_in_parts_and_removed(node: Node, store: FileStore, bytes_there: FileBytes) -> None:
     crawl = written(node)
-    assert said(node, crawl).count == 2
+    assert kept(node, crawl).count == 2
     assert stored(store, crawl) == expected(1)
     record = store.find(crawl.id.job_id, None, "large")
     assert record is not None
@@ -121,9 +128,9 @@ def test_a_tailer_that_is_killed_while_it_ships_loses_and_doubles_nothing(
         eventually(lambda least=least: len(objects(bytes_there, crawl)) >= least)
         node.kill_tailer()
         node.start_tailer()
-    kept = said(node, crawl)
+    found = kept(node, crawl)
     size = sum(map(len, expected(60).values()))
-    assert (kept.count, kept.bytes, kept.refused_count) == (61, size, 0)
+    assert (found.count, found.bytes, found.refused_count) == (61, size, 0)
     assert stored(store, crawl) == expected(60)
     assert objects(bytes_there, crawl) == set(expected(60))
 
@@ -143,6 +150,20 @@ def test_a_job_ends_while_the_store_is_away_and_its_files_follow(
     assert said(node, later).pending
     s3.start()
     for one in (crawl, later):
-        eventually(lambda one=one: not said(node, one).pending)
-        assert said(node, one).count == 2
+        assert kept(node, one).count == 2
         assert stored(store, one) == expected(1)
+
+
+def test_a_job_learns_of_its_files_though_the_tailer_that_told_its_end_was_killed(
+    node: Node, store: FileStore, s3: StoreProcess, plan: Path
+) -> None:
+    s3.kill()
+    (plan / "jobs.record_exit.after").touch()
+    crawl = written(node)
+    node.wait_for_tailer()
+    assert said(node, crawl).pending
+    assert not load_checkpoint(crawl.folder).acknowledged
+    s3.start()
+    node.start_tailer()
+    assert kept(node, crawl).count == 2
+    assert stored(store, crawl) == expected(1)
