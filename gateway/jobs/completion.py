@@ -216,10 +216,11 @@ class Completion:
             and outcome.retryable
             and job.failures - never_started(job) < job.max_retries
         )
-        if again and job.cancel_requested_at is not None:
-            # the job would be retried, but its cancellation was requested
+        goes_on = again or _was_to_pause(job, attempt, outcome)
+        if goes_on and job.cancel_requested_at is not None:
+            # the job would be retried or paused, but its cancellation was requested
             again, outcome = False, CANCELLED
-        elif _pauses(job, attempt, outcome, again=again):
+        elif goes_on and job.stop_reason == "pause":
             if self.pause(job) is not None:
                 self._health.judge(job, attempt)
             return
@@ -243,11 +244,11 @@ def never_started(job: Job) -> int:
     return min(MAX_NEVER_STARTED, sum(end.fault != "job" and end.stopped_by != "pause" for end in ends))
 
 
-def _pauses(job: Job, attempt: Attempt, outcome: Outcome, *, again: bool) -> bool:
-    """Whether the job is paused now: its attempt was stopped for that, or would be followed by another one."""
-    if job.stop_reason != "pause" or outcome.status is not JobStatus.ERROR or attempt.exit is None:
+def _was_to_pause(job: Job, attempt: Attempt, outcome: Outcome) -> bool:
+    """Whether the attempt was stopped when its job was to be paused: that needs no retry."""
+    if job.pause_requested_at is None or outcome.status is not JobStatus.ERROR or attempt.exit is None:
         return False
-    return again or (outcome.retryable and attempt.exit.stopped_by in {"pause", "shutdown"})
+    return outcome.retryable and attempt.exit.stopped_by in {"pause", "shutdown"}
 
 
 def _paused(job: Job) -> str:

@@ -167,6 +167,18 @@ def test_a_pause_costs_no_retry(platform: Platform, pausing: Pausing) -> None:
     assert platform.jobs.get(job.id).failures == 0
 
 
+@pytest.mark.parametrize("stopped_by", ["pause", "shutdown"])
+def test_a_job_is_cancelled_though_it_was_stopped_to_be_paused(
+    platform: Platform, pausing: Pausing, stopped_by: str
+) -> None:
+    job = running(platform, max_retries=0, exclusive=SITE)
+    pausing.pause(job.id)
+    before = platform.clock() - timedelta(seconds=1)
+    Cancellation(jobs=platform.jobs, completion=platform.completion, waker=platform).cancel(job.id)
+    cancelled = stopped(platform, job, stopped_by=stopped_by, ended_at=before)
+    assert (cancelled.status, platform.held()) == (JobStatus.CANCELLED, {})
+
+
 def test_a_job_that_nobody_resumes_is_cancelled(platform: Platform, pausing: Pausing) -> None:
     job = running(platform, exclusive=SITE)
     pausing.pause(job.id)
