@@ -239,6 +239,8 @@ SETTLE = 0.02
 _PROMPT = (files.STARTED, f".{files.STARTED}", f".{files.EXIT}")
 #: How long a launch may still be asked for after an attempt's `not_after`: clocks differ.
 REPOST_MARGIN = timedelta(seconds=60)
+#: Why an attempt was stopped that no later one goes on from.
+_FOR_GOOD = frozenset({"cancel", "timeout", "memory", "log"})
 
 
 class _Kept(NamedTuple):
@@ -407,7 +409,7 @@ class Follower:
     def _resumable_until(self, attempt: Attempt, ended: float) -> float:
         """Of what is to be fetched only this node has the file, and it must outlast the pause of the job."""
         stopped_by = files.stopping_reason(attempt.folder)
-        if stopped_by == "cancel" or not files.is_there(attempt.folder / files.FRONTIER):
+        if stopped_by in _FOR_GOOD or not files.is_there(attempt.folder / files.FRONTIER):
             return 0.0
         return ended + self._pause_limit.total_seconds() if self._pause_limit else math.inf
 

@@ -44,18 +44,18 @@ def test_an_attempt_nobody_can_make_sense_of_is_in_nobodys_way(tmp_path: Path) -
 
 def test_what_a_crawl_may_go_on_from_stays_as_long_as_a_job_may_be_paused(tmp_path: Path) -> None:
     outbox, ahead = Outbox(tmp_path, tmp_path / "outbox"), [timedelta()]
-    resumed, paused, cancelled, ended = (AttemptId(letter * 32, 1) for letter in "abcd")
+    resumed, paused, cancelled, late, ended = (AttemptId(letter * 32, 1) for letter in "abcde")
     later = AttemptId(resumed.job_id, 2)
-    for attempt_id in (resumed, later, paused, cancelled, ended):
+    for attempt_id in (resumed, later, paused, cancelled, late, ended):
         folder = outbox.path / str(attempt_id)
         folder.mkdir(parents=True)
         (folder / EXIT).write_text("{}")
         (folder / SHIPPED).write_text('{"acknowledged": true, "log_end": 0}')
         if attempt_id not in {ended, later}:
             (folder / FRONTIER).touch()
-            (folder / STOPPING).write_text("cancel" if attempt_id == cancelled else "pause")
+            (folder / STOPPING).write_text({cancelled: "cancel", late: "timeout"}.get(attempt_id, "pause"))
     follower = follower_of(outbox, tmp_path, lambda: utc_now() + ahead[0])
-    for days, kept in ((0.5, 5), (2, 1), (6, 1), (8, 0)):
+    for days, kept in ((0.5, 6), (2, 1), (6, 1), (8, 0)):
         ahead[0] = timedelta(days=days)
         for _ in range(2):  # the first one finds them
             follower.sweep()
