@@ -243,18 +243,19 @@ class Retention:
     def _remove_part(self, part: Part, now: datetime, keep: timedelta, deadline: float) -> None:
         if not keep:
             return
-        reached = None
+        reached, all_gone = None, True
         for ended in self._expiry.ended_with(part, now - keep):
-            if not self._remove(part, ended, now):
+            if not self._may_remove(part, ended):
                 break
-            reached = ended.finished_at
+            all_gone &= self._remove(part, ended, now)
+            if all_gone:
+                reached = ended.finished_at
             if self._monotonic() > deadline:
                 break
         if reached is not None:
             self._expiry.advance(part, reached)
 
-    def _remove(self, part: Part, ended: Ended, now: datetime) -> bool:
-        """Remove that part. Returns whether it is gone."""
+    def _may_remove(self, part: Part, ended: Ended) -> bool:
         try:
             if part == "items" and ended.dedupe_key:
                 self._dedupe.release(ended.dedupe_key, ended.job_id)
@@ -262,16 +263,20 @@ class Retention:
             # the key would answer repeated requests with a job that has no items any more
             log.warning("retention_stopped", job_id=ended.job_id, reason=str(error))
             return False
+        return True
+
+    def _remove(self, part: Part, ended: Ended, now: datetime) -> bool:
+        """Remove that part. Returns whether all of it is gone: files stay while their store is away."""
         self._expiry.mark_removed(ended.job_id, part, now)
         if part == "logs":
             self._logs.delete(ended.job_id)
             return True
+        self._items.delete(ended.job_id)
         try:
             self._files.delete(ended.job_id)
         except FileStoreAwayError as error:
-            log.warning("retention_stopped", job_id=ended.job_id, reason=error.message)
+            log.warning("files_not_removed", job_id=ended.job_id, reason=error.message)
             return False
-        self._items.delete(ended.job_id)
         return True
 
     def _remove_jobs(self, now: datetime, deadline: float) -> None:
