@@ -421,8 +421,8 @@ class SpiderStore:
 
     @state_change("spiders.publish")
     def publish(self, node: str, infos: Sequence[SpiderInfo]) -> None:
-        """Replace the spiders that `node` can run. Only what differs is written: there may be thousands, and a node
-        publishes all of them when it starts, and again if it was cut short. Schemas are kept as they are: their
+        """Replace the spiders that `node` can run. Only texts that differ are written: there may be thousands, and a
+        node publishes all of them when it starts, and again if it was cut short. Schemas are kept as they are: their
         `$ref` and `$defs` keys may be stored since MongoDB 5, but not in every tool, hence the JSON text.
         """
         now = self._clock()
@@ -435,6 +435,8 @@ class SpiderStore:
                 self._spiders.update_one({"_id": name}, {"$set": {**described, "published_at": now}}, upsert=True)
         if stored:
             self._spiders.delete_many({"_id": {"$in": list(stored)}})
+        # also where the text is the same: another node, which is older, may have published its own since
+        self._spiders.update_many({"node": node}, {"$set": {"published_at": now}})
 
     def all(self) -> list[SpiderInfo]:
         """Every spider once, by the description that was published last: a dead node may have an older release of
