@@ -160,12 +160,13 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
     redirect(request.output_fd)
     os.environ.clear()
     os.environ.update(request.env, DISCOVERYBOT_MARK_FD=str(request.mark_fd))
-    if request.variables_fd is None:
-        show_process()
-    else:
+    if request.variables_fd is not None:
         os.dup2(request.variables_fd, 0)
         os.environ[VARIABLES_FD] = "0"
     close_all_but(request.mark_fd)
+    if request.variables_fd is None:
+        # not before: among the descriptors there may be the variables of another crawl
+        show_process()
     sys.orig_argv, sys.argv = request.command, request.command[2:]
     random.seed()
     restore_signals()
