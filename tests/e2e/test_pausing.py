@@ -11,7 +11,7 @@ from sites.server import Site, links
 from stack import Stack, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
-PAGES = 120
+PAGES = 240
 #: Requests of one crawl at once.
 CONCURRENCY = 16
 PATIENCE = 90.0
@@ -26,7 +26,7 @@ def slow_site() -> Iterator[Site]:
 
 def test_a_paused_crawl_goes_on_after_restarts_of_the_node_and_the_gateway(stack: Stack, slow_site: Site) -> None:
     job = stack.crawl(f"{slow_site.url}/p/0")
-    wait_until(lambda: len(slow_site.paths()) > PAGES // 4, timeout=PATIENCE, what="a part of the crawl")
+    wait_until(lambda: len(slow_site.paths()) > PAGES // 8, timeout=PATIENCE, what="a part of the crawl")
     ask(stack, job, "pause")
     seen = events_until_paused(stack, job)
     assert "end" not in {event.event for event in seen}
