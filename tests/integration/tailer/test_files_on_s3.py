@@ -133,6 +133,14 @@ def test_a_tailer_that_is_killed_while_it_ships_loses_and_doubles_nothing(
     assert (found.count, found.bytes, found.refused_count) == (61, size, 0)
     assert stored(store, crawl) == expected(60)
     assert objects(bytes_there, crawl) == set(expected(60))
+    node.kill_tailer()
+    later = written(node)
+    for point in ("jobs.record_files.before", "jobs.record_files.after"):
+        (plan / point).touch()
+        node.start_tailer()
+        node.wait_for_tailer()
+    node.start_tailer()
+    assert said(node, later).count == 2
 
 
 def test_a_job_ends_while_the_store_is_away_and_its_files_follow(
