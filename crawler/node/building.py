@@ -136,7 +136,7 @@ def _check(line: str, number: int, plan: Plan) -> None:
     if line.startswith("-"):
         raise EggError(f"{where} is an option: {_advice(line)}")
     try:
-        url = Requirement(_HASH.sub("", line)).url
+        url = _requirement(line).url
     except InvalidRequirement:
         raise EggError(
             f"{where} is no requirement like 'itemloaders>=1.3': paths and mere URLs are refused"
@@ -161,13 +161,15 @@ def _advice(line: str) -> str:
 #: does without one that is too old.
 NEEDS = {"orjson": "orjson>=3.10", "redis": "redis>=5", "zstandard": "zstandard>=0.22"}
 OLDEST_SCRAPY = Version("2.11")
+#: Operators that keep a later version out.
+_CHOOSE = frozenset({"==", "===", "~=", "<", "<="})
 
 
 def _pins(resolved: str) -> dict[str, str]:
     """Versions by name; no version for what comes from a URL."""
     pins: dict[str, str] = {}
     for _, line in _logical_lines(resolved):
-        requirement = Requirement(_HASH.sub("", line))
+        requirement = _requirement(line)
         name = canonicalize_name(requirement.name)
         pins[name] = next((one.version for one in requirement.specifier), "")
     return pins
@@ -182,9 +184,17 @@ def _require_scrapy(pins: dict[str, str]) -> None:
         )
 
 
-def _added(pins: dict[str, str], plan: Plan) -> list[str]:
-    ours = [requirement for name, requirement in NEEDS.items() if name not in pins]
-    return ours if "scrapy" in pins else [*ours, f"scrapy=={plan.scrapy}"]
+def _scrapy(lines: Iterable[str], plan: Plan) -> list[str]:
+    """What else is asked for: no Scrapy later than the node's, which is the latest that was tried, unless the project
+    chooses one. It is resolved with all else, so that all fits.
+    """
+    named = (one for one in map(_requirement, lines) if canonicalize_name(one.name) == "scrapy")
+    chosen = any(one.url or any(part.operator in _CHOOSE for part in one.specifier) for one in named)
+    return [] if chosen else [f"scrapy<={plan.scrapy}"]
+
+
+def _requirement(line: str) -> Requirement:
+    return Requirement(_HASH.sub("", line))
 
 
 # --- one environment: whole or not at all
@@ -220,11 +230,12 @@ def build(plan: Plan, log: Log) -> Path:
 
 
 def _build(plan: Plan, lines: list[str], work: Path, uv: Uv) -> Path:
-    (work / "asked.txt").write_text("".join(f"{line}\n" for line in lines))
+    asked = [*lines, *_scrapy(lines, plan)]
+    (work / "asked.txt").write_text("".join(f"{line}\n" for line in asked))
     resolved = uv.resolve(work / "asked.txt")
     pins = _pins(resolved)
     _require_scrapy(pins)
-    added = _added(pins, plan)
+    added = [requirement for name, requirement in NEEDS.items() if name not in pins]
     hashes = sorted(line for line in lines if "--hash" in line)
     content = plan.folder / _digest([*sorted(resolved.splitlines()), *added, *hashes], plan)
     with _alone(content):

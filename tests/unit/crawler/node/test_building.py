@@ -20,6 +20,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
     for name in ("scrapy", "orjson", "redis", "zstandard"):
         write_wheel(folder, name, version(name), {})
+    for other in ("2.12.0", "99.0"):
+        write_wheel(folder, "scrapy", other, {})
+    write_wheel(folder, "dated", "1.0", {}, ("scrapy<2.13",))
     write_wheel(folder, "large", "1.0", {"large.py": "#" * (40 << 20)})
     return folder
 
@@ -77,6 +80,22 @@ def test_a_url_that_uv_would_read_as_another_one_is_refused(tmp_path: Path, rest
     plan = plan_for(tmp_path, f"tool @ {allowed}{rest}", sources=(allowed,))
     with pytest.raises(EggError, match=r"line 1: 'tool @ .* write it out"):
         read_requirements(plan.requirements, plan)
+
+
+@pytest.mark.parametrize(
+    ("text", "gets"),
+    [
+        ("", version("scrapy")),
+        ("scrapy>=2.11", version("scrapy")),
+        ("dated", "2.12.0"),
+        ("scrapy==99.0", "99.0"),
+    ],
+)
+def test_scrapy_is_no_later_than_the_nodes_unless_it_is_chosen(
+    tmp_path: Path, wheels: Path, text: str, gets: str
+) -> None:
+    venv = build(plan_for(tmp_path, text, wheels), Log())
+    assert [path.name for path in venv.glob("lib/*/site-packages/scrapy-*")] == [f"scrapy-{gets}.dist-info"]
 
 
 def test_what_was_downloaded_is_closed_to_other_users(tmp_path: Path, wheels: Path) -> None:
