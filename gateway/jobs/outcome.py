@@ -18,13 +18,14 @@ PARTIAL_ERROR_RATE = 0.30
 #: Scrapy finish reasons that mean the crawl has reached a limit it was given.
 OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
 #: Errors that the next attempt would meet again: code that lacks something, arguments that the spider does not take,
-#: URLs with a scheme that Scrapy does not fetch, pages that a site does not have or does not show (a 429 may pass).
+#: URLs with a scheme that Scrapy does not fetch, addresses that the guard refuses, pages that a site does not have or
+#: does not show (a 429 may pass).
 _FOR_GOOD = re.compile(
     r"(in the spider: |in an item pipeline: )?"
     # not every ImportError: one node alone may lack a library
     r"((ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError: cannot import name"
     r"|NotSupported: Unsupported URL scheme|HTTP 4(?!29)\d\d|KeyError: .Spider not found"
-    r"|KeyError: '\w+' \(there is no such variable"
+    r"|.{1,300} is not a public address|KeyError: '\w+' \(there is no such variable"
     r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
 )
 

@@ -81,6 +81,7 @@ def test_what_would_fail_again_is_not_tried_again(said: str) -> None:
     ("reasons", "retryable"),
     [
         (["NotSupported: Unsupported URL scheme 'ftp': no handler available for that scheme"], False),
+        (["127.0.0.1 is not a public address"], False),
         (
             ["in the spider: ModuleNotFoundError: No module named 'x'", "NotSupported: Unsupported URL scheme 's3'"],
             False,
