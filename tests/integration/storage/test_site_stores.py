@@ -16,8 +16,9 @@ from gateway.sites.store import CounterStore, SiteStore, TargetStore
 Documents = Database[dict[str, Any]]
 
 
-def test_a_number_is_given_out_once(database: Documents) -> None:
-    counters = CounterStore(database)
+def test_a_number_is_given_out_once(served: Documents) -> None:
+    # mongomock's updates are not atomic between threads
+    counters = CounterStore(served)
     with ThreadPoolExecutor(4) as pool:
         numbers = list(pool.map(lambda _: counters.next("sites"), range(20)))
     assert sorted(numbers) == list(range(1, 21))
