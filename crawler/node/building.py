@@ -38,6 +38,7 @@ from pydantic import BaseModel
 from uv import find_uv_bin
 
 from crawler.node.projects import EggError
+from gateway.contract.crawl import MAX_REQUIREMENTS
 from gateway.contract.outbox import read_file, remove_tree
 from gateway.crash_points import state_change
 
@@ -84,8 +85,6 @@ class Answer(BaseModel):
 
 # --- what requirements may say
 
-#: Bytes; a lock of five hundred packages with all their hashes takes a fifth.
-_MOST_REQUIREMENTS = 2 << 20
 _COMMENT = re.compile(r"(^|\s)#.*")
 _HASH = re.compile(r"\s--hash[= ]\S+")
 _INDEX = re.compile(r"(-i|--index-url|--extra-index-url)[= ]+(?P<url>\S+)")
@@ -97,7 +96,7 @@ _MISLEADING = re.compile(r"\$\{|\\|/\.\.")
 def read_requirements(path: Path, plan: Plan) -> list[str]:
     """The lines that count, each with its hashes. Raises `EggError` for one that may not be there."""
     try:
-        text = read_file(path, _MOST_REQUIREMENTS).decode("utf-8-sig")
+        text = read_file(path, MAX_REQUIREMENTS).decode("utf-8-sig")
     except ValueError:
         raise EggError("requirements.txt is not UTF-8 text of at most 2 MiB") from None
     lines = []

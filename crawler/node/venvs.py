@@ -27,7 +27,7 @@ from crawler.node.projects import RUNTIME
 from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
 from crawler.node.unpacking import prepare, take_away
-from gateway.contract.crawl import REQUIREMENTS, REQUIREMENTS_ON_TOP
+from gateway.contract.crawl import MAX_REQUIREMENTS, REQUIREMENTS, REQUIREMENTS_ON_TOP
 from gateway.contract.outbox import read_file
 from gateway.settings import ScrapydSettings
 
@@ -134,7 +134,7 @@ class Venvs:
         """Have installed what they say, or find it installed. Raises `NodeUnfitError`, also if that takes longer than
         `within` seconds, and `OSError`.
         """
-        content = read_file(requirements, _MOST_LOG * 2)
+        content = read_file(requirements, MAX_REQUIREMENTS)
         asked = b"%d" % fresh + content
         going_on = self._going_on.get(asked)
         if going_on is None:

@@ -234,6 +234,8 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
 
 #: In an egg: what it depends on. `REQUIREMENTS_ON_TOP` counts where the first is not there.
 REQUIREMENTS, REQUIREMENTS_ON_TOP = "EGG-INFO/requirements.txt", "requirements.txt"
+#: Bytes that they may have; a lock of five hundred packages with all their hashes takes a fifth.
+MAX_REQUIREMENTS = 2 << 20
 
 
 class Egg(NamedTuple):

@@ -13,15 +13,13 @@ from attrs import define
 from pydantic import BaseModel, ValidationError
 
 from gateway.clock import Clock, utc_now
-from gateway.contract.crawl import REQUIREMENTS, Egg
+from gateway.contract.crawl import MAX_REQUIREMENTS, REQUIREMENTS, Egg
 from gateway.errors import ConflictError, InvalidRequestError, NodeError, VersionNotFoundError
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggStore
 from gateway.stores.mongo import mongo_errors
 
-#: Bytes; a lock of five hundred packages with all their hashes takes a fifth.
-MOST_REQUIREMENTS = 2 << 20
 #: How many nodes are asked at the same time.
 _AT_ONCE = 8
 
@@ -31,8 +29,8 @@ def put_requirements(egg: Path, requirements: bytes) -> None:
 
     Raises `InvalidRequestError` for what is no egg, for an egg that has some, and for what is no text.
     """
-    if len(requirements) > MOST_REQUIREMENTS:
-        raise InvalidRequestError("requirements", f"is larger than {MOST_REQUIREMENTS >> 20} MiB")
+    if len(requirements) > MAX_REQUIREMENTS:
+        raise InvalidRequestError("requirements", f"is larger than {MAX_REQUIREMENTS >> 20} MiB")
     if not zipfile.is_zipfile(egg):  # to which it would be put at the end of any file
         raise InvalidRequestError("egg", "is not an egg: it is not a ZIP file")
     try:

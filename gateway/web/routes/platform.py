@@ -18,9 +18,9 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 from starlette.datastructures import UploadFile
 
-from gateway.contract.crawl import Egg
+from gateway.contract.crawl import MAX_REQUIREMENTS, Egg
 from gateway.contract.records import SpiderInfo
-from gateway.dispatch.dependencies import MOST_REQUIREMENTS, Dependencies, put_requirements
+from gateway.dispatch.dependencies import Dependencies, put_requirements
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.errors import InvalidRequestError
 from gateway.nodes.store import Node, NodeStore
@@ -404,14 +404,14 @@ async def add_version(
 
 async def _read_form(request: Request, egg: Path, parts: GatewayParts) -> None:
     """Raises `InvalidRequestError`."""
-    async with request.form(max_files=2, max_fields=2, max_part_size=MOST_REQUIREMENTS + 1) as form:
+    async with request.form(max_files=2, max_fields=2, max_part_size=MAX_REQUIREMENTS + 1) as form:
         upload, requirements = form.get("egg"), form.get("requirements")
         if not isinstance(upload, UploadFile):
             raise InvalidRequestError("egg", "is missing in the form: send it as a file (curl -F egg=@shop.egg)")
         with egg.open("wb") as file:
             await parts.deploys.run(copyfileobj, upload.file, file)
         if isinstance(requirements, UploadFile):
-            content = await requirements.read(MOST_REQUIREMENTS + 1)
+            content = await requirements.read(MAX_REQUIREMENTS + 1)
         else:
             content = (requirements or "").encode()
         if requirements is not None:
