@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from browser.requirements import find_program
+from machine import find_program
 from playwright.async_api import Page, async_playwright
 
 

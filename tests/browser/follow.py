@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from browser.requirements import find_program
+from machine import find_program
 
 #: Follows a job until the client says by itself that it is over; `report` is called once then.
 FOLLOW = """

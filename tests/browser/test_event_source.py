@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from browser.chromium import new_tab
 from browser.follow import PAGE, node_project
-from browser.requirements import find_program
 from integration.event_stream.stage import Gateway, Play, lines
+from machine import find_program
 
 MakePlay = Callable[..., Play]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from browser.follow import PAGE, node_project
-from browser.requirements import find_program
+from machine import find_program
 from playwright.async_api import async_playwright
 from sites.server import Site
 from stack import Stack

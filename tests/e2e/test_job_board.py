@@ -18,7 +18,7 @@ import httpx
 import pymongo
 import pytest
 import redis
-from browser.requirements import find_program
+from machine import find_program
 from sites.job_board import JobAd, JobBoard, Markup, Pagination, job_board
 from stack import Stack, wait_until
 

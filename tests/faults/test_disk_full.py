@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from crawl_verifier import CrawlVerifier
 from fault_table import full_or_short, record
+from machine import small_disk
 from nodes import own_node
 from sites.gated import GatedSite
 from sites.server import Site
@@ -34,13 +34,8 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of the stack's node; everything else is where there is room."""
     node = tmp_path_factory.mktemp("full") / "home" / "node"
     node.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}m", "none", str(node)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("a file system of its own needs root")
-    try:
+    with small_disk(node, f"{SIZE}m"):
         yield node
-    finally:
-        subprocess.run(["umount", "-l", str(node)], check=True)
 
 
 @pytest.fixture(scope="module")

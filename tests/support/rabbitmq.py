@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import amqp
-import pytest
+from machine import missing
 from stores import free_port
 
 _SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -24,13 +24,8 @@ _START_TIMEOUT = 120.0
 
 def need_rabbitmq() -> None:
     """Skips where there is none, but never in CI."""
-    missing = [str(path) for path in (_SERVER, _EPMD) if not path.exists()]
-    if not missing:
-        return
-    reason = f"RabbitMQ is not installed: no {missing[0]} (Debian: apt install rabbitmq-server)"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    if lacking := [str(path) for path in (_SERVER, _EPMD) if not path.exists()]:
+        missing(f"RabbitMQ is not installed: no {lacking[0]} (Debian: apt install rabbitmq-server)")
 
 
 class RabbitMQ:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import warm
 from bare_python import BARE
+from machine import missing
 from sites.server import Site
 from warm import WarmProcess
 
@@ -84,7 +85,7 @@ def our_part(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def oldest(our_part: Path) -> ProjectPython:
     """The oldest Scrapy that projects may pin."""
     if not OLDEST.exists():
-        pytest.skip("`make test` makes the Python with the oldest Scrapy")
+        missing("`make test` makes the Python with the oldest Scrapy")
     return ProjectPython([str(OLDEST)], our_part)
 
 

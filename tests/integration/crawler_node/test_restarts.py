@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import small_disk
 from node import GRACE
 
 pytestmark = pytest.mark.parametrize("node_fork", ["true", "false"], ids=["forked", "started"])
@@ -94,12 +94,7 @@ def test_without_a_password_there_is_no_start(new_node: Callable[..., Any]) -> N
 def test_a_full_disk_costs_the_attempt_but_not_the_slot(new_node: Callable[..., Any], tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)], check=False, capture_output=True
-    )
-    if mount.returncode:
-        pytest.skip("a file system of its own needs root")
-    try:
+    with small_disk(disk, "256k"):
         node = new_node(NODE_MIN_FREE_BYTES="0").start()
         (node.home / "node/outbox").rmdir()
         (node.home / "node/outbox").symlink_to(disk)
@@ -114,8 +109,6 @@ def test_a_full_disk_costs_the_attempt_but_not_the_slot(new_node: Callable[..., 
         (disk / "filler").unlink()
         node.exit_of(node.run("quick"))
         node.end()
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def fill(path: Path) -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from browser.requirements import find_program
 from integration.crawler.conftest import run, start
+from machine import find_program
 
 __all__ = ["run", "start"]
 

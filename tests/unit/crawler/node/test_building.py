@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import errno
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from machine import small_disk
 from wheels import write_wheel
 
 from crawler.node.building import CACHE, Log, Plan, Uv, build, has_python, read_requirements
@@ -32,13 +32,8 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """The folder of virtual environments, on a disk of 30 MiB."""
     folder = tmp_path / "venvs"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=30m", "none", str(folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("a file system of its own needs root")
-    try:
+    with small_disk(folder, "30m"):
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def plan_for(tmp_path: Path, text: str, wheels: Path | None = None, **changes: object) -> Plan:
