@@ -43,6 +43,7 @@ class Relay:
         self._target_port = target_port
         self._connections: dict[int, Connection] = {}
         self._loop = asyncio.new_event_loop()
+        self._is_closed = False
 
     @classmethod
     def before(cls, url: str) -> Self:
@@ -60,6 +61,16 @@ class Relay:
     def forget(self, ports: Collection[int] | None = None) -> None:
         """All connections that there are, or those with these clients' ends; new ones work."""
         self._loop.call_soon_threadsafe(self._forget, ports)
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """All connections are closed, and new ones closed at once."""
+        self._is_closed = True
+        self._loop.call_soon_threadsafe(self._close)
+        try:
+            yield
+        finally:
+            self._is_closed = False
 
     @contextmanager
     def forgetting(self) -> Iterator[None]:
@@ -87,12 +98,13 @@ class Relay:
         await self._stopped.wait()
         server.close()
         self._forget()
-        for connection in self._connections.values():
-            connection.client.close()
-            connection.server.close()
+        self._close()
         await asyncio.sleep(0)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed:
+            writer.close()
+            return
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
         except OSError:
@@ -128,6 +140,11 @@ class Relay:
 
     async def _read(self, source: asyncio.StreamReader, _connection: Connection) -> bytes:
         return await source.read(65536)
+
+    def _close(self) -> None:
+        for connection in self._connections.values():
+            connection.client.close()
+            connection.server.close()
 
     def _forget(self, ports: Collection[int] | None = None) -> None:
         for port, connection in self._connections.items():
