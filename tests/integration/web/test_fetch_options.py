@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.jobs.store import JobStore
 
@@ -21,9 +22,9 @@ WORDS = ("t0ken", "c00kie", "p4ssword")
 
 
 def test_secrets_are_kept_for_the_node_and_shown_to_nobody(
-    gateway: httpx.Client, jobs: JobStore, crawl: Crawl, caplog: pytest.LogCaptureFixture, capfd: Any
+    gateway: httpx.Client, jobs: JobStore, crawl: Crawl, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG), capture_logs() as events:
         taken = gateway.post("/crawl", json={**crawl, "fetch": SECRETS}).json()
         shown = gateway.get(f"/jobs/{taken['job_id']}")
         listed = gateway.get("/jobs", params={"user_id": crawl["user_id"]})
@@ -31,7 +32,8 @@ def test_secrets_are_kept_for_the_node_and_shown_to_nobody(
     assert shown.json()["spec"]["fetch"]["proxy"] == "http://***@proxy.example.com:3128"
     # the driver's own commands are never logged, at whatever level (`gateway/logging.py`)
     logged = [record.getMessage() for record in caplog.records if not record.name.startswith("pymongo")]
-    told = [shown.text, listed.text, *logged, *capfd.readouterr()]
+    assert events
+    told = [shown.text, listed.text, *logged, *map(str, events)]
     assert not [word for word in WORDS for text in told if word in text]
     kept = jobs.get(taken["job_id"]).spec.fetch
     assert kept is not None

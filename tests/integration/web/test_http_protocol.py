@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from gateway.web import http_protocol
 from gateway.web.http_protocol import BoundedProtocol
 
 SECONDS = 1.0
+#: Nobody else's: a process that still asks for a server which had our port would be one more connection.
+ADDRESS = "127.9.8.7"
 END = b"\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
@@ -38,7 +41,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 class Server:
     def __init__(self) -> None:
-        config = uvicorn.Config(app, port=0, http=BoundedProtocol, log_config=None, lifespan="off", ws="none")
+        config = uvicorn.Config(
+            app, host=ADDRESS, port=0, http=BoundedProtocol, log_config=None, lifespan="off", ws="none"
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
@@ -237,16 +242,15 @@ def test_where_handles_become_few_those_go_who_only_wait(
     monkeypatch.setattr(BoundedProtocol, "most_connections", 5)
     client.sendall(POST + b"Content-Length: 1\r\n\r\n")
     wait_until(lambda: server.counts() == (1, 0), what="a request under way")
-    waiting = [server.connect() for _ in range(4)]
-    wait_until(lambda: server.counts() == (5, 4), what="four idle connections")
-    with server.connect() as late:
+    with ExitStack() as opened:
+        waiting = [opened.enter_context(server.connect()) for _ in range(4)]
+        wait_until(lambda: server.counts() == (5, 4), what="four idle connections")
+        late = opened.enter_context(server.connect())
         assert is_closed(waiting[0])
         late.sendall(GET + END[2:])
         assert answer(late) == (200, b"0 1")
-    client.sendall(b"x")
-    assert answer(client) == (200, b"1 2")
-    for connection in waiting:
-        connection.close()
+        client.sendall(b"x")
+        assert answer(client) == (200, b"1 2")
 
 
 def test_every_process_of_the_gateway_is_given_it() -> None:
