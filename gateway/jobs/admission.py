@@ -134,6 +134,20 @@ class Admission:
         """The same for the insertion of a schedule."""
         return self._places(user_id, _Kind.SCHEDULES)
 
+    def require_room(self, user_id: str) -> None:
+        """Raises as `room` does, and takes no place."""
+        self._require(user_id, _Kind.WAITING)
+        if self._queue and (waiting := self._queue.full()) is not None:
+            raise QueueFullError(waiting, self._queue.most, _ask_again())
+
+    def require_room_for_later(self, user_id: str) -> None:
+        """Raises as `room_for_later` does, and takes no place."""
+        self._require(user_id, _Kind.WAITING)
+
+    def require_room_for_schedule(self, user_id: str) -> None:
+        """Raises as `room_for_schedule` does, and takes no place."""
+        self._require(user_id, _Kind.SCHEDULES)
+
     def look(self) -> Look:
         """For the occurrences that one beat finds due together."""
         return Look(self._count, self._quotas)
@@ -144,9 +158,13 @@ class Admission:
         with ExitStack() as places:
             tally = self._tally(user_id, kind) if limit else None
             if tally and (count := places.enter_context(tally.place())) is not None:
-                reason = _reason(kind, user_id, count, limit)
-                raise UserQuotaError(reason, kind.value[0], count, limit, _ask_again())
+                raise _refusal(kind, user_id, count, limit)
             yield
+
+    def _require(self, user_id: str, kind: _Kind) -> None:
+        limit = self._limit(kind)
+        if limit and (count := self._tally(user_id, kind).full()) is not None:
+            raise _refusal(kind, user_id, count, limit)
 
     def _limit(self, kind: _Kind) -> int:
         limit: int = getattr(self._quotas, kind.value[0])
@@ -196,6 +214,10 @@ def _reason(kind: _Kind, user_id: str, count: int, limit: int) -> str:
     return kind.value[1].format(count=count, user=user_id, limit=limit)
 
 
+def _refusal(kind: _Kind, user_id: str, count: int, limit: int) -> UserQuotaError:
+    return UserQuotaError(_reason(kind, user_id, count, limit), kind.value[0], count, limit, _ask_again())
+
+
 class _Tally:
     """How many wait: the last count, plus the jobs that this process has admitted since."""
 
@@ -214,7 +236,7 @@ class _Tally:
         """Yields `None` if a place is taken, or how many wait if there is no place."""
         self._refresh()
         with self._lock:
-            waiting = (self._counted or 0) + self._admitted - self._included
+            waiting = self._waiting
             taken = waiting < self.most
             self._admitted += taken
             self._under_way += taken
@@ -227,6 +249,16 @@ class _Tally:
         finally:
             with self._lock:
                 self._under_way -= taken
+
+    def full(self) -> int | None:
+        """How many wait if there is no place, else `None`."""
+        self._refresh()
+        with self._lock:
+            return self._waiting if self._waiting >= self.most else None
+
+    @property
+    def _waiting(self) -> int:
+        return (self._counted or 0) + self._admitted - self._included
 
     def _refresh(self) -> None:
         """Counts without the lock: if the database hangs, only the thread that counts waits for it."""

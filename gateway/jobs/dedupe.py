@@ -116,6 +116,11 @@ class Dedupe:
         present = await self._redis.set(key, mine.encode(), nx=True, get=True, ex=self._ttl)
         return Entry.decode(present) if isinstance(present, bytes) else None
 
+    async def peek(self, key: str) -> Entry | None:
+        """The entry of the request that has the key, if one has."""
+        present = await self._redis.get(key)
+        return Entry.decode(present) if isinstance(present, bytes) else None
+
     @state_change("dedupe.confirm")
     async def confirm(self, key: str, claimed: Entry, job_id: str) -> None:
         """The document exists: from now on the key alone answers. `job_id` differs from the claimed one if another

@@ -115,11 +115,7 @@ class Submission:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
         `TooManyError`, unless an existing job answers the request.
         """
-        compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else asyncio.to_thread
-        await compute(self._check.addresses, order.spec, order.crawl.webhooks)
-        order = await self._pin(order)
-        identity = await compute(fingerprint, order.user_id, order.spec)
-        key = redis_keys.dedupe(order.user_id, order.spec.spider, identity)
+        order, identity, key = await self._identify(order)
         mine = Entry(new_job_id(), int(self._clock().timestamp() * 1000), confirmed=False)
         if order.idempotency_key and (known := await self._run(self._find_idempotent, order, identity)):
             return known
@@ -137,6 +133,27 @@ class Submission:
             return receipt._replace(cached=True, cached_at=_moment(present))
         # another request that helped may have been the one that inserted it: it is new all the same
         return Receipt(mine.job_id, cached=False) if receipt.job_id == mine.job_id else receipt
+
+    async def look(self, order: Order) -> Receipt | None:
+        """The existing job that would answer the order now; `None` if there would be a new one. Nothing is claimed or
+        written. Raises what `submit` raises before it looks for a job.
+        """
+        order, identity, key = await self._identify(order)
+        if order.spec.ignore_cache:
+            return None
+        present = await self._peek(key)
+        claimed = Receipt(present.job_id, cached=True, cached_at=_moment(present)) if present else None
+        if present is not None and present.confirmed:
+            return claimed
+        return await self._run(self._find_twin, identity) or claimed
+
+    async def _identify(self, order: Order) -> tuple[Order, str, str]:
+        """The checked order with its exact version, its fingerprint, and its key in Redis."""
+        compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else asyncio.to_thread
+        await compute(self._check.addresses, order.spec, order.crawl.webhooks)
+        order = await self._pin(order)
+        identity = await compute(fingerprint, order.user_id, order.spec)
+        return order, identity, redis_keys.dedupe(order.user_id, order.spec.spider, identity)
 
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:
@@ -232,6 +249,11 @@ class Submission:
         twin = None if order.spec.ignore_cache else self._jobs.find_live(identity)
         return self._joined(order, twin.id, twin.created_at) if twin else None
 
+    def _find_twin(self, identity: str) -> Receipt | None:
+        with mongo_errors():
+            twin = self._jobs.find_live(identity)
+        return Receipt(twin.id, cached=True, cached_at=twin.created_at) if twin else None
+
     def _joined(self, order: Order, job_id: str, since: datetime) -> Receipt:
         if order.webhook_url:
             self._jobs.add_webhook(job_id, order.webhook_url)
@@ -249,10 +271,16 @@ class Submission:
         return Receipt(job.id, cached=True, cached_at=job.created_at) if job else None
 
     async def _claim(self, key: str, mine: Entry) -> Entry | None:
+        return await self._ask_redis(lambda: self._dedupe.claim(key, mine))
+
+    async def _peek(self, key: str) -> Entry | None:
+        return await self._ask_redis(lambda: self._dedupe.peek(key))
+
+    async def _ask_redis(self, question: Callable[[], Awaitable[Entry | None]]) -> Entry | None:
         if time.monotonic() < self._redis_rests_until:
             return None
         try:
-            return await self._dedupe.claim(key, mine)
+            return await question()
         except redis.RedisError as error:
             self._rest_redis(error)
             return None

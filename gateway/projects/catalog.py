@@ -522,11 +522,16 @@ class WorkCheck:
     _clock: Clock = utc_now
 
     def addresses(self, spec: CrawlSpec, webhooks: Iterable[str]) -> None:
+        for check in self.address_checks(spec, webhooks):
+            check()
+
+    def address_checks(self, spec: CrawlSpec, webhooks: Iterable[str]) -> Iterator[Callable[[], None]]:
+        """One check for each address that the request names."""
         for index, url in enumerate(spec.start_urls):
-            check_url(f"start_urls.{index}", url, self._allowed_networks)
-        check_fetch(spec.fetch, self._allowed_networks, renders=spec.renders)
+            yield functools.partial(check_url, f"start_urls.{index}", url, self._allowed_networks)
+        yield functools.partial(check_fetch, spec.fetch, self._allowed_networks, renders=spec.renders)
         for url in webhooks:
-            check_url("webhook_url", url, self._allowed_networks)
+            yield functools.partial(check_url, "webhook_url", url, self._allowed_networks)
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
         """The crawl as it would be run now."""

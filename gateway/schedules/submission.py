@@ -5,8 +5,10 @@ Such requests are few and may be years old, so MongoDB's unique keys alone decid
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from attrs import define
@@ -83,12 +85,7 @@ class ScheduleSubmission:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
         `TooManyError`, unless an existing job or schedule answers the request.
         """
-        self._check.addresses(order.spec, order.crawl.webhooks)
-        pinned = self._check.pin(order.spec)
-        asked = unpinned(order.spec, pinned)
-        # without a pinned version: a deployment before the start time does not make it another request
-        identity = fingerprint(order.user_id, asked, when=_identity(when))
-        order = order.with_spec(asked if when.interval else pinned)
+        order, pinned, identity = self._identify(order, when)
         with mongo_errors():
             for _ in range(_MAX_ROUNDS):
                 if known := self._known(order, when, identity):
@@ -108,12 +105,44 @@ class ScheduleSubmission:
                     continue
         raise errors.ConflictError("the same crawl is being scheduled and ended over and over; ask again")
 
+    def look(self, order: Order, when: When) -> ScheduleReceipt | None:
+        """The existing job or schedule that would answer the order now. Nothing is written. Raises what `submit`
+        raises before it looks for one.
+        """
+        order, _, identity = self._identify(order, when)
+        with mongo_errors():
+            twin = self._find_twin(order, when, identity)
+        return ScheduleReceipt(twin, cached=True) if twin else None
+
+    def time_checks(self, when: When) -> Iterator[Callable[[], None]]:
+        """One check for each of the times of a new job or schedule."""
+        now = self._clock()
+        if when.schedule_at is not None:
+            yield partial(check_ahead, when.schedule_at, now)
+        if timing := when.timing(now):
+            yield partial(check_timing, timing, now)
+
+    def require_room(self, user_id: str, when: When) -> None:
+        """Whether one more would be admitted. Raises `UserQuotaError`."""
+        admission = self._admission
+        require = admission.require_room_for_schedule if when.interval else admission.require_room_for_later
+        require(user_id)
+
+    def _identify(self, order: Order, when: When) -> tuple[Order, CrawlSpec, str]:
+        """The checked order, its work with the exact version of now, and its fingerprint."""
+        self._check.addresses(order.spec, order.crawl.webhooks)
+        pinned = self._check.pin(order.spec)
+        asked = unpinned(order.spec, pinned)
+        # without a pinned version: a deployment before the start time does not make it another request
+        identity = fingerprint(order.user_id, asked, when=_identity(when))
+        return order.with_spec(asked if when.interval else pinned), pinned, identity
+
     # --- existing jobs and schedules
 
     def _known(self, order: Order, when: When, identity: str) -> ScheduleReceipt | None:
         if known := self._find_idempotent(order, identity):
             return ScheduleReceipt(known, cached=True)
-        twin = None if order.spec.ignore_cache else self._store(when).find_live(identity)
+        twin = self._find_twin(order, when, identity)
         if twin is None:
             return None
         try:
@@ -121,6 +150,9 @@ class ScheduleSubmission:
         except (errors.ScheduleEndedError, errors.ScheduleNotFoundError):
             # it has just ended or was deleted, so it does not answer the request
             return None
+
+    def _find_twin(self, order: Order, when: When, identity: str) -> Schedule | Job | None:
+        return None if order.spec.ignore_cache else self._store(when).find_live(identity)
 
     def _store(self, when: When) -> ScheduleStore | JobStore:
         return self._schedules if when.interval else self._jobs
@@ -145,11 +177,8 @@ class ScheduleSubmission:
     # --- new jobs and schedules
 
     def _check_new(self, pinned: CrawlSpec, when: When) -> None:
-        now = self._clock()
-        if when.schedule_at is not None:
-            check_ahead(when.schedule_at, now)
-        if timing := when.timing(now):
-            check_timing(timing, now)
+        for check in self.time_checks(when):
+            check()
         self._check.means(pinned)
 
     def _insert(self, order: Order, when: When, identity: str) -> Schedule | Job:

@@ -76,6 +76,10 @@ class Answer:
             await problem(scope, _SERVER_ERROR, "internal_error", message)(scope, receive, send)
 
 
+#: A POST that changes nothing.
+_PREVIEW = "/crawl/preview"
+
+
 class _Sent:
     """The answer to one request, as it goes out. It may be a stream of hours, so it is noted when it begins."""
 
@@ -123,13 +127,19 @@ class _Sent:
 
     def _note(self, body: bytes = b"") -> None:
         """Note the call for the audit, once. A call to no address of ours, or with a method that is not possible
-        there, changes nothing; one that the guard refused has no route. Nor does a failed sign-in, which any client
-        may try without end: wrong keys are counted by address and hour.
+        there, changes nothing; one that the guard refused has no route. Nor does a preview, whose question is too
+        long for an address; nor a failed sign-in, which any client may try without end: wrong keys are counted by
+        address and hour.
         """
         self._is_noted = True
         scope, status = self._scope, self.status or _SERVER_ERROR
         refused = status >= HTTPStatus.MULTIPLE_CHOICES
-        if "route" not in scope or status == HTTPStatus.METHOD_NOT_ALLOWED or (refused and signs_in(scope)):
+        if (
+            scope["path"] == _PREVIEW
+            or "route" not in scope
+            or status == HTTPStatus.METHOD_NOT_ALLOWED
+            or (refused and signs_in(scope))
+        ):
             return
         parts: GatewayParts = scope["app"].state.parts
         parts[AuditTrail].note(parts.clock(), **_facts(scope, status, {} if refused else _made(body)))

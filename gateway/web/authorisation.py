@@ -52,6 +52,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
     ),
     Scope.CRAWL: (
         "POST /crawl",
+        "POST /crawl/preview",
         "POST /jobs/{job_id}/cancel",
         "POST /jobs/{job_id}/pause",
         "POST /jobs/{job_id}/resume",

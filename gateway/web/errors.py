@@ -145,8 +145,11 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 
 def answer_to(error: DiscoveryBotError, scope: Scope) -> Response:
-    status = next(_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
-    return problem(scope, status, error.code, error.message, detail=error.detail, headers=_headers(error))
+    return problem(scope, status_of(error), error.code, error.message, detail=error.detail, headers=_headers(error))
+
+
+def status_of(error: DiscoveryBotError) -> int:
+    return next(_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
 
 
 def _headers(error: DiscoveryBotError) -> dict[str, str] | None:

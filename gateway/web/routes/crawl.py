@@ -13,10 +13,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.access.keys import Caller
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, Expect, FetchOptions
+from gateway.errors import InvalidRequestError
 from gateway.jobs.job import CrawlOrder
 from gateway.jobs.submission import Order, Submission
 from gateway.projects.catalog import SpiderCatalog, project_name
 from gateway.schedules.edits import Change
+from gateway.schedules.forecast import Forecasts
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.schedules.submission import ScheduleSubmission, When, spelled
 from gateway.settings import Settings
@@ -25,6 +27,7 @@ from gateway.web.dependencies import Parts, RequestId, ready_parts
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
+from gateway.web.schemas.preview import CrawlPreview
 from gateway.web.schemas.schedule import ScheduleChange
 
 Wishes = TypeVar("Wishes", FetchOptions, Expect)
@@ -251,6 +254,27 @@ async def crawl(
     if answer.scheduled:
         response.status_code = HTTPStatus.ACCEPTED.value
     return answer
+
+
+@router.post(
+    "/crawl/preview",
+    summary="What a crawl would be answered",
+    responses=problems(413, 503),
+)
+async def preview_crawl(
+    *, body: CrawlRequest, query: Annotated[CrawlQuery, Query()], parts: Parts, caller: Called
+) -> CrawlPreview:
+    """Takes what `POST /crawl` takes, and tells what that would answer: why it would be refused, field by field,
+    which job or schedule would answer, and when and where the crawl would run. Nothing is made, counted or reserved.
+
+    A body that `POST /crawl` could not read gets the same 422 here.
+    """
+    try:
+        order, when = await order_of(body, query, caller, parts), when_of(body)
+    except InvalidRequestError as error:
+        return CrawlPreview.refused(error)
+    forecast = await parts[Forecasts].of(order, when)
+    return CrawlPreview.of(forecast, when, parts.settings.crawl_cache_ttl, parts.clock())
 
 
 async def _now(parts: GatewayParts, order: Order) -> CrawlReceipt:

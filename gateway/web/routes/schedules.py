@@ -131,10 +131,11 @@ def preview_schedule(
     schedule = parts[ScheduleStore].get(schedule_id)
     count = query.count if schedule.max_runs is None else min(query.count, schedule.max_runs - schedule.runs)
     if schedule.state is ScheduleState.ENDED or count <= 0:
-        return SchedulePreview.of(schedule, [])
+        return SchedulePreview.of(schedule, [], parts.clock())
     # an occurrence that is due and not yet fired is still to come
     after = min(parts.clock(), (schedule.next_run or parts.clock()) - _MILLISECOND)
-    return SchedulePreview.of(schedule, preview(schedule.id, schedule.timing, after, count))
+    moments = preview(schedule.id, schedule.timing, after, count)
+    return SchedulePreview.of(schedule, moments, after)
 
 
 @router.get("/{schedule_id}/history", summary="The history of a schedule's occurrences", responses=problems(404, 503))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,7 +58,7 @@ _PREVIEW: JsonDict = {
     "schedule_id": _ID,
     "interval": "0 9 * * *",
     "timezone": "Europe/Paris",
-    "runs": [{"at": _TIME, "due": _TIME, "local": "2027-06-01T09:00:00+02:00"}],
+    "runs": [{"at": _TIME, "due": _TIME, "local": "2027-06-01T09:00:00+02:00", "clocks_moved_minutes": 0}],
 }
 _ENTRY: JsonDict = {
     "kind": "fired",
@@ -72,6 +73,7 @@ _ENTRY: JsonDict = {
 }
 #: Start URLs that a list shows of each schedule.
 _SHOWN_URLS = 10
+_MINUTE = timedelta(minutes=1)
 
 
 class CrawlView(BaseModel):
@@ -164,6 +166,9 @@ class ComingRun(BaseModel):
     at: Timestamp = Field(description="The time by the schedule.")
     due: Timestamp = Field(description="The same time with jitter: the run starts then.")
     local: str = Field(description="`due` in the schedule's time zone, with its offset.")
+    clocks_moved_minutes: int = Field(
+        description="By how many minutes the clocks of the time zone have moved since the run before, or since now."
+    )
 
 
 class SchedulePreview(BaseModel, json_schema_extra={"examples": [_PREVIEW]}):
@@ -175,9 +180,9 @@ class SchedulePreview(BaseModel, json_schema_extra={"examples": [_PREVIEW]}):
     runs: list[ComingRun]
 
     @classmethod
-    def of(cls, schedule: Schedule, moments: list[Moment]) -> SchedulePreview:
+    def of(cls, schedule: Schedule, moments: list[Moment], now: datetime) -> SchedulePreview:
         timing = schedule.timing
-        runs = [ComingRun(at=one.at, due=one.due, local=local_time(one.due, timing.timezone)) for one in moments]
+        runs = coming_runs(moments, timing.timezone, now)
         return cls(schedule_id=schedule.id, interval=timing.interval, timezone=timing.timezone, runs=runs)
 
 
@@ -205,6 +210,18 @@ class LedgerEntryView(BaseModel, json_schema_extra={"examples": [_ENTRY]}):
 class ScheduleHistory(BaseModel):
     entries: list[LedgerEntryView] = Field(description="The newest occurrence first.")
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
+
+
+def coming_runs(moments: Sequence[Moment], timezone: str, now: datetime) -> list[ComingRun]:
+    """Raises `InvalidRequestError` for an unknown time zone."""
+    zone, runs = parse_time_zone(timezone), []
+    before = now.astimezone(zone).utcoffset()
+    for at, due in moments:
+        offset = due.astimezone(zone).utcoffset()
+        moved = (offset - before) // _MINUTE if offset is not None and before is not None else 0
+        runs.append(ComingRun(at=at, due=due, local=local_time(due, timezone), clocks_moved_minutes=moved))
+        before = offset
+    return runs
 
 
 def local_time(moment: datetime, timezone: str) -> str:

@@ -33,6 +33,7 @@ MARK = "annes-secret"
 #: Bodies of the routes that take one; the others ignore theirs.
 BODIES: dict[str, dict[str, Any]] = {
     "POST /crawl": {"user_id": "anne", "spider": "jobs", "start_urls": ["https://example.com/"]},
+    "POST /crawl/preview": {"user_id": "anne", "spider": "jobs", "start_urls": ["https://example.com/"]},
     "POST /schedules": {
         "user_id": "anne",
         "spider": "jobs",

@@ -39,7 +39,7 @@ def test_no_parameter_may_be_null(path: str, operation: dict[str, Any]) -> None:
 
 def test_what_is_not_there_yet_is_not_promised() -> None:
     assert set(DOCUMENT["paths"]) == {
-        *("/audit", "/crawl"),
+        *("/audit", "/crawl", "/crawl/preview"),
         "/dead-letters",
         "/dead-letters/{letter_id}",
         "/dead-letters/{letter_id}/requeue",

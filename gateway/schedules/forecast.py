@@ -1,0 +1,177 @@
+"""What a request for a crawl would be answered, and when and where the crawl would run, without asking for it.
+
+The checks and searches are those of the submissions. Nothing is written, claimed or counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+
+from attrs import define
+
+from gateway import errors
+from gateway.clock import Clock, utc_now
+from gateway.dispatch.capacity import NodeChoice
+from gateway.dispatch.fair_queue import FairQueue
+from gateway.dispatch.why_jobs_wait import why_waits
+from gateway.jobs.admission import Admission
+from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.queries import JobQueries
+from gateway.jobs.store import JobStore
+from gateway.jobs.submission import Order, Submission
+from gateway.nodes.store import NodeStore
+from gateway.projects.catalog import WorkCheck
+from gateway.schedules.next_run import Moment, preview
+from gateway.schedules.schedule import Schedule, ScheduleState
+from gateway.schedules.submission import ScheduleSubmission, When
+from gateway.stores.mongo import mongo_errors
+
+Answer = TypeVar("Answer")
+
+#: Coming runs that a forecast shows.
+MOST_RUNS = 10
+_Refusal = errors.InvalidRequestError | errors.TooManyError
+
+
+class Known(NamedTuple):
+    """The existing job or schedule that would answer the request."""
+
+    id: str
+    #: When it was first asked for.
+    since: datetime
+    state: JobStatus | ScheduleState
+
+
+class Place(NamedTuple):
+    """Where a crawl that begins now would run, or why it would wait."""
+
+    node: str | None
+    waiting_reason: WaitingReason | None
+    #: 1 goes next.
+    queue_position: int | None
+
+
+class Forecast(NamedTuple):
+    #: Why the request would be refused; empty if it would be accepted.
+    refusals: list[_Refusal]
+    #: The order with the version that it would get.
+    order: Order
+    known: Known | None = None
+    #: `None` unless a new job would begin now.
+    place: Place | None = None
+    #: The next runs of a request for later. Those of a new schedule are without jitter, which depends on its id.
+    runs: Sequence[Moment] = ()
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Forecasts:
+    _submission: Submission
+    _schedules: ScheduleSubmission
+    _check: WorkCheck
+    _jobs: JobStore
+    _queries: JobQueries
+    _admission: Admission
+    _nodes: NodeStore
+    _fair: FairQueue
+    _executor: Executor
+    _dead_after: timedelta
+    _clock: Clock = utc_now
+
+    async def of(self, order: Order, when: When | None) -> Forecast:
+        """`when` is `None` for a crawl that would begin now. Raises `UnavailableError`."""
+        pinned, refusals = await self._run(self._looked_through, order)
+        if not refusals and (forecast := await self._answered(order, pinned, when)):
+            return forecast
+        refusals += await self._run(self._refused_as_new, pinned, when)
+        if when is not None:
+            return Forecast(refusals, pinned, runs=self._runs(when))
+        place = None if refusals else await self._run(self._place, pinned)
+        return Forecast(refusals, pinned, place=place)
+
+    def _looked_through(self, order: Order) -> tuple[Order, list[_Refusal]]:
+        """What even a repeated request must be: its addresses, its project and its version are right."""
+        refusals = [*_refusals(*self._check.address_checks(order.spec, order.crawl.webhooks))]
+        try:
+            return order.with_spec(self._check.pin(order.spec)), refusals
+        except errors.InvalidRequestError as error:
+            return order, [*refusals, error]
+
+    async def _answered(self, order: Order, pinned: Order, when: When | None) -> Forecast | None:
+        """The forecast if an existing job or schedule answers."""
+        if when is None:
+            receipt = await self._submission.look(order)
+            known = await self._run(self._job, receipt.job_id) if receipt else None
+            return Forecast([], pinned, known) if known else None
+        found = await self._run(self._schedules.look, order, when)
+        if found is None:
+            return None
+        if isinstance(found.found, Job):
+            return Forecast([], pinned, _known_job(found.found), runs=self._runs(when))
+        schedule = found.found
+        known = Known(schedule.id, schedule.created_at, schedule.state)
+        return Forecast([], pinned, known, runs=self._runs_of(schedule))
+
+    def _job(self, job_id: str) -> Known | None:
+        """`None` if the job is about to be made by another request, or was deleted."""
+        with mongo_errors(), suppress(errors.JobNotFoundError):
+            return _known_job(self._jobs.get(job_id))
+        return None
+
+    def _refused_as_new(self, pinned: Order, when: When | None) -> list[_Refusal]:
+        times = self._schedules.time_checks(when) if when else ()
+        checks: list[Callable[[], object]] = [*times, lambda: self._check.means(pinned.spec)]
+        if when is None:
+            checks.append(lambda: self._admission.require_room(pinned.user_id))
+        else:
+            checks.append(lambda: self._schedules.require_room(pinned.user_id, when))
+        with mongo_errors():
+            return [*_refusals(*checks)]
+
+    def _place(self, pinned: Order) -> Place:
+        """As the dispatcher would find the job, if it looked now."""
+        job = pinned.to_job("", self._clock())
+        with mongo_errors():
+            choice = NodeChoice(self._nodes.all(attempts=False), self._clock(), self._dead_after)
+            needs = job.partition.requirements
+            reason = why_waits(job.user_id, choice.reason(needs), self._fair.full())
+            position = self._queries.queue_position(job)
+        node = choice.place(needs) if reason is None else None
+        return Place(node.id if node else None, reason, position)
+
+    def _runs(self, when: When) -> list[Moment]:
+        """Empty if its times are wrong."""
+        now = self._clock()
+        timing = when.timing(now)
+        if timing is None:
+            return [Moment(when.schedule_at, when.schedule_at)] if when.schedule_at else []
+        with suppress(errors.InvalidRequestError):
+            count = min(MOST_RUNS, when.max_runs or MOST_RUNS)
+            return preview("", timing.model_copy(update={"jitter": 0}), now, count)
+        return []
+
+    def _runs_of(self, schedule: Schedule) -> list[Moment]:
+        if schedule.state is not ScheduleState.ACTIVE:
+            return []
+        left = MOST_RUNS if schedule.max_runs is None else schedule.max_runs - schedule.runs
+        return preview(schedule.id, schedule.timing, self._clock(), min(MOST_RUNS, left))
+
+    async def _run(self, function: Callable[..., Answer], *args: Any) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, functools.partial(function, *args))
+
+
+def _known_job(job: Job) -> Known:
+    return Known(job.id, job.created_at, job.status)
+
+
+def _refusals(*checks: Callable[[], object]) -> Iterator[_Refusal]:
+    for check in checks:
+        try:
+            check()
+        except (errors.InvalidRequestError, errors.TooManyError) as error:
+            yield error
