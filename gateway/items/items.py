@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -19,8 +19,10 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import DUPLICATE_KEY, UNSTORABLE, Document, refusals
 
-#: Items deleted at a time.
+#: Items deleted, or looked at, at a time.
 _BATCH = 1000
+
+Row = dict[str, Any]
 
 
 class Item(NamedTuple):
@@ -37,10 +39,16 @@ class Item(NamedTuple):
     def id(self) -> str:
         return f"{_prefix(self.job_id, self.attempt)}{self.end:015d}"
 
+    @property
+    def row(self) -> Row:
+        """The item's fields, also where BSON could not hold them."""
+        return self.data if self.data is not None else _parse(self.raw or "")
+
 
 class ItemStore:
     def __init__(self, database: Database[Document]) -> None:
         self._items = database["items"]
+        self._counted = database["item_fields"]
         self._documents = Documents(self._items, read_item)
 
     @state_change("items.insert")
@@ -58,19 +66,30 @@ class ItemStore:
 
     def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
         """Items in the order they were scraped, after the item `after`; of all attempts if `attempt` is `None`."""
-        ids = _range(job_id, attempt)
-        query = {"_id": {**ids, "$gt": max(after or "", ids["$gt"])}}
-        return self._documents.find(query, limit, [("_id", ASCENDING)])
+        return self._documents.find({"_id": _after(job_id, attempt, after)}, limit, [("_id", ASCENDING)])
 
-    def count(self, job_id: str, attempt: int | None = None) -> int:
-        return self._items.count_documents({"_id": _range(job_id, attempt)})
+    def look(self, job_id: str, attempt: int | None, after: str | None) -> Iterator[tuple[str, Item | None]]:
+        """All items after the item `after`, each with its id, for those who do not know how many they need. An item
+        that cannot be read is `None`.
+        """
+        found = self._items.find({"_id": _after(job_id, attempt, after)}).sort("_id", ASCENDING).batch_size(_BATCH)
+        with found:
+            for document, item in self._documents.each(found):
+                yield document["_id"], item
+
+    def count(self, job_id: str, attempt: int | None = None, *, up_to: str | None = None) -> int:
+        """How many items there are, up to the item `up_to` or in all."""
+        return self._items.count_documents({"_id": _range(job_id, attempt) | ({"$lte": up_to} if up_to else {})})
 
     @state_change("items.delete")
     def delete(self, job_id: str) -> None:
-        """Delete in batches: other writes must not wait until a million items are deleted."""
+        """Delete them, and what was counted of them. In batches: other writes must not wait until a million items are
+        deleted.
+        """
         query = {"_id": _range(job_id, None)}
         while ids := [found["_id"] for found in self._items.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
             self._items.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
+        self._counted.delete_many(query)
 
 
 def _prefix(job_id: str, attempt: int) -> str:
@@ -81,6 +100,11 @@ def _range(job_id: str, attempt: int | None) -> dict[str, str]:
     """Open interval of ids; `;` is the character after `:`."""
     prefix = f"{job_id}:" if attempt is None else _prefix(job_id, attempt)
     return {"$gt": prefix, "$lt": prefix[:-1] + ";"}
+
+
+def _after(job_id: str, attempt: int | None, after: str | None) -> dict[str, str]:
+    ids = _range(job_id, attempt)
+    return {**ids, "$gt": max(after or "", ids["$gt"])}
 
 
 def _document(item: Item) -> Document:
@@ -95,7 +119,6 @@ def read_item(document: Document) -> Item:
 
 # --- items as JSON, JSON lines or CSV, encoded batch by batch so that any number of them passes through
 
-Row = dict[str, Any]
 #: Text that spreadsheets take for a formula and would run. A plain number is not a formula.
 _FORMULA = re.compile(r"(?![+-]?\d+([.,]\d+)*$)[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]")
 
@@ -131,7 +154,7 @@ class JsonFormat(ItemFormat):
     def encode(self, items: Sequence[Item]) -> bytes:
         parts = []
         for item in items:
-            parts += [self._separator, _json(_row(item, self._fields))]
+            parts += [self._separator, as_json(_picked(item.row, self._fields))]
             self._separator = b",\n"
         return b"".join(parts)
 
@@ -148,7 +171,7 @@ class JsonLinesFormat(ItemFormat):
     _fields: Sequence[str] = ()
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        return b"".join(_json(_row(item, self._fields)) + b"\n" for item in items)
+        return b"".join(as_json(_picked(item.row, self._fields)) + b"\n" for item in items)
 
 
 class CsvFormat(ItemFormat):
@@ -172,11 +195,11 @@ class CsvFormat(ItemFormat):
 
     def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
         if not self._columns:
-            rows = [_row(item, ()) for item in first(self.first_batch)]
+            rows = [item.row for item in first(self.first_batch)]
             self._columns = list(dict.fromkeys(name for row in rows for name in row))
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        rows = [_row(item, self._fields) for item in items]
+        rows = [_picked(item.row, self._fields) for item in items]
         buffer = io.StringIO(newline="")
         writer = csv.writer(buffer)
         if not self._is_begun:
@@ -191,7 +214,7 @@ class CsvFormat(ItemFormat):
     def _cell(self, value: Any) -> str:
         if value is None:
             return ""
-        return self._shown(value) if isinstance(value, str) else _json(value).decode()
+        return self._shown(value) if isinstance(value, str) else as_json(value).decode()
 
 
 FORMATS: dict[str, type[JsonFormat | JsonLinesFormat | CsvFormat]] = {
@@ -201,9 +224,25 @@ FORMATS: dict[str, type[JsonFormat | JsonLinesFormat | CsvFormat]] = {
 }
 
 
-def _row(item: Item, fields: Sequence[str]) -> Row:
-    row = item.data if item.data is not None else _parse(item.raw or "")
-    return {name: row[name] for name in fields if name in row} if fields else row
+def _picked(row: Row, fields: Sequence[str]) -> Row:
+    """These fields of the row, or all if none is named. `seller.name` is a field of the object `seller`, unless the
+    row itself has a field of that name.
+    """
+    if not fields:
+        return row
+    values = ((name, _value(row, name)) for name in fields)
+    return {name: value for name, value in values if value is not _MISSING}
+
+
+_MISSING = object()
+
+
+def _value(row: Row, name: str) -> Any:
+    if name in row:
+        return row[name]
+    outer, _, inner = name.partition(".")
+    value = row.get(outer)
+    return value.get(inner, _MISSING) if isinstance(value, dict) else _MISSING
 
 
 def _parse(raw: str) -> Row:
@@ -216,7 +255,7 @@ def _parse(raw: str) -> Row:
     return value if isinstance(value, dict) else {"_raw": raw}
 
 
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
     try:
         return orjson.dumps(value, default=str)
     except TypeError:

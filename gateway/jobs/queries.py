@@ -13,7 +13,7 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.database import Database
 
 from gateway.contract.outbox import AttemptId
-from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.job import GOOD_STATUSES, Job, JobStatus, WaitingReason
 from gateway.jobs.queue import FREE_TO_START, JobDocuments
 from gateway.jobs.store import WATCHED
 from gateway.stores.documents import NEWEST_FIRST, Documents, cursor_of, down_to, moment_of, older_than
@@ -28,6 +28,8 @@ FEW = 500
 SEARCH_SECONDS = 0.5
 #: How many jobs a search reads in one step: in the first step, and at most.
 FIRST_LOOK, LARGEST_LOOK = 250, 4000
+#: How many runs are read to find one that ended well.
+_RUNS_READ = 4
 #: Places in the queue are counted up to this.
 MAX_QUEUE_POSITION = 10_000
 #: The jobs of up to this many other users are counted for a place in the queue.
@@ -131,6 +133,16 @@ class JobQueries:
         """The newest run of the schedule, whether it is under way or has ended."""
         query = {"schedule_id": schedule_id, **_DECIDED}
         return self._documents.optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
+
+    def runs_before(self, job: Job, limit: int) -> list[Job]:
+        """The last runs of the job's schedule before it that ended well, newest first; none without a schedule. It
+        reads a few times as many at most.
+        """
+        if job.schedule_id is None:
+            return []
+        query = {"schedule_id": job.schedule_id, **_DECIDED, "created_at": {"$lt": job.created_at}}
+        found = self._documents.find(query, _RUNS_READ * limit, NEWEST_FIRST)
+        return [run for run in found if run.status in GOOD_STATUSES][:limit]
 
     def queue_position(self, job: Job) -> int | None:
         """The job's place in the queue; 1 for the job that starts next. It is computed as if waiting users took

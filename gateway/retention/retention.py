@@ -21,6 +21,7 @@ from gateway.contract import redis_keys
 from gateway.crash_points import state_change
 from gateway.errors import ConflictError, FileStoreAwayError, JobNotFoundError, UnreadableError
 from gateway.files.store import FileRecord, FileStore
+from gateway.items.fields import read_counts
 from gateway.items.items import ItemStore, read_item
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
@@ -111,6 +112,7 @@ READERS: dict[str, Reader[Any]] = {
     "keys": read_key,
     "audit": reader(AuditEntry),
     "items": read_item,
+    "item_fields": read_counts,
     "files": reader(FileRecord),
     "heartbeats": read_heartbeat,
     "static_entries": read_static_entry,

@@ -124,6 +124,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     "unreadable": [],
     # keyed by prefixes of `_id` alone
     "items": [],
+    "item_fields": [],
     "files": [],
     "logs": [],
 }

@@ -26,6 +26,7 @@ from gateway.web.routes import (
     access,
     crawl,
     environment,
+    fields,
     files,
     items,
     jobs,
@@ -118,7 +119,7 @@ _TAGS = [
 _ROUTERS = (
     *(reference.router, crawl.router),
     *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router),
-    *(items.router, files.router),
+    *(items.router, fields.router, files.router),
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(platform.spiders_router, platform.projects_router, environment.router, nodes.router, nodes.console_router),

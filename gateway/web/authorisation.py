@@ -33,6 +33,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /jobs/{job_id}/logs",
         "POST /jobs/{job_id}/stream-token",
         "GET /jobs/{job_id}/items",
+        "GET /jobs/{job_id}/fields",
         "GET /jobs/{job_id}/files",
         "GET /jobs/{job_id}/files/{name}",
         "GET /events",

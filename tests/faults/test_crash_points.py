@@ -137,6 +137,7 @@ ELSEWHERE = {
     "schedule_ledger.record": "needs a schedule: services/test_scheduling_kills.py",
     "schedule_ledger.delete": "needs a schedule: services/test_scheduling_kills.py",
     "static_entries.claim": "needs a schedule: services/test_scheduling_kills.py",
+    "item_fields.keep": "one write that the next look at the fields repeats: web/test_fields.py",
     "schedule_ledger.forget": "needs occurrences of months ago: services/test_retention_kills.py",
 }
 

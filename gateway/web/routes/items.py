@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from fastapi.responses import StreamingResponse
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFoundError
 from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemStore
+from gateway.items.search import Look, search
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.stores.readiness import ThreadPool
@@ -26,6 +28,8 @@ _BATCH_BYTES = 1 << 20
 _MAX_BATCH = 500
 #: A page ends here even if it has fewer items than were asked for; its `next` goes on.
 _PAGE_BYTES = 8 << 20
+#: Seconds after which a search answers with what it has found; its `next` goes on.
+_SEARCH_SECONDS = 2.0
 
 
 @define(eq=False, repr=False, slots=False)
@@ -39,63 +43,81 @@ class ItemExport:
     _encoder: ItemFormat
     #: The prefix of cursors that are given out.
     _prefix: str = ""
+    #: Only items with this text.
+    _text: str | None = None
     _is_begun: bool = field(init=False, default=False)
     count: int = field(init=False, default=0)
+    #: How many items were read to find so many.
+    looked_at: int = field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
         self._last = None if self._after is None else _item_at(self._job_id, self._after)
         self._batch = self._encoder.first_batch
 
-    def next_batch(self, most: int | None = None) -> bytes:
-        """The next items, encoded, `most` at most; empty at the end."""
+    def next_batch(self, most: int | None = None) -> bytes | None:
+        """The next items, encoded, `most` at most; empty if none is found yet, `None` at the end."""
         if not self._is_begun:
             self._is_begun = True
             self._encoder.begin(lambda count: self._store.page(self._job_id, self._attempt, None, count))
-        limit = self._batch if most is None else min(self._batch, most)
-        items = self._page(limit)
-        if not items:
+        look = self._look(self._batch if most is None else min(self._batch, most))
+        if look.last is None:
+            return None
+        self._last = look.last
+        self.count += len(look.items)
+        self.looked_at += look.looked_at
+        if not look.items:
             return b""
-        self._last = items[-1]
-        self.count += len(items)
-        data = self._encoder.encode(items)
-        self._batch = max(1, min(_MAX_BATCH, _BATCH_BYTES * len(items) // max(1, len(data))))
+        data = self._encoder.encode(look.items)
+        self._batch = max(1, min(_MAX_BATCH, _BATCH_BYTES * len(look.items) // max(1, len(data))))
         return data
 
     def page(self, limit: int) -> tuple[bytes, str | None]:
         """Up to `limit` items as one complete document, and the cursor of what follows."""
         parts: list[bytes] = []
-        size = 0
-        while self.count < limit and size < _PAGE_BYTES and (data := self.next_batch(limit - self.count)):
+        size, began = 0, time.monotonic()
+        while self.count < limit and size < _PAGE_BYTES and (data := self.next_batch(limit - self.count)) is not None:
             parts.append(data)
             size += len(data)
+            if self._text is not None and time.monotonic() - began > _SEARCH_SECONDS:
+                break
         following = self._cursor() if self._page(1) else None
         return b"".join([*parts, self._encoder.end(following)]), following
 
-    async def stream(self, pool: ThreadPool, first: bytes) -> AsyncIterator[bytes]:
+    async def stream(self, pool: ThreadPool, first: bytes | None) -> AsyncIterator[bytes]:
         """All items. `first` was read before the answer began, so that an absent store still leads to an error."""
         data = first
-        while data:
+        while data is not None:
             yield data
             data = await pool.run(self.next_batch)
         yield self._encoder.end(None)
 
+    def _look(self, limit: int) -> Look:
+        if self._text is not None:
+            return search(self._store.look(self._job_id, self._attempt, self._last), limit, self._text)
+        items = self._page(limit)
+        return Look(items, len(items), items[-1].id if items else None)
+
     def _page(self, limit: int) -> list[Item]:
-        after = None if self._last is None else self._last.id
-        return self._store.page(self._job_id, self._attempt, after, limit)
+        return self._store.page(self._job_id, self._attempt, self._last, limit)
 
     def _cursor(self) -> str | None:
-        return None if self._last is None else f"{self._prefix}{self._last.attempt}-{self._last.end}"
+        if self._last is None:
+            return None
+        _, attempt, end = self._last.split(":")
+        return f"{self._prefix}{int(attempt)}-{int(end)}"
 
 
-def _item_at(job_id: str, cursor: str) -> Item:
+def _item_at(job_id: str, cursor: str) -> str:
     attempt, _, end = cursor.partition("-")
-    return Item(job_id, int(attempt), int(end), None)
+    return Item(job_id, int(attempt), int(end), None).id
 
 
 router = APIRouter()
 
 #: The cursor of the next page, for the formats that have no place for one.
 NEXT_HEADER = "X-Next"
+#: How many items a search has looked at for this page.
+SEARCHED_HEADER = "X-Searched"
 #: The run of a schedule that the items belong to.
 RUN_HEADER = "X-Run"
 #: When the items of an old job were removed: no items then means that none are left, not that none were found.
@@ -122,6 +144,8 @@ _OK = {
     "headers": {
         NEXT_HEADER: {"description": "With `limit`, if more items follow: the value of `after` for the next page.",
                       "schema": {"type": "string"}},
+        SEARCHED_HEADER: {"description": "With `q` and `limit`: how many items were looked at for this page.",
+                          "schema": {"type": "integer"}},
         RUN_HEADER: {"description": "For a schedule: the job of the run that the items are from.",
                      "schema": {"type": "string"}},
         REMOVED_HEADER: {"description": "When the items were removed because their retention time was over.",
@@ -136,7 +160,8 @@ _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
 )
 async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts: Parts) -> Response:
     """Without `limit`, streams all items that there are at this moment. A CSV has the columns of the first hundred
-    items, or those that `fields` names, the same on every page. For a schedule, these are the items of the run under
+    items, or those that `fields` names, the same on every page. With `q`, a page ends after two seconds: it may have
+    fewer items than `limit`, or none, and its `next` goes on. For a schedule, these are the items of the run under
     way, or of the one before.
     """
     return await _items(parts, job_id, query)
@@ -166,8 +191,9 @@ async def _items(parts: GatewayParts, identity: str, query: ItemsQuery, run: str
     _require_same_run(job, page_of, run)
     encoder = _encoder(query)
     prefix = f"{job.id}." if job and isinstance(named, RunOf) else ""
+    attempt = attempt_of(job, query.attempt)
     export = ItemExport(
-        parts[ItemStore], job.id if job else identity, _attempt(job, query.attempt), after or None, encoder, prefix
+        parts[ItemStore], job.id if job else identity, attempt, after or None, encoder, prefix, query.q
     )
     headers = _headers(job, identity, encoder)
     if query.limit is None:
@@ -176,6 +202,8 @@ async def _items(parts: GatewayParts, identity: str, query: ItemsQuery, run: str
     data, following = await parts.reads.run(export.page, query.limit)
     if following:
         headers[NEXT_HEADER] = following
+    if query.q is not None:
+        headers[SEARCHED_HEADER] = str(export.looked_at)
     return Response(data, headers=headers, media_type=encoder.media_type)
 
 
@@ -204,7 +232,7 @@ def _headers(job: Job | None, identity: str, encoder: ItemFormat) -> dict[str, s
     return headers
 
 
-def _attempt(job: Job | None, wanted: str | None) -> int | None:
+def attempt_of(job: Job | None, wanted: str | None) -> int | None:
     """`None` for every attempt; 0, which has no items, while there is no attempt. Raises `InvalidRequestError`."""
     attempts = job.attempts if job else {}
     if wanted == "all":

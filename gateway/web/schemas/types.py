@@ -152,7 +152,12 @@ class JobsQuery(QueryModel):
 class ItemsQuery(QueryModel):
     format: Literal["json", "jsonl", "csv"] = "json"
     fields: Annotated[Text, Field(min_length=1, max_length=2000)] | None = Field(
-        default=None, description="Only these fields, separated by commas; also the columns of a CSV, in this order."
+        default=None,
+        description="Only these fields, separated by commas; also the columns of a CSV, in this order. `seller.name` "
+        "is the field `name` of the object `seller`.",
+    )
+    q: SearchText | None = Field(
+        default=None, description="Only items with this text in a value; case does not matter. It reads item by item."
     )
     limit: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         default=None, description="The size of a page; without it, all items are streamed."

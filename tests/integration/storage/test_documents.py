@@ -26,6 +26,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
 from gateway.errors import UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
+from gateway.items.fields import FieldCounts, FieldCountStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobFilter, JobQueries, JobStatistics
@@ -198,6 +199,11 @@ KINDS = {
         lambda db: ItemStore(db).page("j", 1, None, 2),
         "_id",
         ascending=True,
+    ),
+    "item_fields": Kind(
+        lambda db, number: FieldCountStore(db).keep(FieldCounts("j", number)),
+        lambda db: [found for number in (1, 2, 3) if (found := FieldCountStore(db).find("j", number))],
+        "items",
     ),
     "files": Kind(
         _file, lambda db: FileStore(db, FileBytes(FilesPlace("file:///nowhere"))).page("j", None, None, 2)[0], "size"

@@ -172,6 +172,9 @@ def test_a_body_over_256_kib_is_refused(gateway: httpx.Client, crawl: Crawl) -> 
         (f"/jobs/{'0' * 32}/items?after=1:2", "after"),
         (f"/jobs/{'0' * 32}/items?attempt=0", "attempt"),
         (f"/jobs/{'0' * 32}/items?limit=1001", "limit"),
+        (f"/jobs/{'0' * 32}/items?q=", "q"),
+        (f"/jobs/{'0' * 32}/fields?attempt=all", "attempt"),
+        (f"/jobs/{'0' * 32}/fields?compare=all", "compare"),
     ],
 )
 def test_a_query_is_as_strict_as_a_body(gateway: httpx.Client, path: str, field: str) -> None:

@@ -53,7 +53,7 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/jobs/sites",
         "/jobs/{job_id}",
         *("/jobs/{job_id}/cancel", "/jobs/{job_id}/files", "/jobs/{job_id}/files/{name}"),
-        *("/jobs/{job_id}/items", "/jobs/{job_id}/logs"),
+        *("/jobs/{job_id}/fields", "/jobs/{job_id}/items", "/jobs/{job_id}/logs"),
         *("/jobs/{job_id}/pause", "/jobs/{job_id}/resume", "/jobs/{job_id}/retry"),
         "/jobs/{job_id}/status",
         "/jobs/{job_id}/stream-token",

@@ -1,0 +1,233 @@
+"""How full the fields of a crawl's items are. Each item is counted once: the counts are kept, and the next look
+goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from attrs import Factory, define
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.crash_points import state_change
+from gateway.errors import JobNotFoundError
+from gateway.items.items import ItemStore, as_json
+from gateway.jobs.job import Job
+from gateway.jobs.store import JobStore
+from gateway.stores.documents import Documents
+from gateway.stores.mongo import Document
+
+#: Fields that are counted, inner ones included. Names beyond that are data rather than names.
+MAX_FIELDS = 300
+#: Characters: a field of a longer name is not counted, and an example is cut there.
+MAX_NAME = 200
+MAX_EXAMPLE = 120
+#: Seconds that one look may count; the next one goes on.
+LOOK_SECONDS = 3.0
+#: A share that is lower than before by more than this is worth a look.
+TOLERANCE = 0.05
+
+#: One name, or two for a field of an object: `("seller", "name")`.
+Path = tuple[str, ...]
+#: The types of JSON Schema.
+_TYPES = {
+    str: "string", bool: "boolean", int: "integer", float: "number",
+    list: "array", dict: "object", type(None): "null",
+}  # fmt: skip
+
+
+@define
+class FieldCount:
+    """One field."""
+
+    #: How many items have something in it: no null, no blank text, no empty list or object.
+    filled: int = 0
+    #: How many values are of each type of JSON Schema.
+    types: dict[str, int] = Factory(dict)
+    #: The first value that is not empty, as JSON, cut.
+    example: str | None = None
+
+    def add(self, value: Any) -> None:
+        kind = _TYPES.get(type(value), "string")
+        self.types[kind] = self.types.get(kind, 0) + 1
+        if _is_filled(value):
+            self.filled += 1
+            if self.example is None:
+                self.example = _example(value)
+
+
+def _is_filled(value: Any) -> bool:
+    """As a crawl's expectations count it (`crawler/report/progress.py`)."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return value is not None and not (isinstance(value, list | dict) and not value)
+
+
+def _example(value: Any) -> str:
+    text = as_json(value[:MAX_EXAMPLE] if isinstance(value, str) else value).decode()
+    return text if len(text) <= MAX_EXAMPLE else text[: MAX_EXAMPLE - 1] + "…"
+
+
+@define
+class FieldCounts:
+    """The fields of the first items of an attempt."""
+
+    job_id: str
+    attempt: int
+    #: How many items were counted, and the id of the last one.
+    items: int = 0
+    last: str | None = None
+    #: Whether there are fields that are not counted, because there are too many or their names are too long.
+    has_more: bool = False
+    _fields: dict[Path, FieldCount] = Factory(dict)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        for name, value in row.items():
+            self._add((name,), value)
+            for inner, inner_value in value.items() if isinstance(value, dict) else ():
+                self._add((name, inner), inner_value)
+
+    def _add(self, path: Path, value: Any) -> None:
+        found = self._fields.get(path)
+        if found is None:
+            if len(self._fields) >= MAX_FIELDS or max(map(len, path)) > MAX_NAME:
+                self.has_more = True
+                return
+            found = self._fields[path] = FieldCount()
+        found.add(value)
+
+    def __iter__(self) -> Iterator[tuple[Path, FieldCount]]:
+        """In the order of their appearance, those of an object behind it."""
+        places = {path[0]: place for place, path in reversed(list(enumerate(self._fields)))}
+        return iter(sorted(self._fields.items(), key=lambda found: places[found[0][0]]))
+
+    def filled(self, path: Path) -> int:
+        found = self._fields.get(path)
+        return found.filled if found else 0
+
+    def to_document(self) -> Document:
+        fields = [
+            {"path": list(map(_storable, path)), "filled": one.filled, "types": one.types, "example": one.example}
+            for path, one in self._fields.items()
+        ]
+        counted = {"items": self.items, "last": self.last, "has_more": self.has_more, "fields": fields}
+        return {"_id": _identity(self.job_id, self.attempt), **counted}
+
+
+def _storable(name: str) -> str:
+    """Without half surrogate pairs, which BSON cannot hold."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def _identity(job_id: str, attempt: int) -> str:
+    return f"{job_id}:{attempt:04d}"
+
+
+def read_counts(document: Document) -> FieldCounts:
+    job_id, attempt = document["_id"].split(":")
+    fields = {
+        tuple(one["path"]): FieldCount(int(one["filled"]), dict(one["types"]), one["example"])
+        for one in document["fields"]
+    }
+    counted = int(document["items"]), document["last"], bool(document["has_more"])
+    return FieldCounts(job_id, int(attempt), *counted, fields)
+
+
+class FieldCountStore:
+    """`item_fields`: one document for each attempt whose fields somebody has asked for. It goes with the items."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._documents = Documents(database["item_fields"], read_counts)
+
+    def find(self, job_id: str, attempt: int) -> FieldCounts | None:
+        return self._documents.optional(self._documents.collection.find_one({"_id": _identity(job_id, attempt)}))
+
+    @state_change("item_fields.keep")
+    def keep(self, counts: FieldCounts) -> None:
+        document = counts.to_document()
+        # another look has just kept its own: what it has not counted is counted again
+        with suppress(DuplicateKeyError):
+            self._documents.collection.replace_one({"_id": document["_id"]}, document, upsert=True)
+
+
+@define(eq=False, repr=False, slots=False)
+class FieldCounting:
+    _items: ItemStore
+    _counts: FieldCountStore
+    _jobs: JobStore
+    _monotonic: Callable[[], float] = time.monotonic
+
+    def of(self, attempts: Sequence[tuple[Job, int]]) -> list[FieldCounts]:
+        """The counts of the items of each attempt; only of the first items where all would take longer than
+        `LOOK_SECONDS`.
+        """
+        until = self._monotonic() + LOOK_SECONDS
+        return [self._count(job, attempt, until) for job, attempt in attempts]
+
+    def _count(self, job: Job, attempt: int, until: float) -> FieldCounts:
+        counts = self._kept(job.id, attempt)
+        before = counts.items
+        for last, item in self._items.look(job.id, attempt, counts.last):
+            counts.items, counts.last = counts.items + 1, last
+            if item is not None:
+                counts.add(item.row)
+            if self._monotonic() > until:
+                break
+        if counts.items > before:
+            self._keep(counts)
+        return counts
+
+    def _kept(self, job_id: str, attempt: int) -> FieldCounts:
+        kept = self._counts.find(job_id, attempt)
+        # a batch of items need not become visible in its order: what came late is counted by beginning anew
+        if kept is None or self._items.count(job_id, attempt, up_to=kept.last) != kept.items:
+            return FieldCounts(job_id, attempt)
+        return kept
+
+    def _keep(self, counts: FieldCounts) -> None:
+        self._counts.keep(counts)
+        try:
+            is_gone = self._jobs.get(counts.job_id).items_removed_at is not None
+        except JobNotFoundError:
+            is_gone = True
+        if is_gone:
+            # removed in between: what was counted of them must go, too
+            self._items.delete(counts.job_id)
+
+
+# --- how full they are, beside the runs before
+
+
+class FieldFacts(NamedTuple):
+    path: Path
+    counted: FieldCount
+    #: The share of items that have it; and of the items of the runs before, `None` if none is known.
+    share: float
+    share_before: float | None
+
+    @property
+    def is_lower(self) -> bool:
+        return self.share_before is not None and self.share < self.share_before - TOLERANCE
+
+
+def compare(counts: FieldCounts, before: Sequence[FieldCounts]) -> list[FieldFacts]:
+    """The fields of `counts`, and then those that only runs before had."""
+    known = dict(counts)
+    missing = {path: FieldCount() for run in before for path, one in run if path not in known and one.filled}
+    items_before = sum(run.items for run in before)
+    return [
+        FieldFacts(path, count, _share(count.filled, counts.items), _share_before(path, before, items_before))
+        for path, count in (*counts, *missing.items())
+    ]
+
+
+def _share(filled: int, items: int) -> float:
+    return filled / items if items else 0.0
+
+
+def _share_before(path: Path, before: Sequence[FieldCounts], items: int) -> float | None:
+    return sum(run.filled(path) for run in before) / items if items else None

@@ -1,0 +1,151 @@
+"""`GET /jobs/{job_id}/fields`: how full each field of a crawl's items is, and how full it was in the runs before."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from gateway.items.fields import FieldCounting, FieldFacts, compare
+from gateway.items.items import ItemStore
+from gateway.jobs.job import Job
+from gateway.jobs.queries import JobQueries
+from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.stores.mongo import mongo_errors
+from gateway.web.dependencies import JobId, Parts
+from gateway.web.errors import Responses, problems
+from gateway.web.parts import GatewayParts
+from gateway.web.routes.items import attempt_of
+from gateway.web.schemas.types import QueryModel, Timestamp
+
+router = APIRouter(tags=["jobs"])
+
+#: With how many runs a job is compared.
+RUNS_BEFORE = 5
+
+
+class FieldsQuery(QueryModel):
+    attempt: Annotated[str, Field(pattern="^[1-9][0-9]{0,5}$")] | None = Field(
+        default=None, description="The number of an attempt; by default the attempt that counts."
+    )
+    compare: Literal["schedule"] | None = Field(
+        default=None,
+        description=f"With the last {RUNS_BEFORE} runs of the same schedule that ended well before this one.",
+    )
+
+
+class FieldView(BaseModel):
+    name: str = Field(description="For a field of an object, both names with a dot between them.")
+    path: list[str] = Field(description="The same as one name, or two for a field of an object.")
+    filled: int = Field(description="How many items have something in it: no null, blank text, empty list or object.")
+    share: float = Field(description="`filled` among the items that were counted; from 0 to 1.")
+    types: dict[str, int] = Field(description="How many values are of each type; types as in JSON Schema.")
+    example: str | None = Field(description="The first value that is not empty, as JSON; cut if it is long.")
+    share_before: float | None = Field(description="The share in the runs before; null if none is known.")
+    lower: bool = Field(description="Whether the share is lower than before by more than 5 percentage points.")
+
+    @classmethod
+    def of(cls, facts: FieldFacts) -> FieldView:
+        count = facts.counted
+        return cls(
+            name=".".join(facts.path),
+            path=list(facts.path),
+            filled=count.filled,
+            share=round(facts.share, 4),
+            types=count.types,
+            example=count.example,
+            share_before=None if facts.share_before is None else round(facts.share_before, 4),
+            lower=facts.is_lower,
+        )
+
+
+class RunView(BaseModel):
+    job_id: str
+    finished_at: Timestamp | None
+    counted: int = Field(description="How many of its items were counted.")
+
+
+class FieldsView(BaseModel):
+    job_id: str | None = Field(description="The job; for a schedule its run, null before the first one.")
+    attempt: int | None = Field(description="The attempt that the items are from; null before the first one.")
+    items: int = Field(description="How many items there are.")
+    counted: int = Field(description="How many of them were counted. If there are more, ask again: it goes on.")
+    fields: list[FieldView] = Field(
+        description="In the order of their appearance; those that only runs before had come last."
+    )
+    more_fields: bool = Field(
+        description="Whether there are fields that are not counted: too many, or names too long."
+    )
+    runs: list[RunView] = Field(description="The runs that it is compared with, newest first.")
+    removed_at: Timestamp | None = Field(description="When its items were removed: their retention time was over.")
+
+
+_EXAMPLE = {
+    "job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "attempt": 1,
+    "items": 1200,
+    "counted": 1200,
+    "fields": [
+        {
+            "name": "price",
+            "path": ["price"],
+            "filled": 1020,
+            "share": 0.85,
+            "types": {"number": 1020, "null": 180},
+            "example": "12.5",
+            "share_before": 0.995,
+            "lower": True,
+        }
+    ],
+    "more_fields": False,
+    "runs": [
+        {"job_id": "8a7b6c5d4e3f4a1b8c9d0e1f2a3b4c5d", "finished_at": "2027-06-01T07:10:00.000Z", "counted": 1180}
+    ],
+    "removed_at": None,
+}
+_RESPONSES: Responses = {
+    200: {"description": "The fields.", "content": {"application/json": {"example": _EXAMPLE}}},
+    **problems(404, 503),
+}
+
+
+@router.get("/jobs/{job_id}/fields", summary="How full the fields of its items are", responses=_RESPONSES)
+async def get_fields(job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts) -> FieldsView:
+    """Top-level fields, and those of objects in them, of the items that there are: at most 300. One answer counts for
+    up to three seconds. What was counted is kept, so that the next answer goes on from there.
+    """
+    return await parts.reads.run(read_fields, parts, job_id, query)
+
+
+def read_fields(parts: GatewayParts, job_id: str, query: FieldsQuery) -> FieldsView:
+    """Raises `JobNotFoundError`, `InvalidRequestError`."""
+    named = parts[JobOrSchedule].find(job_id)
+    job = named.job if isinstance(named, RunOf) else named
+    if job is None:
+        return FieldsView(
+            job_id=None, attempt=None, items=0, counted=0, fields=[], more_fields=False, runs=[], removed_at=None
+        )
+    with mongo_errors():
+        return _fields(parts, job, query)
+
+
+def _fields(parts: GatewayParts, job: Job, query: FieldsQuery) -> FieldsView:
+    attempt = attempt_of(job, query.attempt) or 0
+    before = parts[JobQueries].runs_before(job, RUNS_BEFORE) if query.compare else []
+    counts, *counts_before = parts[FieldCounting].of(
+        [(job, attempt), *((run, attempt_of(run, None) or 0) for run in before)]
+    )
+    return FieldsView(
+        job_id=job.id,
+        attempt=attempt or None,
+        items=parts[ItemStore].count(job.id, attempt),
+        counted=counts.items,
+        fields=[FieldView.of(facts) for facts in compare(counts, counts_before)],
+        more_fields=counts.has_more,
+        runs=[
+            RunView(job_id=run.id, finished_at=run.finished_at, counted=one.items)
+            for run, one in zip(before, counts_before, strict=True)
+        ],
+        removed_at=job.items_removed_at,
+    )

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from jobs import make_job
+
+from gateway.clock import utc_now
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import Attempt, Job, JobStatus, new_job_id
+
+Keep = Callable[[Job], Job]
+Fields = dict[str, Any]
+
+
+def job_with_attempt(**fields: Any) -> Job:
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+    return make_job(**{"status": JobStatus.RUNNING, "attempt": 1, "attempts": {"1": attempt}, **fields})
+
+
+def ended(**fields: Any) -> Job:
+    return job_with_attempt(**{"status": JobStatus.FINISHED, "settled": True, "live_key": None, **fields})
+
+
+def put(items: ItemStore, job: Job, found: list[Fields], *, first: int = 1) -> None:
+    items.insert([Item(job.id, 1, end, data) for end, data in enumerate(found, start=first)])
+
+
+def by_name(answer: Fields) -> dict[str, Fields]:
+    return {field["name"]: field for field in answer["fields"]}
+
+
+def test_each_field_is_counted_with_its_types_and_an_example(
+    gateway: httpx.Client, items: ItemStore, keep: Keep
+) -> None:
+    job = keep(job_with_attempt())
+    put(items, job, [
+        {"url": "a", "price": 1.5, "seller": {"name": "Ann", "rating": 4}, "tags": []},
+        {"url": "b", "price": None, "seller": {"name": " "}, "sold": False},
+    ])  # fmt: skip
+    items.insert([Item(job.id, 1, 3, None, '{"price": 123456789012345678901234567890, "odd.name": "\\ud800"}')])
+    answer = gateway.get(f"/jobs/{job.id}/fields").raise_for_status().json()
+    assert (answer["job_id"], answer["attempt"], answer["items"], answer["counted"]) == (job.id, 1, 3, 3)
+    assert [field["name"] for field in answer["fields"]] == [
+        *("url", "price", "seller", "seller.name", "seller.rating"),
+        *("tags", "sold", "odd.name"),
+    ]
+    found = by_name(answer)
+    assert found["price"] == {
+        "name": "price",
+        "path": ["price"],
+        "filled": 2,
+        "share": 0.6667,
+        "example": "1.5",
+        "types": {"number": 1, "null": 1, "integer": 1},
+        "share_before": None,
+        "lower": False,
+    }
+    assert {name: field["filled"] for name, field in found.items()} == {
+        "url": 2,
+        "price": 2,
+        "seller": 2,
+        "seller.name": 1,
+        "seller.rating": 1,
+        "tags": 0,
+        "sold": 1,
+        "odd.name": 1,
+    }
+    assert found["seller.name"]["path"] == ["seller", "name"]
+    assert found["odd.name"]["path"] == ["odd.name"]
+
+
+def test_what_comes_later_is_added_wherever_it_comes(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
+    job = keep(job_with_attempt())
+    for found, first, counted in (([{"a": 1}] * 3, 10, 3), ([{"a": ""}] * 2, 20, 5), ([{"b": 1}], 5, 6)):
+        put(items, job, found, first=first)
+        answer = gateway.get(f"/jobs/{job.id}/fields").json()
+        assert answer["counted"] == answer["items"] == counted
+    assert {name: field["filled"] for name, field in by_name(answer).items()} == {"a": 3, "b": 1}
+
+
+def test_fields_beyond_the_limit_are_not_counted(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
+    job = keep(job_with_attempt())
+    put(items, job, [{f"{number:04d}": "x" * 10_000 for number in range(400)}, {"n" * 201: 1}])
+    answer = gateway.get(f"/jobs/{job.id}/fields").json()
+    assert (len(answer["fields"]), answer["more_fields"]) == (300, True)
+    assert max(len(field["example"]) for field in answer["fields"]) == 120
+
+
+def test_a_run_is_compared_with_those_before_it(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
+    schedule, now = new_job_id(), utc_now()
+    for hours, status, price in ((4, "finished", 1), (3, "error", None), (2, "partial", 1), (-1, "finished", None)):
+        run = keep(ended(schedule_id=schedule, status=status, created_at=now - timedelta(hours=hours)))
+        put(items, run, [{"url": "a", "price": price, "gone": "x"}])
+    job = keep(ended(schedule_id=schedule, created_at=now))
+    put(items, job, [{"url": "a", "price": 1}, {"url": "b", "price": None}])
+    answer = gateway.get(f"/jobs/{job.id}/fields", params={"compare": "schedule"}).json()
+    assert [run["counted"] for run in answer["runs"]] == [1, 1]
+    found = by_name(answer)
+    assert [found[name]["share_before"] for name in ("url", "price", "gone")] == [1, 1, 1]
+    assert [found[name]["share"] for name in ("url", "price", "gone")] == [1, 0.5, 0]
+    assert [found[name]["lower"] for name in ("url", "price", "gone")] == [False, True, True]
+    assert list(found) == ["url", "price", "gone"]
+    alone = by_name(gateway.get(f"/jobs/{job.id}/fields").json())
+    assert (list(alone), alone["price"]["share_before"]) == (["url", "price"], None)
+
+
+def test_without_items_there_are_no_fields(gateway: httpx.Client, keep: Keep) -> None:
+    waiting = keep(make_job())
+    answer = gateway.get(f"/jobs/{waiting.id}/fields?compare=schedule").json()
+    assert (answer["fields"], answer["items"], answer["attempt"]) == ([], 0, None)
+    assert gateway.get(f"/jobs/{new_job_id()}/fields").status_code == 404
+    refused = gateway.get(f"/jobs/{waiting.id}/fields?attempt=1")
+    assert (refused.status_code, refused.json()["error"]["detail"]) == (422, {"field": "attempt"})
+
+
+def test_counts_go_with_the_items(gateway: httpx.Client, items: ItemStore, keep: Keep, database: Any) -> None:
+    job = keep(ended())
+    put(items, job, [{"a": 1}])
+    assert gateway.get(f"/jobs/{job.id}/fields").json()["counted"] == 1
+    assert database["item_fields"].find_one({"_id": f"{job.id}:0001"})
+    items.delete(job.id)
+    assert not database["item_fields"].find_one({"_id": f"{job.id}:0001"})
+    assert gateway.get(f"/jobs/{job.id}/fields").json()["fields"] == []
+
+
+def test_what_is_counted_while_the_items_are_removed_is_not_kept(
+    gateway: httpx.Client, items: ItemStore, keep: Keep, database: Any
+) -> None:
+    job = keep(ended(items_removed_at=utc_now()))
+    put(items, job, [{"a": 1}])
+    assert gateway.get(f"/jobs/{job.id}/fields").is_success
+    assert not database["item_fields"].find_one({"_id": f"{job.id}:0001"})
+
+
+@pytest.mark.parametrize(("text", "expected"), [("SHOES", [0, 2]), ("7.25", [1]), ("color", []), ("true", [2])])
+def test_items_are_searched_by_what_is_in_them(
+    gateway: httpx.Client, items: ItemStore, keep: Keep, text: str, expected: list[int]
+) -> None:
+    job = keep(job_with_attempt())
+    put(items, job, [
+        {"n": 0, "color": "Red shoes"}, {"n": 1, "price": 7.25}, {"n": 2, "more": [{"of": ["blue SHOES", True]}]},
+    ])  # fmt: skip
+    answer = gateway.get(f"/jobs/{job.id}/items", params={"q": text, "limit": 10})
+    assert [item["n"] for item in answer.json()["items"]] == expected
+    assert (answer.headers["X-Searched"], answer.json()["next"]) == ("3", None)
+    lines = gateway.get(f"/jobs/{job.id}/items", params={"q": text, "format": "jsonl", "fields": "n"}).text
+    assert [f'{{"n":{number}}}' for number in expected] == lines.splitlines()
+
+
+def test_pages_of_a_search_follow_each_other(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
+    job = keep(job_with_attempt())
+    put(items, job, [{"n": number, "is": "odd" if number % 2 else "even"} for number in range(2500)])
+    seen, after = list[int](), dict[str, str]()
+    while True:
+        page = gateway.get(f"/jobs/{job.id}/items", params={"q": "odd", "limit": 400, **after}).json()
+        seen += [item["n"] for item in page["items"]]
+        if page["next"] is None:
+            break
+        after = {"after": page["next"]}
+    assert seen == [*range(1, 2500, 2)]
+
+
+def test_a_field_of_an_object_can_be_asked_for(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
+    job = keep(job_with_attempt())
+    put(items, job, [{"seller": {"name": "Ann", "town": "Ulm"}}, {"seller": "none"}, {"n": 1}])
+    items.insert([Item(job.id, 1, 9, None, '{"seller.name": "itself", "seller": {"name": "inner"}}')])
+    answer = gateway.get(f"/jobs/{job.id}/items", params={"fields": "n,seller.name"}).json()
+    assert answer["items"] == [{"seller.name": "Ann"}, {}, {"n": 1}, {"seller.name": "itself"}]
+    table = gateway.get(f"/jobs/{job.id}/items", params={"fields": "n,seller.name", "format": "csv"}).text
+    assert table.splitlines() == ["n,seller.name", ",Ann", ",", "1,", ",itself"]
