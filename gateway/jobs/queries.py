@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, NamedTuple
@@ -143,6 +143,11 @@ class JobQueries:
         query = {"schedule_id": job.schedule_id, **_DECIDED, "created_at": {"$lt": job.created_at}}
         found = self._documents.find(query, _RUNS_READ * limit, NEWEST_FIRST)
         return [run for run in found if run.status in GOOD_STATUSES][:limit]
+
+    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """By id, of the jobs that exist."""
+        found = self._jobs.find({"_id": {"$in": list(job_ids)}}, {"status": 1}) if job_ids else ()
+        return {one["_id"]: JobStatus(one["status"]) for one in found}
 
     def queue_position(self, job: Job) -> int | None:
         """The job's place in the queue; 1 for the job that starts next. It is computed as if waiting users took

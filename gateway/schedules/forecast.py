@@ -27,6 +27,7 @@ from gateway.jobs.store import JobStore
 from gateway.jobs.submission import Order, Submission
 from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import WorkCheck
+from gateway.schedules.calendar import coming
 from gateway.schedules.next_run import Moment, preview
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.submission import ScheduleSubmission, When
@@ -156,10 +157,8 @@ class Forecasts:
         return []
 
     def _runs_of(self, schedule: Schedule) -> list[Moment]:
-        if schedule.state is not ScheduleState.ACTIVE:
-            return []
-        left = MOST_RUNS if schedule.max_runs is None else schedule.max_runs - schedule.runs
-        return preview(schedule.id, schedule.timing, self._clock(), min(MOST_RUNS, left))
+        is_active = schedule.state is ScheduleState.ACTIVE
+        return coming(schedule, self._clock(), MOST_RUNS) if is_active else []
 
     async def _run(self, function: Callable[..., Answer], *args: Any) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._executor, functools.partial(function, *args))

@@ -224,6 +224,11 @@ class LedgerStore:
         """A page as `documents.page` returns it."""
         return page(self._documents, [{"schedule_id": schedule_id}], limit, after, field="due", identity="job_id")
 
+    def between(self, schedule_id: str, since: datetime, until: datetime, limit: int) -> list[LedgerEntry]:
+        """The entries of occurrences that were due from `since` on and before `until`, the newest first."""
+        query = {"schedule_id": schedule_id, "due": {"$gte": since, "$lt": until}}
+        return self._documents.find(query, limit, [("due", DESCENDING), ("_id", DESCENDING)])
+
     def latest(self, count: int) -> list[LedgerEntry]:
         """The latest entries of all schedules."""
         return self._documents.find({}, count, [("recorded_at", DESCENDING)])

@@ -39,6 +39,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /events",
         "GET /dead-letters",
         "GET /schedules",
+        "GET /schedules/calendar",
         "GET /schedules/{schedule_id}",
         "GET /schedules/{schedule_id}/next",
         "GET /schedules/{schedule_id}/items",

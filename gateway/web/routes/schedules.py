@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
+from gateway.schedules.calendar import ScheduleCalendar, coming
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.firing import Scheduling
-from gateway.schedules.next_run import preview
 from gateway.schedules.schedule import LedgerKind, Schedule, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When
@@ -21,6 +20,7 @@ from gateway.web.authorisation import Called
 from gateway.web.dependencies import Parts, RequestId, ScheduleId, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.routes.crawl import IdempotencyKey, change_of, order_of, when_of
+from gateway.web.schemas.calendar import CalendarQuery, SchedulesCalendar
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt
 from gateway.web.schemas.schedule import (
     HistoryQuery,
@@ -38,8 +38,6 @@ from gateway.web.schemas.schedule import (
 from gateway.web.schemas.types import QueryModel, Timestamp
 
 router = APIRouter(prefix="/schedules", tags=["schedules"], route_class=StoreRoute)
-
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 @router.get("", summary="List schedules", responses=problems(503))
@@ -79,6 +77,19 @@ async def create_schedule(
         response.status_code = HTTPStatus.OK.value
     response.headers["Location"] = f"/schedules/{found.id}"
     return ScheduleView.of(found if isinstance(found, Schedule) else parts[ScheduleStore].get(found.id))
+
+
+@router.get("/calendar", summary="Past and coming runs of many schedules", responses=problems(503))
+async def schedules_calendar(
+    query: Annotated[CalendarQuery, Query()], parts: Parts, caller: Called
+) -> SchedulesCalendar:
+    """The occurrences between two times, by schedule, the newest schedules first: what became of those that are over,
+    and those to come. Schedules without any are left out. Pass `next` as `after` for the page that follows.
+    """
+    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    since, until = query.between(parts.clock())
+    found = await parts.reads.run(parts[ScheduleCalendar].page, wanted, since, until, query.limit, query.after)
+    return SchedulesCalendar.of(found, since, until)
 
 
 @router.get("/{schedule_id}", summary="Everything known of a schedule", responses=problems(404, 503))
@@ -128,14 +139,8 @@ def preview_schedule(
     schedule_id: ScheduleId, query: Annotated[PreviewQuery, Query()], parts: Parts
 ) -> SchedulePreview:
     """The times include the jitter. A paused schedule shows the times that it would have; an ended one shows none."""
-    schedule = parts[ScheduleStore].get(schedule_id)
-    count = query.count if schedule.max_runs is None else min(query.count, schedule.max_runs - schedule.runs)
-    if schedule.state is ScheduleState.ENDED or count <= 0:
-        return SchedulePreview.of(schedule, [], parts.clock())
-    # an occurrence that is due and not yet fired is still to come
-    after = min(parts.clock(), (schedule.next_run or parts.clock()) - _MILLISECOND)
-    moments = preview(schedule.id, schedule.timing, after, count)
-    return SchedulePreview.of(schedule, moments, after)
+    schedule, now = parts[ScheduleStore].get(schedule_id), parts.clock()
+    return SchedulePreview.of(schedule, coming(schedule, now, query.count), now)
 
 
 @router.get("/{schedule_id}/history", summary="The history of a schedule's occurrences", responses=problems(404, 503))

@@ -66,7 +66,7 @@ def test_what_is_not_there_yet_is_not_promised() -> None:
         "/projects/{project}/versions/{version}/dependencies",
         *("/scheduler/run", "/scheduler/status"),
         "/schedules",
-        "/schedules/{schedule_id}",
+        *("/schedules/calendar", "/schedules/{schedule_id}"),
         "/schedules/{schedule_id}/history",
         "/schedules/{schedule_id}/items",
         "/schedules/{schedule_id}/next",

@@ -1,0 +1,98 @@
+"""What became of the occurrences of many schedules between two times, and those that are still to come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import NamedTuple
+
+from attrs import define
+
+from gateway.clock import Clock, utc_now
+from gateway.jobs.job import JobStatus
+from gateway.jobs.queries import JobQueries
+from gateway.schedules.next_run import Moment, preview
+from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
+from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore
+from gateway.stores.mongo import mongo_errors
+
+#: The longest time between the two, in days.
+MAX_DAYS = 31
+#: Occurrences of one schedule, past and coming each: a run each hour for a week.
+MAX_OCCURRENCES = 168
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Past(NamedTuple):
+    entry: LedgerEntry
+    #: Of the occurrence's job; `None` if it did not run, or if its job was deleted.
+    status: JobStatus | None
+
+
+class Row(NamedTuple):
+    """One schedule. Of more than `MAX_OCCURRENCES`, the newest past ones and the next coming ones are there."""
+
+    schedule: Schedule
+    #: The newest first.
+    past: list[Past]
+    coming: list[Moment]
+    is_past_cut: bool
+    is_coming_cut: bool
+
+
+class CalendarPage(NamedTuple):
+    now: datetime
+    rows: list[Row]
+    next: str | None
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class ScheduleCalendar:
+    _schedules: ScheduleStore
+    _ledger: LedgerStore
+    _queries: JobQueries
+    _clock: Clock = utc_now
+
+    def page(
+        self, wanted: ScheduleFilter, since: datetime, until: datetime, limit: int, after: str | None = None
+    ) -> CalendarPage:
+        """The occurrences due from `since` on and before `until`. Schedules without any are left out, so a page may
+        have fewer than `limit`. Raises `InvalidRequestError` for a wrong cursor, `UnavailableError`.
+        """
+        now = self._clock()
+        with mongo_errors():
+            schedules, following = self._schedules.page(wanted, limit, after)
+            ledgers = [self._ledger.between(one.id, since, until, MAX_OCCURRENCES + 1) for one in schedules]
+            fired = [entry.job_id for entries in ledgers for entry in entries if entry.kind is LedgerKind.FIRED]
+            statuses = self._queries.statuses(fired)
+        rows = []
+        for schedule, entries in zip(schedules, ledgers, strict=True):
+            past = [Past(entry, statuses.get(entry.job_id)) for entry in entries]
+            ahead = _ahead(schedule, max(now, since), until, now)
+            if past or ahead:
+                rows.append(_row(schedule, past, ahead))
+        return CalendarPage(now, rows, following)
+
+
+def coming(schedule: Schedule, now: datetime, count: int, since: datetime | None = None) -> list[Moment]:
+    """The next `count` occurrences, or those due after `since`. An occurrence that is due and not yet fired is still
+    to come. A paused schedule shows those that it would have; an ended one has none.
+    """
+    left = count if schedule.max_runs is None else min(count, schedule.max_runs - schedule.runs)
+    if schedule.state is ScheduleState.ENDED or left <= 0:
+        return []
+    after = min(now, (schedule.next_run or now) - _MILLISECOND)
+    return preview(schedule.id, schedule.timing, max(after, since or after), left)
+
+
+def _ahead(schedule: Schedule, since: datetime, until: datetime, now: datetime) -> list[Moment]:
+    if schedule.state is not ScheduleState.ACTIVE:
+        return []
+    begin = None if since <= now else since - _MILLISECOND
+    return list(takewhile(lambda moment: moment.due < until, coming(schedule, now, MAX_OCCURRENCES + 1, begin)))
+
+
+def _row(schedule: Schedule, past: Sequence[Past], ahead: Sequence[Moment]) -> Row:
+    most = MAX_OCCURRENCES
+    return Row(schedule, list(past[:most]), list(ahead[:most]), len(past) > most, len(ahead) > most)

@@ -1,0 +1,80 @@
+"""`GET /schedules/calendar`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from jobs import make_job
+from pymongo.database import Database
+
+from gateway.clock import to_iso, utc_now
+from gateway.jobs.job import Job, JobStatus
+from gateway.schedules.schedule import LedgerEntry, LedgerKind
+from gateway.schedules.store import LedgerStore
+
+Make = Callable[..., dict[str, Any]]
+
+
+def entry(schedule_id: str, job_id: str, due: datetime, **fields: Any) -> LedgerEntry:
+    plain = {"kind": LedgerKind.FIRED, "at": due, "recorded_at": due, "late_by_seconds": 0, "rev": 1}
+    return LedgerEntry.model_validate({"job_id": job_id, "schedule_id": schedule_id, "due": due, **plain, **fields})
+
+
+def test_a_week_has_what_was_and_what_comes(
+    gateway: httpx.Client, database: Database[Any], make: Make, keep: Callable[[Job], Job], user: str
+) -> None:
+    daily = make(jitter=0)
+    often, paused = make(interval="every 1m", timezone=None), make(interval="@hourly", timezone=None)
+    gateway.post(f"/schedules/{paused['schedule_id']}/pause").raise_for_status()
+    now, identity = utc_now(), daily["schedule_id"]
+    ran = keep(make_job(user_id=user, schedule_id=identity, status=JobStatus.PARTIAL, settled=True, live_key=None))
+    days = [now - timedelta(days=day) for day in (1, 2, 2.5, 9)]
+    LedgerStore(database).record(
+        [
+            entry(identity, ran.id, days[0], late_by_seconds=61.5),
+            entry(identity, "1" * 32, days[1], kind=LedgerKind.SKIPPED, reason="the previous run has not ended"),
+            entry(identity, "2" * 32, days[2], kind=LedgerKind.MISSED, missed=4),
+            entry(identity, "3" * 32, days[3]),
+        ]
+    )
+    week = gateway.get("/schedules/calendar", params={"user_id": user}).json()
+    assert [one["schedule_id"] for one in week["schedules"]] == [often["schedule_id"], identity]
+    shown = week["schedules"][1]
+    seen = [(one["kind"], one["late"], one["status"], one["job_id"], one["missed"]) for one in shown["past"]]
+    assert seen == [
+        ("fired", True, "partial", ran.id, 0),
+        ("skipped", False, None, None, 0),
+        ("missed", False, None, None, 4),
+    ]
+    following = gateway.get(f"/schedules/{identity}/next").json()["runs"]
+    assert shown["coming"] == [run for run in following if run["due"] < week["until"]]
+    assert (len(week["schedules"][0]["coming"]), week["schedules"][0]["coming_cut"]) == (168, True)
+    assert (shown["past_cut"], shown["coming_cut"], week["next"]) == (False, False, None)
+
+
+def test_a_coming_week_has_the_occurrences_of_that_week(gateway: httpx.Client, make: Make, user: str) -> None:
+    make(jitter=0)
+    since = utc_now() + timedelta(days=20)
+    asked = {"user_id": user, "since": to_iso(since), "until": to_iso(since + timedelta(days=2))}
+    (row,) = gateway.get("/schedules/calendar", params=asked).json()["schedules"]
+    assert len(row["coming"]) == 2
+    assert all(asked["since"] <= run["due"] < asked["until"] for run in row["coming"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"since": "2027-01-02T00:00:00Z", "until": "2027-01-01T00:00:00Z"},
+        {"since": "2027-01-01T00:00:00Z", "until": "2027-03-01T00:00:00Z"},
+        {"since": "9999-12-31T00:00:00Z"},
+        {"until": "0001-01-01T00:00:00Z"},
+    ],
+)
+def test_too_long_a_time_is_refused(gateway: httpx.Client, wrong: dict[str, str]) -> None:
+    answer = gateway.get("/schedules/calendar", params=wrong)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["detail"]["field"] in {"since", "until"}
