@@ -7,7 +7,7 @@ which of them make an entry, so a reader that reads a log again, from any entry 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import orjson
 
@@ -23,6 +23,30 @@ _HEAD = re.compile(
     r"\[([^\]\s]+)\] (DEBUG|INFO|WARNING|ERROR|CRITICAL): (.*)",
     re.DOTALL,
 )
+
+
+#: The same in bytes, up to the message.
+_HEAD_BYTES = re.compile(
+    rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3})?(?:Z|[+-]\d\d:?\d\d)? "
+    rb"\[([^\]\s]+)\] (DEBUG|INFO|WARNING|ERROR|CRITICAL): "
+)
+_POSITION = re.compile(r"(\d{1,6})-(\d{1,15})", re.ASCII)
+
+
+class Position(NamedTuple):
+    """Everything before byte `offset` of attempt `attempt`'s log has been read. Positions are ordered."""
+
+    attempt: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.attempt}-{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """`None` for text that is not the id of one of our events."""
+        match = _POSITION.fullmatch(text)
+        return cls(int(match[1]), int(match[2])) if match else None
 
 
 class LogEntry(NamedTuple):
@@ -43,6 +67,24 @@ class LogEntry(NamedTuple):
         if self.cont:
             data = {"level": self.level, "msg": self.msg, "cont": True}
         return orjson.dumps(data)
+
+    @classmethod
+    def from_json(cls, start: int, end: int, data: bytes) -> Self:
+        """What `to_json` made of an entry, at these offsets."""
+        fields = orjson.loads(data)
+        is_cont = fields.get("cont", False)
+        return cls(start, end, fields.get("ts"), fields["level"], fields.get("logger"), fields["msg"], is_cont)
+
+    @property
+    def text(self) -> str:
+        """The line as our own format writes it."""
+        return self.msg if self.cont else f"{self.ts} [{self.logger}] {self.level}: {self.msg}"
+
+
+def head_at(data: bytes, start: int) -> tuple[str, str] | None:
+    """Logger and level of the line that begins at `data[start]`; `None` if it has no head of its own."""
+    match = _HEAD_BYTES.match(data, start)
+    return (match[1].decode("utf-8", "replace"), match[2].decode()) if match else None
 
 
 def _parse_line(raw: bytes, start: int, end: int, head_level: str) -> LogEntry:

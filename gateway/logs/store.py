@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import redis
 import zstandard
@@ -15,7 +16,7 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from gateway.contract.log_line import LogEntry
+from gateway.contract.log_line import LogEntry, Position
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
 from gateway.contract.redis_keys import job_channel, log_stream
@@ -25,8 +26,16 @@ from gateway.stores.mongo import Document
 
 #: A chunk is never larger than this before compression, so a bomb cannot hide in one.
 MAX_CHUNK = 4 << 20
-#: Chunks deleted at a time.
+#: Chunks deleted, or read, at a time.
 _BATCH = 200
+#: Outlines read at a time.
+_OUTLINED = 5000
+
+
+#: Lines by logger, empty for lines that have none, and level.
+LineCounts = Mapping[tuple[str, str], int]
+#: Different pairs of logger and level for which a chunk's lines are counted: a spider may make up names.
+_MAX_COUNTS = 100
 
 
 class LogChunk(NamedTuple):
@@ -38,8 +47,28 @@ class LogChunk(NamedTuple):
     #: Level in force at `start`, for lines that have none of their own.
     head_level: str
     data: bytes
-    #: How many lines of each level it holds; empty if that was not stored.
-    lines: Mapping[str, int] = MappingProxyType({})
+    #: Logger of the line before `start`, to which lines without a head belong; `None` if it is not known.
+    head_logger: str | None = None
+    #: How many lines of each logger and level it holds; empty if that was not stored.
+    lines: LineCounts = MappingProxyType({})
+
+
+class ChunkOutline(NamedTuple):
+    """A chunk without its bytes."""
+
+    position: Position
+    #: Offset one past its last byte.
+    end: int
+    lines: LineCounts
+
+
+def count_lines(entries: Iterable[LogEntry], head_logger: str | None) -> LineCounts:
+    """A line without a head counts for the logger of the line that it belongs to, at first `head_logger`."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for entry in entries:
+        head_logger = head_logger if entry.cont else entry.logger
+        counts[head_logger or "", entry.level] += 1
+    return counts
 
 
 class LogStore:
@@ -52,11 +81,12 @@ class LogStore:
         delayed on its way must not take back what was acknowledged since.
         """
         document = {
-            "_id": f"{_prefix(chunk.job_id, chunk.attempt)}{chunk.start:015d}",
+            "_id": _id(chunk.job_id, Position(chunk.attempt, chunk.start)),
             "end": chunk.end,
             "head_level": chunk.head_level,
+            "head_logger": chunk.head_logger,
             "data": zstandard.compress(chunk.data, 3),
-            "lines": dict(chunk.lines),
+            "counts": _stored_counts(chunk.lines),
         }
         with suppress(DuplicateKeyError):  # the stored chunk is not shorter
             self._logs.replace_one({"_id": document["_id"], "end": {"$lt": chunk.end}}, document, upsert=True)
@@ -84,6 +114,35 @@ class LogStore:
                 size += len(chunks[-1].data)
         return chunks
 
+    def outline(self, job_id: str) -> list[ChunkOutline]:
+        """All chunks of all attempts, in order. One that grows meanwhile may end before the next one begins."""
+        query = {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
+        found = self._logs.find(query, {"end": 1, "counts": 1}).sort("_id", ASCENDING).batch_size(_OUTLINED)
+        return [_outline(document) for document in found]
+
+    def chunks(self, job_id: str, since: Position, until: Position) -> Iterator[LogChunk]:
+        """The chunks that begin at `since` or later, and before `until`, in order."""
+        query = {"_id": {"$gte": _id(job_id, since), "$lt": _id(job_id, until)}}
+        before: LogChunk | None = None
+        with self._logs.find(query).sort("_id", ASCENDING).batch_size(_BATCH) as documents:
+            for chunk in map(_chunk, documents):
+                if before is not None:
+                    yield self._grown(before, chunk)
+                before = chunk
+        if before is not None:
+            yield before
+
+    def _grown(self, chunk: LogChunk, following: LogChunk) -> LogChunk:
+        """The chunk as it is by now if it has grown up to the `following` one since it was read."""
+        if chunk.attempt != following.attempt or chunk.end >= following.start:
+            return chunk
+        return self.chunk_at(chunk.job_id, Position(chunk.attempt, chunk.start)) or chunk
+
+    def chunk_at(self, job_id: str, position: Position) -> LogChunk | None:
+        """The chunk that begins there."""
+        found = self._logs.find_one({"_id": _id(job_id, position)})
+        return None if found is None else _chunk(found)
+
     def end(self, job_id: str, attempt: int) -> int:
         """Byte offset one past the last stored byte; 0 if nothing is stored."""
         prefix = _prefix(job_id, attempt)
@@ -107,6 +166,10 @@ def _adjoining(chunks: list[LogChunk]) -> int:
     return len(chunks)
 
 
+def _id(job_id: str, position: Position) -> str:
+    return f"{_prefix(job_id, position.attempt)}{position.offset:015d}"
+
+
 def _prefix(job_id: str, attempt: int) -> str:
     return f"{job_id}:{attempt:04d}:"
 
@@ -114,8 +177,22 @@ def _prefix(job_id: str, attempt: int) -> str:
 def _chunk(document: Document) -> LogChunk:
     job_id, attempt, start = document["_id"].split(":")
     data = zstandard.decompress(document["data"], max_output_size=MAX_CHUNK + (1 << 20))
-    end, lines = int(document["end"]), document.get("lines", {})
-    return LogChunk(job_id, int(attempt), int(start), end, document["head_level"], data, lines)
+    head_level, head_logger = document["head_level"], document.get("head_logger")
+    lines = _counts(document)
+    return LogChunk(job_id, int(attempt), int(start), int(document["end"]), head_level, data, head_logger, lines)
+
+
+def _outline(document: Document) -> ChunkOutline:
+    _, attempt, start = document["_id"].split(":")
+    return ChunkOutline(Position(int(attempt), int(start)), int(document["end"]), _counts(document))
+
+
+def _stored_counts(lines: LineCounts) -> list[tuple[str, str, int]]:
+    return [(*pair, count) for pair, count in lines.items()] if len(lines) <= _MAX_COUNTS else []
+
+
+def _counts(document: Document) -> LineCounts:
+    return {(logger, level): count for logger, level, count in document.get("counts", ())}
 
 
 # --- the live end of every log: a stream per attempt for new readers, a channel for readers who are connected
@@ -165,3 +242,20 @@ def _max_entries(entries: Sequence[LogEntry]) -> int:
     """As many entries as fit into `MAX_BYTES` if all were as long as these."""
     size = entries[-1].end - entries[0].start
     return max(MIN_ENTRIES, min(MAX_ENTRIES, MAX_BYTES * len(entries) // max(size, 1)))
+
+
+def live_entries(client: redis.Redis, attempt_id: AttemptId, offset: int) -> list[LogEntry]:
+    """The adjoining entries from byte `offset` of the log on, as far as the stream has them.
+
+    Raises `redis.RedisError`.
+    """
+    first = f"({attempt_id.attempt}-{offset}"
+    found = client.xrange(log_stream(*attempt_id), first, "+", MAX_ENTRIES)
+    entries: list[LogEntry] = []
+    for name, fields in cast("list[tuple[bytes, dict[bytes, bytes]]]", found):
+        start, end = int(fields[b"s"]), int(name.partition(b"-")[2])
+        if start > offset:
+            break
+        entries.append(LogEntry.from_json(start, end, fields[b"d"]))
+        offset = end
+    return entries

@@ -149,6 +149,8 @@ class LogPosition(BaseModel, frozen=True):
     offset: int = Field(default=0, ge=0)
     #: Level in force there, for lines that have none of their own.
     level: str = HEADLESS_LEVEL
+    #: Logger of the line before, to which lines without a head belong.
+    logger: str | None = None
 
 
 class FilesPosition(BaseModel, frozen=True):

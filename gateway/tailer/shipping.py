@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +24,7 @@ from gateway.errors import JobNotFoundError, UnavailableError
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.completion import Completion
 from gateway.jobs.store import JobStore
-from gateway.logs.store import LogChunk, LogStore, LogStream
+from gateway.logs.store import LogChunk, LogStore, LogStream, count_lines
 from gateway.stores.mongo import is_passing
 from gateway.tailer.file_shipping import FileSink
 from gateway.tailer.outbox import Attempt, LogPosition, started_at
@@ -62,7 +61,7 @@ def cut(piece: LogPiece, minimum: int) -> LogPiece | None:
     start = piece.start.offset
     for index, entry in enumerate(piece.entries):
         if entry.end - start >= minimum:
-            end = LogPosition(offset=entry.end, level=entry.level)
+            end = _after(piece.entries[: index + 1], piece.start)
             more = piece.more or index + 1 < len(piece.entries)
             return LogPiece(piece.entries[: index + 1], piece.data[: entry.end - start], piece.start, end, more)
     return None
@@ -71,9 +70,17 @@ def cut(piece: LogPiece, minimum: int) -> LogPiece | None:
 def _read(path: Path, start: LogPosition, size: int, log_end: int | None) -> LogPiece:
     data = files.read_part(path, start.offset, size if log_end is None else min(size, log_end - start.offset))
     final = log_end is not None and start.offset + len(data) >= log_end
-    entries, level = split_entries(data, start.offset, start.level, final=final)
-    end = LogPosition(offset=entries[-1].end if entries else start.offset, level=level)
+    entries, _ = split_entries(data, start.offset, start.level, final=final)
+    end = _after(entries, start)
     return LogPiece(entries, data[: end.offset - start.offset], start, end, more=len(data) == size)
+
+
+def _after(entries: list[LogEntry], start: LogPosition) -> LogPosition:
+    """Where the entries end, which begin at `start`."""
+    if not entries:
+        return start
+    logger = next((entry.logger for entry in reversed(entries) if not entry.cont), start.logger)
+    return LogPosition(offset=entries[-1].end, level=entries[-1].level, logger=logger)
 
 
 # --- logs are shipped twice: the live end to Redis, everything to MongoDB. Neither waits for the other.
@@ -117,8 +124,8 @@ def ship_log(store: LogStore, attempt: Attempt) -> bool:
         piece = _next_chunk(attempt, log_end)
         start, end = piece.start, piece.end.offset
         if end > attempt.log_stored:
-            lines = Counter(entry.level for entry in piece.entries)
-            store.append(LogChunk(*attempt.id, start.offset, end, start.level, piece.data, lines))
+            lines = count_lines(piece.entries, start.logger)
+            store.append(LogChunk(*attempt.id, start.offset, end, start.level, piece.data, start.logger, lines))
             attempt.log_stored = end
         if len(piece.data) < CHUNK:
             return False

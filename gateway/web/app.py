@@ -30,6 +30,7 @@ from gateway.web.routes import (
     files,
     items,
     jobs,
+    log_search,
     logs,
     metrics,
     nodes,
@@ -119,6 +120,7 @@ _TAGS = [
 _ROUTERS = (
     *(reference.router, crawl.router),
     *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router),
+    log_search.router,
     *(items.router, fields.router, files.router),
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),

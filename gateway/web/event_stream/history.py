@@ -16,13 +16,14 @@ from attrs import define, field
 from starlette.responses import Response, StreamingResponse
 
 from gateway.contract import redis_keys
-from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
+from gateway.contract.log_line import MAX_LINE, LogEntry, Position, split_entries
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
+from gateway.logs.search import all_lines
 from gateway.logs.store import LogChunk, LogStore
 from gateway.stores.mongo import mongo_errors
-from gateway.web.event_stream.lines import LineFilter, Position, Run, log_event
+from gateway.web.event_stream.lines import LineFilter, Run, log_event
 
 #: Uncompressed bytes of log read from MongoDB at a time.
 PAGE_BYTES = 256 << 10
@@ -191,5 +192,5 @@ def _ndjson(chunk: LogChunk, wanted: LineFilter) -> bytes:
 
 
 def _wanted(chunk: LogChunk, wanted: LineFilter) -> list[LogEntry]:
-    entries, _ = split_entries(chunk.data, chunk.start, chunk.head_level, final=True)
+    entries = [line.entry for line in all_lines(chunk) if wanted.logger in {None, line.logger}]
     return [entry for entry in entries if not wanted.is_active or wanted.accepts(entry.to_json())]

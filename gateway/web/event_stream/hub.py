@@ -17,12 +17,13 @@ from redis.backoff import NoBackoff
 from sse_starlette.sse import AppStatus
 
 from gateway.contract import redis_keys
+from gateway.contract.log_line import Position
 from gateway.errors import JobNotFoundError, UnavailableError
 from gateway.jobs import messages
 from gateway.jobs.job import Job
 from gateway.jobs.messages import status_data
 from gateway.web.event_stream.history import History
-from gateway.web.event_stream.lines import Position, Ring, Run, StreamLimits
+from gateway.web.event_stream.lines import Ring, Run, StreamLimits
 
 log = structlog.get_logger()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 from attrs import define, field
 
-from gateway.contract.log_line import LEVELS
+from gateway.contract.log_line import LEVELS, Position
 from gateway.errors import InvalidRequestError
 
 
@@ -36,25 +35,6 @@ class StreamLimits(NamedTuple):
     threads: int = 4
     #: Seconds for sending clients the farewell; fewer than the server's own graceful shutdown has.
     farewell: float = 3
-
-
-_POSITION = re.compile(r"(\d{1,6})-(\d{1,15})", re.ASCII)
-
-
-class Position(NamedTuple):
-    """Everything before byte `offset` of attempt `attempt`'s log has been read. Positions are ordered."""
-
-    attempt: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.attempt}-{self.offset}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self | None:
-        """`None` for text that is not the id of one of our events."""
-        match = _POSITION.fullmatch(text)
-        return cls(int(match[1]), int(match[2])) if match else None
 
 
 #: The position of a client that has read nothing.
@@ -214,15 +194,17 @@ class LineFilter(NamedTuple):
     level: int = 0
     #: Text to be found, casefolded.
     text: str = ""
+    #: Only for downloads: a stream's lines do not say to which logger one without a head belongs.
+    logger: str | None = None
 
     @classmethod
-    def of(cls, level: str | None, text: str | None) -> Self:
+    def of(cls, level: str | None, text: str | None, logger: str | None = None) -> Self:
         """Raises `InvalidRequestError` that names `level` or `q`."""
         if level is not None and level.upper() not in LEVELS:
             raise InvalidRequestError("level", f"must be one of {', '.join(LEVELS)}")
         if text is not None and len(text) > MAX_TEXT:
             raise InvalidRequestError("q", f"must have at most {MAX_TEXT} characters")
-        return cls(LEVELS[level.upper()] if level else 0, (text or "").casefold())
+        return cls(LEVELS[level.upper()] if level else 0, (text or "").casefold(), logger)
 
     @property
     def is_active(self) -> bool:

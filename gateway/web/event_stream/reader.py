@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import define, field
 
+from gateway.contract.log_line import Position
 from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
 from gateway.jobs.job import LIVE_STATUSES, Attempt, Job
@@ -18,7 +19,7 @@ from gateway.jobs.messages import status_data
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.web.event_stream.history import History
 from gateway.web.event_stream.hub import Feed, Hub
-from gateway.web.event_stream.lines import FAREWELL, RETRY, LineFilter, Position, Run, StreamLimits, data_of, event
+from gateway.web.event_stream.lines import FAREWELL, RETRY, LineFilter, Run, StreamLimits, data_of, event
 from gateway.web.schemas.job import JobStatusView
 
 

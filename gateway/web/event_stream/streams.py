@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.clock import Clock, to_iso, utc_now
+from gateway.contract.log_line import Position
 from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
@@ -29,7 +30,7 @@ from gateway.stores.readiness import Check, CheckedExecutor
 from gateway.stores.redis import connect_async
 from gateway.web.event_stream.history import History, LogDownload, RunCache
 from gateway.web.event_stream.hub import Hub, wait_for_end
-from gateway.web.event_stream.lines import FAREWELL, RETRY, START, LineFilter, Position, StreamLimits, event
+from gateway.web.event_stream.lines import FAREWELL, RETRY, START, LineFilter, StreamLimits, event
 from gateway.web.event_stream.reader import Overview, Reader
 from gateway.web.schemas.schedule import ScheduleStatusView
 

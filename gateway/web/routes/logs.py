@@ -70,6 +70,14 @@ _LOGS_EXAMPLE = (
     'retry: 2000\n\nevent: log\nid: 1-78\ndata: {"ts":"…","level":"INFO","logger":"seo","msg":"Spider opened"}\n\n'
 )
 
+_Logger = Annotated[
+    str | None,
+    Query(max_length=500, description="Only lines of this logger, and what follows them; for downloads only"),
+]
+_Attempt = Annotated[
+    int | None, Query(ge=1, le=999_999, description="Only the log of this attempt; for downloads only")
+]
+
 router = APIRouter(tags=["jobs"])
 
 
@@ -104,9 +112,8 @@ async def follow_log(
             description="Only lines with this text in the message or the logger's name, in upper or lower case",
         ),
     ] = None,
-    attempt: Annotated[
-        int | None, Query(ge=1, le=999_999, description="Only the log of this attempt; for downloads only")
-    ] = None,
+    logger: _Logger = None,
+    attempt: _Attempt = None,
     last_event_id: Annotated[
         str | None, Query(description="For clients that cannot send the header `Last-Event-ID`")
     ] = None,
@@ -120,11 +127,12 @@ async def follow_log(
     # declared for the API's description; the streams take them from the request, beside headers of the same purpose
     del last_event_id, token
     streams: EventStreams = request.app.state.event_streams
-    wanted = LineFilter.of(level, q)
+    wanted = LineFilter.of(level, q, logger)
     media_type = preferred_media_type(request.headers.get("accept", ""))
     if media_type == EVENT_STREAM:
-        if attempt is not None:
-            raise InvalidRequestError("attempt", "is for downloads (Accept: text/plain): a stream has every attempt")
+        for name, value in (("attempt", attempt), ("logger", logger)):
+            if value is not None:
+                raise InvalidRequestError(name, f"is for downloads (Accept: text/plain): a stream has every {name}")
         return await streams.response(job_id, request, wanted=wanted)
     return await streams.download(job_id, media_type, wanted, attempt)
 

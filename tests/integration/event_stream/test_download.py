@@ -54,6 +54,11 @@ async def test_downloads_can_be_filtered(streams: Gateway, play: MakePlay) -> No
     assert answer.content == line(2, "ERROR") + b"torn"
     answer = await streams.http.get(f"/jobs/{job.id}/logs?q=LINE 2999", headers=NDJSON)
     assert [json.loads(text)["msg"] for text in answer.text.splitlines()] == ["line 2999"]
+    answer = await streams.http.get(f"/jobs/{job.id}/logs?logger=seo&attempt=2", headers=TEXT)
+    assert answer.content == job.written[2]
+    assert (await streams.http.get(f"/jobs/{job.id}/logs?logger=se", headers=TEXT)).content == b""
+    answer = await streams.http.get(f"/jobs/{job.id}/logs?logger=seo")
+    assert (answer.status_code, answer.json()["error"]["detail"]) == (422, {"field": "logger"})
 
 
 async def test_the_log_so_far_of_a_running_job_is_given_at_once(streams: Gateway, play: MakePlay) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from stores import REAL_BACKENDS
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
+from gateway.contract.log_line import Position
 from gateway.contract.records import ExitReport, SpiderInfo
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import JobStatus
@@ -21,7 +22,7 @@ from gateway.jobs.outcome import Outcome
 from gateway.jobs.queries import JobSweeps
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import CANCEL_SECONDS, JobStore
-from gateway.logs.store import LogChunk, LogStore
+from gateway.logs.store import LineCounts, LogChunk, LogStore
 from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.store import Node, NodeStore
@@ -60,10 +61,8 @@ def test_items_are_paged_by_attempt_and_job(database: Documents) -> None:
     assert (items.count(JOB), items.count(OTHER)) == (0, 1)
 
 
-def chunk(
-    start: int, data: bytes, *, job: str = JOB, attempt: int = 1, lines: Mapping[str, int] | None = None
-) -> LogChunk:
-    return LogChunk(job, attempt, start, start + len(data), "INFO", data, lines or {})
+def chunk(start: int, data: bytes, *, job: str = JOB, attempt: int = 1, lines: LineCounts | None = None) -> LogChunk:
+    return LogChunk(job, attempt, start, start + len(data), "INFO", data, "seo", lines or {})
 
 
 def test_a_log_is_read_from_any_byte_on(database: Documents) -> None:
@@ -96,11 +95,19 @@ def test_a_write_that_was_delayed_makes_no_chunk_shorter(database: Documents) ->
         assert (logs.end(JOB, 1), logs.read(JOB, 1, 0)[0].data) == (8, b"one\ntwo\n")
 
 
-def test_a_chunk_says_how_many_lines_of_each_level_it_holds(database: Documents) -> None:
+def test_a_chunk_says_how_many_lines_of_each_logger_and_level_it_holds(database: Documents) -> None:
     logs = LogStore(database)
-    logs.append(chunk(0, b"one\n", lines={"INFO": 1}))
-    logs.append(chunk(0, b"one\ntwo\n", lines={"INFO": 1, "ERROR": 1}))
-    assert [found.lines for found in logs.read(JOB, 1, 0)] == [{"INFO": 1, "ERROR": 1}]
+    logs.append(chunk(0, b"one\n", lines={("seo", "INFO"): 1}))
+    counts = {("seo", "INFO"): 1, ("", "ERROR"): 1}
+    logs.append(chunk(0, b"one\ntwo\n", lines=counts))
+    assert [(found.head_logger, found.lines) for found in logs.read(JOB, 1, 0)] == [("seo", counts)]
+    assert [(outline.end, outline.lines) for outline in logs.outline(JOB)] == [(8, counts)]
+
+
+def test_a_spider_that_makes_up_loggers_makes_no_chunk_larger(database: Documents) -> None:
+    logs = LogStore(database)
+    logs.append(chunk(0, b"one\n", lines={(f"logger {number}", "INFO"): 1 for number in range(1000)}))
+    assert logs.outline(JOB)[0].lines == {}
 
 
 class Meanwhile(CommandListener):
@@ -134,6 +141,19 @@ def test_a_log_that_grows_while_it_is_read_has_no_hole(embedded_uri: str) -> Non
             logs.append(chunk(0, b"one\n"))
             assert [found.data for found in LogStore(reader[name]).read(JOB, 1, 4)] == [b"one\ntwo\n", b"three\n"]
         writer.drop_database(name)
+
+
+def test_the_chunks_of_all_attempts_are_read_in_order(database: Documents) -> None:
+    logs = LogStore(database)
+    for attempt, start in ((1, 0), (1, 10), (2, 0), (2, 10), (11, 0)):
+        logs.append(chunk(start, b"a" * 10, attempt=attempt))
+    logs.append(chunk(0, b"other", job=OTHER))
+
+    def found(since: Position, until: Position) -> list[tuple[int, int]]:
+        return [(read.attempt, read.start) for read in logs.chunks(JOB, since, until)]
+
+    assert found(Position(0, 0), Position(99, 0)) == [(1, 0), (1, 10), (2, 0), (2, 10), (11, 0)]
+    assert found(Position(1, 10), Position(2, 10)) == [(1, 10), (2, 0)]
 
 
 def test_what_is_not_stored_ends_an_answer_and_is_passed_over_by_the_next(database: Documents) -> None:

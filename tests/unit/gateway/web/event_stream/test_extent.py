@@ -6,9 +6,10 @@ import pytest
 from jobs import make_job
 
 from gateway.clock import utc_now
+from gateway.contract.log_line import Position
 from gateway.contract.records import ExitReport
 from gateway.jobs.job import Job, JobStatus
-from gateway.web.event_stream.lines import START, Position
+from gateway.web.event_stream.lines import START
 from gateway.web.event_stream.reader import has_ended, known_end, next_attempt
 
 

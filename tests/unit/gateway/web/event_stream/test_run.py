@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from gateway.web.event_stream.lines import CHUNK_BYTES, Position, Ring, Run, data_of, log_event
+from gateway.contract.log_line import Position
+from gateway.web.event_stream.lines import CHUNK_BYTES, Ring, Run, data_of, log_event
 
 
 def run_of(*ends: int, size: int = 10) -> Run:

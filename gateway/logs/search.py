@@ -1,0 +1,340 @@
+"""Finds lines in a log: how many there are of a level, a logger or with a text, where they are, and what they say.
+
+A log may have millions of lines. Counting by level and logger needs no line: each chunk has its counts. Text is
+looked for in the bytes of whole chunks, and only what is shown is taken apart into entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import NamedTuple, Self
+
+import redis
+import structlog
+from attrs import define
+
+from gateway.contract.log_line import LEVELS, MAX_LINE, LogEntry, Position, head_at, split_entries
+from gateway.contract.outbox import AttemptId
+from gateway.errors import InvalidRequestError
+from gateway.jobs.job import Job
+from gateway.logs.store import ChunkOutline, LineCounts, LogChunk, LogStore, count_lines, live_entries
+
+#: Segments that an index has at most; each then stands for several chunks.
+MAX_SEGMENTS = 2000
+MAX_TEXT = 200
+BEGIN, END = Position(0, 0), Position(999_999, 999_999_999_999_999)
+
+log = structlog.get_logger()
+
+
+class Line(NamedTuple):
+    """An entry, and the logger of the line that it belongs to."""
+
+    attempt: int
+    entry: LogEntry
+    logger: str
+    #: The line as it was written.
+    raw: bytes
+
+    @property
+    def position(self) -> Position:
+        return Position(self.attempt, self.entry.end)
+
+
+class LogFilter(NamedTuple):
+    """Which lines are wanted. A line without a head has the level and the logger of the line it belongs to."""
+
+    #: Lowest level number.
+    level: int = 0
+    logger: str | None = None
+    #: Text to be found anywhere in a line, casefolded.
+    text: str = ""
+
+    @classmethod
+    def of(cls, level: str | None, logger: str | None, text: str | None) -> Self:
+        """Raises `InvalidRequestError` that names `level` or `q`."""
+        if level is not None and level.upper() not in LEVELS:
+            raise InvalidRequestError("level", f"must be one of {', '.join(LEVELS)}")
+        if text is not None and ("\n" in text or len(text) > MAX_TEXT):
+            raise InvalidRequestError("q", f"must be one line of at most {MAX_TEXT} characters")
+        return cls(LEVELS[level.upper()] if level else 0, logger, (text or "").casefold())
+
+    def takes(self, logger: str, level: str) -> bool:
+        return LEVELS[level] >= self.level and self.logger in {None, logger}
+
+    def accepts(self, line: Line) -> bool:
+        return self.takes(line.logger, line.entry.level) and self.has_text(line.raw)
+
+    def has_text(self, data: bytes) -> bool:
+        if self.text.isascii():
+            return self.text.encode() in data.lower()
+        return self.text in data.decode("utf-8", "replace").casefold()
+
+    def count(self, lines: LineCounts) -> int:
+        """Of those lines, by level and logger alone."""
+        return sum(count for (logger, level), count in lines.items() if self.takes(logger, level))
+
+
+class Stretch(NamedTuple):
+    """A part of the log: from a line boundary on, up to a position."""
+
+    since: Position = BEGIN
+    until: Position = END
+
+
+EVERYTHING = Stretch()
+#: Reads the chunk that a segment stands for; `None` if it is gone.
+ReadChunk = Callable[[], LogChunk | None]
+
+
+class Segment(NamedTuple):
+    """A part of one attempt's log, between line boundaries."""
+
+    attempt: int
+    start: int
+    end: int
+    #: Wanted lines in it.
+    lines: int
+
+
+class Found(NamedTuple):
+    segments: list[Segment]
+    #: How far the log was looked at: the end of what there was of it.
+    end: Position
+    #: Ends of the first wanted lines.
+    positions: list[Position]
+
+    @property
+    def lines(self) -> int:
+        return sum(segment.lines for segment in self.segments)
+
+
+class LogIndex(NamedTuple):
+    found: Found
+    #: All lines of the log, wanted or not.
+    counts: LineCounts
+
+
+@define(eq=False, repr=False, slots=False)
+class LogSearch:
+    """Raises PyMongo's errors. Without Redis, lines that are not in MongoDB yet are missing."""
+
+    _logs: LogStore
+    _redis: redis.Redis
+
+    def index(self, job: Job, wanted: LogFilter) -> LogIndex:
+        """Where the lines of a level and logger are, without reading them. The filter's text is not looked at."""
+        counts: Counter[tuple[str, str]] = Counter()
+        segments: list[Segment] = []
+        for position, end, stored in self._outline(job):
+            lines = stored or self._count(job, position)
+            counts.update(lines)
+            segments.append(Segment(*position, end, wanted.count(lines)))
+        for lines_of in self._live(job, segments, EVERYTHING):
+            lines = count_lines((line.entry for line in lines_of), lines_of[0].logger)
+            counts.update(lines)
+            segments.append(_live_segment(lines_of, wanted.count(lines)))
+        return LogIndex(_found(segments, []), counts)
+
+    def find(self, job: Job, wanted: LogFilter, stretch: Stretch = EVERYTHING, limit: int = 1000) -> Found:
+        """The wanted lines in the stretch, counted, with the positions of the first `limit` of them."""
+        segments: list[Segment] = []
+        positions: list[Position] = []
+        counted = self._by_text(job, wanted, stretch) if wanted.text else self._by_counts(job, wanted, stretch)
+        for whole, read in counted:
+            segment, missing = whole, limit - len(positions)
+            if not _lies_in(whole, stretch) and (chunk := read()):
+                ends = [end for end in _wanted_positions(chunk, wanted) if stretch.since < end <= stretch.until]
+                segment = segment._replace(lines=len(ends))
+                positions += ends[:missing]
+            elif segment.lines and missing and (chunk := read()):
+                positions += islice(_wanted_positions(chunk, wanted), missing)
+            segments.append(segment)
+        for lines in self._live(job, segments, stretch):
+            accepted = [line.position for line in lines if wanted.accepts(line) and _begins_in(line, stretch)]
+            segments.append(_live_segment(lines, len(accepted)))
+            positions += accepted[: limit - len(positions)]
+        return _found(segments, positions)
+
+    def _by_text(self, job: Job, wanted: LogFilter, stretch: Stretch) -> Iterator[tuple[Segment, ReadChunk]]:
+        for chunk in self._logs.chunks(job.id, self._begin(job, stretch.since), stretch.until):
+            if str(chunk.attempt) in job.attempts:
+                segment = Segment(chunk.attempt, chunk.start, chunk.end, count_wanted(chunk, wanted))
+                yield segment, partial(_same, chunk)
+
+    def _by_counts(self, job: Job, wanted: LogFilter, stretch: Stretch) -> Iterator[tuple[Segment, ReadChunk]]:
+        begin = self._begin(job, stretch.since)
+        for position, end, lines in self._outline(job):
+            if begin <= position < stretch.until:
+                segment = Segment(*position, end, wanted.count(lines or self._count(job, position)))
+                yield segment, partial(self._logs.chunk_at, job.id, position)
+
+    def lines(self, job: Job, wanted: LogFilter, stretch: Stretch = EVERYTHING) -> Iterator[Line]:
+        """The wanted lines that begin in the stretch."""
+        last: list[Segment] = []
+        for chunk in self._logs.chunks(job.id, self._begin(job, stretch.since), stretch.until):
+            if str(chunk.attempt) in job.attempts:
+                last = [Segment(chunk.attempt, chunk.start, chunk.end, 0)]
+                yield from (line for line in wanted_lines(chunk, wanted) if _begins_in(line, stretch))
+        for lines in self._live(job, last, stretch):
+            yield from (line for line in lines if wanted.accepts(line) and _begins_in(line, stretch))
+
+    def place(self, job: Job, wanted: LogFilter, number: int) -> tuple[Position, int]:
+        """Where to read for the wanted line with this number, and how many to pass over there. The first one is 1."""
+        left = number - 1
+        end = BEGIN
+        for segment in self.index(job, wanted).found.segments:
+            if left < segment.lines:
+                return Position(segment.attempt, segment.start), left
+            left -= segment.lines
+            end = Position(segment.attempt, segment.end)
+        return end, left
+
+    def _begin(self, job: Job, position: Position) -> Position:
+        """Where the chunk begins that holds this position."""
+        held = self._logs.read(job.id, position.attempt, position.offset, 1)
+        return Position(position.attempt, min(held[0].start, position.offset)) if held else position
+
+    def _outline(self, job: Job) -> list[ChunkOutline]:
+        return [one for one in self._logs.outline(job.id) if str(one.position.attempt) in job.attempts]
+
+    def _count(self, job: Job, position: Position) -> LineCounts:
+        """Of a chunk that was stored without its counts."""
+        chunk = self._logs.chunk_at(job.id, position)
+        return {} if chunk is None else _counts(chunk)
+
+    def _live(self, job: Job, stored: list[Segment], stretch: Stretch) -> Iterator[list[Line]]:
+        """Lines of the last attempt that MongoDB does not have yet, if there are any."""
+        last = job.current
+        if last is None or last.log_end is not None:
+            return
+        begin = max(Position(last.attempt, 0), stretch.since)
+        if stored and stored[-1].attempt == last.attempt:
+            begin = Position(last.attempt, stored[-1].end)
+        if begin.attempt == last.attempt and begin < stretch.until:
+            try:
+                entries = live_entries(self._redis, AttemptId(job.id, last.attempt), begin.offset)
+            except redis.RedisError as error:
+                log.warning("log_stream_unreadable", job_id=job.id, error=str(error))
+                return
+            if entries:
+                yield list(_owned(last.attempt, entries, ""))
+
+
+def _same(chunk: LogChunk) -> LogChunk:
+    return chunk
+
+
+def _lies_in(segment: Segment, stretch: Stretch) -> bool:
+    begin, end = Position(segment.attempt, segment.start), Position(segment.attempt, segment.end)
+    return stretch.since <= begin and end <= stretch.until
+
+
+def _wanted_positions(chunk: LogChunk, wanted: LogFilter) -> Iterator[Position]:
+    return (Position(chunk.attempt, end) for end in wanted_ends(chunk, wanted))
+
+
+def _begins_in(line: Line, stretch: Stretch) -> bool:
+    return stretch.since <= Position(line.attempt, line.entry.start) < stretch.until
+
+
+def _found(segments: list[Segment], positions: list[Position]) -> Found:
+    end = Position(segments[-1].attempt, segments[-1].end) if segments else Position(1, 0)
+    return Found(_joined(segments), end, positions)
+
+
+def _joined(segments: list[Segment]) -> list[Segment]:
+    """At most about `MAX_SEGMENTS`: neighbours of the same attempt become one."""
+    size = -(-len(segments) // MAX_SEGMENTS)
+    joined: list[Segment] = []
+    count = size
+    for segment in segments:
+        if count < size and joined[-1].attempt == segment.attempt:
+            before = joined.pop()
+            joined.append(before._replace(end=segment.end, lines=before.lines + segment.lines))
+            count += 1
+        else:
+            joined.append(segment)
+            count = 1
+    return joined
+
+
+def _live_segment(lines: list[Line], count: int) -> Segment:
+    return Segment(lines[0].attempt, lines[0].entry.start, lines[-1].entry.end, count)
+
+
+# --- the lines of one chunk
+
+
+def all_lines(chunk: LogChunk) -> Iterator[Line]:
+    entries, _ = split_entries(chunk.data, chunk.start, chunk.head_level, final=True)
+    raws = (chunk.data[entry.start - chunk.start : entry.end - chunk.start] for entry in entries)
+    return _owned(chunk.attempt, entries, chunk.head_logger or "", raws)
+
+
+def wanted_lines(chunk: LogChunk, wanted: LogFilter) -> Iterator[Line]:
+    return filter(wanted.accepts, all_lines(chunk))
+
+
+def count_wanted(chunk: LogChunk, wanted: LogFilter) -> int:
+    """How many of the chunk's lines are wanted; the filter has a text."""
+    if not wanted.count(lines := chunk.lines or _counts(chunk)):
+        return 0
+    is_plain = _is_plain(chunk, wanted)
+    if not is_plain and not wanted.has_text(chunk.data):
+        return 0
+    if is_plain and wanted.count(lines) == sum(lines.values()):
+        # all lines have the level and the logger
+        return len(_rest_of_line(wanted.text).findall(chunk.data.lower()))
+    return sum(1 for _ in wanted_ends(chunk, wanted))
+
+
+def wanted_ends(chunk: LogChunk, wanted: LogFilter) -> Iterator[int]:
+    """Offsets in the attempt's log at which the chunk's wanted lines end."""
+    if not (wanted.text and _is_plain(chunk, wanted)):
+        yield from (line.entry.end for line in wanted_lines(chunk, wanted))
+        return
+    owner, known = (chunk.head_logger or "", chunk.head_level), 0
+    for match in _rest_of_line(wanted.text).finditer(chunk.data.lower()):
+        start = chunk.data.rfind(b"\n", 0, match.start()) + 1
+        owner, known = _owner_at(chunk.data, start, known) or owner, start
+        if wanted.takes(*owner):
+            yield chunk.start + min(match.end() + 1, len(chunk.data))
+
+
+def _owner_at(data: bytes, start: int, known: int) -> tuple[str, str] | None:
+    """Logger and level of the line at `start`, or of the nearest line before it with a head, down to `known`."""
+    while start >= known:
+        if owner := head_at(data, start):
+            return owner
+        if start == 0:
+            break
+        start = data.rfind(b"\n", 0, start - 1) + 1
+    return None
+
+
+def _is_plain(chunk: LogChunk, wanted: LogFilter) -> bool:
+    """Whether the text can be looked for in the bytes, and each line of them is an entry."""
+    return wanted.text.isascii() and len(chunk.data) <= MAX_LINE
+
+
+def _rest_of_line(text: str) -> re.Pattern[bytes]:
+    """Each match takes the rest of its line, so there is one a line."""
+    return re.compile(re.escape(text.encode()) + rb"[^\n]*")
+
+
+def _counts(chunk: LogChunk) -> LineCounts:
+    return count_lines((line.entry for line in all_lines(chunk)), chunk.head_logger)
+
+
+def _owned(
+    attempt: int, entries: Iterable[LogEntry], logger: str, raws: Iterable[bytes] | None = None
+) -> Iterator[Line]:
+    found = list(entries)
+    for entry, raw in zip(found, raws or (entry.text.encode() for entry in found), strict=True):
+        logger = logger if entry.cont else entry.logger or ""
+        yield Line(attempt, entry, logger, raw)

@@ -1,0 +1,269 @@
+"""Lines of a job's log without reading all of it: how many there are, where they are, and any of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from gateway.contract.log_line import Position
+from gateway.errors import InvalidRequestError
+from gateway.jobs.job import Job
+from gateway.logs.search import BEGIN, END, MAX_TEXT, Found, Line, LogFilter, LogIndex, LogSearch, Stretch
+from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.stores.mongo import mongo_errors
+from gateway.web.dependencies import JobId, Parts
+from gateway.web.errors import Responses, problems
+from gateway.web.parts import GatewayParts
+from gateway.web.schemas.types import QueryModel
+
+router = APIRouter(tags=["jobs"])
+
+#: Characters of messages in one answer, and loggers in one index.
+_MAX_ANSWER = 4 << 20
+_MAX_LOGGERS = 200
+_Position = Annotated[str, Field(pattern=r"^[0-9]{1,6}-[0-9]{1,15}$")]
+
+
+class LogFilterQuery(QueryModel):
+    level: str | None = Field(
+        default=None, max_length=20, description="Only lines of this level or higher, `DEBUG` to `CRITICAL`"
+    )
+    logger: str | None = Field(
+        default=None, max_length=500, description="Only lines of this logger, and what follows them without a head"
+    )
+
+    def to_filter(self, q: str | None = None) -> LogFilter:
+        return LogFilter.of(self.level, self.logger, q)
+
+
+class LogStretchQuery(LogFilterQuery):
+    q: str | None = Field(
+        default=None,
+        max_length=MAX_TEXT,
+        description="Only lines with this text, in upper or lower case, anywhere in the line as it was written",
+    )
+    since: _Position | None = Field(
+        default=None, alias="from", description="Only lines that begin at this position or later, such as `1-20480`"
+    )
+    until: _Position | None = Field(
+        default=None, alias="to", description="Only lines that begin before this position"
+    )
+
+    def to_stretch(self) -> Stretch:
+        return Stretch(_position(self.since) or BEGIN, _position(self.until) or END)
+
+
+class LogSearchQuery(LogStretchQuery):
+    limit: int = Field(default=1000, ge=0, le=5000, description="How many positions the answer has at most")
+
+
+class LogLinesQuery(LogStretchQuery):
+    line: int | None = Field(
+        default=None,
+        ge=1,
+        le=10**12,
+        description="Begin at this line, counted by `level` and `logger`; not with `from`",
+    )
+    limit: int = Field(default=500, ge=1, le=5000)
+    max_length: int = Field(default=2000, ge=1, le=1 << 20, description="Characters of a message; the rest is cut")
+
+
+SegmentView = tuple[int, int, int, int]
+
+
+class LogSegmentsView(BaseModel):
+    run: str | None = Field(description="The job whose log this is; null for a schedule that has not run yet.")
+    lines: int = Field(description="How many lines there are.")
+    end: str = Field(description="The position up to which the log was looked at.")
+    segments: list[SegmentView] = Field(
+        description="Where they are, at most 2,000 parts of the log in order: attempt, first byte, end, and how many."
+    )
+
+
+class LoggerView(BaseModel):
+    name: str = Field(description="Empty for lines before the first that names its logger.")
+    lines: int
+
+
+class LogIndexView(LogSegmentsView):
+    all_lines: int = Field(description="Lines of the whole log.")
+    levels: dict[str, int] = Field(description="Lines of each level in the whole log.")
+    loggers: list[LoggerView] = Field(description="Lines of each logger in the whole log, at most 200 loggers.")
+
+
+class LogSearchView(LogSegmentsView):
+    positions: list[str] = Field(description="Of the first ones: the ids of their events in the log's stream.")
+
+
+class LogLineView(BaseModel):
+    id: str = Field(description="As in the log's stream: where the line ends.")
+    start: int = Field(description="Byte at which the line begins.")
+    ts: str | None = None
+    level: str
+    logger: str = ""
+    msg: str
+    cont: bool = Field(default=False, description="Whether the line belongs to the one before, as in a traceback.")
+    length: int | None = Field(default=None, description="Characters of the whole message, if it was cut.")
+
+
+class LogLinesView(BaseModel):
+    run: str | None = Field(description="The job whose log this is.")
+    lines: list[LogLineView]
+    next: str | None = Field(description="The value of `from` for what follows; null if this was all there is.")
+
+
+_SEGMENTS = {"run": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a", "lines": 2, "end": "1-65610", "segments": [[1, 0, 65610, 2]]}
+_INDEX = {
+    **_SEGMENTS,
+    "all_lines": 700,
+    "levels": {"INFO": 698, "ERROR": 2},
+    "loggers": [{"name": "scrapy.core.engine", "lines": 700}],
+}
+_LINE = {
+    "id": "1-78",
+    "start": 0,
+    "ts": "2027-06-01T09:00:01.250Z",
+    "level": "INFO",
+    "logger": "scrapy.core.engine",
+    "msg": "Spider opened",
+}
+
+
+def _answers(example: object) -> Responses:
+    return {200: {"content": {"application/json": {"example": example}}}, **problems(404, 503)}
+
+
+@router.get(
+    "/jobs/{job_id}/logs/index",
+    summary="Count a log's lines",
+    responses=_answers(_INDEX),
+)
+async def index_log(job_id: JobId, query: Annotated[LogFilterQuery, Query()], parts: Parts) -> LogIndexView:
+    """How many lines there are of a level and logger, and in which parts of the log. It is made from counts that are
+    stored beside the log, so a log of any length is answered at once.
+    """
+    wanted = query.to_filter()
+
+    def read() -> LogIndexView:
+        with mongo_errors():
+            job = _job(parts, job_id)
+            found, counts = parts[LogSearch].index(job, wanted) if job else _NO_INDEX
+        return LogIndexView(
+            **_segments(job, found),
+            all_lines=sum(counts.values()),
+            levels=_summed((level, count) for (_, level), count in counts.items()),
+            loggers=[
+                LoggerView(name=name, lines=count)
+                for name, count in _summed((logger, count) for (logger, _), count in counts.items()).most_common(
+                    _MAX_LOGGERS
+                )
+            ],
+        )
+
+    return await parts.reads.run(read)
+
+
+@router.get(
+    "/jobs/{job_id}/logs/search",
+    summary="Search a log",
+    responses=_answers({**_SEGMENTS, "positions": ["1-20480", "1-65610"]}),
+)
+async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], parts: Parts) -> LogSearchView:
+    """Which lines have a text (`q`), a level, a logger: all of them are counted, in all attempts, up to the newest
+    line. The answer has the positions of the first ones; `from` and `to` have those of any part.
+    """
+    wanted, stretch = query.to_filter(query.q), query.to_stretch()
+
+    def read() -> LogSearchView:
+        with mongo_errors():
+            job = _job(parts, job_id)
+            found = parts[LogSearch].find(job, wanted, stretch, query.limit) if job else _NOTHING
+        return LogSearchView(**_segments(job, found), positions=list(map(str, found.positions)))
+
+    return await parts.reads.run(read)
+
+
+@router.get(
+    "/jobs/{job_id}/logs/lines",
+    summary="Read some of a log's lines",
+    responses=_answers({"run": _SEGMENTS["run"], "lines": [_LINE], "next": "1-78"}),
+    response_model_exclude_defaults=True,
+)
+async def read_log_lines(job_id: JobId, query: Annotated[LogLinesQuery, Query()], parts: Parts) -> LogLinesView:
+    """Lines from any position or number on, without those before. An answer ends after `limit` lines, or 4 million
+    characters.
+    """
+    if query.line and (query.since or query.q):
+        raise InvalidRequestError("line", "says where to begin, as `from` does, and counts lines with any text")
+
+    def read() -> LogLinesView:
+        with mongo_errors():
+            job = _job(parts, job_id)
+            return _lines(parts[LogSearch], job, query) if job else LogLinesView(run=None, lines=[], next=None)
+
+    return await parts.reads.run(read)
+
+
+def _lines(search: LogSearch, job: Job, query: LogLinesQuery) -> LogLinesView:
+    stretch, wanted, skipped = query.to_stretch(), query.to_filter(query.q), 0
+    if query.line:
+        since, skipped = search.place(job, wanted, query.line)
+        stretch = stretch._replace(since=since)
+    taken: list[LogLineView] = []
+    left, following = _MAX_ANSWER, None
+    for line in islice(search.lines(job, wanted, stretch), skipped, None):
+        if len(taken) == query.limit or left <= 0:
+            following = str(Position(line.attempt, line.entry.start))
+            break
+        taken.append(_line(line, query.max_length))
+        left -= len(taken[-1].msg)
+    return LogLinesView(run=job.id, lines=taken, next=following)
+
+
+def _line(line: Line, most: int) -> LogLineView:
+    entry = line.entry
+    return LogLineView(
+        id=str(line.position),
+        start=entry.start,
+        ts=entry.ts,
+        level=entry.level,
+        logger=line.logger,
+        msg=entry.msg[:most],
+        cont=entry.cont,
+        length=len(entry.msg) if len(entry.msg) > most else None,
+    )
+
+
+_NOTHING = Found([], Position(1, 0), [])
+_NO_INDEX = LogIndex(_NOTHING, {})
+
+
+def _job(parts: GatewayParts, identity: str) -> Job | None:
+    """The job; of a schedule the run under way, or the one before. `None` if it has not run yet."""
+    named = parts[JobOrSchedule].find(identity)
+    return named.job if isinstance(named, RunOf) else named
+
+
+def _segments(job: Job | None, found: Found) -> dict[str, object]:
+    return {
+        "run": job.id if job else None,
+        "lines": found.lines,
+        "end": str(found.end),
+        "segments": list(map(tuple, found.segments)),
+    }
+
+
+def _summed(counts: Iterator[tuple[str, int]]) -> Counter[str]:
+    summed: Counter[str] = Counter()
+    for name, count in counts:
+        summed[name] += count
+    return summed
+
+
+def _position(text: str | None) -> Position | None:
+    return Position.parse(text) if text else None
