@@ -18,14 +18,20 @@ _NOBODYS = "0" * 64
 
 
 class Scope(StrEnum):
-    """What a key is for. Each scope includes those before it."""
+    """What a key is for. `admin` includes all others, and `crawl` includes `read`."""
 
+    METRICS = "metrics"  # to read the platform's figures, and nothing else
     READ = "read"  # to see its user's crawls, and what can be crawled
     CRAWL = "crawl"  # also to make, change and end crawls
     ADMIN = "admin"  # everything, for every user
 
 
-_ORDER = tuple(Scope)
+_INCLUDED = {
+    Scope.METRICS: {Scope.METRICS},
+    Scope.READ: {Scope.READ},
+    Scope.CRAWL: {Scope.READ, Scope.CRAWL},
+    Scope.ADMIN: set(Scope),
+}
 
 
 class ApiKey(NamedTuple):
@@ -47,7 +53,7 @@ class ApiKey(NamedTuple):
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def allows(self, scope: Scope) -> bool:
-        return any(_ORDER.index(held) >= _ORDER.index(scope) for held in self.scopes)
+        return any(scope in _INCLUDED[held] for held in self.scopes)
 
 
 class Token(NamedTuple):

@@ -104,9 +104,9 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "POST /nodes/{node}/resume",
         "GET /nodes/{node}/scrapyd/{path}",
         "POST /nodes/{node}/scrapyd/cancel.json",
-        "GET /metrics",
         "GET /audit",
     ),
+    Scope.METRICS: ("GET /metrics",),
 }
 RULES: dict[str, Scope] = {route: scope for scope, routes in _SCOPES.items() for route in routes}
 

@@ -38,7 +38,7 @@ class SignIn(BaseModel, extra="forbid", json_schema_extra={"examples": [{"key": 
 
 class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
     user_id: str | None = Field(description="The user that the caller acts for; `null` while there are no keys.")
-    scopes: list[Scope] = Field(description="What the caller may do. Each scope includes the scopes before it.")
+    scopes: list[Scope] = Field(description="What the caller may do, with the scopes that its own include.")
     key_id: str | None
     expires_at: Timestamp | None = Field(description="When the session ends; without a session, when the key does.")
     csrf_token: str | None = Field(description="The value for `X-CSRF-Token`; `null` without a session.")

@@ -116,6 +116,15 @@ def test_a_key_that_is_revoked_or_expires_is_worthless_within_seconds(
     assert door.get("/jobs").status_code == 401
 
 
+def test_a_key_for_metrics_opens_them_and_nothing_else(door: httpx.Client, keys: KeyStore, anne: Issued) -> None:
+    for_metrics = KeyIssue(keys).issue("prometheus", [Scope.METRICS])
+    assert ask(door, for_metrics.token, "/metrics").status_code == 200
+    for path in ("/jobs", "/nodes", "/spiders", "/session"):
+        assert ask(door, for_metrics.token, path).json()["error"]["code"] == "scope_missing"
+    refused = ask(door, anne.token, "/metrics").json()["error"]
+    assert (refused["code"], refused["detail"]["scope"]) == ("scope_missing", "metrics")
+
+
 def test_most_requests_do_not_ask_the_database(
     door: httpx.Client, own: Database[dict[str, Any]], anne: Issued
 ) -> None:
