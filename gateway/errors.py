@@ -173,6 +173,24 @@ class ConflictError(DiscoveryBotError):
     """The thing is in a state that does not allow this."""
 
 
+class CountChangedError(ConflictError):
+    """There are more or fewer jobs now than the caller has seen."""
+
+    def __init__(self, expected: int, matched: int) -> None:
+        super().__init__(
+            f"{matched} jobs match now, not {expected}: nothing was done; ask again with the number of now",
+            detail={"field": "expect", "expect": expected, "matched": matched},
+        )
+
+
+class RunAgainError(ConflictError):
+    """The job was run again before, and only once was asked for."""
+
+    def __init__(self, successor: str) -> None:
+        super().__init__(f"it was run again already, as job {successor}", detail={"job_id": successor})
+        self.successor = successor
+
+
 class JobExistsError(ConflictError):
     """A job with this id exists already."""
 

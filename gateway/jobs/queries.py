@@ -16,7 +16,16 @@ from gateway.contract.outbox import AttemptId
 from gateway.jobs.job import GOOD_STATUSES, Job, JobStatus, WaitingReason
 from gateway.jobs.queue import FREE_TO_START, JobDocuments
 from gateway.jobs.store import WATCHED
-from gateway.stores.documents import NEWEST_FIRST, Documents, cursor_of, down_to, moment_of, older_than
+from gateway.stores.documents import (
+    NEWEST_FIRST,
+    OLDEST_FIRST,
+    Documents,
+    cursor_of,
+    following,
+    moment,
+    moment_of,
+    up_to,
+)
 from gateway.stores.mongo import Document
 
 #: Leaves out an occurrence's job that waits for its schedule to be advanced: it may never become a real job.
@@ -30,6 +39,8 @@ SEARCH_SECONDS = 0.5
 FIRST_LOOK, LARGEST_LOOK = 250, 4000
 #: How many runs are read to find one that ended well.
 _RUNS_READ = 4
+#: So many times as many jobs as are wanted for a picture are read, rather than a sample of them.
+READ_FOR_POINTS = 4
 #: Places in the queue are counted up to this.
 MAX_QUEUE_POSITION = 10_000
 #: The jobs of up to this many other users are counted for a place in the queue.
@@ -55,14 +66,54 @@ class JobFilter(NamedTuple):
     schedule_id: str | None = None
     #: Runs of this site only.
     site: str | None = None
+    project: str | None = None
+    #: Jobs that wait for this reason only.
+    waiting_reason: WaitingReason | None = None
+    #: Jobs whose first attempt started at `started_since` or later, and before `started_until`.
+    started_since: datetime | None = None
+    started_until: datetime | None = None
+    #: The same for their end.
+    finished_since: datetime | None = None
+    finished_until: datetime | None = None
+    #: Leaves out jobs that were asked to stop.
+    unasked: bool = False
+    #: Only jobs whose end has no consequence left to carry out.
+    settled: bool = False
 
 
 class JobsPage(NamedTuple):
     jobs: list[Job]
     #: Cursor of the next page; `None` on the last page.
     next: str | None
-    #: If the search ran out of time: it has not read jobs that were created before this moment.
+    #: If the search ran out of time: it has not read jobs that were created before this moment (in a list with the
+    #: oldest first: after it).
     searched_to: datetime | None = None
+
+
+class Place(NamedTuple):
+    """A job's place in a list."""
+
+    job_id: str
+    #: Cursor of what follows the job.
+    cursor: str
+
+
+class JobPoint(NamedTuple):
+    """A job that has started, as a point of a picture."""
+
+    job_id: str
+    status: JobStatus
+    started_at: datetime
+    #: `None` while it has not ended.
+    finished_at: datetime | None
+
+
+class JobPoints(NamedTuple):
+    points: list[JobPoint]
+    #: How many jobs the filter names, started or not.
+    total: int
+    #: Whether points were left out because there are too many.
+    is_sample: bool
 
 
 class JobQueries:
@@ -71,31 +122,98 @@ class JobQueries:
     def __init__(self, database: Database[Document], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
+        self._points = Documents(self._jobs, _point)
         self._monotonic = monotonic
 
-    def page(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> JobsPage:
-        """Newest first. A page may have fewer than `limit` jobs if the search ran out of time.
+    def page(
+        self, wanted: JobFilter, limit: int, cursor: str | None = None, *, newest_first: bool = True
+    ) -> JobsPage:
+        """Newest or oldest first. A page may have fewer than `limit` jobs if the search ran out of time.
 
         Raises `InvalidRequestError` for a cursor that was not taken from one of these pages.
         """
+        wanted = self._narrowed(wanted)
         leads, is_few = self._leads(wanted)
-        others = [_only_checked(lead) for lead in _equalities(wanted) if lead != leads]
-        checked = [_DECIDED, *others, *([_text(wanted.q)] if wanted.q is not None else [])]
+        checked = [_DECIDED, *_checked(wanted, leads)]
         if is_few or len(checked) == 1:
-            jobs = self._first(leads, [*_span(wanted, cursor), *checked], limit + 1)
+            span = _span(wanted, cursor, newest_first=newest_first)
+            jobs = self._first(leads, [*span, *checked], limit + 1, newest_first=newest_first)
             searched_to = None
         else:
-            jobs, searched_to = self._search(leads, wanted, checked, limit + 1, cursor)
+            jobs, searched_to = self._search(leads, wanted, checked, limit + 1, cursor, newest_first=newest_first)
         if len(jobs) > limit:
             return JobsPage(jobs[:limit], cursor_of(jobs[limit - 1].created_at, jobs[limit - 1].id))
         return JobsPage(jobs, searched_to, moment_of(searched_to) if searched_to else None)
+
+    def places(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> list[Place]:
+        """The next jobs of the list, newest first. It reads on until it has `limit` jobs, however long that takes."""
+        wanted = self._narrowed(wanted)
+        leads, _ = self._leads(wanted)
+        conditions = [*_span(wanted, cursor), _DECIDED, *_checked(wanted, leads)]
+        found = list[Place]()
+        for lead in leads:
+            query = {"$and": [lead, *conditions]}
+            documents = self._jobs.find(query, {"created_at": 1}, sort=NEWEST_FIRST, limit=limit)
+            found += [Place(one["_id"], cursor_of(one["created_at"], one["_id"])) for one in documents]
+        return sorted(found, key=lambda place: (moment_of(place.cursor), place.job_id), reverse=True)[:limit]
+
+    def count(self, wanted: JobFilter, most: int | None = None) -> int:
+        """How many jobs the list has; counting stops at `most`. Without that it may have to read all jobs."""
+        undecided = self._undecided(wanted)
+        leads, _ = self._leads(wanted)
+        conditions = [*_span(wanted, None), *_checked(wanted, leads)]
+        limit: dict[str, Any] = {} if most is None else {"limit": most + undecided}
+        counts = [self._jobs.count_documents({"$and": [lead, *conditions]}, **limit) for lead in leads]
+        count = sum(counts) - undecided
+        return count if most is None else min(count, most)
+
+    def _undecided(self, wanted: JobFilter) -> int:
+        """How many jobs `_DECIDED` leaves out. There are few, and an index names them; without one, the server would
+        read each job to see that it is decided.
+        """
+        conditions = [_only_checked(one) for one in _equalities(wanted)]
+        span = {"$nor": [{"$nor": [{"$and": _span(wanted, None)}]}]}
+        query = {"$and": [{"held": {"$gte": ""}}, span, *conditions, *_further(wanted)]}
+        return self._jobs.count_documents(query)
+
+    def points(self, wanted: JobFilter, most: int) -> JobPoints:
+        """The jobs that have started, up to `most` of them: each has the same chance to be among these."""
+        total = self.count(wanted)
+        started: Document = {"started_at": {"$gte": _BEGINNING}}
+        if total > most * READ_FOR_POINTS:
+            # ids are random
+            sample = {"_id": {"$lt": f"{int(most / total * (1 << 32)):08x}"}}
+            leads, conditions = [sample], [_only_checked([{"$and": _span(wanted, None)}]), *_checked(wanted, [])]
+        else:
+            leads, _ = self._leads(wanted)
+            conditions = [*_span(wanted, None), *_checked(wanted, leads)]
+        found = list[JobPoint]()
+        for lead in leads:
+            query = {"$and": [lead, *conditions, _DECIDED, started]}
+            found += self._points.many(self._jobs.find(query, _POINT_FIELDS))
+        found.sort(key=lambda point: point.started_at)
+        shown = min(most, len(found))
+        points = [found[number * len(found) // shown] for number in range(shown)]
+        return JobPoints(points, total, is_sample=total > most * READ_FOR_POINTS or shown < len(found))
+
+    def _narrowed(self, wanted: JobFilter) -> JobFilter:
+        """The same jobs, within the time in which they were created, if few have ended when the filter says."""
+        ended = _range("finished_at", wanted.finished_since, wanted.finished_until)
+        if not ended:
+            return wanted
+        found = list(self._jobs.find({"$and": ended}, {"created_at": 1}, limit=FEW))
+        if len(found) == FEW:
+            return wanted
+        created = [one["created_at"] for one in found if isinstance(one.get("created_at"), datetime)]
+        first = min(created, default=datetime.max.replace(tzinfo=UTC))
+        return wanted._replace(since=max(wanted.since or _BEGINNING, first))
 
     def _leads(self, wanted: JobFilter) -> tuple[list[Document], bool]:
         """The conditions to look up in an index, of which a job must meet one; and whether few jobs meet them. The
         conditions that the fewest jobs meet are chosen.
         """
         equalities = _equalities(wanted)
-        if len(equalities) + (wanted.q is not None) <= 1:
+        if len(equalities) + len(_further(wanted)) <= 1:
             return (equalities or [[{}]])[0], False
         counts = [sum(self._jobs.count_documents(one, limit=FEW) for one in leads) for leads in equalities]
         if counts and min(counts) < FEW:
@@ -103,30 +221,41 @@ class JobQueries:
         # alternatives are left out, because their results would have to be merged
         return next((leads for leads in equalities if len(leads) == 1), [{}]), False
 
-    def _first(self, leads: list[Document], conditions: list[Document], count: int) -> list[Job]:
-        found = [self._documents.find({"$and": [lead, *conditions]}, count, NEWEST_FIRST) for lead in leads]
-        return sorted(chain(*found), key=lambda job: (job.created_at, job.id), reverse=True)[:count]
+    def _first(
+        self, leads: list[Document], conditions: list[Document], count: int, *, newest_first: bool
+    ) -> list[Job]:
+        order = NEWEST_FIRST if newest_first else OLDEST_FIRST
+        found = [self._documents.find({"$and": [lead, *conditions]}, count, order) for lead in leads]
+        return sorted(chain(*found), key=lambda job: (job.created_at, job.id), reverse=newest_first)[:count]
 
     def _search(
-        self, leads: list[Document], wanted: JobFilter, checked: list[Document], count: int, cursor: str | None
+        self,
+        leads: list[Document],
+        wanted: JobFilter,
+        checked: list[Document],
+        count: int,
+        cursor: str | None,
+        *,
+        newest_first: bool,
     ) -> tuple[list[Job], str | None]:
         """Up to `count` jobs that meet the one condition of `leads`; and the cursor of the last job that was read, if
         the search did not reach the end. Each step reads twice as many jobs as the previous one.
         """
         began, size, found = self._monotonic(), FIRST_LOOK, list[Job]()
         while True:
-            span = [*leads, *_span(wanted, cursor)]
-            looked_at, cursor = self._monotonic(), self._end_of_look(span, size)
-            until = [down_to(cursor)] if cursor is not None else []
-            found += self._first([{}], [*span, *until, *checked], count - len(found))
+            span = [*leads, *_span(wanted, cursor, newest_first=newest_first)]
+            looked_at, cursor = self._monotonic(), self._end_of_look(span, size, newest_first=newest_first)
+            until = [up_to(cursor, newest_first=newest_first)] if cursor is not None else []
+            found += self._first([{}], [*span, *until, *checked], count - len(found), newest_first=newest_first)
             now = self._monotonic()
             if cursor is None or len(found) >= count or now + 2 * (now - looked_at) > began + SEARCH_SECONDS:
                 return found, cursor
             size = min(2 * size, LARGEST_LOOK)
 
-    def _end_of_look(self, span: list[Document], size: int) -> str | None:
+    def _end_of_look(self, span: list[Document], size: int, *, newest_first: bool) -> str | None:
         """The cursor of the job at place `size`; `None` if there are fewer jobs."""
-        last = self._jobs.find_one({"$and": span}, {"created_at": 1}, sort=NEWEST_FIRST, skip=size - 1)
+        order = NEWEST_FIRST if newest_first else OLDEST_FIRST
+        last = self._jobs.find_one({"$and": span}, {"created_at": 1}, sort=order, skip=size - 1)
         return cursor_of(last["created_at"], last["_id"]) if last else None
 
     def latest_run(self, schedule_id: str) -> Job | None:
@@ -205,6 +334,8 @@ def _equalities(wanted: JobFilter) -> list[list[Document]]:
         "tags": wanted.tag,
         "schedule_id": wanted.schedule_id,
         "spec.site": wanted.site,
+        "spec.project": wanted.project,
+        "waiting_reason": wanted.waiting_reason,
         "dead": wanted.dead or None,
     }
     one_of = [[{path: value}] for path, value in equal.items() if value is not None]
@@ -216,14 +347,51 @@ def _only_checked(leads: list[Document]) -> Document:
     return {"$nor": [{"$nor": leads}]}
 
 
-def _span(wanted: JobFilter, cursor: str | None) -> list[Document]:
+def _checked(wanted: JobFilter, leads: list[Document]) -> list[Document]:
+    """All conditions besides those of `leads` and the time of creation."""
+    return [*(_only_checked(one) for one in _equalities(wanted) if one != leads), *_further(wanted)]
+
+
+def _further(wanted: JobFilter) -> list[Document]:
+    """Conditions that no index answers in the order of a list."""
+    conditions = _range("started_at", wanted.started_since, wanted.started_until)
+    conditions += _range("finished_at", wanted.finished_since, wanted.finished_until)
+    if wanted.unasked:
+        conditions.append({"cancel_requested_at": {"$exists": False}})
+    if wanted.settled:
+        conditions.append({"settled": True})
+    return [*conditions, *([_text(wanted.q)] if wanted.q is not None else [])]
+
+
+def _range(path: str, since: datetime | None, until: datetime | None) -> list[Document]:
+    limits = {"$gte": since, "$lt": until}
+    return [{path: {operator: limit}} for operator, limit in limits.items() if limit is not None]
+
+
+def _span(wanted: JobFilter, cursor: str | None, *, newest_first: bool = True) -> list[Document]:
     """The conditions on the time of creation. A job without one is in no list."""
     conditions: list[Document] = [{"created_at": {"$gte": wanted.since or _BEGINNING}}]
-    if wanted.until is not None:
-        conditions.append({"created_at": {"$lt": wanted.until}})
+    # a job starts and ends after its creation: a list of older runs need not begin with the newest jobs
+    limits = (wanted.until, wanted.started_until, wanted.finished_until)
+    if until := min((limit for limit in limits if limit is not None), default=None):
+        conditions.append({"created_at": {"$lt": until}})
     if cursor is not None:
-        conditions.append(older_than(cursor))
+        conditions.append(following(cursor, newest_first=newest_first))
     return conditions
+
+
+#: What a `JobPoint` is made of.
+_POINT_FIELDS = ("status", "started_at", "finished_at")
+
+
+def _point(document: Document) -> JobPoint:
+    finished_at = document.get("finished_at")
+    return JobPoint(
+        document["_id"],
+        JobStatus(document["status"]),
+        moment(document["started_at"]),
+        None if finished_at is None else moment(finished_at),
+    )
 
 
 def _text(q: str) -> Document:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime
 
 import structlog
@@ -35,20 +36,24 @@ class Resubmission:
     _admission: Admission
     _clock: Clock = utc_now
 
-    def run_again(self, job_id: str, correlation_id: str | None = None) -> Job:
+    def run_again(self, job_id: str, correlation_id: str | None = None, *, once: bool = False) -> Job:
         """The new job, with the same spider in the same version. Raises `JobNotFoundError`; `ConflictError` while the
         old job or an identical one is live, or if that version, or a browser that the job needs, is gone;
-        `SiteDisabledError` for a run of a disabled site; `TooManyError`.
+        `SiteDisabledError` for a run of a disabled site; `TooManyError`. With `once`, `RunAgainError` for a job that
+        was run again `once` before: so this can be repeated after an interruption.
         """
         with mongo_errors():
             old = self._jobs.get(job_id)
             if not old.is_final:
                 raise errors.ConflictError(f"the job has not ended yet ({old.status})")
             self._require_means(old)
-            new = _anew(old, self._clock(), correlation_id)
+            origin = {"id": _successor(old.id)} if once else {}
+            new = _anew(old, self._clock(), correlation_id, **origin)
             try:
                 with self._admission.room(new.user_id):
                     self._jobs.insert(new)
+            except errors.JobExistsError:
+                raise errors.RunAgainError(new.id) from None
             except errors.LiveTwinError:
                 raise errors.ConflictError("the same crawl is already under way") from None
             self._forget(old)
@@ -73,7 +78,16 @@ class Resubmission:
             log.warning("old_job_still_answers", job_id=old.id, error=str(error))
 
 
-def _anew(old: Job, now: datetime, correlation_id: str | None) -> Job:
+#: Names the jobs that run others again `once`.
+_NAMESPACE = uuid.UUID("6e0f0d6b-5a55-4a39-9a4e-8f0a3d2b7c15")
+
+
+def _successor(job_id: str) -> str:
+    """The id of the only job that can run this one again `once`."""
+    return uuid.uuid5(_NAMESPACE, job_id).hex
+
+
+def _anew(old: Job, now: datetime, correlation_id: str | None, **origin: str) -> Job:
     return Job.new(
         old.user_id,
         old.order,
@@ -87,6 +101,7 @@ def _anew(old: Job, now: datetime, correlation_id: str | None) -> Job:
         trigger=old.trigger and Trigger.MANUAL,
         target=old.target,
         exclusive=old.exclusive,
+        **origin,
     )
 
 
@@ -113,15 +128,19 @@ class DeadLetters:
     _letters: DeadLetterStore
     _resubmission: Resubmission
 
-    def requeue(self, job_id: str, correlation_id: str | None = None) -> Job:
-        """The new job, which names the old one. The old job is no longer a dead letter.
+    def requeue(self, job_id: str, correlation_id: str | None = None, *, once: bool = False) -> Job:
+        """The new job, which names the old one. The old job is no longer a dead letter. `once` is as in `run_again`.
 
         Raises `DeadLetterNotFoundError`, and `ConflictError` if the job cannot be run again.
         """
         with mongo_errors():
             self._require(job_id)
             # the new job first: a dead letter that is run twice is harmless, one that is lost is not
-            new = self._resubmission.run_again(job_id, correlation_id)
+            try:
+                new = self._resubmission.run_again(job_id, correlation_id, once=once)
+            except errors.RunAgainError as error:
+                # by somebody who died before the next line
+                new = self._jobs.get(error.successor)
             self._letters.dismiss(job_id)
             return new
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pymongo import DESCENDING
+from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
@@ -138,6 +138,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
 
 NEWEST_FIRST = [("created_at", DESCENDING), ("_id", DESCENDING)]
+OLDEST_FIRST = [("created_at", ASCENDING), ("_id", ASCENDING)]
 
 
 def page(
@@ -154,7 +155,7 @@ def page(
 
     Raises `InvalidRequestError` for a cursor that none of our pages gave out.
     """
-    wanted = [*conditions, *([older_than(after, field)] if after is not None else [])]
+    wanted = [*conditions, *([following(after, field)] if after is not None else [])]
     order = [(field, DESCENDING), ("_id", DESCENDING)]
     found = documents.find({"$and": wanted} if wanted else {}, limit + 1, order)
     if len(found) <= limit:
@@ -167,17 +168,19 @@ def cursor_of(moment: datetime, identity: str) -> str:
     return f"{(moment - _EPOCH) // timedelta(milliseconds=1)}-{identity}"
 
 
-def older_than(cursor: str, field: str = "created_at") -> Document:
+def following(cursor: str, field: str = "created_at", *, newest_first: bool = True) -> Document:
     """The condition for what follows. Raises `InvalidRequestError` for a cursor that none of our pages gave out."""
     moment, identity = _place(cursor)
+    upto, beyond = ("$lte", "$lt") if newest_first else ("$gte", "$gt")
     # the first condition alone lets an index lead there
-    return {field: {"$lte": moment}, "$or": [{field: {"$lt": moment}}, {"_id": {"$lt": identity}}]}
+    return {field: {upto: moment}, "$or": [{field: {beyond: moment}}, {"_id": {beyond: identity}}]}
 
 
-def down_to(cursor: str, field: str = "created_at") -> Document:
-    """The condition for what does not follow: the cursor's own entry, and all before it."""
+def up_to(cursor: str, field: str = "created_at", *, newest_first: bool = True) -> Document:
+    """The condition for what does not follow: the cursor's own entry, and all before it in the list."""
     moment, identity = _place(cursor)
-    return {field: {"$gte": moment}, "$or": [{field: {"$gt": moment}}, {"_id": {"$gte": identity}}]}
+    upto, beyond = ("$gte", "$gt") if newest_first else ("$lte", "$lt")
+    return {field: {upto: moment}, "$or": [{field: {beyond: moment}}, {"_id": {upto: identity}}]}
 
 
 def moment_of(cursor: str) -> datetime:

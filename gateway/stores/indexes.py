@@ -53,7 +53,9 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("user_newest", "user_id", then=_NEWEST),
         _index("tag_newest", "tags", then=_NEWEST),
         _index("spider_newest", "spec.spider", then=_NEWEST),
+        _index("project_newest", "spec.project", then=_NEWEST),
         _index("status_newest", "status", then=_NEWEST),
+        _index("reason_newest", "waiting_reason", then=_NEWEST, where=_there("waiting_reason")),
         _index("dead_newest", "dead", then=_NEWEST, where={"dead": True}),
         # runs of sites, by their end
         _index("site_finished", then={"finished_at": DESCENDING}, where=_there("spec.site")),

@@ -28,6 +28,8 @@ OPEN = frozenset({"GET /health", "GET /health/live", "GET /", "GET /docs", "GET 
 _SCOPES: dict[Scope, tuple[str, ...]] = {
     Scope.READ: (
         "GET /jobs",
+        "GET /jobs/count",
+        "GET /jobs/points",
         "GET /jobs/{job_id}",
         "GET /jobs/{job_id}/status",
         "GET /jobs/{job_id}/logs",
@@ -58,6 +60,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
     Scope.CRAWL: (
         "POST /crawl",
         "POST /crawl/preview",
+        "POST /jobs/bulk",
         "POST /jobs/{job_id}/cancel",
         "POST /jobs/{job_id}/pause",
         "POST /jobs/{job_id}/resume",

@@ -16,9 +16,11 @@ from gateway.access.request_counter import RequestCounter
 from gateway.clock import Clock
 from gateway.container import Container, part, value
 from gateway.dispatch.deployment import Deployment
+from gateway.jobs.bulk import BulkActs
 from gateway.jobs.dedupe import Dedupe
 from gateway.jobs.submission import Submission
 from gateway.nodes.console import NodeConsole
+from gateway.retention.retention import Deletion
 from gateway.settings import Settings
 from gateway.status.health import Health, SharedHealth
 from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect
@@ -87,9 +89,18 @@ class GatewayParts(Container):
         return self._threads(4, "download")
 
     @value
+    def bulk(self) -> ThreadPool:
+        """For acts on many jobs, which keep a thread for seconds."""
+        return self._threads(2, "bulk")
+
+    @value
     def deploys(self) -> ThreadPool:
         """For deployments, which wait for nodes to take an egg."""
         return self._threads(2, "deploy")
+
+    @part
+    def bulk_acts(self) -> BulkActs:
+        return self.build(BulkActs, deletion=self[Deletion])
 
     @part
     def key_ring(self) -> KeyRing:

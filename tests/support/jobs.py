@@ -14,7 +14,8 @@ from gateway.jobs.queue import JobQueue
 def make_job(**fields: Any) -> Job:
     now: datetime = fields.pop("created_at", None) or utc_now()
     identity = fields.pop("fingerprint", None) or new_job_id()
-    spec = CrawlSpec(spider=fields.pop("spider", "seo"), start_urls=("http://site.example/",))
+    project, spider = fields.pop("project", "default"), fields.pop("spider", "seo")
+    spec = CrawlSpec(project=project, spider=spider, start_urls=("http://site.example/",))
     given = {"user_id": "ada", "spec": spec, "fingerprint": identity, "live_key": identity, "not_before": now}
     return Job.model_validate({"id": new_job_id(), "created_at": now, "updated_at": now, **given, **fields})
 

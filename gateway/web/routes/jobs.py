@@ -10,7 +10,8 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from gateway.errors import ConflictError
+from gateway.errors import ConflictError, InvalidRequestError
+from gateway.jobs.bulk import BulkActs
 from gateway.jobs.completion import Cancellation, Pausing
 from gateway.jobs.job import RUN_STATUSES, Job, JobStatus, RunStatus, WaitingReason, run_id_of
 from gateway.jobs.queries import JobFilter, JobQueries
@@ -26,12 +27,35 @@ from gateway.web.authorisation import Called
 from gateway.web.dependencies import JobId, Parts, RequestId, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlReceipt
-from gateway.web.schemas.job import JobDetail, JobPage, JobsHealth, JobStatusView, JobSummary
+from gateway.web.schemas.job import (
+    BulkReport,
+    BulkRequest,
+    JobCount,
+    JobDetail,
+    JobPage,
+    JobPointsView,
+    JobPointView,
+    JobsHealth,
+    JobStatusView,
+    JobSummary,
+)
 from gateway.web.schemas.schedule import ScheduleJobView, ScheduleStatusView
-from gateway.web.schemas.types import Cursor, JobsQuery, Name, QueryModel, SearchText, Timestamp, UserId
+from gateway.web.schemas.types import (
+    Cursor,
+    JobPointsQuery,
+    JobsFilter,
+    JobsQuery,
+    Name,
+    QueryModel,
+    SearchText,
+    Timestamp,
+    UserId,
+)
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=StoreRoute)
 
+#: `GET /jobs/count` counts up to this.
+MOST_COUNTED = 10_000
 _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 
 
@@ -43,12 +67,48 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
     then have fewer jobs than `limit`, or none: `searched_to` says how far it came, and `next` goes on from there.
     """
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    page = await parts.reads.run(parts[JobQueries].page, wanted, query.limit, query.after)
+    newest_first = query.sort == "newest"
+    page = await parts.reads.run(parts[JobQueries].page, wanted, query.limit, query.after, newest_first=newest_first)
     jobs = [JobSummary.of(job) for job in page.jobs]
     return JobPage(jobs=jobs, next=page.next, searched_to=page.searched_to)
 
 
-# before `/jobs/{job_id}`, which would take it for an id
+# before `/jobs/{job_id}`, which would take them for an id
+@router.get("/count", summary="How many jobs there are", responses=problems(503))
+async def count_jobs(query: Annotated[JobsFilter, Query()], parts: Parts, caller: Called) -> JobCount:
+    """Counts up to 10,000. `POST /jobs/bulk` without `expect` counts all."""
+    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    count = await parts.reads.run(parts[JobQueries].count, wanted, MOST_COUNTED + 1)
+    return JobCount(count=min(count, MOST_COUNTED), is_exact=count <= MOST_COUNTED)
+
+
+@router.get("/points", summary="When jobs ran, and how long", responses=problems(503))
+async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, caller: Called) -> JobPointsView:
+    """For a picture of start, duration and outcome: the jobs that have started, or a fair sample of them."""
+    wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
+    found = await parts.reads.run(parts[JobQueries].points, wanted, query.limit)
+    points = [JobPointView.of(point) for point in found.points]
+    return JobPointsView(points=points, total=found.total, is_sample=found.is_sample)
+
+
+@router.post("/bulk", summary="Cancel, retry or delete many jobs", responses=problems(403, 409, 429, 503))
+async def act_on_jobs(body: BulkRequest, parts: Parts, caller: Called, request_id: RequestId) -> BulkReport:
+    """Acts on all jobs that the filter names and to which the action can be done, newest first.
+
+    Without `expect` it counts them. With it, it begins if the number is still the same (else 409 with the number of
+    now), works for some two seconds, and answers with what it has done; go on with `next` as `after` until that is
+    null. A call that was interrupted may be repeated: no job is run again twice.
+    """
+    wanted = body.filter.to_filter()._replace(user_id=caller.only(body.filter.user_id))
+    acts = parts[BulkActs]
+    if body.expect is None and body.after is not None:
+        raise InvalidRequestError("expect", "is required with after")
+    if body.expect is None:
+        return BulkReport(matched=await parts.reads.run(acts.count, body.action, wanted))
+    done = await parts.bulk.run(acts.act, body.action, wanted, body.expect, body.after, request_id)
+    return BulkReport.of(body.expect if body.after is None else None, done)
+
+
 @router.get("/health", summary="The state of the queue", tags=["platform"], responses=problems(503))
 def jobs_health(parts: Parts) -> JobsHealth:
     with mongo_errors():
@@ -67,6 +127,9 @@ def jobs_health(parts: Parts) -> JobsHealth:
 
 
 @router.api_route("/health", methods=_METHODS, include_in_schema=False)
+@router.api_route("/count", methods=_METHODS, include_in_schema=False)
+@router.api_route("/points", methods=_METHODS, include_in_schema=False)
+@router.api_route("/bulk", methods=_METHODS, include_in_schema=False)
 @router.api_route("/scrape", methods=_METHODS, include_in_schema=False)
 @router.api_route("/sites", methods=_METHODS, include_in_schema=False)
 async def not_a_job() -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, Progress
+from gateway.jobs.bulk import Action
+from gateway.jobs.bulk import Progress as BulkProgress
 from gateway.jobs.job import Attempt, Job, JobStatus, TargetRun, Trigger, WaitingReason
+from gateway.jobs.queries import JobPoint
 from gateway.nodes.node import NodeState
-from gateway.web.schemas.types import Timestamp
+from gateway.web.schemas.types import Cursor, JobsFilter, Timestamp
+
+_BULK = {"filter": {"spider": "seo", "status": ["error"]}, "action": "retry", "expect": 312}
+_BULK_REPORT = {"matched": 312, "done": 312, "refused": 0, "refusals": [], "next": None, "stopped": None}
 
 
 class SlotView(BaseModel):
@@ -95,10 +101,82 @@ class JobPage(BaseModel):
     jobs: list[JobSummary]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
     searched_to: Timestamp | None = Field(
-        description="Where a search ran out of time: jobs created before this time were not searched; go on with "
-        "`next`. Null if the search was complete.",
+        description="Where a search ran out of time: jobs created before this time (with `sort=oldest`: after it) "
+        "were not searched; go on with `next`. Null if the search was complete.",
         examples=[None],
     )
+
+
+class JobCount(BaseModel):
+    count: int = Field(description="How many jobs there are, up to 10,000.")
+    is_exact: bool = Field(description="False: there are more.")
+
+
+class JobPointView(BaseModel):
+    job_id: str
+    status: JobStatus
+    started_at: Timestamp
+    finished_at: Timestamp | None
+
+    @classmethod
+    def of(cls, point: JobPoint) -> JobPointView:
+        return cls(**point._asdict())
+
+
+class JobPointsView(BaseModel):
+    points: list[JobPointView] = Field(description="Jobs that have started, by the time of their first start.")
+    total: int = Field(description="How many jobs the filter names, started or not.")
+    is_sample: bool = Field(description="True: points were left out at random, because there are more than `limit`.")
+
+
+class BulkRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [_BULK]}):
+    filter: JobsFilter = Field(description="The same names as in `GET /jobs`. Empty: all jobs.")
+    action: Action = Field(
+        description="`cancel`, `retry` or `delete`; for dead letters also `requeue` (run again) and `dismiss`."
+    )
+    expect: Annotated[int, Field(ge=0, strict=True)] | None = Field(
+        default=None, description="How many jobs it must be. Without it nothing is done, and they are counted."
+    )
+    after: Cursor | None = Field(default=None, description="The `next` of the previous call: it goes on from there.")
+
+
+class BulkRefusal(BaseModel):
+    job_id: str
+    code: str
+    message: str
+
+
+class BulkReport(BaseModel, json_schema_extra={"examples": [_BULK_REPORT]}):
+    """What this call has done."""
+
+    matched: int | None = Field(
+        description="How many of the jobs the action can be done to: live ones for `cancel`, ended ones for `retry` "
+        "and `delete`. Null in a call with `after`."
+    )
+    done: int = 0
+    refused: int = Field(default=0, description="How many could not be acted on, because they have changed.")
+    refusals: list[BulkRefusal] = Field(default=[], description="The first 20 of these, and why.")
+    next: str | None = Field(
+        default=None,
+        description="Not null: the time was over before all was done. Ask again with this as `after` to go on.",
+    )
+    stopped: str | None = Field(
+        default=None, description="Why it stopped early: a quota, or a store that is away. Go on later, by `next`."
+    )
+
+    @classmethod
+    def of(cls, matched: int | None, progress: BulkProgress) -> BulkReport:
+        return cls(
+            matched=matched,
+            done=progress.done,
+            refused=progress.refused,
+            refusals=[
+                BulkRefusal(job_id=one.job_id, code=one.error.code, message=one.error.message)
+                for one in progress.named
+            ],
+            next=progress.next,
+            stopped=progress.stopped.message if progress.stopped else None,
+        )
 
 
 class FilesView(FilesKept):

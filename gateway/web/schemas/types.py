@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainSer
 from gateway.clock import to_iso, truncate
 from gateway.contract.environment import MAX_CRAWL_BYTES, MAX_VARIABLES
 from gateway.contract.variable_names import VARIABLE_PATTERN
-from gateway.jobs.job import JobStatus
+from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.jobs.queries import JobFilter
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d)")
@@ -124,13 +124,16 @@ class QueryModel(BaseModel, extra="forbid"):
     """Parameters of a query. Unknown ones are refused: a misspelt filter would show everything."""
 
 
-class JobsQuery(QueryModel):
+class JobsFilter(QueryModel):
+    """Which jobs: those that meet all of it."""
+
     user_id: UserId | None = Field(default=None, description="Only jobs of this user.")
     status: list[JobStatus] = Field(
         default_factory=list, max_length=10, description="Only jobs with this status; may be repeated for several."
     )
     spider: Name | None = None
     site: Name | None = Field(default=None, description="Only runs of this site.")
+    project: Name | None = None
     schedule_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = Field(
         default=None, description="Only runs of this schedule."
     )
@@ -139,14 +142,29 @@ class JobsQuery(QueryModel):
         default=None, description="Only jobs created at or after this time; RFC 3339 with an offset."
     )
     until: QueryTime | None = Field(default=None, description="Only jobs created before this time.")
+    started_since: QueryTime | None = Field(default=None, description="Only jobs that started at or after this time.")
+    started_until: QueryTime | None = Field(default=None, description="Only jobs that started before this time.")
+    finished_since: QueryTime | None = Field(default=None, description="Only jobs that ended at or after this time.")
+    finished_until: QueryTime | None = Field(default=None, description="Only jobs that ended before this time.")
+    waiting_reason: WaitingReason | None = Field(default=None, description="Only jobs that wait for this reason.")
+    dead: QueryBoolean = Field(default=False, description="Only dead letters.")
     q: SearchText | None = Field(
         default=None, description="Only jobs with this text in the id, spider, tags, start URLs or message."
     )
+
+    def to_filter(self) -> JobFilter:
+        fields = self.model_dump(include=set(JobsFilter.model_fields))
+        return JobFilter(**{**fields, "status": tuple(dict.fromkeys(self.status))})
+
+
+class JobsQuery(JobsFilter):
+    sort: Literal["newest", "oldest"] = Field(default="newest", description="Which jobs come first.")
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
-    def to_filter(self) -> JobFilter:
-        return JobFilter(**self.model_dump(exclude={"status", "limit", "after"}), status=tuple(self.status))
+
+class JobPointsQuery(JobsFilter):
+    limit: int = Field(default=1500, ge=1, le=5000, description="The most points.")
 
 
 class ItemsQuery(QueryModel):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from gateway.clock import utc_now
 from gateway.errors import InvalidRequestError
-from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.job import Decision, Job, JobStatus, WaitingReason, new_job_id
 from gateway.jobs.queries import FIRST_LOOK, JobFilter, JobQueries
 from gateway.jobs.store import JobStore
 
@@ -67,6 +67,11 @@ def test_filters_are_all_to_be_met(database: Documents) -> None:
         {"spider": "seo", "user_id": "bob", "since": NOW - timedelta(seconds=30)},
         {"status": (JobStatus.PENDING, JobStatus.FINISHED)},
         {"status": (JobStatus.PENDING, JobStatus.FINISHED), "tag": "daily", "until": NOW - timedelta(seconds=5)},
+        {"project": "theirs"},
+        {"waiting_reason": WaitingReason.CAPACITY, "user_id": "ada"},
+        {"started_since": NOW - timedelta(seconds=20), "started_until": NOW - timedelta(seconds=4)},
+        {"finished_since": NOW - timedelta(seconds=20), "project": "theirs"},
+        {"finished_until": NOW - timedelta(seconds=20), "user_id": "bob"},
     ],
     ids="+".join,
 )
@@ -78,32 +83,67 @@ def test_lists_are_the_same_by_any_index(
     jobs = [
         keep(
             database, age=n // 2, user_id=("ada", "bob")[n % 2], tags=["daily", "x"][: n % 3],
-            spider=("seo", "rare")[n % 5 == 0], status=[*JobStatus][n % 7],
+            spider=("seo", "rare")[n % 5 == 0], status=[*JobStatus][n % 7], project=("default", "theirs")[n % 3 == 0],
+            waiting_reason=(WaitingReason.CAPACITY, WaitingReason.NO_NODE)[n % 2],
+            started_at=NOW - timedelta(seconds=n // 2 - 1), finished_at=NOW - timedelta(seconds=n // 2 - 2),
         )
         for n in range(80)
     ]  # fmt: skip
     expected = [
         job.id for job in sorted(jobs, key=lambda job: (job.created_at, job.id), reverse=True) if meets(job, **wanted)
     ]
+    # of an occurrence that may never become a real one
+    held = {"id": new_job_id(), "live_key": None, "held": Decision.RUN}
+    JobStore(database).insert(next(job for job in jobs if job.id == expected[1]).model_copy(update=held))
     assert 5 < len(expected) < 80
-    assert list_all(JobQueries(database), JobFilter(**wanted), 4) == expected
+    queries, asked = JobQueries(database), JobFilter(**wanted)
+    assert list_all(queries, asked, 4) == expected
+    assert list_all(queries, asked, 4, newest_first=False) == expected[::-1]
+    assert queries.count(asked) == len(expected)
+    assert queries.count(asked, 3) == 3
+    first = queries.places(asked, 3)
+    rest = queries.places(asked, 80, first[-1].cursor)
+    assert [place.job_id for place in first + rest] == expected
 
 
-def meets(
-    job: Job, *, since: datetime = NOW - timedelta(days=1), until: datetime = NOW + timedelta(days=1), **wanted: Any
-) -> bool:
-    own = {"tag": job.tags, "spider": [job.spec.spider], "user_id": [job.user_id]}
+def meets(job: Job, **wanted: Any) -> bool:
+    own = {"tag": job.tags, "spider": [job.spec.spider], "user_id": [job.user_id], "project": [job.spec.project]}
+    own["waiting_reason"] = [job.waiting_reason]
     by_name = all(wanted[name] in values for name, values in own.items() if name in wanted)
-    return by_name and job.status in wanted.get("status", JobStatus) and since <= job.created_at < until
+    in_time = all(
+        wanted.get(f"{prefix}since", NOW - timedelta(days=1))
+        <= at
+        < wanted.get(f"{prefix}until", NOW + timedelta(days=1))
+        for prefix, at in (("", job.created_at), ("started_", job.started_at), ("finished_", job.finished_at))
+    )
+    return by_name and job.status in wanted.get("status", JobStatus) and in_time
 
 
-def list_all(queries: JobQueries, wanted: JobFilter, limit: int) -> list[str]:
+def list_all(queries: JobQueries, wanted: JobFilter, limit: int, *, newest_first: bool = True) -> list[str]:
     found, cursor = list[str](), None
     while True:
-        jobs, cursor, _ = queries.page(wanted, limit, cursor)
+        jobs, cursor, _ = queries.page(wanted, limit, cursor, newest_first=newest_first)
         found += [job.id for job in jobs]
         if cursor is None:
             return found
+
+
+@pytest.mark.parametrize("read_for_points", [4, 1], ids=["thinned", "by id"])
+def test_points_are_of_all_that_have_started_or_a_fair_sample(
+    database: Documents, read_for_points: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.jobs.queries.READ_FOR_POINTS", read_for_points)
+    jobs = [keep(database, age=n, started_at=NOW - timedelta(seconds=n), status=JobStatus.RUNNING) for n in range(60)]
+    keep(database, user_id="bob", started_at=NOW)
+    keep(database)
+    queries, wanted = JobQueries(database), JobFilter(user_id="ada")
+    every = queries.points(wanted, 70)
+    assert [point.job_id for point in every.points] == [job.id for job in reversed(jobs)]
+    assert (every.total, every.is_sample, every.points[0].finished_at) == (61, False, None)
+    some = queries.points(wanted, 20)
+    assert (some.total, some.is_sample) == (61, True)
+    assert 0 < len(some.points) <= 20
+    assert {point.job_id for point in some.points} < {job.id for job in jobs}
 
 
 def test_a_search_that_takes_long_says_how_far_it_came_and_goes_on_from_there(database: Documents) -> None:

@@ -18,7 +18,7 @@ from embedded.mongo.index import Index, IndexSpec
 from embedded.mongo.plan import Plan, choose
 from gateway.clock import utc_now
 from gateway.jobs import queries
-from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.queries import JobFilter, JobQueries, JobSweeps
 from gateway.retention.retention import ExpiryStore
 from gateway.stores.indexes import INDEXES, ensure_indexes
@@ -91,6 +91,8 @@ def plan(find: dict[str, Any]) -> Plan:
         ({"spider": "seo"}, "spider_newest"),
         ({"user_id": "many"}, "user_newest"),
         ({"status": (JobStatus.RUNNING, JobStatus.FINISHED)}, "status_newest"),
+        ({"project": "default"}, "project_newest"),
+        ({"waiting_reason": WaitingReason.CAPACITY}, "reason_newest"),
         # by what the fewest have
         ({"tag": "few", "user_id": "many"}, "tag_newest"),
         ({"tag": "many", "user_id": "few"}, "user_newest"),

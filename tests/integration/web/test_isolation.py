@@ -41,6 +41,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "interval": "@daily",
     },
     "POST /jobs/scrape": {"user_id": "anne", "site_name": "board", "search_term": "bees"},
+    "POST /jobs/bulk": {"filter": {"user_id": "anne"}, "action": "delete", "expect": 1},
     "PATCH /schedules/{schedule_id}": {"name": "mine now"},
 }
 
@@ -250,3 +251,14 @@ def test_a_crawl_of_ones_own_is_taken(door: Door) -> None:
         theirs = {**door.ids, "job_id": answer.json()["job_id"]}
         assert door.call("GET /jobs/{job_id}/status", "bert", theirs).is_success
         assert door.call("GET /jobs/{job_id}/status", "anne", theirs).status_code == 404
+
+
+@pytest.mark.parametrize("action", ["delete", "dismiss", "requeue", "retry"])
+def test_acts_on_all_that_matches_are_on_ones_own_alone(door: Door, action: str) -> None:
+    door.client.cookies.clear()
+    headers = {"Authorization": f"Bearer {door.keys['bert']}"}
+    body = {"filter": {"tag": MARK}, "action": action}
+    assert door.client.post("/jobs/bulk", json=body, headers=headers).json()["matched"] == 0
+    answer = door.client.post("/jobs/bulk", json={**body, "expect": 1}, headers=headers)
+    assert answer.json()["error"]["code"] == "count_changed"
+    _everything_is_as_it_was(door)

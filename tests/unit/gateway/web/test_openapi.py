@@ -49,6 +49,7 @@ PATHS = {
     "/health",
     "/health/live",
     "/jobs",
+    *("/jobs/bulk", "/jobs/count", "/jobs/points"),
     "/jobs/health",
     "/jobs/queue/status",
     "/jobs/scrape",

@@ -1,0 +1,159 @@
+"""One act on all jobs that a filter names: stop them, run them again, remove them.
+
+A call works for a few seconds and says where it has come; the client goes on from there. No document keeps the work,
+and no process goes on with it by itself: whoever started it sees it, and ends it by asking no more. That a gateway
+dies half-way does no harm, because each job's act can be repeated: what is stopped or removed is no longer named, and
+what was run again is not run again once more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Protocol
+
+from attrs import define, field
+
+from gateway.errors import (
+    ConflictError,
+    CountChangedError,
+    DiscoveryBotError,
+    NotFoundError,
+    TooManyError,
+    UnavailableError,
+    UnreadableError,
+)
+from gateway.jobs.completion import Cancellation
+from gateway.jobs.job import FINAL_STATUSES, LIVE_STATUSES, JobStatus
+from gateway.jobs.queries import JobFilter, JobQueries, Place
+from gateway.jobs.rerun import DeadLetters, Resubmission
+from gateway.stores.mongo import mongo_errors
+
+#: Seconds after which a call begins with no further job.
+SECONDS = 2.0
+#: Jobs that are looked up at once.
+BATCH = 200
+#: Refused jobs that an answer names.
+MOST_NAMED = 20
+
+
+class Action(StrEnum):
+    CANCEL = "cancel"
+    RETRY = "retry"
+    DELETE = "delete"
+    #: Run a dead letter again.
+    REQUEUE = "requeue"
+    #: Take a dead letter off the list.
+    DISMISS = "dismiss"
+
+
+class Deletes(Protocol):
+    def delete(self, job_id: str) -> None: ...
+
+
+@define
+class Refused:
+    """A job that could not be acted on, and why."""
+
+    job_id: str
+    error: DiscoveryBotError
+
+
+@define
+class Progress:
+    """What one call has done."""
+
+    done: int = 0
+    refused: int = 0
+    #: The first of those that were refused.
+    named: list[Refused] = field(factory=list)
+    #: Where to go on; `None` at the end.
+    next: str | None = None
+    #: Why it ended early: the next job would have met the same.
+    stopped: DiscoveryBotError | None = None
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class BulkActs:
+    _queries: JobQueries
+    _cancellation: Cancellation
+    _resubmission: Resubmission
+    _letters: DeadLetters
+    _deletion: Deletes
+    _monotonic: Callable[[], float] = time.monotonic
+
+    def count(self, action: Action, wanted: JobFilter) -> int:
+        """How many of the jobs the action can be done to."""
+        named = _doable(action, wanted)
+        with mongo_errors():
+            return 0 if named is None else self._queries.count(named)
+
+    def act(
+        self, action: Action, wanted: JobFilter, expect: int, after: str | None = None, request_id: str | None = None
+    ) -> Progress:
+        """Act on the jobs, newest first, for `SECONDS`; `after` is the `next` of the call before.
+
+        Raises `CountChangedError` if the first call does not find as many jobs as expected, and
+        `InvalidRequestError` for an `after` that is none of ours.
+        """
+        if after is None and (count := self.count(action, wanted)) != expect:
+            raise CountChangedError(expect, count)
+        progress = Progress(next=after)
+        named, until = _doable(action, wanted), self._monotonic() + SECONDS
+        while named is not None:
+            with mongo_errors():
+                places = self._queries.places(named, BATCH, progress.next)
+            if not self._act_on(places, action, request_id, progress, until):
+                return progress
+            if len(places) < BATCH:
+                break
+        progress.next = None
+        return progress
+
+    def _act_on(
+        self, places: list[Place], action: Action, request_id: str | None, progress: Progress, until: float
+    ) -> bool:
+        """Returns whether to go on with the jobs that follow."""
+        for place in places:
+            if progress.done + progress.refused and self._monotonic() > until:
+                return False
+            try:
+                self._act(place.job_id, action, request_id)
+                progress.done += 1
+            except (TooManyError, UnavailableError) as error:
+                if not progress.done:
+                    raise
+                progress.stopped = error
+                return False
+            except (ConflictError, NotFoundError, UnreadableError) as error:
+                progress.refused += 1
+                if len(progress.named) < MOST_NAMED:
+                    progress.named.append(Refused(place.job_id, error))
+            progress.next = place.cursor
+        return True
+
+    def _act(self, job_id: str, action: Action, request_id: str | None) -> None:
+        if action is Action.CANCEL:
+            self._cancellation.cancel(job_id)
+        elif action is Action.RETRY:
+            self._resubmission.run_again(job_id, request_id, once=True)
+        elif action is Action.REQUEUE:
+            self._letters.requeue(job_id, request_id, once=True)
+        elif action is Action.DISMISS:
+            self._letters.dismiss(job_id)
+        else:
+            self._deletion.delete(job_id)
+
+
+def _doable(action: Action, wanted: JobFilter) -> JobFilter | None:
+    """The jobs to which the action can be done; `None` if the filter names none of them."""
+    if action in {Action.REQUEUE, Action.DISMISS}:
+        return wanted._replace(dead=True)
+    possible = LIVE_STATUSES if action is Action.CANCEL else FINAL_STATUSES
+    statuses = tuple(status for status in wanted.status or JobStatus if status in possible)
+    if not statuses:
+        return None
+    if action is Action.CANCEL:
+        return wanted._replace(status=statuses, unasked=True)
+    return wanted._replace(status=statuses, settled=action is Action.DELETE)
