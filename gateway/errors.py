@@ -307,6 +307,15 @@ class NodeRefusedError(NodeError):
         self.is_nodes_fault = is_nodes_fault
 
 
+class StillInstallingError(NodeRefusedError):
+    """The node goes on installing what an egg depends on; sent again, the egg is answered with what came of that."""
+
+    code = "still_installing"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, is_nodes_fault=True)
+
+
 class NodeShutError(NodeRefusedError):
     """The node does not accept our password, or not from our address; it has not looked at the request."""
 

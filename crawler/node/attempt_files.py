@@ -14,7 +14,7 @@ from gateway.contract import outbox, records
 from gateway.contract.outbox import AttemptId, Fault, HostileFileError
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.crash_points import state_change
-from gateway.errors import DiscoveryBotError
+from gateway.errors import DiscoveryBotError, StillInstallingError
 
 log = Logger()
 
@@ -48,6 +48,12 @@ class NodeUnfitError(DiscoveryBotError):
     """This node cannot run any job now; another node may."""
 
     code = "node_unfit"
+
+
+class InstallingError(NodeUnfitError):
+    """It goes on installing what an egg depends on."""
+
+    code = StillInstallingError.code
 
 
 def fault_of(error: BaseException | None) -> Fault:

@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import re
 import resource
 import shutil
@@ -32,6 +33,7 @@ from uuid import uuid4
 
 import psutil
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import BaseModel
@@ -58,6 +60,8 @@ class Plan(BaseModel):
     requirements: Path
     #: The folder of all virtual environments.
     folder: Path
+    #: The process that wants it; if it is gone, nobody does.
+    parent: int | None = None
     #: Whether newer packages are looked for though there is an environment for these requirements.
     fresh: bool = True
     #: Scrapy's version if the requirements have none.
@@ -85,6 +89,9 @@ class Answer(BaseModel):
 
 # --- what requirements may say
 
+#: In a comment, because a requirements file has no other place for it: for which Python a lock was made.
+_PYTHON = re.compile(r"^#\s*requires-python:\s*(.+?)\s*$", re.MULTILINE)
+
 _COMMENT = re.compile(r"(^|\s)#.*")
 _HASH = re.compile(r"\s--hash[= ]\S+")
 _INDEX = re.compile(r"(-i|--index-url|--extra-index-url)[= ]+(?P<url>\S+)")
@@ -99,12 +106,27 @@ def read_requirements(path: Path, plan: Plan) -> list[str]:
         text = read_file(path, MAX_REQUIREMENTS).decode("utf-8-sig")
     except ValueError:
         raise EggError("requirements.txt is not UTF-8 text of at most 2 MiB") from None
+    _require_python(text)
     lines = []
     for number, line in _logical_lines(text):
         if not _is_known_index(line, plan):
             _check(line, number, plan)
             lines.append(line)
     return lines
+
+
+def _require_python(text: str) -> None:
+    if (said := _PYTHON.search(text)) is None:
+        return
+    try:
+        wanted = SpecifierSet(said[1])
+    except InvalidSpecifier:
+        raise EggError(f"requirements.txt asks for Python {said[1][:200]!r}, which is no range of versions") from None
+    if not wanted.contains(here := platform.python_version(), prereleases=True):
+        raise EggError(
+            f"its lock was made for Python {wanted}, and this node has Python {here}: lock it for this one, or run "
+            "the node with that one"
+        )
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -217,11 +239,11 @@ def build(plan: Plan, log: Log) -> Path:
     if found is not None and (is_locked or not plan.fresh):
         return found
     _require_room(plan)
-    _close_cache(plan.folder)
     work = plan.folder / f"{INCOMING}{uuid4().hex}"
     try:
         work.mkdir()
-        venv = _build(plan, lines, work, Uv(plan, work, log))
+        with using_cache(plan.folder):
+            venv = _build(plan, lines, work, Uv(plan, work, log))
         (venv.parent / f"{_FOR}{asked}").touch()
         return venv
     finally:
@@ -336,7 +358,7 @@ _LOOK = 0.5
 _MOST_TOLD, _MOST_LOG = 4000, 256 << 10
 #: Bytes of the cache, above which it is emptied.
 _MOST_CACHE = 4 << 30
-CACHE = ".cache"
+CACHE, _CACHE_LOCK = ".cache", ".cache.lock"
 #: What the system calls a full disk, in uv's words.
 _FULL = os.strerror(errno.ENOSPC)
 #: An index does not answer, or fails, in uv's words.
@@ -438,7 +460,8 @@ class Uv:
             env["UV_INDEX"] = " ".join(indexes)
         if plan.wheels:
             env["UV_FIND_LINKS"] = ",".join(plan.wheels)
-        if not (plan.index_url or plan.extra_index_urls or plan.sources):  # nothing is to be asked
+        pages = [place for place in plan.wheels if "://" in place and not place.startswith("file:")]
+        if not (plan.index_url or plan.extra_index_urls or plan.sources or pages):  # nothing is to be asked
             env["UV_OFFLINE"] = "1"
         return env
 
@@ -466,6 +489,8 @@ class _Watch:
                 self._stop(EggError(f"its requirements could not be installed within {self._plan.seconds:g} s"))
             elif shutil.disk_usage(self._plan.folder).free < self._plan.keep_free:
                 self._stop(OSError(errno.ENOSPC, "the disk of this node is nearly full"))
+            elif self._plan.parent not in {None, os.getppid()}:
+                self._stop(OSError(errno.ESRCH, "Scrapyd is gone"))
             self._done.wait(_LOOK)
 
     def _stop(self, why: Exception) -> None:
@@ -487,6 +512,17 @@ def _readable(said: str) -> str:
     return " ".join(re.sub(r"[╰─▶├│×]+", " ", said).split())[:_MOST_TOLD]
 
 
+@contextmanager
+def using_cache(folder: Path) -> Iterator[None]:
+    """Nobody empties it meanwhile."""
+    cache = folder / CACHE
+    cache.mkdir(mode=0o700, exist_ok=True)
+    cache.chmod(0o700)  # its place is known, and all projects' packages are in it: nobody else may look
+    with (folder / _CACHE_LOCK).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
 def empty_cache(folder: Path) -> None:
     """Of what was downloaded, if it has become large."""
     cache = folder / CACHE
@@ -495,16 +531,10 @@ def empty_cache(folder: Path) -> None:
         _clear_cache(folder)
 
 
-def _close_cache(folder: Path) -> None:
-    """Its place is known, and all projects' packages are in it: nobody else may look."""
-    cache = folder / CACHE
-    cache.mkdir(mode=0o700, exist_ok=True)
-    cache.chmod(0o700)
-
-
 def _clear_cache(folder: Path) -> None:
-    """All but the folder itself, which a uv that runs now would make for everybody."""
-    with suppress(FileNotFoundError):
+    """All but the folder itself, unless a build uses it; one that begins now waits for the end."""
+    with suppress(OSError), (folder / _CACHE_LOCK).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in (folder / CACHE).iterdir():
             remove_tree(path)
 

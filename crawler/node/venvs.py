@@ -21,8 +21,18 @@ from twisted.logger import Logger
 
 import crawler
 import gateway
-from crawler.node.attempt_files import NodeUnfitError
-from crawler.node.building import BUILD_LOG, INCOMING, OF_TESTS, PASSED_ON, PLAN, Answer, Plan, empty_cache
+from crawler.node.attempt_files import InstallingError, NodeUnfitError
+from crawler.node.building import (
+    BUILD_LOG,
+    INCOMING,
+    OF_TESTS,
+    PASSED_ON,
+    PLAN,
+    Answer,
+    Plan,
+    empty_cache,
+    has_python,
+)
 from crawler.node.projects import RUNTIME
 from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
@@ -42,6 +52,8 @@ _AT_ONCE = 2
 KEPT_UNUSED = 900.0
 #: Builds of which it is remembered how they have gone.
 _REMEMBERED = 200
+#: Seconds for which the end of a build is kept for somebody who deploys again, because nobody waited for it.
+_UNTOLD = 600.0
 _MOST_LOG = 1 << 20
 
 
@@ -55,6 +67,8 @@ class Build:
 
     def __init__(self) -> None:
         self.answer: Answer | None = None
+        #: When it ended though nobody waited for it any more (monotonic).
+        self.untold_since: float | None = None
         self._command: Command | None = None
         self._log = ""
         self._waiting: list[Deferred[Answer]] = []
@@ -75,12 +89,14 @@ class Build:
     def ended(self, answer: Answer) -> None:
         self._log, self._command = self.log, None
         self.answer = answer
+        if not self._waiting:
+            self.untold_since = time.monotonic()
         for waiter in self._waiting:
             waiter.callback(answer)
         self._waiting.clear()
 
     async def wait(self, seconds: float | None) -> Answer:
-        """Raises `NodeUnfitError` if it takes longer."""
+        """Raises `InstallingError` if it takes longer."""
         if self.answer is not None:
             return self.answer
         waiter: Deferred[Answer] = Deferred()
@@ -91,7 +107,7 @@ class Build:
             return await waiter
         except TooLongError:
             self._waiting.remove(waiter)
-            raise NodeUnfitError(
+            raise InstallingError(
                 f"what it depends on is still being installed after {seconds:g} s, which goes on: "
                 "deploy it again to see how that ends"
             ) from None
@@ -104,6 +120,8 @@ class Venvs:
         self._turn = DeferredSemaphore(_AT_ONCE)
         #: By what is asked for: those that have not ended.
         self._going_on: dict[bytes, Build] = {}
+        #: By what is asked for: those that have ended, and nobody was told how.
+        self._untold: dict[bytes, Build] = {}
         #: By project and version, in the order of their beginning.
         self._of: dict[tuple[str, str], Build] = {}
         self._commands: set[Command] = set()
@@ -136,7 +154,7 @@ class Venvs:
         """
         content = read_file(requirements, MAX_REQUIREMENTS)
         asked = b"%d" % fresh + content
-        going_on = self._going_on.get(asked)
+        going_on = self._going_on.get(asked) or self._told_now(asked)
         if going_on is None:
             going_on = self._going_on[asked] = Build()
             ensureDeferred(self._build(going_on, content, asked, fresh=fresh))
@@ -148,6 +166,15 @@ class Venvs:
         if answer.unfit is not None:
             raise NodeUnfitError(f"what it depends on cannot be installed here: {answer.unfit}")
         return answer
+
+    def _told_now(self, asked: bytes) -> Build | None:
+        """One that ended lately, and whose answer somebody comes for now."""
+        build = self._untold.pop(asked, None)
+        if build is None or build.answer is None or build.untold_since is None:
+            return None
+        is_late = time.monotonic() - build.untold_since > _UNTOLD
+        venv = build.answer.venv
+        return None if is_late or (venv is not None and not has_python(venv)) else build
 
     def forget(self, project: str, version: str) -> None:
         """The version has other requirements now, or none."""
@@ -189,6 +216,10 @@ class Venvs:
             with suppress(OSError):
                 requirements.unlink()
         build.ended(answer)
+        if build.untold_since is not None:
+            self._untold[asked] = build
+            for old in list(self._untold)[:-_REMEMBERED]:
+                del self._untold[old]
         if not self._going_on and not self._is_stopped:
             deferToThread(empty_cache, self._folder)
 
@@ -214,6 +245,7 @@ class Venvs:
         return Plan(
             requirements=requirements,
             folder=self._folder,
+            parent=os.getpid(),
             fresh=fresh,
             scrapy=version_of("scrapy"),
             index_url="" if settings.project_index_url == "none" else settings.project_index_url,

@@ -32,6 +32,7 @@ from crawler.node.launcher import NodeLauncher
 from crawler.node.projects import OWN_PROJECT, canonical, is_project_name
 from crawler.node.spider_lists import Listing, spider_lists
 from crawler.node.started_mark import StartedMark
+from crawler.node.venvs import WAIT
 from crawler.node.webroot import Form, NodeRequest
 from gateway.clock import time_of_node, utc_now
 from gateway.contract import outbox
@@ -282,7 +283,7 @@ class AddVersion(AsyncService):
             if not zipfile.is_zipfile(staged):
                 refuse("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
             with lists.examining():
-                listing = await self._examine(staged, project, version)
+                listing = await self._examine(staged, project, version, _seconds(form.field("wait", "")))
                 storage.put_staged(staged, project, version)
                 self.root.update_projects()
                 lists.deployed(project, version, listing)
@@ -301,9 +302,9 @@ class AddVersion(AsyncService):
         except RunnerError as error:
             refuse(str(error))
 
-    async def _examine(self, staged: Path, project: str, version: str) -> Listing:
+    async def _examine(self, staged: Path, project: str, version: str, wait: float) -> Listing:
         try:
-            listing = await spider_lists(self.root.app).examine(staged, project, version)
+            listing = await spider_lists(self.root.app).examine(staged, project, version, within=wait)
         except RunnerError as error:
             refuse(f"the egg of '{project}' is refused: {_last_line(str(error))}")
         if listing.problem:
@@ -330,6 +331,14 @@ class DeleteVersion(webservice.DeleteVersion):
         self._delete_version(project, version)
         spider_lists(self.root.app).undeployed()
         return {}
+
+
+def _seconds(text: str) -> float:
+    """For which a deployment waits until what it depends on is installed."""
+    try:
+        return min(max(float(text), 0.0), WAIT) if text else WAIT
+    except ValueError:
+        refuse(f"wait '{text}' is no number of seconds")
 
 
 def _require_names(project: str, version: str) -> None:

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
-import yaml
-from uv import find_uv_bin
 
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import counted, gateway_url, new_table, out, print_json
+from gateway.cli.console import counted, err, gateway_url, new_table, out, print_json
 from gateway.cli.options import JSON, URL, argument, flag, option, taking
+from gateway.cli.requirements import EggError, Requirements, find_requirements
 from gateway.cli.resources import print_node_answers
 from gateway.contract.crawl import DEFAULT_PROJECT
 
@@ -78,10 +77,6 @@ def _does(spider: dict[str, Any]) -> str:
 #: Never part of what is deployed, at the top of a project.
 _LEFT_OUT = frozenset({"tests", "test", "build", "dist", "docs", "setup.py", "conftest.py"})
 _ENTRY_POINTS = "EGG-INFO/entry_points.txt"
-
-
-class EggError(Exception):
-    """The folder is no Scrapy project, or the file no egg; the message says what is missing."""
 
 
 class ScrapyProject(NamedTuple):
@@ -181,66 +176,6 @@ def _is_source(path: Path, package: Path) -> bool:
     return path.suffix != ".pyc" and not any(part.startswith(".") or part == "__pycache__" for part in parts)
 
 
-# --- what the project depends on: the first of these that it has
-
-#: Seconds in which uv reads a lock.
-_EXPORT = 60
-_SCRAPINGHUB = "scrapinghub.yml"
-
-
-class Requirements(NamedTuple):
-    #: Where they are from.
-    name: str
-    content: bytes
-
-
-def find_requirements(folder: Path) -> Requirements | None:
-    """The first that is there: those that scrapinghub.yml names, those of uv.lock, requirements.txt.
-
-    Raises `EggError`, `OSError`.
-    """
-    named = _named_for_scrapinghub(folder)
-    if named is not None and (folder / named).is_file():
-        return Requirements(named, (folder / named).read_bytes())
-    if (folder / "uv.lock").is_file() and (folder / "pyproject.toml").is_file():
-        return Requirements("uv.lock", _exported(folder))
-    path = folder / "requirements.txt"
-    if named is not None and not path.is_file():  # for their cloud it may be made when it is deployed there
-        raise EggError(
-            f"{folder / _SCRAPINGHUB} says that the requirements are in {named}, which is not there: make it, or "
-            "deploy with --requirements FILE or --no-requirements"
-        )
-    return Requirements(path.name, path.read_bytes()) if path.is_file() else None
-
-
-def _named_for_scrapinghub(folder: Path) -> str | None:
-    path = folder / _SCRAPINGHUB
-    if not path.is_file():
-        return None
-    try:
-        said = yaml.safe_load(path.read_bytes())
-    except yaml.YAMLError as error:
-        raise EggError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
-    said = said if isinstance(said, dict) else {}
-    requirements = said.get("requirements")
-    name = requirements.get("file") if isinstance(requirements, dict) else said.get("requirements_file")
-    return str(name) if name else None
-
-
-def _exported(folder: Path) -> bytes:
-    """What the lock says, without the project itself and what is needed for its development only."""
-    kept = ["--frozen", "--no-dev", "--no-emit-workspace", "--no-annotate", "--no-header", "--quiet"]
-    command = [find_uv_bin(), "export", "--offline", "--no-python-downloads", *kept, "--project", str(folder)]
-    try:
-        done = subprocess.run(command, capture_output=True, check=True, timeout=_EXPORT)  # noqa: S603 - ours
-    except subprocess.CalledProcessError as error:
-        said = error.stderr.decode("utf-8", "replace").strip()
-        raise EggError(f"{folder / 'uv.lock'} cannot be read: {said}") from None
-    except subprocess.TimeoutExpired:
-        raise EggError(f"{folder / 'uv.lock'} could not be read within {_EXPORT} s") from None
-    return done.stdout
-
-
 # --- the version, which may be that of the source: `GIT` and `HG` mean what they mean to `scrapyd-deploy`
 
 #: What may not stand in a version; a node would replace it by the same.
@@ -283,6 +218,8 @@ def _answer(folder: Path, *command: str) -> str:
 _MAX_EGG = 64 << 20
 #: Each node imports every spider before it answers.
 _TIMEOUT = httpx.Timeout(180, connect=5)
+#: Seconds that the gateway may wait by itself for what an egg depends on, and between two looks how it goes on.
+_WAIT, _LOOK = 2, 1
 
 _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
 
@@ -313,7 +250,7 @@ def deploy(
         with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
             name, version, egg = _egg(source, version, Path(folder))
             needs = None if without else _requirements(source, requirements)
-            answer = _upload(Api(gateway_url(url)), project or name, version, egg, needs)
+            answer = _deployed(Api(gateway_url(url)), project or name, version, egg, needs)
     except ApiError as error:
         nodes = error.detail.get("nodes", ()) if isinstance(error.detail, dict) else ()
         if as_json or len({node["message"] for node in nodes}) <= 1:
@@ -351,13 +288,42 @@ def _requirements(source: Path, file: Path | None) -> Requirements | None:
         raise ApiError(str(error)) from None
 
 
+def _deployed(api: Api, project: str, version: str, egg: Path, requirements: Requirements | None) -> Any:
+    """What came of it, once all nodes have installed what it depends on."""
+    while "dependencies_url" in (answer := _upload(api, project, version, egg, requirements)):
+        _watch(api, answer["dependencies_url"])
+    return answer
+
+
+def _watch(api: Api, dependencies_url: str) -> None:
+    """Tell what the installers say, until none is at work any more."""
+    told = dict[str, str]()
+    while building := [node for node in _dependencies(api, dependencies_url) if node["state"] == "building"]:
+        for node in building:
+            line = next(reversed(node["log"].splitlines()), "waits for its turn")
+            if told.get(node["node"]) != line:
+                err.print(f"{node['node']}: {line}", soft_wrap=True)
+            told[node["node"]] = line
+        time.sleep(_LOOK)
+
+
+def _dependencies(api: Api, url: str) -> list[dict[str, Any]]:
+    """Empty if nobody knows: a node that was started again meanwhile has forgotten it."""
+    try:
+        nodes: list[dict[str, Any]] = api.get(url)["nodes"]
+    except ApiError:
+        return []
+    return nodes
+
+
 def _upload(api: Api, project: str, version: str, egg: Path, requirements: Requirements | None) -> Any:
     if (size := egg.stat().st_size) > _MAX_EGG:
         raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
     path = f"/projects/{quote(project, safe='')}/versions"
+    params = {"version": version, "wait": _WAIT}
     with egg.open("rb") as file:
         if requirements is not None:
             files = {"egg": ("project.egg", file), "requirements": (requirements.name, requirements.content)}
-            return api.post(path, params={"version": version}, files=files, timeout=_TIMEOUT)
+            return api.post(path, params=params, files=files, timeout=_TIMEOUT)
         headers = {"Content-Type": "application/octet-stream"}
-        return api.post(path, params={"version": version}, content=file, headers=headers, timeout=_TIMEOUT)
+        return api.post(path, params=params, content=file, headers=headers, timeout=_TIMEOUT)

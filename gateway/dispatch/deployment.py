@@ -16,7 +16,13 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.contract.records import SpiderInfo
 from gateway.dispatch.capacity import EggNeeds
-from gateway.errors import ConflictError, InvalidRequestError, NodeError, VersionNotFoundError
+from gateway.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NodeError,
+    StillInstallingError,
+    VersionNotFoundError,
+)
 from gateway.jobs.messages import EventPublisher
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
@@ -42,16 +48,24 @@ class NodeAnswer(NamedTuple):
     message: str | None = None
     #: The node has read the egg and refused it.
     refused: bool = False
+    #: It goes on installing what the egg depends on.
+    installing: bool = False
     #: The spiders themselves, as far as the node tells them.
     infos: tuple[SpiderInfo, ...] = ()
 
     @classmethod
     def failed(cls, node: str, error: NodeError) -> Self:
-        return cls(node, accepted=False, message=error.message, refused=not error.is_nodes_fault)
+        return cls(
+            node,
+            accepted=False,
+            message=error.message,
+            refused=not error.is_nodes_fault,
+            installing=isinstance(error, StillInstallingError),
+        )
 
     def shown(self) -> dict[str, Any]:
-        """Without the spiders."""
-        return {name: value for name, value in self._asdict().items() if name != "infos"}
+        """What is told of it."""
+        return {name: value for name, value in self._asdict().items() if name not in {"infos", "installing"}}
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -64,9 +78,12 @@ class Deployment:
     _dead_after: timedelta
     _clock: Clock = utc_now
 
-    def deploy(self, project: str, version: str, egg: Path) -> list[NodeAnswer]:
+    def deploy(self, project: str, version: str, egg: Path, wait: float | None = None) -> list[NodeAnswer]:
         """The answer of every live node. The version is the project's latest once the first node accepts it; nodes
         that cannot be reached get the egg later. Repeating it is safe: the version is replaced.
+
+        Nodes may install for `wait` seconds what the egg depends on. The answers of those that need longer say so.
+        Without `wait` it is their own time, and an error if no node has accepted the egg after it.
 
         Raises `InvalidRequestError` if `egg` is no egg, or if all nodes refuse it; `NodeError`, whose detail has the
         answers, if some nodes refuse it or no node could be reached; `ConflictError` if there is no live node, or
@@ -75,10 +92,11 @@ class Deployment:
         check_egg(project, egg)
         nodes = self._living()
         with mongo_errors():
-            answers = self._deploy(Egg(project, version), egg, nodes)
+            answers = self._deploy(Egg(project, version), egg, nodes, wait)
         for answer in answers:
             log.info("egg_deployed", project=project, version=version, **answer.shown())
-        _require_taken(answers)
+        if wait is None or not are_installing(answers):
+            _require_taken(answers)
         return answers
 
     def _living(self) -> list[Node]:
@@ -89,12 +107,12 @@ class Deployment:
             raise ConflictError("no crawl node is alive that could take it")
         return nodes
 
-    def _deploy(self, egg: Egg, path: Path, nodes: list[Node]) -> list[NodeAnswer]:
+    def _deploy(self, egg: Egg, path: Path, nodes: list[Node], wait: float | None) -> list[NodeAnswer]:
         content = self._eggs.write(path)
         counts = False
         try:
             with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="deploy-to") as threads:
-                asked = [threads.submit(self._send, node, egg, path) for node in nodes]
+                asked = [threads.submit(self._send, node, egg, path, wait) for node in nodes]
                 taken = next((told for done in as_completed(asked) if (told := done.result()).accepted), None)
                 counts = taken is not None and self._keep(egg, content, taken.infos)
                 answers = [one.result() for one in asked]
@@ -120,9 +138,9 @@ class Deployment:
                 return True
         raise ConflictError("another egg is being deployed as this version")
 
-    def _send(self, node: Node, egg: Egg, path: Path) -> NodeAnswer:
+    def _send(self, node: Node, egg: Egg, path: Path, wait: float | None) -> NodeAnswer:
         try:
-            taken = self._scrapyd.add_version(node.url, egg.project, egg.version, path)
+            taken = self._scrapyd.add_version(node.url, egg.project, egg.version, path, wait)
         except NodeError as error:
             return NodeAnswer.failed(node.id, error)
         return NodeAnswer(node.id, accepted=True, spiders=taken.spiders, infos=taken.infos)
@@ -134,6 +152,11 @@ def check_egg(project: str, egg: Path) -> None:
         raise InvalidRequestError("project", f"{project!r} is the platform's own project: deploy under another name")
     if not zipfile.is_zipfile(egg):
         raise InvalidRequestError("egg", "is not an egg: it is not a ZIP file")
+
+
+def are_installing(answers: Sequence[NodeAnswer]) -> bool:
+    """Whether all is well so far, and some need more time."""
+    return any(answer.installing for answer in answers) and not any(answer.refused for answer in answers)
 
 
 def _require_taken(answers: Sequence[NodeAnswer]) -> None:

@@ -18,7 +18,7 @@ from gateway.clock import VERDICT_SECONDS, remaining
 from gateway.contract.crawl import Egg
 from gateway.contract.outbox import BY_PLATFORM, AttemptId, StopReason
 from gateway.contract.records import NodeSpec, SpiderInfo
-from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
+from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError, StillInstallingError
 
 #: Seconds that a call may take in all, from looking up the node's name to the end of its answer.
 CALL_SECONDS = 8.0
@@ -85,9 +85,13 @@ class ScrapydClient:
         """Ask the attempt to stop; SIGKILL follows after the node's grace. Raises as `schedule` does."""
         self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt), "why": why})
 
-    def add_version(self, url: str, project: str, version: str, egg: Path) -> Taken:
-        """Deploy an egg. The node lists its spiders before it answers. Raises as `schedule`."""
+    def add_version(self, url: str, project: str, version: str, egg: Path, wait: float | None = None) -> Taken:
+        """Deploy an egg. The node lists its spiders before it answers, and installs what they depend on, for which it
+        takes `wait` seconds or what it takes by itself. Raises as `schedule`, and `StillInstallingError`.
+        """
         form = {"project": project, "version": version, "by": BY_PLATFORM}
+        if wait is not None:
+            form["wait"] = str(wait)
         with egg.open("rb") as file:
             answer = self._post(f"{url}/addversion.json", form, files={"egg": file}, seconds=DEPLOY_SECONDS)
         return Taken(int(answer.get("spiders", 0)), _infos(answer.get("infos"), Egg(project, version)))
@@ -145,6 +149,8 @@ class ScrapydClient:
             raise NodeUnreachableError(f"{url} answered {response.status_code}")
         if answer.get("status") != "ok":
             message = str(answer.get("message", "refused without a reason"))
+            if answer.get("code") == StillInstallingError.code:
+                raise StillInstallingError(message)
             raise NodeRefusedError(message, is_nodes_fault=answer.get("fault") == "node")
         return answer
 

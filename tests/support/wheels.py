@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import site
 import zipfile
-from importlib.metadata import Distribution, distribution, requires
+from importlib.metadata import Distribution, distribution, requires, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from sites.server import Reply, links
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
-def write_wheel(folder: Path, name: str, version: str, files: dict[str, str], needs: tuple[str, ...] = ()) -> Path:
+def write_wheels_of_node(folder: Path) -> None:
+    """Those that every environment has. That of Scrapy only leads to the Scrapy that is installed."""
+    write_wheel(folder, "scrapy", version("scrapy"), {"elsewhere.pth": f"{site.getsitepackages()[0]}\n"})
+    for name in ("orjson", "redis", "zstandard"):
+        write_wheel(folder, name, version(name), {})
+
+
+def write_wheel(folder: Path, name: str, number: str, files: dict[str, str], needs: tuple[str, ...] = ()) -> Path:
     """A wheel with these modules, which requires `needs`."""
-    info = f"{name}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    info = f"{name}-{number}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n"
     metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
-    path = folder / f"{name}-{version}-py3-none-any.whl"
+    path = folder / f"{name}-{number}-py3-none-any.whl"
     content = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": _WHEEL}
     with zipfile.ZipFile(path, "w") as wheel:
         for member, text in content.items():
             wheel.writestr(member, text)
         wheel.writestr(f"{info}/RECORD", "".join(f"{member},,\n" for member in [*content, f"{info}/RECORD"]))
     return path
+
+
+def page_of_wheels(folder: Path) -> dict[str, str | Reply]:
+    """A site's page at `/` with those in the folder, to be installed from there."""
+    wheels = {f"/{path.name}": Reply(path.read_bytes(), content_type="application/zip") for path in folder.iterdir()}
+    return {**wheels, "/": links(*wheels)}
 
 
 def wheels_of(folder: Path, *names: str) -> None:

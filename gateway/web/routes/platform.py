@@ -6,10 +6,12 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
@@ -17,11 +19,12 @@ from fastapi import Path as PathParameter
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 from starlette.datastructures import UploadFile
+from starlette.responses import JSONResponse
 
 from gateway.contract.crawl import MAX_REQUIREMENTS, Egg
 from gateway.contract.records import SpiderInfo
 from gateway.dispatch.dependencies import Dependencies, put_requirements
-from gateway.dispatch.deployment import Deployment, Undeployment
+from gateway.dispatch.deployment import Deployment, Undeployment, are_installing
 from gateway.errors import InvalidRequestError
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.catalog import Project, SpiderCatalog, project_name
@@ -63,6 +66,14 @@ _DEPLOYED: JsonDict = {
     "version": "1.4",
     "spiders": 1,
     "nodes": [{"node": "n1", "accepted": True, "spiders": 1, "message": None}],
+}
+_INSTALLING: JsonDict = {
+    "project": "shop",
+    "version": "1.4",
+    "dependencies_url": "/projects/shop/versions/1.4/dependencies",
+    "nodes": [
+        {"node": "n1", "accepted": False, "spiders": 0, "message": "what it depends on is still being installed"}
+    ],
 }
 _DEPENDENCIES: JsonDict = {
     "project": "shop",
@@ -209,6 +220,15 @@ class DeployedView(BaseModel, json_schema_extra={"examples": [_DEPLOYED]}):
     nodes: list[NodeAnswerView]
 
 
+class InstallingView(BaseModel, json_schema_extra={"examples": [_INSTALLING]}):
+    """An egg that no node has refused; some still install what it depends on."""
+
+    project: str
+    version: str
+    dependencies_url: str = Field(description="Says how it goes on. When no node is `building`, send the egg again.")
+    nodes: list[NodeAnswerView]
+
+
 class NodeDependenciesView(BaseModel):
     node: str
     state: Literal["none", "building", "ready", "failed", "unknown"] = Field(
@@ -232,6 +252,11 @@ class DeployQuery(QueryModel):
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")] = Field(
         description="The name of the version. A crawl that names none runs the version that was deployed last.",
         examples=["1.4"],
+    )
+    wait: Annotated[float, Field(ge=0, le=60)] | None = Field(
+        default=None,
+        description="Seconds for which the answer waits until what the egg depends on is installed. If that takes "
+        "longer, the answer is 202. Without it the answer waits for a minute, and is then an error (502).",
     )
 
 
@@ -367,19 +392,27 @@ _EGG = {
 @projects_router.post(
     "/projects/{project}/versions",
     summary="Deploy an egg",
-    responses=problems(409, 413, 502, 503),
+    response_model=DeployedView,
+    responses={
+        202: {
+            "model": InstallingView,
+            "description": "What it depends on is still being installed (with `wait` only)",
+        },
+        **problems(409, 413, 502, 503),
+    },
     openapi_extra={"requestBody": _EGG},
 )
 async def add_version(
     request: Request, project: ProjectName, query: Annotated[DeployQuery, Query()], parts: Parts
-) -> DeployedView:
+) -> DeployedView | JSONResponse:
     """Deploys the egg in the body, at most 64 MiB, to every living crawl node, and stores it. A node that could not
     be reached, or that comes later, gets the egg when a crawl waits for it. `discoverybot deploy` builds an egg from
     a Scrapy project and sends it. A caller of this route can run code on the nodes.
 
     A form has the egg as `egg`, and may have `requirements`: each node installs them in a virtual environment that
-    the project's crawls run in. If they cannot be met, that is an error (422) in the resolver's words. An
-    installation of more than a minute goes on after an error (502) that says so; repeat the call then.
+    the project's crawls run in. If they cannot be met, that is an error (422) in the resolver's words. With `wait` an
+    installation that takes longer goes on after the answer (202): ask `dependencies_url` until no node is
+    `building`, and send the same again, which is answered with what came of it.
 
     A version that exists is replaced on all nodes. If a node refuses the egg, or no node could be reached, the answer
     is an error whose `detail.nodes` has the answer of each node; it is safe to repeat the call. After the answer, the
@@ -393,13 +426,12 @@ async def add_version(
             with egg.open("wb") as file:  # noqa: ASYNC230 - pieces of 64 KiB, into the page cache
                 async for piece in request.stream():
                     file.write(piece)
-        answers = await parts.deploys.run(parts[Deployment].deploy, project, query.version, egg)
-    return DeployedView(
-        project=project,
-        version=query.version,
-        spiders=max(answer.spiders for answer in answers),
-        nodes=[NodeAnswerView(**answer.shown()) for answer in answers],
-    )
+        answers = await parts.deploys.run(parts[Deployment].deploy, project, query.version, egg, query.wait)
+    known = {"project": project, "version": query.version, "nodes": [answer.shown() for answer in answers]}
+    if query.wait is not None and are_installing(answers):
+        url = f"/projects/{quote(project)}/versions/{quote(query.version)}/dependencies"
+        return JSONResponse(InstallingView(**known, dependencies_url=url).model_dump(), HTTPStatus.ACCEPTED)
+    return DeployedView(**known, spiders=max(answer.spiders for answer in answers))
 
 
 async def _read_form(request: Request, egg: Path, parts: GatewayParts) -> None:

@@ -6,9 +6,7 @@ No index is asked. The wheels are made here; that of Scrapy only leads to the Sc
 from __future__ import annotations
 
 import os
-import site
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from eggs import egg, source
-from wheels import write_wheel
+from wheels import write_wheel, write_wheels_of_node
 
 from .conftest import Crawl, EggNode, new_node
 
@@ -43,11 +41,8 @@ WAIT = """
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
-    elsewhere = {"elsewhere.pth": f"{site.getsitepackages()[0]}\n"}
-    write_wheel(folder, "scrapy", version("scrapy"), elsewhere)
+    write_wheels_of_node(folder)
     write_wheel(folder, "scrapy", "2.5.1", {})
-    for name in ("orjson", "redis", "zstandard"):
-        write_wheel(folder, name, version(name), {})
     write_wheel(folder, "colour", "1.0", {"colour.py": "NAME = 'red'"})
     write_wheel(folder, "colour", "2.0", {"colour.py": "NAME = 'blue'"})
     for name in ("before", "after"):
@@ -155,13 +150,15 @@ def test_requirements_that_cannot_be_met_are_refused_with_the_reason(
 
 
 def test_the_same_requirements_are_installed_once(node: EggNode) -> None:
-    same = "colour>=1 # the newest\n"
-    with ThreadPoolExecutor(2) as threads:
-        answers = threads.map(lambda project: deployed(node, project, same), ("twin1", "twin2"))
-        assert [answer["status"] for answer in answers] == ["ok", "ok"]
+    """Two that ask for them at the same moment: see `test_slow_index.py`."""
+    for project in ("twin1", "twin2"):
+        deploy(node, project, "colour>=1 # the newest\n")
     first, second = (told(node.ended(node.run("teller", project=project))) for project in ("twin1", "twin2"))
     assert first["python"] == second["python"]
     assert first["colour"] == "blue"
+    # the log is that of the one installation
+    log = dependencies(node, "twin2")["log"]
+    assert (log, log.count("compiling")) == (dependencies(node, "twin1")["log"], 1)
 
 
 def test_what_is_installed_cannot_be_changed_by_accident(node: EggNode) -> None:

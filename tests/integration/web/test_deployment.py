@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,10 +15,13 @@ from typing import Any
 
 import httpx
 import pytest
+import warm
 from eggs import egg as pack
 from eggs import source
-from node import PASSWORD, ROOT, Node
+from node import PASSWORD, ROOT, Node, wait_for
 from pydantic import SecretStr
+from sites.server import Site
+from wheels import page_of_wheels, write_wheels_of_node
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
@@ -34,8 +39,17 @@ def egg(spiders: str = SPIDER, package: str = "shop") -> bytes:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    node = Node(tmp_path_factory.mktemp("node"), ROOT, PYTHONPATH="")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Where the node gets what projects depend on."""
+    write_wheels_of_node(folder := tmp_path_factory.mktemp("wheels"))
+    with Site(page_of_wheels(folder)) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, index: Site) -> Iterator[Node]:
+    places = {"PROJECT_INDEX_URL": "none", "PROJECT_WHEELS": f"{index.url}/"}
+    node = Node(tmp_path_factory.mktemp("node"), ROOT, PYTHONPATH="", **places)
     try:
         yield node.start()
     finally:
@@ -347,6 +361,32 @@ class OtherRelease(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def test_a_deployment_may_end_before_all_is_installed_and_the_command_line_waits_for_it(
+    *, door: httpx.Client, node: Node, index: Site, living: Callable[..., None], tmp_path: Path
+) -> None:
+    living(n1=str(node.client.base_url).rstrip("/"))
+    url, params = "/projects/slow/versions", {"version": "1", "wait": "0"}
+    index.hold()
+    answer = door.post(url, params=params, files={"egg": egg(), "requirements": b"scrapy\n"})
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["dependencies_url"] == f"{url}/1/dependencies"
+    assert "still being installed" in answer.json()["nodes"][0]["message"]
+    assert door.get(answer.json()["dependencies_url"]).json()["nodes"][0]["state"] == "building"
+    for name, text in source("shop", spiders=SPIDER).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    (tmp_path / "requirements.txt").write_text("scrapy\n")
+    command = ("deploy", str(tmp_path), "--project", "slow", "--version", "1", "--url", str(door.base_url))
+    with ThreadPoolExecutor(1) as threads:
+        deploying = threads.submit(warm.run, "gateway.cli.main", *command, env=os.environ)
+        page = door.get(f"{url}/1/dependencies").json
+        wait_for(lambda: page()["nodes"][0]["state"] == "building")
+        index.release()
+        done = deploying.result()
+    assert (done.returncode, done.stdout) == (0, "✓ n1: 1 spider\nslow 1: 1 spider\n"), done.stderr
 
 
 def test_an_answer_that_is_not_understood_is_no_error(

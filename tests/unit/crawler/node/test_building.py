@@ -11,6 +11,7 @@ import pytest
 from machine import small_disk
 from wheels import write_wheel
 
+from crawler.node import building
 from crawler.node.building import CACHE, Log, Plan, Uv, build, has_python, read_requirements
 from crawler.node.projects import EggError
 
@@ -140,6 +141,16 @@ def test_an_index_that_fails_is_not_the_projects_fault(tmp_path: Path, words: st
     uv = Uv(plan_for(tmp_path, ""), tmp_path, Log())
     with pytest.raises(OSError, match="Failed to fetch"):
         uv.run([sys.executable, "-c", f"raise SystemExit('error: Failed to fetch: cause: {words}')"], "failed")
+
+
+def test_the_cache_is_not_emptied_while_a_build_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "_MOST_CACHE", 0)
+    with building.using_cache(tmp_path):
+        (tmp_path / CACHE / "wheel").write_text("x")
+        building.empty_cache(tmp_path)
+        assert (tmp_path / CACHE / "wheel").exists()
+    building.empty_cache(tmp_path)
+    assert list((tmp_path / CACHE).iterdir()) == []
 
 
 def test_nothing_is_installed_on_a_disk_that_is_nearly_full(tmp_path: Path, wheels: Path, disk: Path) -> None:

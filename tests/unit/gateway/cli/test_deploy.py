@@ -33,7 +33,7 @@ def test_a_project_is_built_sent_and_each_nodes_answer_told(gateway: StandIn, ru
     assert done.returncode == 0, done.stderr
     assert done.stdout == "✓ n1: 2 spiders\n✓ n2: 2 spiders\nshop 1.4: 2 spiders\n"
     request = gateway.asked("/projects/shop/versions")[0]
-    assert request.query == "version=1.4"
+    assert request.query == "version=1.4&wait=2"
     with zipfile.ZipFile(io.BytesIO(request.body)) as egg:
         assert egg.read("EGG-INFO/entry_points.txt") == b"[scrapy]\nsettings = shop.settings\n"
 
@@ -78,7 +78,7 @@ def test_the_version_is_that_of_the_source_if_scrapy_cfg_says_so(gateway: StandI
     git(project, "tag", "--annotate", "v1.4", "--message", "1.4")
     assert run("deploy", str(project)).returncode == 0
     assert run("deploy", str(project), "--version", "7").returncode == 0
-    queries = [request.query for request in gateway.asked("/projects/shop/versions")]
+    queries = [request.query.partition("&")[0] for request in gateway.asked("/projects/shop/versions")]
     assert queries == ["version=r2-feature_shoes", "version=v1.4-feature_shoes", "version=7"]
 
 
@@ -141,6 +141,62 @@ def test_a_lock_of_uv_is_sent_as_requirements_without_what_is_for_development(
     assert b"colour==1.0 \\\n    --hash=sha256:" in body
     assert b"toolbox" not in body
     assert b"-e ." not in body
+    # the node looks at it: its Python is the one that counts
+    for name in ("pyproject.toml", "uv.lock"):
+        (project / name).write_text((project / name).read_text().replace(">=3.11", ">=3.99"))
+    assert b"# requires-python: >=3.99\n" in sent_with(gateway, run, project)
+
+
+def test_a_lock_of_poetry_or_pipenv_is_sent_as_requirements(gateway: StandIn, run: Run, project: Path) -> None:
+    (project / "Pipfile.lock").write_text(PIPFILE_LOCK)
+    body = sent_with(gateway, run, project)
+    assert b"# requires-python: ==3.12.*\ncolour==1.0 ; os_name != 'nt' --hash=sha256:aa\n" in body
+    assert b"tool @ git+https://example.com/tool.git@abc\n" in body
+    assert b"toolbox" not in body
+    (project / "poetry.lock").write_text(POETRY_LOCK)
+    body = sent_with(gateway, run, project)
+    assert b'# requires-python: <4,>=3.11\ncolour==1.0 ; os_name != "nt" --hash=sha256:aa --hash=sha256:bb\n' in body
+    assert b"tool @ git+https://example.com/tool.git@abc\n" in body
+    assert b"toolbox" not in body
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('groups = ["main"]', "", "is of Poetry 1"),
+        ('type = "git"', 'type = "directory"', "tool comes from a folder"),
+        ("[[package]]", "[package", "cannot be read"),
+    ],
+)
+def test_a_lock_that_is_no_use_to_a_node_is_refused(
+    *, gateway: StandIn, run: Run, project: Path, old: str, new: str, why: str
+) -> None:
+    (project / "poetry.lock").write_text(POETRY_LOCK.replace(old, new))
+    done = run("deploy", str(project))
+    assert (done.returncode, why in done.stderr) == (2, True)
+    assert not gateway.requests
+
+
+def test_it_waits_until_everything_is_installed_and_tells_what_the_installer_says(
+    gateway: StandIn, run: Run, project: Path
+) -> None:
+    url = "/projects/shop/versions/1.4/dependencies"
+    installing = {"project": "shop", "version": "1.4", "nodes": [], "dependencies_url": url}
+    done = {"project": "shop", "version": "1.4", "spiders": 2, "nodes": [node("n1")]}
+    error = {"code": "invalid_request", "message": "egg: the requirements cannot be met", "detail": None}
+    gateway.says(
+        "POST /projects/shop/versions", Answer(202, installing), Answer(200, done),
+        Answer(202, installing), Answer(422, {"error": error, "request_id": "1"}),
+    )  # fmt: skip
+    building = {"node": "n1", "state": "building", "message": None, "packages": [], "log": "resolving\nunpacking\n"}
+    gateway.says(
+        f"GET {url}", Answer(200, {"nodes": [building]}), Answer(200, {"nodes": [{**building, "state": "ready"}]})
+    )
+    told = run("deploy", str(project), "--version", "1.4")
+    assert (told.returncode, told.stdout) == (0, "✓ n1: 2 spiders\nshop 1.4: 2 spiders\n")
+    assert told.stderr == "n1: unpacking\n"
+    refused = run("deploy", str(project), "--version", "1.4")
+    assert (refused.returncode, refused.stderr) == (2, "error: egg: the requirements cannot be met\n")
 
 
 def test_requirements_that_cannot_be_read_are_said_before_anything_is_sent(
@@ -156,6 +212,47 @@ def test_requirements_that_cannot_be_read_are_said_before_anything_is_sent(
     assert b"top==1\n" in sent_with(gateway, run, project)
 
 
+PIPFILE_LOCK = """{
+"_meta": {"requires": {"python_version": "3.12"}},
+"default": {
+    "colour": {"hashes": ["sha256:aa"], "index": "pypi", "markers": "os_name != 'nt'", "version": "==1.0"},
+    "tool": {"git": "https://example.com/tool.git", "ref": "abc"}
+},
+"develop": {"toolbox": {"version": "==2.0"}}
+}"""
+POETRY_LOCK = """
+[[package]]
+name = "colour"
+version = "1.0"
+optional = false
+groups = ["main"]
+markers = 'os_name != "nt"'
+files = [{file = "colour.whl", hash = "sha256:aa"}, {file = "colour.tar.gz", hash = "sha256:bb"}]
+
+[[package]]
+name = "tool"
+version = "2.0"
+optional = false
+groups = ["main", "dev"]
+files = []
+
+[package.source]
+type = "git"
+url = "https://example.com/tool.git"
+reference = "main"
+resolved_reference = "abc"
+
+[[package]]
+name = "toolbox"
+version = "2.0"
+optional = false
+groups = ["dev"]
+files = []
+
+[metadata]
+lock-version = "2.1"
+python-versions = "^3.11"
+"""
 PYPROJECT = """
 [project]
 name = "shop"
